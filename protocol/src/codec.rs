@@ -1,0 +1,354 @@
+//! Reading and writing the fields of messages.
+//!
+//! Integers are LEB128 unless they are called *fixed*: those are little-endian. Strings, bytes and lists carry their length
+//! first. [`Reader`] borrows: the bytes that it gives out are slices of the frame it reads. It never allocates from a
+//! length that it has not compared with what is left.
+
+use bytes::Bytes;
+
+use crate::frame::FrameWriter;
+
+/// What is wrong with bytes that were to be a message.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WireError {
+    /// The bytes end before the field does.
+    #[error("truncated at byte {offset}: {needed} bytes needed, {had} left")]
+    Truncated {
+        /// Where the field begins, from the start of the message body.
+        offset: usize,
+        /// Bytes that the field needs.
+        needed: usize,
+        /// Bytes that are left.
+        had: usize,
+    },
+    /// A field holds what it never may.
+    #[error("invalid {what} at byte {offset}")]
+    Invalid {
+        /// Where, from the start of the message body.
+        offset: usize,
+        /// The field.
+        what: &'static str,
+    },
+    /// A count or length is over its limit.
+    #[error("{what} at byte {offset} is {value}; the limit is {limit}")]
+    OverLimit {
+        /// Where, from the start of the message body.
+        offset: usize,
+        /// The field.
+        what: &'static str,
+        /// What it says.
+        value: u64,
+        /// The most it may say.
+        limit: u64,
+    },
+}
+
+/// What can be written into a frame.
+pub trait Encode {
+    /// Appends the fields in their order.
+    fn encode(&self, out: &mut FrameWriter);
+}
+
+/// What can be read from a message body. Fields after the last known one are for the caller to skip.
+pub trait Decode: Sized {
+    /// Reads the fields in their order.
+    fn decode(r: &mut Reader) -> Result<Self, WireError>;
+}
+
+/// Reads fields from the body of a message, keeping count of where it is. Numbers are read in place; only what is
+/// given out as [`Bytes`] costs a reference.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    body: Bytes,
+    at: usize,
+}
+
+impl Reader {
+    /// Reads from the start of `body`.
+    pub fn new(body: Bytes) -> Reader {
+        Reader { body, at: 0 }
+    }
+
+    /// Bytes read so far.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes not yet read.
+    pub fn left(&self) -> usize {
+        self.body.len() - self.at
+    }
+
+    /// True once everything is read.
+    pub fn is_empty(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// The whole body, read or not.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The error for a field that begins here and holds what it never may.
+    pub fn invalid(&self, what: &'static str) -> WireError {
+        WireError::Invalid { offset: self.at, what }
+    }
+
+    /// The next `n` bytes, as a slice of the frame.
+    pub fn take(&mut self, n: usize) -> Result<Bytes, WireError> {
+        self.need(n)?;
+        self.at += n;
+        Ok(self.body.slice(self.at - n..self.at))
+    }
+
+    /// The next `n` bytes, borrowed.
+    pub fn take_slice(&mut self, n: usize) -> Result<&[u8], WireError> {
+        self.need(n)?;
+        self.at += n;
+        Ok(&self.body[self.at - n..self.at])
+    }
+
+    /// Passes over the next `n` bytes.
+    pub fn skip(&mut self, n: usize) -> Result<(), WireError> {
+        self.take_slice(n).map(|_| ())
+    }
+
+    /// Goes to byte `at` of the body, or to its end if that is nearer.
+    pub(crate) fn seek(&mut self, at: usize) {
+        self.at = at.min(self.body.len());
+    }
+
+    /// A record: its length, fixed, then its fields. What follows the known ones is passed over.
+    pub fn record<T>(
+        &mut self,
+        fields: impl FnOnce(&mut Reader) -> Result<T, WireError>,
+    ) -> Result<T, WireError> {
+        let length = self.u32_fixed()? as usize;
+        let start = self.at;
+        let mut inner =
+            Reader { body: self.body.slice(..start + length.min(self.left())), at: start };
+        self.skip(length)?;
+        fields(&mut inner)
+    }
+
+    /// All that is left, as a slice of the frame.
+    pub fn take_rest(&mut self) -> Bytes {
+        let rest = self.body.slice(self.at..);
+        self.at = self.body.len();
+        rest
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8, WireError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// A flag: 0 or 1, nothing else.
+    pub fn bool(&mut self) -> Result<bool, WireError> {
+        let invalid = self.invalid("flag");
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(invalid),
+        }
+    }
+
+    /// A fixed 32-bit number.
+    pub fn u32_fixed(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// A fixed 64-bit number.
+    pub fn u64_fixed(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// Sixteen bytes: an id.
+    pub fn id(&mut self) -> Result<[u8; 16], WireError> {
+        self.array()
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let Some(bytes) = self.body[self.at..].first_chunk::<N>() else {
+            return Err(WireError::Truncated { offset: self.at, needed: N, had: self.left() });
+        };
+        self.at += N;
+        Ok(*bytes)
+    }
+
+    /// A LEB128 number of at most 64 bits, in its shortest form or not.
+    pub fn u64(&mut self) -> Result<u64, WireError> {
+        let start = self.at;
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(WireError::Invalid { offset: start, what: "number" })
+    }
+
+    /// A LEB128 number of at most 32 bits.
+    pub fn u32(&mut self) -> Result<u32, WireError> {
+        self.narrow("32-bit number")
+    }
+
+    /// A LEB128 number of at most 16 bits.
+    pub fn u16(&mut self) -> Result<u16, WireError> {
+        self.narrow("16-bit number")
+    }
+
+    /// A signed number, zigzag in LEB128.
+    pub fn i64(&mut self) -> Result<i64, WireError> {
+        let z = self.u64()?;
+        Ok((z >> 1) as i64 ^ -((z & 1) as i64))
+    }
+
+    /// A signed number of at most 32 bits, zigzag in LEB128.
+    pub fn i32(&mut self) -> Result<i32, WireError> {
+        let offset = self.at;
+        let value = self.i64()?;
+        i32::try_from(value)
+            .map_err(|_| WireError::Invalid { offset, what: "signed 32-bit number" })
+    }
+
+    /// A count of things that each take at least `each` bytes: refused over `limit`, or if they cannot all be there.
+    pub fn count(
+        &mut self,
+        what: &'static str,
+        limit: usize,
+        each: usize,
+    ) -> Result<usize, WireError> {
+        let offset = self.at;
+        let value = self.u64()?;
+        if value > limit as u64 {
+            return Err(WireError::OverLimit { offset, what, value, limit: limit as u64 });
+        }
+        let count = value as usize;
+        self.need(count.saturating_mul(each))?;
+        Ok(count)
+    }
+
+    /// Bytes with their length first, as a slice of the frame.
+    pub fn bytes(&mut self, what: &'static str, limit: usize) -> Result<Bytes, WireError> {
+        let length = self.count(what, limit, 1)?;
+        self.take(length)
+    }
+
+    /// UTF-8 text with its length first.
+    pub fn string(&mut self, what: &'static str, limit: usize) -> Result<String, WireError> {
+        let offset = self.at;
+        let bytes = self.bytes(what, limit)?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(_) => Err(WireError::Invalid { offset, what }),
+        }
+    }
+
+    /// A list: its length, then the elements, each of which takes at least one byte.
+    pub fn list<T: Decode>(
+        &mut self,
+        what: &'static str,
+        limit: usize,
+    ) -> Result<Vec<T>, WireError> {
+        let count = self.count(what, limit, 1)?;
+        // A byte of input may stand for many bytes of memory: grow with what is really there.
+        let mut list = Vec::with_capacity(count.min(1_024));
+        for _ in 0..count {
+            list.push(T::decode(self)?);
+        }
+        Ok(list)
+    }
+
+    /// A flag, then the thing if it is there.
+    pub fn option<T: Decode>(&mut self) -> Result<Option<T>, WireError> {
+        Ok(if self.bool()? { Some(T::decode(self)?) } else { None })
+    }
+
+    fn narrow<T: TryFrom<u64>>(&mut self, what: &'static str) -> Result<T, WireError> {
+        let offset = self.at;
+        let value = self.u64()?;
+        T::try_from(value).map_err(|_| WireError::Invalid { offset, what })
+    }
+
+    fn need(&self, needed: usize) -> Result<(), WireError> {
+        if self.left() < needed {
+            return Err(WireError::Truncated { offset: self.at, needed, had: self.left() });
+        }
+        Ok(())
+    }
+}
+
+/// Lists of simple things encode as their length, then the elements.
+impl<T: Encode> Encode for [T] {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.len() as u64);
+        for item in self {
+            item.encode(out);
+        }
+    }
+}
+
+impl<T: Encode> Encode for Option<T> {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.bool(self.is_some());
+        if let Some(item) = self {
+            item.encode(out);
+        }
+    }
+}
+
+impl Encode for u64 {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(*self);
+    }
+}
+
+impl Decode for u64 {
+    fn decode(r: &mut Reader) -> Result<u64, WireError> {
+        r.u64()
+    }
+}
+
+macro_rules! id_codec {
+    ($($name:ident),*) => {$(
+        impl Encode for crate::id::$name {
+            fn encode(&self, out: &mut FrameWriter) {
+                out.put(&self.0);
+            }
+        }
+        impl Decode for crate::id::$name {
+            fn decode(r: &mut Reader) -> Result<Self, WireError> {
+                r.id().map(crate::id::$name)
+            }
+        }
+    )*};
+}
+id_codec!(JobId, PublisherId, SessionId, Incarnation);
+
+macro_rules! number_codec {
+    ($($name:ident),*) => {$(
+        impl Encode for crate::id::$name {
+            fn encode(&self, out: &mut FrameWriter) {
+                out.u64(self.0);
+            }
+        }
+        impl Decode for crate::id::$name {
+            fn decode(r: &mut Reader) -> Result<Self, WireError> {
+                r.u64().map(crate::id::$name)
+            }
+        }
+    )*};
+}
+number_codec!(Token, Epoch, LinkId);
+
+/// Folds a signed number so that small magnitudes stay short in LEB128.
+pub fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}

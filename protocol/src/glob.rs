@@ -1,0 +1,314 @@
+//! Globs over paths: `*` and `?` within a segment, `**` over any number of segments, `{a,b}` for alternatives.
+//! `/a/**` includes `/a`. A glob without any of these matches the one path that it spells.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::limits::{GLOB_ALTERNATIVES_MAX, GLOB_BYTES_MAX, PATH_DEPTH_MAX};
+use crate::path::{Path, PathError, segments};
+
+/// A checked glob. Its braces are expanded when it is made, so matching never backtracks over them.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Glob {
+    text: String,
+    alternatives: Vec<Vec<Part>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Part {
+    /// `**`: any number of segments.
+    Deep,
+    /// One segment, with `*` and `?` in it or not.
+    Segment(String),
+}
+
+/// Why a text is not a glob.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum GlobError {
+    /// Too long.
+    #[error("glob of {0} bytes is over the limit of {GLOB_BYTES_MAX} bytes")]
+    TooLong(usize),
+    /// A brace without its partner.
+    #[error("glob '{0}' has a brace without its partner")]
+    Brace(String),
+    /// Too many alternatives.
+    #[error("the braces of glob '{0}' stand for over {GLOB_ALTERNATIVES_MAX} alternatives")]
+    TooManyAlternatives(String),
+    /// `**` beside other characters in a segment.
+    #[error("glob '{0}' has '**' beside other characters; it stands for whole segments only")]
+    DeepBeside(String),
+    /// Brackets are not supported.
+    #[error("glob '{0}' has '[' or ']'; use {{a,b}} for alternatives")]
+    Bracket(String),
+    /// Without its wildcards it is not a path.
+    #[error("glob '{glob}': {error}")]
+    Path {
+        /// The glob.
+        glob: String,
+        /// What is wrong with it as a path.
+        error: PathError,
+    },
+}
+
+impl Glob {
+    /// Checks `text` and prepares it for matching.
+    pub fn new(text: &str) -> Result<Glob, GlobError> {
+        if text.len() > GLOB_BYTES_MAX {
+            return Err(GlobError::TooLong(text.len()));
+        }
+        if text.contains(['[', ']']) {
+            return Err(GlobError::Bracket(text.to_owned()));
+        }
+        let mut alternatives = Vec::new();
+        expand(text, text, &mut alternatives)?;
+        let alternatives = alternatives.iter().map(|a| parts(text, a)).collect::<Result<_, _>>()?;
+        Ok(Glob { text: text.to_owned(), alternatives })
+    }
+
+    /// The text it was made from.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The one path that it spells, if it has no wildcard.
+    pub fn literal(&self) -> Option<Path> {
+        if self.text.contains(['*', '?', '{']) { None } else { Path::new(&self.text).ok() }
+    }
+
+    /// True when the path matches.
+    pub fn matches(&self, path: &Path) -> bool {
+        self.matches_str(path.as_str())
+    }
+
+    /// True when the text of a path matches.
+    pub fn matches_str(&self, path: &str) -> bool {
+        let mut buffer = [""; PATH_DEPTH_MAX];
+        let mut n = 0;
+        for segment in segments(path) {
+            let Some(slot) = buffer.get_mut(n) else { return false };
+            *slot = segment;
+            n += 1;
+        }
+        self.alternatives.iter().any(|parts| matches_parts(parts, &buffer[..n]))
+    }
+
+    /// True when some path at or below `base` could match: whether a default at `base` concerns this glob.
+    pub fn could_match_at_or_below(&self, base: &Path) -> bool {
+        let base: Vec<&str> = base.segments().collect();
+        self.alternatives.iter().any(|parts| could_match(parts, &base))
+    }
+}
+
+/// Expands the first outermost pair of braces, and what is left after it, into plain alternatives.
+fn expand(whole: &str, text: &str, out: &mut Vec<String>) -> Result<(), GlobError> {
+    let Some(open) = text.find(['{', '}']) else {
+        if out.len() >= GLOB_ALTERNATIVES_MAX {
+            return Err(GlobError::TooManyAlternatives(whole.to_owned()));
+        }
+        out.push(text.to_owned());
+        return Ok(());
+    };
+    let unpaired = || GlobError::Brace(whole.to_owned());
+    if text.as_bytes()[open] == b'}' {
+        return Err(unpaired());
+    }
+    let (mut depth, mut close, mut commas) = (0usize, None, Vec::new());
+    for (at, byte) in text.bytes().enumerate().skip(open) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => {
+                depth -= 1;
+                if depth == 0 {
+                    close = Some(at);
+                    break;
+                }
+            }
+            b',' if depth == 1 => commas.push(at),
+            _ => {}
+        }
+    }
+    let close = close.ok_or_else(unpaired)?;
+    let mut start = open + 1;
+    for end in commas.into_iter().chain([close]) {
+        let alternative = [&text[..open], &text[start..end], &text[close + 1..]].concat();
+        expand(whole, &alternative, out)?;
+        start = end + 1;
+    }
+    Ok(())
+}
+
+fn parts(whole: &str, alternative: &str) -> Result<Vec<Part>, GlobError> {
+    // With every wildcard replaced by a letter it has to be a path: one place says what a path is.
+    let plain = alternative.replace(['*', '?'], "x");
+    Path::new(&plain).map_err(|error| GlobError::Path { glob: whole.to_owned(), error })?;
+    let mut parts = Vec::new();
+    for segment in segments(alternative) {
+        match segment {
+            "**" if parts.last() == Some(&Part::Deep) => {}
+            "**" => parts.push(Part::Deep),
+            _ if segment.contains("**") => return Err(GlobError::DeepBeside(whole.to_owned())),
+            _ => parts.push(Part::Segment(segment.to_owned())),
+        }
+    }
+    Ok(parts)
+}
+
+/// Dynamic programming over (part, segment): at most 32 × 512 steps, whatever the glob.
+fn matches_parts(parts: &[Part], path: &[&str]) -> bool {
+    let mut reach = [false; PATH_DEPTH_MAX + 1];
+    reach[0] = true;
+    for part in parts {
+        match part {
+            Part::Deep => {
+                for i in 1..=path.len() {
+                    reach[i] |= reach[i - 1];
+                }
+            }
+            Part::Segment(pattern) => {
+                for i in (0..=path.len()).rev() {
+                    reach[i] = i > 0 && reach[i - 1] && matches_segment(pattern, path[i - 1]);
+                }
+            }
+        }
+    }
+    reach[path.len()]
+}
+
+fn could_match(parts: &[Part], base: &[&str]) -> bool {
+    match (parts, base) {
+        (_, []) => true,
+        ([], _) => false,
+        ([Part::Deep, ..], _) => true,
+        ([Part::Segment(pattern), rest @ ..], [segment, below @ ..]) => {
+            matches_segment(pattern, segment) && could_match(rest, below)
+        }
+    }
+}
+
+/// `*` and `?` within one segment: greedy with one point to fall back to, so linear in practice and never exponential.
+fn matches_segment(pattern: &str, text: &str) -> bool {
+    let (mut p, mut t) = (pattern.chars(), text.chars());
+    let mut fall_back: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
+    loop {
+        let t_before = t.clone();
+        match (p.next(), t.next()) {
+            (None, None) => return true,
+            (Some('*'), _) => {
+                fall_back = Some((p.clone(), t_before.clone()));
+                t = t_before;
+            }
+            (Some('?'), Some(_)) => {}
+            (Some(a), Some(b)) if a == b => {}
+            _ => match fall_back.take() {
+                Some((after_star, mut from)) => {
+                    if from.next().is_none() {
+                        return false;
+                    }
+                    p = after_star.clone();
+                    t = from.clone();
+                    fall_back = Some((after_star, from));
+                }
+                None => return false,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl FromStr for Glob {
+    type Err = GlobError;
+    fn from_str(text: &str) -> Result<Glob, GlobError> {
+        Glob::new(text)
+    }
+}
+
+impl Encode for Glob {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.string(&self.text);
+    }
+}
+
+impl Decode for Glob {
+    fn decode(r: &mut Reader) -> Result<Glob, WireError> {
+        let invalid = r.invalid("glob");
+        let text = r.string("glob length", GLOB_BYTES_MAX)?;
+        Glob::new(&text).map_err(|_| invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_what_they_say() {
+        let table = [
+            ("/a/b", "/a/b", true),
+            ("/a/b", "/a/bc", false),
+            ("/a/*", "/a/b", true),
+            ("/a/*", "/a", false),
+            ("/a/*", "/a/b/c", false),
+            ("/a/**", "/a", true),
+            ("/a/**", "/a/b/c", true),
+            ("/a/**", "/ab", false),
+            ("/**", "/", true),
+            ("/**/z", "/z", true),
+            ("/**/z", "/a/b/z", true),
+            ("/a/?x", "/a/bx", true),
+            ("/a/{b,c}/d", "/a/c/d", true),
+            ("/a/{b,c{1,2}}", "/a/c2", true),
+            ("/a/{b,c{1,2}}", "/a/c3", false),
+            ("/a/m*l*", "/a/mail", true),
+            ("/a/*a*b", "/a/aab", true),
+            ("/a/*a*b", "/a/aba", false),
+            ("/a/é?", "/a/éü", true),
+        ];
+        for (glob, path, expected) in table {
+            let glob = Glob::new(glob).unwrap();
+            assert_eq!(glob.matches(&Path::new(path).unwrap()), expected, "{glob} {path}");
+        }
+    }
+
+    #[test]
+    fn bad_globs_are_refused() {
+        for glob in ["", "a/*", "/a/**b", "/a/{b", "/a/b}", "/a/[b]", "/a//b", "/a/", "/{a,}/b"] {
+            assert!(Glob::new(glob).is_err(), "{glob}");
+        }
+        assert_eq!(
+            Glob::new(&"/{a,b}".repeat(9)),
+            Err(GlobError::TooManyAlternatives("/{a,b}".repeat(9)))
+        );
+    }
+
+    #[test]
+    fn a_default_concerns_a_glob_that_could_match_below_it() {
+        for (glob, base, expected) in [
+            ("/jobs/mail/**", "/jobs", true),
+            ("/jobs/mail/**", "/jobs/mail/x", true),
+            ("/jobs/*", "/jobs/mail/x", false),
+            ("/jobs/mail", "/jobs", true),
+            ("/logs/**", "/jobs", false),
+            ("/**", "/jobs", true),
+        ] {
+            let base = Path::new(base).unwrap();
+            assert_eq!(
+                Glob::new(glob).unwrap().could_match_at_or_below(&base),
+                expected,
+                "{glob} {base}"
+            );
+        }
+    }
+}

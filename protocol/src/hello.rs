@@ -1,0 +1,216 @@
+//! How a link begins. First bytes each way: the magic `LSH1`. Then one frame each way, of at most 4 KiB: a [`Hello`] from
+//! the side that dialled, and a [`HelloAnswer`]. The highest version that both speak is spoken from then on.
+
+use std::time::Duration;
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::id::SessionId;
+use crate::limits::{FRAME_BYTES_MAX, NAME_BYTES_MAX, REASON_BYTES_MAX};
+use crate::refusal::codes;
+use crate::timing::LinkTiming;
+
+/// The first four bytes each way.
+pub const MAGIC: [u8; 4] = *b"LSH1";
+/// The oldest protocol version that this code speaks.
+pub const VERSION_MIN: u16 = 1;
+/// The newest.
+pub const VERSION_MAX: u16 = 1;
+
+codes! {
+    /// What the dialling side has come for; it also says what kind of server it expects.
+    Role, "role" {
+        /// To read a resolver's directory.
+        ResolverReader = 1, "resolver reader";
+        /// To publish paths at a resolver.
+        ResolverWriter = 2, "resolver writer";
+        /// To hand jobs to a publisher.
+        Producer = 3, "producer";
+        /// To run a publisher's jobs.
+        Worker = 4, "worker";
+        /// To look into a publisher's queues and act on them.
+        Tool = 5, "tool";
+    }
+}
+
+impl Role {
+    /// True of the roles that a resolver serves; the others are a publisher's.
+    pub fn is_for_resolver(self) -> bool {
+        matches!(self, Role::ResolverReader | Role::ResolverWriter)
+    }
+}
+
+/// What the dialling side says first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hello {
+    /// The oldest version it speaks.
+    pub version_min: u16,
+    /// The newest.
+    pub version_max: u16,
+    /// What it has come for.
+    pub role: Role,
+    /// This run of the process: links of one session replace each other.
+    pub session: SessionId,
+    /// What operators see: a worker's or producer's name.
+    pub name: String,
+    /// The timing it would like; the shorter of both sides' holds.
+    pub timing: LinkTiming,
+    /// The longest frame body it takes, in bytes.
+    pub frame_bytes_max: u32,
+}
+
+impl Hello {
+    /// A hello that speaks every version of this code.
+    pub fn new(
+        role: Role,
+        session: SessionId,
+        name: impl Into<String>,
+        timing: LinkTiming,
+    ) -> Hello {
+        Hello {
+            version_min: VERSION_MIN,
+            version_max: VERSION_MAX,
+            role,
+            session,
+            name: name.into(),
+            timing,
+            frame_bytes_max: FRAME_BYTES_MAX as u32,
+        }
+    }
+}
+
+/// What the accepting side answers.
+#[derive(Clone, PartialEq, Debug)]
+pub enum HelloAnswer {
+    /// The link stands.
+    Welcome(Welcome),
+    /// It does not; the accepting side closes it.
+    Refused {
+        /// For programs.
+        code: HelloRefusal,
+        /// For people.
+        reason: String,
+    },
+}
+
+/// What holds on the link from now on, and who the accepting side is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Welcome {
+    /// The version spoken.
+    pub version: u16,
+    /// The timing that holds.
+    pub timing: LinkTiming,
+    /// The longest frame body that the accepting side takes, in bytes.
+    pub frame_bytes_max: u32,
+    /// Who answers: a publisher's id, or a resolver's incarnation.
+    pub instance: [u8; 16],
+    /// The publisher's epoch; 0 from a resolver.
+    pub epoch: u64,
+    /// The accepting side's name.
+    pub name: String,
+}
+
+codes! {
+    /// Why a hello was refused.
+    HelloRefusal, "hello refusal" {
+        /// No common version.
+        Version = 1, "no common protocol version";
+        /// As many connections as there may be: try another server.
+        Busy = 2, "as many connections as there may be";
+        /// This kind of server does not serve that role: a publisher's address was taken for a resolver's, or the reverse.
+        WrongRole = 3, "this server does not serve that role";
+        /// The hello did not decode.
+        Malformed = 4, "malformed hello";
+        /// The server is stopping.
+        Stopping = 5, "the server is stopping";
+    }
+}
+
+impl Encode for LinkTiming {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.heartbeat.as_millis() as u64);
+        out.u64(self.hang.as_millis() as u64);
+    }
+}
+
+impl Decode for LinkTiming {
+    fn decode(r: &mut Reader) -> Result<LinkTiming, WireError> {
+        let zero = r.invalid("link timing of 0 ms");
+        let (heartbeat, hang) = (r.u32()?, r.u32()?);
+        if heartbeat == 0 || hang == 0 {
+            return Err(zero);
+        }
+        Ok(LinkTiming {
+            heartbeat: Duration::from_millis(u64::from(heartbeat)),
+            hang: Duration::from_millis(u64::from(hang)),
+        })
+    }
+}
+
+impl Encode for Hello {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.version_min));
+        out.u64(u64::from(self.version_max));
+        self.role.encode(out);
+        self.session.encode(out);
+        out.string(&self.name);
+        self.timing.encode(out);
+        out.u64(u64::from(self.frame_bytes_max));
+    }
+}
+
+impl Decode for Hello {
+    fn decode(r: &mut Reader) -> Result<Hello, WireError> {
+        Ok(Hello {
+            version_min: r.u16()?,
+            version_max: r.u16()?,
+            role: Role::decode(r)?,
+            session: SessionId::decode(r)?,
+            name: r.string("name", NAME_BYTES_MAX)?,
+            timing: LinkTiming::decode(r)?,
+            frame_bytes_max: r.u32()?,
+        })
+    }
+}
+
+impl Encode for HelloAnswer {
+    fn encode(&self, out: &mut FrameWriter) {
+        match self {
+            HelloAnswer::Welcome(welcome) => {
+                out.u8(0);
+                out.u64(u64::from(welcome.version));
+                welcome.timing.encode(out);
+                out.u64(u64::from(welcome.frame_bytes_max));
+                out.put(&welcome.instance);
+                out.u64(welcome.epoch);
+                out.string(&welcome.name);
+            }
+            HelloAnswer::Refused { code, reason } => {
+                out.u8(1);
+                code.encode(out);
+                out.string(reason);
+            }
+        }
+    }
+}
+
+impl Decode for HelloAnswer {
+    fn decode(r: &mut Reader) -> Result<HelloAnswer, WireError> {
+        let invalid = r.invalid("hello answer");
+        match r.u8()? {
+            0 => Ok(HelloAnswer::Welcome(Welcome {
+                version: r.u16()?,
+                timing: LinkTiming::decode(r)?,
+                frame_bytes_max: r.u32()?,
+                instance: r.id()?,
+                epoch: r.u64()?,
+                name: r.string("name", NAME_BYTES_MAX)?,
+            })),
+            1 => Ok(HelloAnswer::Refused {
+                code: HelloRefusal::decode(r)?,
+                reason: r.string("reason", REASON_BYTES_MAX)?,
+            }),
+            _ => Err(invalid),
+        }
+    }
+}

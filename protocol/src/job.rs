@@ -1,0 +1,467 @@
+//! A job as a producer hands it in, and its one encoding: an *entry*. The bytes that the producer writes are the bytes in
+//! the publisher's journal and the bytes that the worker reads; nothing on the way encodes them again.
+//!
+//! ```text
+//! entry:  id (16) │ flags (1) │ CRC32C of the payload (4, fixed) │ [options] │ [headers] │ payload, to the end
+//! flags:  bit 0 options present, bit 1 headers present; the others are 0
+//! ```
+
+use bytes::Bytes;
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::id::JobId;
+use crate::limits::{HEADERS_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX};
+use crate::path::Path;
+
+const HAS_OPTIONS: u8 = 1;
+const HAS_HEADERS: u8 = 2;
+
+/// A job to hand in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NewJob {
+    /// The queue.
+    pub path: Path,
+    /// The job's id: the same one again, at the same publisher, is the same job.
+    pub id: JobId,
+    /// What the worker gets; opaque here. At most 16 MiB.
+    pub payload: Bytes,
+    /// Content type, trace context, the user's own. At most 8 KiB.
+    pub headers: Headers,
+    /// How it is to be run.
+    pub options: JobOptions,
+}
+
+impl NewJob {
+    /// A job with the default options.
+    pub fn new(path: Path, id: JobId, payload: impl Into<Bytes>) -> NewJob {
+        NewJob {
+            path,
+            id,
+            payload: payload.into(),
+            headers: Headers::default(),
+            options: JobOptions::default(),
+        }
+    }
+
+    /// Writes the job's entry up to its payload.
+    pub fn encode_entry_head(&self, out: &mut FrameWriter) {
+        let options = self.options != JobOptions::default();
+        let headers = !self.headers.0.is_empty();
+        out.put(&self.id.0);
+        out.u8(if options { HAS_OPTIONS } else { 0 } | if headers { HAS_HEADERS } else { 0 });
+        out.u32_fixed(crc32c::crc32c(&self.payload));
+        if options {
+            self.options.encode(out);
+        }
+        if headers {
+            self.headers.encode(out);
+        }
+    }
+}
+
+/// A small map of strings, in the order it was made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Headers(pub Vec<(String, String)>);
+
+impl Headers {
+    /// The value of `key`, if it is there.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// Keys and values together, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(k, v)| k.len() + v.len()).sum()
+    }
+}
+
+impl Encode for Headers {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.0.len() as u64);
+        for (key, value) in &self.0 {
+            out.string(key);
+            out.string(value);
+        }
+    }
+}
+
+impl Decode for Headers {
+    fn decode(r: &mut Reader) -> Result<Headers, WireError> {
+        let start = r.offset();
+        let count = r.count("headers", HEADERS_BYTES_MAX, 2)?;
+        let mut headers = Headers(Vec::with_capacity(count.min(64)));
+        for _ in 0..count {
+            let key = r.string("header name", HEADERS_BYTES_MAX)?;
+            let value = r.string("header value", HEADERS_BYTES_MAX)?;
+            headers.0.push((key, value));
+        }
+        let (value, limit) = (headers.bytes() as u64, HEADERS_BYTES_MAX as u64);
+        if value > limit {
+            return Err(WireError::OverLimit {
+                offset: start,
+                what: "bytes of headers",
+                value,
+                limit,
+            });
+        }
+        Ok(headers)
+    }
+}
+
+/// How a job is to be run. Options at their defaults cost no byte on the wire or on disk.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct JobOptions {
+    /// Higher first.
+    pub priority: i32,
+    /// When it may run first.
+    pub due: Due,
+    /// Attempts before it goes to the dead letters; at least 1.
+    pub max_attempts: u16,
+    /// How long a delivery may go without renewal, in milliseconds: 1 s to 12 h.
+    pub lease_ms: u32,
+    /// The wait between attempts.
+    pub backoff: Backoff,
+    /// Whether the result of `complete` is kept for readers.
+    pub keep_result: bool,
+}
+
+impl Default for JobOptions {
+    fn default() -> JobOptions {
+        JobOptions {
+            priority: 0,
+            due: Due::Now,
+            max_attempts: 10,
+            lease_ms: 30_000,
+            backoff: Backoff::default(),
+            keep_result: false,
+        }
+    }
+}
+
+/// When a job may run first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Due {
+    /// At once.
+    Now,
+    /// So many milliseconds after the publisher took it: monotonic time, not moved by clock changes.
+    After(u64),
+    /// At a time of the wall clock, in milliseconds since 1970.
+    At(u64),
+}
+
+/// The wait before an attempt is made again. `n` is the attempt that failed, from 1.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Backoff {
+    /// A random wait between 0 and `min(base × 2ⁿ⁻¹, max)`: exponential with full jitter. The default: 2 s, 10 min.
+    Exponential {
+        /// The bound after the first attempt, in milliseconds.
+        base_ms: u32,
+        /// The largest bound, in milliseconds.
+        max_ms: u32,
+    },
+    /// Always the same, in milliseconds.
+    Fixed(u32),
+    /// `step × n`, at most `max`.
+    Linear {
+        /// Added for each attempt, in milliseconds.
+        step_ms: u32,
+        /// The most, in milliseconds.
+        max_ms: u32,
+    },
+    /// The nth of the list, in milliseconds; the last one again once it is used up. 1 to 64 of them.
+    List(Vec<u32>),
+    /// Hangfire's curve: `(n − 1)⁴ + 15 + random(0..29) × n` seconds.
+    Hangfire,
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff::Exponential { base_ms: 2_000, max_ms: 600_000 }
+    }
+}
+
+impl Backoff {
+    /// The longest list.
+    pub const LIST_MAX: usize = 64;
+
+    /// The wait in milliseconds after attempt `n` (from 1) failed, for a `random` from the whole range of u64.
+    pub fn wait_ms(&self, n: u16, random: u64) -> u64 {
+        let n = u64::from(n.max(1));
+        match self {
+            Backoff::Exponential { base_ms, max_ms } => {
+                let grown = u64::from(*base_ms).saturating_mul(1 << (n - 1).min(32));
+                scale(random, grown.min(u64::from(*max_ms)))
+            }
+            Backoff::Fixed(ms) => u64::from(*ms),
+            Backoff::Linear { step_ms, max_ms } => {
+                (u64::from(*step_ms) * n).min(u64::from(*max_ms))
+            }
+            Backoff::List(list) => {
+                let nth = list.get(n as usize - 1).or(list.last());
+                nth.copied().map_or(0, u64::from)
+            }
+            Backoff::Hangfire => {
+                let seconds = (n - 1).saturating_pow(4).saturating_add(15 + scale(random, 28) * n);
+                seconds.saturating_mul(1_000)
+            }
+        }
+    }
+}
+
+/// `random` scaled to 0..=most, evenly.
+fn scale(random: u64, most: u64) -> u64 {
+    ((u128::from(random) * (u128::from(most) + 1)) >> 64) as u64
+}
+
+/// An option's bit in the mask that comes first. A bit that a reader does not know is an error, not skipped: an option
+/// that is not obeyed would be a broken promise.
+mod bit {
+    pub(super) const PRIORITY: u64 = 1 << 0;
+    pub(super) const DELAY: u64 = 1 << 1;
+    pub(super) const RUN_AT: u64 = 1 << 2;
+    pub(super) const MAX_ATTEMPTS: u64 = 1 << 3;
+    pub(super) const LEASE: u64 = 1 << 4;
+    pub(super) const BACKOFF: u64 = 1 << 5;
+    pub(super) const KEEP_RESULT: u64 = 1 << 6;
+    pub(super) const ALL: u64 = (1 << 7) - 1;
+}
+
+impl Encode for JobOptions {
+    fn encode(&self, out: &mut FrameWriter) {
+        let default = JobOptions::default();
+        let mut mask = match self.due {
+            Due::Now => 0,
+            Due::After(_) => bit::DELAY,
+            Due::At(_) => bit::RUN_AT,
+        };
+        for (differs, bit) in [
+            (self.priority != default.priority, bit::PRIORITY),
+            (self.max_attempts != default.max_attempts, bit::MAX_ATTEMPTS),
+            (self.lease_ms != default.lease_ms, bit::LEASE),
+            (self.backoff != default.backoff, bit::BACKOFF),
+            (self.keep_result != default.keep_result, bit::KEEP_RESULT),
+        ] {
+            mask |= if differs { bit } else { 0 };
+        }
+        out.u64(mask);
+        if mask & bit::PRIORITY != 0 {
+            out.i64(i64::from(self.priority));
+        }
+        match self.due {
+            Due::Now => {}
+            Due::After(ms) | Due::At(ms) => out.u64(ms),
+        }
+        if mask & bit::MAX_ATTEMPTS != 0 {
+            out.u64(u64::from(self.max_attempts));
+        }
+        if mask & bit::LEASE != 0 {
+            out.u64(u64::from(self.lease_ms));
+        }
+        if mask & bit::BACKOFF != 0 {
+            self.backoff.encode(out);
+        }
+    }
+}
+
+impl Decode for JobOptions {
+    fn decode(r: &mut Reader) -> Result<JobOptions, WireError> {
+        let mut options = JobOptions::default();
+        let unknown = r.invalid("job option that this version does not know");
+        let mask = r.u64()?;
+        if mask & !bit::ALL != 0 {
+            return Err(unknown);
+        }
+        if mask & bit::PRIORITY != 0 {
+            options.priority = r.i32()?;
+        }
+        let two_dues = r.invalid("job with both a delay and a time");
+        options.due = match (mask & bit::DELAY != 0, mask & bit::RUN_AT != 0) {
+            (false, false) => Due::Now,
+            (true, false) => Due::After(r.u64()?),
+            (false, true) => Due::At(r.u64()?),
+            (true, true) => return Err(two_dues),
+        };
+        if mask & bit::MAX_ATTEMPTS != 0 {
+            let zero = r.invalid("max_attempts of 0; the least is 1");
+            options.max_attempts = r.u16()?;
+            if options.max_attempts == 0 {
+                return Err(zero);
+            }
+        }
+        if mask & bit::LEASE != 0 {
+            let out_of_range = r.invalid("lease outside 1 s to 12 h");
+            options.lease_ms = r.u32()?;
+            if !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&options.lease_ms) {
+                return Err(out_of_range);
+            }
+        }
+        if mask & bit::BACKOFF != 0 {
+            options.backoff = Backoff::decode(r)?;
+        }
+        options.keep_result = mask & bit::KEEP_RESULT != 0;
+        Ok(options)
+    }
+}
+
+impl Encode for Backoff {
+    fn encode(&self, out: &mut FrameWriter) {
+        match self {
+            Backoff::Exponential { base_ms, max_ms } => {
+                out.u8(0);
+                out.u64(u64::from(*base_ms));
+                out.u64(u64::from(*max_ms));
+            }
+            Backoff::Fixed(ms) => {
+                out.u8(1);
+                out.u64(u64::from(*ms));
+            }
+            Backoff::Linear { step_ms, max_ms } => {
+                out.u8(2);
+                out.u64(u64::from(*step_ms));
+                out.u64(u64::from(*max_ms));
+            }
+            Backoff::List(list) => {
+                out.u8(3);
+                out.u64(list.len() as u64);
+                for ms in list {
+                    out.u64(u64::from(*ms));
+                }
+            }
+            Backoff::Hangfire => out.u8(4),
+        }
+    }
+}
+
+impl Decode for Backoff {
+    fn decode(r: &mut Reader) -> Result<Backoff, WireError> {
+        let unknown = r.invalid("back-off policy");
+        Ok(match r.u8()? {
+            0 => Backoff::Exponential { base_ms: r.u32()?, max_ms: r.u32()? },
+            1 => Backoff::Fixed(r.u32()?),
+            2 => Backoff::Linear { step_ms: r.u32()?, max_ms: r.u32()? },
+            3 => {
+                let empty = r.invalid("empty back-off list");
+                let count = r.count("back-off waits", Backoff::LIST_MAX, 1)?;
+                if count == 0 {
+                    return Err(empty);
+                }
+                Backoff::List((0..count).map(|_| r.u32()).collect::<Result<_, _>>()?)
+            }
+            4 => Backoff::Hangfire,
+            _ => return Err(unknown),
+        })
+    }
+}
+
+/// What a publisher needs to know of an entry, read without touching the payload or its headers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EntryHead {
+    /// The job.
+    pub id: JobId,
+    /// CRC32C of the payload.
+    pub crc: u32,
+    /// The options, unless they are all at their defaults.
+    pub options: Option<JobOptions>,
+    /// Bytes of payload.
+    pub payload_len: usize,
+}
+
+impl EntryHead {
+    /// Reads the head of an entry of `length` bytes, and passes over the rest of it. After an error the reader stands
+    /// anywhere within the entry.
+    pub fn read(r: &mut Reader, length: usize) -> Result<EntryHead, WireError> {
+        let end = r.offset() + length;
+        let id = JobId(r.id()?);
+        let wrong_flags = r.invalid("entry flags");
+        let flags = r.u8()?;
+        if flags & !(HAS_OPTIONS | HAS_HEADERS) != 0 {
+            return Err(wrong_flags);
+        }
+        let crc = r.u32_fixed()?;
+        let options = if flags & HAS_OPTIONS != 0 { Some(JobOptions::decode(r)?) } else { None };
+        if flags & HAS_HEADERS != 0 {
+            Headers::decode(r)?;
+        }
+        let overrun = r.invalid("entry length");
+        let payload_len = end.checked_sub(r.offset()).ok_or(overrun)?;
+        if payload_len > PAYLOAD_BYTES_MAX {
+            return Err(WireError::OverLimit {
+                offset: r.offset(),
+                what: "payload bytes",
+                value: payload_len as u64,
+                limit: PAYLOAD_BYTES_MAX as u64,
+            });
+        }
+        r.skip(payload_len)?;
+        Ok(EntryHead { id, crc, options, payload_len })
+    }
+}
+
+/// An entry, read whole: what a worker makes of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    /// The job.
+    pub id: JobId,
+    /// How it is to be run.
+    pub options: JobOptions,
+    /// The headers.
+    pub headers: Headers,
+    /// The payload: a slice of what was read.
+    pub payload: Bytes,
+    /// CRC32C of the payload, as its producer computed it.
+    pub crc: u32,
+}
+
+impl Entry {
+    /// Reads an entry; the bytes are the entry and nothing else.
+    pub fn read(bytes: Bytes) -> Result<Entry, WireError> {
+        let mut r = Reader::new(bytes);
+        let id = JobId(r.id()?);
+        let wrong_flags = r.invalid("entry flags");
+        let flags = r.u8()?;
+        if flags & !(HAS_OPTIONS | HAS_HEADERS) != 0 {
+            return Err(wrong_flags);
+        }
+        let crc = r.u32_fixed()?;
+        let options = if flags & HAS_OPTIONS != 0 {
+            JobOptions::decode(&mut r)?
+        } else {
+            JobOptions::default()
+        };
+        let headers =
+            if flags & HAS_HEADERS != 0 { Headers::decode(&mut r)? } else { Headers::default() };
+        Ok(Entry { id, options, headers, payload: r.take_rest(), crc })
+    }
+
+    /// False when the payload is not what its producer wrote.
+    pub fn is_intact(&self) -> bool {
+        crc32c::crc32c(&self.payload) == self.crc
+    }
+}
+
+/// Why an attempt failed or a job was buried, in the worker's words.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JobError {
+    /// The error's type: what failures are grouped by, with the message's shape.
+    pub kind: String,
+    /// What went wrong.
+    pub message: String,
+}
+
+impl Encode for JobError {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.string(&self.kind);
+        out.string(&self.message);
+    }
+}
+
+impl Decode for JobError {
+    fn decode(r: &mut Reader) -> Result<JobError, WireError> {
+        use crate::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
+        Ok(JobError {
+            kind: r.string("error type", NAME_BYTES_MAX)?,
+            message: r.string("error message", ERROR_BYTES_MAX)?,
+        })
+    }
+}

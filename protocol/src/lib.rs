@@ -1,0 +1,33 @@
+//! What travels between Longshore's processes: paths, ids, jobs, messages, frames, and the rules of time and size that all
+//! of them share. Pure: no socket, clock, disk or randomness.
+//!
+//! `docs/PROTOCOL.md` describes the same bytes for other languages.
+
+pub mod codec;
+pub mod frame;
+pub mod glob;
+pub mod hello;
+pub mod id;
+pub mod job;
+pub mod limits;
+pub mod messages;
+pub mod path;
+pub mod publisher_info;
+pub mod refusal;
+pub mod runs;
+pub mod timing;
+
+pub use codec::{Decode, Encode, Reader, WireError};
+pub use frame::{Frame, FrameWriter, Messages};
+pub use glob::{Glob, GlobError};
+pub use hello::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
+pub use id::{Epoch, Incarnation, JobId, JobRef, LinkId, PublisherId, SessionId, Token};
+pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, NewJob};
+pub use path::{Path, PathError};
+pub use publisher_info::PublisherInfo;
+pub use refusal::{
+    BatchRefusal, DeathReason, Durability, EnqueueOutcome, JobState, Refusal, Revoked,
+    SettleOutcome,
+};
+pub use runs::Runs;
+pub use timing::{LinkTiming, ResolverTiming};

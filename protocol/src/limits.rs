@@ -1,0 +1,58 @@
+//! Every limit of the protocol: a name, a unit, a value. Each is checked before anything is allocated for it.
+
+/// Longest frame body before the hello has ended, in bytes.
+pub const HELLO_FRAME_BYTES_MAX: usize = 4 * 1024;
+/// Longest frame body afterwards, in bytes, unless a hello negotiates less.
+pub const FRAME_BYTES_MAX: usize = 20 * 1024 * 1024;
+/// Most messages in one frame.
+pub const FRAME_MESSAGES_MAX: usize = 65_536;
+/// Longest path, in bytes.
+pub const PATH_BYTES_MAX: usize = 1_024;
+/// Longest segment of a path, in bytes.
+pub const PATH_SEGMENT_BYTES_MAX: usize = 255;
+/// Most segments of a path.
+pub const PATH_DEPTH_MAX: usize = 32;
+/// Longest glob, in bytes.
+pub const GLOB_BYTES_MAX: usize = 1_024;
+/// Most alternatives that the braces of one glob may expand to.
+pub const GLOB_ALTERNATIVES_MAX: usize = 256;
+/// Largest payload of one job, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Largest headers of one job, keys and values together, in bytes.
+pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
+/// Largest result of one job, in bytes.
+pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
+/// Longest error message of one attempt, in bytes; longer ones are cut by the worker.
+pub const ERROR_BYTES_MAX: usize = 8 * 1024;
+/// Most jobs in one enqueue batch.
+pub const BATCH_JOBS_MAX: usize = 10_000;
+/// Largest sum of payloads in one enqueue batch, in bytes.
+pub const BATCH_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Largest encoded enqueue batch, in bytes.
+pub const BATCH_BYTES_MAX: usize = 18 * 1024 * 1024;
+/// Most settles in one batch.
+pub const SETTLES_MAX: usize = 10_000;
+/// Most tokens that one link may list or hold.
+pub const TOKENS_MAX: usize = 65_536;
+/// Longest name of a process (publisher, worker), in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Longest human-readable reason on the wire, in bytes.
+pub const REASON_BYTES_MAX: usize = 1_024;
+/// Most subscriptions on one link.
+pub const SUBSCRIPTIONS_MAX: usize = 1_024;
+/// Most credits that one subscription may hold at one publisher.
+pub const CREDITS_MAX: u32 = 65_536;
+/// Most paths in one resolver request; larger ones are cut by the client.
+pub const RESOLVER_BATCH_PATHS_MAX: usize = 100_000;
+/// Most publishers of one path.
+pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
+/// Most addresses of one publisher.
+pub const ADDRESSES_MAX: usize = 16;
+/// Most jobs in one page of a listing.
+pub const PAGE_JOBS_MAX: usize = 1_000;
+/// Most bytes in one page of a listing; a page with one larger job holds just that job.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Shortest lease of a delivery, in milliseconds.
+pub const LEASE_MS_MIN: u32 = 1_000;
+/// Longest lease of a delivery, in milliseconds (12 hours).
+pub const LEASE_MS_MAX: u32 = 12 * 60 * 60 * 1_000;

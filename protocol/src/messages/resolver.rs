@@ -1,0 +1,1 @@
+//! Messages between a resolver replica and its clients.

@@ -1,0 +1,82 @@
+//! Jobs on their way to a worker.
+
+use bytes::Bytes;
+
+use super::credit::{put_token, read_token};
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::id::Token;
+use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
+use crate::path::Path;
+
+/// Jobs of one subscription, each with its lease.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Deliver {
+    /// The subscription whose credits they use up.
+    pub subscription: u32,
+    /// The queues that the jobs come from; jobs name them by their place here.
+    pub paths: Vec<Path>,
+    /// The jobs.
+    pub jobs: Vec<Delivery>,
+}
+
+/// One job and its lease.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Delivery {
+    /// What proves the lease.
+    pub token: Token,
+    /// The queue, as its place in [`Deliver::paths`].
+    pub path: u32,
+    /// Which attempt this is, from 1.
+    pub attempt: u16,
+    /// How often the job was delivered, this time included.
+    pub deliveries: u16,
+    /// How long the lease runs without renewal, in milliseconds.
+    pub lease_ms: u32,
+    /// The job's entry, as its producer wrote it: see [`crate::job::Entry::read`].
+    pub entry: Bytes,
+}
+
+impl Encode for Deliver {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.subscription));
+        self.paths.encode(out);
+        out.u64(self.jobs.len() as u64);
+        let mut before = 0;
+        for job in &self.jobs {
+            put_token(out, &mut before, job.token);
+            out.u64(u64::from(job.path));
+            out.u64(u64::from(job.attempt));
+            out.u64(u64::from(job.deliveries));
+            out.u64(u64::from(job.lease_ms));
+            out.bytes_shared(job.entry.clone());
+        }
+    }
+}
+
+impl Decode for Deliver {
+    fn decode(r: &mut Reader) -> Result<Deliver, WireError> {
+        let subscription = r.u32()?;
+        let paths: Vec<Path> = r.list("paths of a delivery", BATCH_JOBS_MAX)?;
+        let count = r.count("jobs of a delivery", BATCH_JOBS_MAX, 6)?;
+        let mut jobs = Vec::with_capacity(count);
+        let mut before = 0;
+        for _ in 0..count {
+            let token = read_token(r, &mut before)?;
+            let no_such_path = r.invalid("path of a delivery");
+            let path = r.u32()?;
+            if path as usize >= paths.len() {
+                return Err(no_such_path);
+            }
+            jobs.push(Delivery {
+                token,
+                path,
+                attempt: r.u16()?,
+                deliveries: r.u16()?,
+                lease_ms: r.u32()?,
+                entry: r.bytes("entry", BATCH_BYTES_MAX)?,
+            });
+        }
+        Ok(Deliver { subscription, paths, jobs })
+    }
+}

@@ -1,0 +1,269 @@
+//! Batches of jobs: one message, one durable record.
+//!
+//! ```text
+//! body:  sequence │ flags (bit 0: atomic) │ paths │ count │ count × (length │ place in paths │ entry)
+//! ```
+//! `length` is the entry's. The publisher writes the body to its journal as it came.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::{Frame, FrameWriter};
+use crate::job::{EntryHead, NewJob};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX, BATCH_PAYLOAD_BYTES_MAX};
+use crate::messages::work::tag;
+use crate::path::Path;
+use crate::refusal::{BatchRefusal, EnqueueOutcome};
+use crate::runs::Runs;
+
+const ATOMIC: u8 = 1;
+
+/// Collects jobs into a batch.
+#[derive(Debug, Default)]
+pub struct BatchBuilder {
+    paths: Vec<Path>,
+    places: HashMap<Path, usize>,
+    /// An entry after the other, with its length and path before it.
+    entries: FrameWriter,
+    /// The head of the entry at hand; kept so that no job allocates.
+    head: FrameWriter,
+    count: usize,
+    payload_bytes: usize,
+}
+
+impl BatchBuilder {
+    /// An empty batch.
+    pub fn new() -> BatchBuilder {
+        BatchBuilder::default()
+    }
+
+    /// Jobs so far.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True while there is no job.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of entries so far.
+    pub fn bytes(&self) -> usize {
+        self.entries.body_len()
+    }
+
+    /// True when `job` still fits within the limits of a batch. An empty batch takes any job within the limits of a job.
+    pub fn fits(&self, job: &NewJob) -> bool {
+        // What an entry adds to its payload: id, checksum, lengths, options and headers; the paths are counted as new.
+        let overhead = 512 + job.headers.bytes() + job.path.as_str().len();
+        self.count < BATCH_JOBS_MAX
+            && self.payload_bytes + job.payload.len() <= BATCH_PAYLOAD_BYTES_MAX
+            && self.bytes() + self.paths.len() * 64 + job.payload.len() + overhead
+                <= BATCH_BYTES_MAX
+    }
+
+    /// Adds a job; the caller has asked [`BatchBuilder::fits`].
+    pub fn push(&mut self, job: &NewJob) {
+        let place = match self.places.get(&job.path) {
+            Some(&place) => place,
+            None => {
+                self.places.insert(job.path.clone(), self.paths.len());
+                self.paths.push(job.path.clone());
+                self.paths.len() - 1
+            }
+        };
+        self.head.clear();
+        job.encode_entry_head(&mut self.head);
+        self.entries.u64((self.head.body_len() + job.payload.len()) as u64);
+        self.entries.u64(place as u64);
+        self.entries.put(self.head.small_body());
+        self.entries.put_shared(job.payload.clone());
+        self.count += 1;
+        self.payload_bytes += job.payload.len();
+    }
+
+    /// Ends the batch.
+    pub fn seal(self, atomic: bool) -> SealedBatch {
+        SealedBatch { atomic, paths: self.paths, count: self.count, entries: self.entries.finish() }
+    }
+}
+
+/// A finished batch, cheap to clone: what a producer keeps until it is answered, and resends if need be.
+#[derive(Clone, Debug)]
+pub struct SealedBatch {
+    atomic: bool,
+    paths: Vec<Path>,
+    count: usize,
+    entries: Frame,
+}
+
+impl SealedBatch {
+    /// Jobs in it.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// About how many bytes it takes on the wire.
+    pub fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The paths that its jobs go to.
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    /// Writes the batch as a message with that sequence number.
+    pub fn encode(&self, sequence: u64, out: &mut FrameWriter) {
+        out.message(tag::ENQUEUE, |out| self.encode_body(sequence, out));
+    }
+
+    /// The batch without a link: for a publisher in the same process.
+    pub fn to_batch(&self, sequence: u64) -> Result<EnqueueBatch, WireError> {
+        let mut out = FrameWriter::with_capacity(64);
+        self.encode_body(sequence, &mut out);
+        EnqueueBatch::decode(out.into_body())
+    }
+
+    fn encode_body(&self, sequence: u64, out: &mut FrameWriter) {
+        out.u64(sequence);
+        out.u8(if self.atomic { ATOMIC } else { 0 });
+        self.paths.encode(out);
+        out.u64(self.count as u64);
+        out.append_frame(&self.entries);
+    }
+}
+
+/// A batch as the publisher reads it: its frame of lengths checked, its entries not yet.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EnqueueBatch {
+    /// The producer's number for it at this publisher: 1, 2, 3 … without a gap.
+    pub sequence: u64,
+    /// One refusal refuses all.
+    pub atomic: bool,
+    /// The queues; entries name them by their place.
+    pub paths: Vec<Path>,
+    count: usize,
+    entries_at: usize,
+    body: Bytes,
+}
+
+/// One entry of a batch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BatchEntry {
+    /// Its queue's place in [`EnqueueBatch::paths`].
+    pub path: usize,
+    /// Where the entry begins in the body.
+    pub at: u32,
+    /// How long it is.
+    pub length: u32,
+    /// What it says, or why that cannot be read: then this one job is refused.
+    pub head: Result<EntryHead, WireError>,
+}
+
+impl EnqueueBatch {
+    /// Reads the head of a batch and walks over the lengths of its entries.
+    pub fn decode(body: Bytes) -> Result<EnqueueBatch, WireError> {
+        if body.len() > BATCH_BYTES_MAX {
+            let (value, limit) = (body.len() as u64, BATCH_BYTES_MAX as u64);
+            return Err(WireError::OverLimit { offset: 0, what: "bytes of a batch", value, limit });
+        }
+        let mut r = Reader::new(body.clone());
+        let sequence = r.u64()?;
+        let wrong_flags = r.invalid("batch flags");
+        let flags = r.u8()?;
+        if flags & !ATOMIC != 0 {
+            return Err(wrong_flags);
+        }
+        let paths: Vec<Path> = r.list("paths of a batch", BATCH_JOBS_MAX)?;
+        let count = r.count("jobs of a batch", BATCH_JOBS_MAX, 2)?;
+        let entries_at = r.offset();
+        for _ in 0..count {
+            let length = r.count("entry length", BATCH_BYTES_MAX, 1)?;
+            let no_such_path = r.invalid("path of an entry");
+            if r.u64()? >= paths.len() as u64 {
+                return Err(no_such_path);
+            }
+            r.skip(length)?;
+        }
+        Ok(EnqueueBatch { sequence, atomic: flags & ATOMIC != 0, paths, count, entries_at, body })
+    }
+
+    /// Jobs in it.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The bytes it was read from: what goes to the journal.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The entries, in order.
+    pub fn entries(&self) -> impl Iterator<Item = BatchEntry> {
+        let mut r = Reader::new(self.body.clone());
+        let mut left = self.count;
+        let walked = r.skip(self.entries_at).is_ok();
+        std::iter::from_fn(move || {
+            if left == 0 || !walked {
+                return None;
+            }
+            left -= 1;
+            // `decode` has walked over these lengths: they lie within the body.
+            let length = r.u64().ok()? as usize;
+            let path = r.u64().ok()? as usize;
+            let at = r.offset();
+            let head = EntryHead::read(&mut r, length);
+            let read = r.offset() - at;
+            match length.checked_sub(read) {
+                Some(rest) => r.skip(rest).ok()?,
+                None => r.seek(at + length),
+            }
+            Some(BatchEntry { path, at: at as u32, length: length as u32, head })
+        })
+    }
+}
+
+/// The answer to a batch of jobs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Enqueued {
+    /// The batch.
+    pub sequence: u64,
+    /// One outcome per job in its order, or why none was looked at.
+    pub outcome: Result<Runs<EnqueueOutcome>, BatchRefusal>,
+}
+
+impl Encode for Enqueued {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.sequence);
+        out.bool(self.outcome.is_ok());
+        match &self.outcome {
+            Ok(outcomes) => outcomes.encode(out),
+            Err(refusal) => refusal.encode(out),
+        }
+    }
+}
+
+impl Decode for Enqueued {
+    fn decode(r: &mut Reader) -> Result<Enqueued, WireError> {
+        let sequence = r.u64()?;
+        let outcome = if r.bool()? {
+            Ok(Runs::decode(r, "outcomes of a batch", BATCH_JOBS_MAX)?)
+        } else {
+            Err(BatchRefusal::decode(r)?)
+        };
+        Ok(Enqueued { sequence, outcome })
+    }
+}

@@ -1,0 +1,247 @@
+//! Batches of settles: how leases end.
+//!
+//! ```text
+//! body:     sequence │ count │ count × (token, as the difference from the one before │ verdict)
+//! verdict:  0 complete │ 1 complete, result │ 2 fail, error │ 3 release │ 4 snooze, milliseconds │ 5 bury, error
+//! ```
+//! The publisher writes the body to its journal as it came; results and errors are read back from there.
+
+use bytes::Bytes;
+
+use super::credit::{put_token, read_token};
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::id::Token;
+use crate::job::JobError;
+use crate::limits::{BATCH_BYTES_MAX, SETTLES_MAX};
+use crate::messages::work::tag;
+use crate::refusal::SettleOutcome;
+use crate::runs::Runs;
+
+/// How a worker ends a lease.
+#[derive(Clone, PartialEq, Debug)]
+pub enum NewSettle {
+    /// The job is done.
+    Complete {
+        /// What it gave, kept if the job asked for that. At most 1 MiB.
+        result: Option<Bytes>,
+    },
+    /// The attempt failed; the job's policy says when it is made again.
+    Fail(JobError),
+    /// The job goes back at once, its attempt given back.
+    Release,
+    /// The job goes back after a while, its attempt given back.
+    Snooze {
+        /// The while, in milliseconds.
+        ms: u64,
+    },
+    /// The job goes to the dead letters, whatever attempts it has left.
+    Bury(JobError),
+}
+
+/// Collects settles into a batch.
+#[derive(Debug, Default)]
+pub struct SettleBatchBuilder {
+    items: FrameWriter,
+    before: u64,
+    count: usize,
+}
+
+impl SettleBatchBuilder {
+    /// An empty batch.
+    pub fn new() -> SettleBatchBuilder {
+        SettleBatchBuilder::default()
+    }
+
+    /// Settles so far.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True while there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// True when the batch has to be ended before another settle is added.
+    pub fn is_full(&self) -> bool {
+        self.count >= SETTLES_MAX || self.items.body_len() > BATCH_BYTES_MAX / 2
+    }
+
+    /// Adds the end of a lease.
+    pub fn push(&mut self, token: Token, settle: &NewSettle) {
+        put_token(&mut self.items, &mut self.before, token);
+        match settle {
+            NewSettle::Complete { result: None } => self.items.u8(0),
+            NewSettle::Complete { result: Some(result) } => {
+                self.items.u8(1);
+                self.items.bytes_shared(result.clone());
+            }
+            NewSettle::Fail(error) => {
+                self.items.u8(2);
+                error.encode(&mut self.items);
+            }
+            NewSettle::Release => self.items.u8(3),
+            NewSettle::Snooze { ms } => {
+                self.items.u8(4);
+                self.items.u64(*ms);
+            }
+            NewSettle::Bury(error) => {
+                self.items.u8(5);
+                error.encode(&mut self.items);
+            }
+        }
+        self.count += 1;
+    }
+
+    /// Ends the batch: the body of its message, to be kept until it is answered.
+    pub fn seal(self, sequence: u64) -> Bytes {
+        let mut out = FrameWriter::with_capacity(self.items.body_len() + 16);
+        out.u64(sequence);
+        out.u64(self.count as u64);
+        out.append(self.items);
+        out.into_body()
+    }
+
+    /// Writes a sealed body as a message.
+    pub fn encode(body: &Bytes, out: &mut FrameWriter) {
+        out.message(tag::SETTLE, |out| out.put_shared(body.clone()));
+    }
+}
+
+/// A batch as the publisher reads it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SettleBatch {
+    /// The session's number for it at this publisher: 1, 2, 3 … without a gap.
+    pub sequence: u64,
+    count: usize,
+    items_at: usize,
+    body: Bytes,
+}
+
+/// A part of the body: where a result or an error lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Where it begins in the body.
+    pub at: u32,
+    /// How long it is.
+    pub length: u32,
+}
+
+/// One settle of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SettleItem {
+    /// The lease.
+    pub token: Token,
+    /// How it ends.
+    pub verdict: Verdict,
+}
+
+/// How a lease ends, its bytes left where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Done, with the place of the result if there is one.
+    Complete(Option<Span>),
+    /// Failed, with the place of the encoded [`JobError`].
+    Fail(Span),
+    /// Given back at once.
+    Release,
+    /// Given back after so many milliseconds.
+    Snooze(u64),
+    /// Buried, with the place of the encoded [`JobError`].
+    Bury(Span),
+}
+
+impl SettleBatch {
+    /// Reads a batch and checks every item of it.
+    pub fn decode(body: Bytes) -> Result<SettleBatch, WireError> {
+        let mut r = Reader::new(body.clone());
+        let sequence = r.u64()?;
+        let count = r.count("settles", SETTLES_MAX, 2)?;
+        let items_at = r.offset();
+        let mut before = 0;
+        for _ in 0..count {
+            read_item(&mut r, &mut before)?;
+        }
+        Ok(SettleBatch { sequence, count, items_at, body })
+    }
+
+    /// Settles in it.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The bytes it was read from: what goes to the journal.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The settles, in order.
+    pub fn items(&self) -> impl Iterator<Item = SettleItem> {
+        let mut r = Reader::new(self.body.clone());
+        let mut left = if r.skip(self.items_at).is_ok() { self.count } else { 0 };
+        let mut before = 0;
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            // `decode` has read these once: they are there.
+            read_item(&mut r, &mut before).ok()
+        })
+    }
+}
+
+fn read_item(r: &mut Reader, before: &mut u64) -> Result<SettleItem, WireError> {
+    let token = read_token(r, before)?;
+    let unknown = r.invalid("verdict");
+    let verdict = match r.u8()? {
+        0 => Verdict::Complete(None),
+        1 => {
+            // A result over its own limit is that settle's refusal, not the batch's end.
+            let length = r.count("result", BATCH_BYTES_MAX, 1)?;
+            let at = r.offset() as u32;
+            r.skip(length)?;
+            Verdict::Complete(Some(Span { at, length: length as u32 }))
+        }
+        2 => Verdict::Fail(read_error(r)?),
+        3 => Verdict::Release,
+        4 => Verdict::Snooze(r.u64()?),
+        5 => Verdict::Bury(read_error(r)?),
+        _ => return Err(unknown),
+    };
+    Ok(SettleItem { token, verdict })
+}
+
+fn read_error(r: &mut Reader) -> Result<Span, WireError> {
+    let at = r.offset();
+    JobError::decode(r)?;
+    Ok(Span { at: at as u32, length: (r.offset() - at) as u32 })
+}
+
+/// The answer to a batch of settles.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settled {
+    /// The batch.
+    pub sequence: u64,
+    /// One outcome per settle, in its order. None for a batch that is older than the last 64: its answer is forgotten.
+    pub outcomes: Runs<SettleOutcome>,
+}
+
+impl Encode for Settled {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.sequence);
+        self.outcomes.encode(out);
+    }
+}
+
+impl Decode for Settled {
+    fn decode(r: &mut Reader) -> Result<Settled, WireError> {
+        Ok(Settled {
+            sequence: r.u64()?,
+            outcomes: Runs::decode(r, "outcomes of settles", SETTLES_MAX)?,
+        })
+    }
+}

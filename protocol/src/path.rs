@@ -1,0 +1,181 @@
+//! Paths: `/jobs/mail/welcome`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::limits::{PATH_BYTES_MAX, PATH_DEPTH_MAX, PATH_SEGMENT_BYTES_MAX};
+
+/// A path: UTF-8, absolute, no empty segment, no trailing slash, no control or glob characters. `/` alone is the root: it
+/// can be listed, and nothing can be published at it. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path(Arc<str>);
+
+/// Why a text is not a path. Every variant says what to change.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PathError {
+    /// It does not begin with a slash.
+    #[error("path '{0}' does not begin with '/'")]
+    NotAbsolute(String),
+    /// It ends with a slash or has two in a row.
+    #[error("path '{0}' has an empty segment; write it without a trailing or doubled '/'")]
+    EmptySegment(String),
+    /// Too long.
+    #[error("path of {0} bytes is over the limit of {PATH_BYTES_MAX} bytes")]
+    TooLong(usize),
+    /// One segment is too long.
+    #[error("path segment of {0} bytes is over the limit of {PATH_SEGMENT_BYTES_MAX} bytes")]
+    SegmentTooLong(usize),
+    /// Too deep.
+    #[error("path of {0} segments is over the limit of {PATH_DEPTH_MAX}")]
+    TooDeep(usize),
+    /// A control or glob character.
+    #[error(
+        "path '{path}' holds the character {character:?}; control characters and * ? {{ }} [ ] are not allowed"
+    )]
+    Character {
+        /// The path.
+        path: String,
+        /// The character.
+        character: char,
+    },
+}
+
+impl Path {
+    /// The root, `/`.
+    pub fn root() -> Path {
+        Path(Arc::from("/"))
+    }
+
+    /// Checks `text` and makes it a path.
+    pub fn new(text: &str) -> Result<Path, PathError> {
+        check(text)?;
+        Ok(Path(Arc::from(text)))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// True of `/`.
+    pub fn is_root(&self) -> bool {
+        self.as_str() == "/"
+    }
+
+    /// The segments, from the root; none for `/`.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
+        segments(&self.0)
+    }
+
+    /// How many segments.
+    pub fn depth(&self) -> usize {
+        self.segments().count()
+    }
+
+    /// The path above; none for `/`.
+    pub fn parent(&self) -> Option<Path> {
+        if self.is_root() {
+            return None;
+        }
+        match self.0.rfind('/') {
+            Some(0) | None => Some(Path::root()),
+            Some(at) => Some(Path(Arc::from(&self.0[..at]))),
+        }
+    }
+
+    /// True when `self` is `other` or lies below it. `/ab` does not lie below `/a`.
+    pub fn is_at_or_below(&self, other: &Path) -> bool {
+        other.is_root()
+            || self
+                .0
+                .strip_prefix(&*other.0)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// True of `/sys` and what lies below: live values that Longshore itself publishes.
+    pub fn is_reserved(&self) -> bool {
+        self.segments().next() == Some("sys")
+    }
+}
+
+pub(crate) fn segments(text: &str) -> impl DoubleEndedIterator<Item = &str> {
+    text.split('/').filter(|s| !s.is_empty())
+}
+
+fn check(text: &str) -> Result<(), PathError> {
+    if text.len() > PATH_BYTES_MAX {
+        return Err(PathError::TooLong(text.len()));
+    }
+    let Some(rest) = text.strip_prefix('/') else {
+        return Err(PathError::NotAbsolute(text.to_owned()));
+    };
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let mut depth = 0;
+    for segment in rest.split('/') {
+        depth += 1;
+        if segment.is_empty() {
+            return Err(PathError::EmptySegment(text.to_owned()));
+        }
+        if segment.len() > PATH_SEGMENT_BYTES_MAX {
+            return Err(PathError::SegmentTooLong(segment.len()));
+        }
+    }
+    if depth > PATH_DEPTH_MAX {
+        return Err(PathError::TooDeep(depth));
+    }
+    match text.chars().find(|c| c.is_control() || "*?{}[]".contains(*c)) {
+        Some(character) => Err(PathError::Character { path: text.to_owned(), character }),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for Path {
+    type Err = PathError;
+    fn from_str(text: &str) -> Result<Path, PathError> {
+        Path::new(text)
+    }
+}
+
+impl AsRef<str> for Path {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl std::borrow::Borrow<str> for Path {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl Encode for Path {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.string(&self.0);
+    }
+}
+
+impl Decode for Path {
+    fn decode(r: &mut Reader) -> Result<Path, WireError> {
+        let invalid = r.invalid("path");
+        let bytes = r.bytes("path length", PATH_BYTES_MAX)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| invalid.clone())?;
+        Path::new(text).map_err(|_| invalid)
+    }
+}

@@ -1,0 +1,187 @@
+//! Why a job or a batch was refused. A refusal changes nothing and says what to do.
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+
+macro_rules! codes {
+    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $code:literal, $text:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
+        pub enum $name {
+            $($(#[$vdoc])* #[error($text)] $variant,)*
+        }
+
+        impl $name {
+            /// Its number on the wire.
+            pub fn code(self) -> u8 {
+                match self { $($name::$variant => $code,)* }
+            }
+
+            /// The one with that number.
+            pub fn from_code(code: u8) -> Option<$name> {
+                match code { $($code => Some($name::$variant),)* _ => None }
+            }
+
+            /// All of them.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+        }
+
+        impl Encode for $name {
+            fn encode(&self, out: &mut FrameWriter) {
+                out.u8(self.code());
+            }
+        }
+
+        impl Decode for $name {
+            fn decode(r: &mut Reader) -> Result<$name, WireError> {
+                let invalid = r.invalid($what);
+                $name::from_code(r.u8()?).ok_or(invalid)
+            }
+        }
+    };
+}
+pub(crate) use codes;
+
+codes! {
+    /// Why a publisher does not take a job.
+    Refusal, "refusal" {
+        /// The job's id is taken by a job with another payload.
+        IdConflict = 1, "IdConflict: the id belongs to a job with another payload; make a new id";
+        /// The payload, headers or entry are too large.
+        TooLarge = 2, "TooLarge: the payload is over 16 MiB or the headers over 8 KiB; hand in a reference instead";
+        /// The path is not one that this publisher takes.
+        NotHere = 3, "NotHere: this publisher has neither the path nor a default for it; declare one with --path or --default";
+        /// `/sys` belongs to Longshore.
+        Reserved = 4, "Reserved: paths below /sys are Longshore's own";
+        /// The queue holds as many jobs as it may.
+        QueueFull = 5, "QueueFull: the queue holds as many jobs as it may; try again once workers have caught up";
+        /// The disk has no room for it.
+        NoSpace = 6, "NoSpace: the publisher's disk has no room for it; free some, and it resumes by itself";
+        /// An option is out of range or unknown to this publisher.
+        BadOptions = 7, "BadOptions: an option is out of its range, or this publisher's version does not know it";
+        /// Another job of an atomic batch was refused.
+        BatchRefused = 8, "BatchRefused: another job of this atomic batch was refused";
+        /// The path is the root or malformed.
+        BadPath = 9, "BadPath: jobs need a path below the root";
+        /// The publisher holds as many queues as it may.
+        TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; use fewer paths";
+    }
+}
+
+codes! {
+    /// Why a publisher does not take a whole batch. None of its jobs was taken.
+    BatchRefusal, "batch refusal" {
+        /// A batch before this one is missing.
+        SequenceGap = 1, "SequenceGap: a batch before this one has not arrived; send the batches in order";
+        /// The publisher has forgotten this producer (an hour without a link), or its batch is older than the last 64.
+        UnknownProducer = 2, "UnknownProducer: the publisher no longer knows whether it has this batch; treat its jobs as unknown";
+        /// The batch's bytes are not a batch.
+        Malformed = 3, "Malformed: the batch does not decode; client and publisher disagree about the protocol";
+        /// The batch is over a limit.
+        TooLarge = 4, "TooLarge: the batch is over 10,000 jobs, 16 MiB of payload or 18 MiB encoded; split it";
+        /// The publisher is stopping.
+        Stopping = 5, "Stopping: the publisher is shutting down; it takes no more jobs";
+    }
+}
+
+/// What became of one job of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EnqueueOutcome {
+    /// It is new, and durable.
+    Created,
+    /// The publisher has it already: the same id, the same payload.
+    Existing,
+    /// It was not taken.
+    Refused(Refusal),
+}
+
+impl Encode for EnqueueOutcome {
+    fn encode(&self, out: &mut FrameWriter) {
+        match self {
+            EnqueueOutcome::Created => out.u8(0),
+            EnqueueOutcome::Existing => out.u8(1),
+            EnqueueOutcome::Refused(refusal) => {
+                out.u8(2);
+                refusal.encode(out);
+            }
+        }
+    }
+}
+
+impl Decode for EnqueueOutcome {
+    fn decode(r: &mut Reader) -> Result<EnqueueOutcome, WireError> {
+        let invalid = r.invalid("enqueue outcome");
+        match r.u8()? {
+            0 => Ok(EnqueueOutcome::Created),
+            1 => Ok(EnqueueOutcome::Existing),
+            2 => Ok(EnqueueOutcome::Refused(Refusal::decode(r)?)),
+            _ => Err(invalid),
+        }
+    }
+}
+
+codes! {
+    /// What became of one settle.
+    SettleOutcome, "settle outcome" {
+        /// It counted.
+        Accepted = 0, "accepted";
+        /// The token no longer holds a lease: the job was given to another worker, cancelled, or has ended.
+        StaleToken = 1, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
+        /// The result is over its limit; the lease still runs.
+        ResultTooLarge = 2, "ResultTooLarge: a result may have 1 MiB";
+    }
+}
+
+codes! {
+    /// Why a lease was taken from a worker while it ran.
+    Revoked, "revocation" {
+        /// The lease went unrenewed, or its link was away for too long.
+        LeaseLost = 1, "the lease was lost";
+        /// A user cancelled the job.
+        Cancelled = 2, "the job was cancelled";
+    }
+}
+
+codes! {
+    /// How durable an acknowledgement is.
+    Durability, "durability" {
+        /// Synced to the publisher's disk before the acknowledgement.
+        Fsync = 1, "fsync";
+        /// Written, not synced: a power cut loses what the system had not yet written back.
+        None = 2, "none";
+    }
+}
+
+codes! {
+    /// The state of a job.
+    JobState, "job state" {
+        /// Not due yet, or waiting for a retry.
+        Scheduled = 1, "scheduled";
+        /// Waiting for a worker.
+        Ready = 2, "ready";
+        /// A worker holds its lease.
+        Running = 3, "running";
+        /// Ended well.
+        Completed = 4, "completed";
+        /// In the dead letters.
+        Dead = 5, "dead";
+        /// Cancelled by a user.
+        Cancelled = 6, "cancelled";
+    }
+}
+
+codes! {
+    /// Why a job is in the dead letters.
+    DeathReason, "reason" {
+        /// Its last attempt failed.
+        AttemptsExhausted = 1, "attempts_exhausted";
+        /// Its last attempt took its worker with it.
+        WorkerLost = 2, "worker_lost";
+        /// Its worker buried it.
+        Buried = 3, "buried";
+        /// It was delivered over and over and never started.
+        Undeliverable = 4, "undeliverable";
+        /// Its payload is not what its producer wrote.
+        PayloadDamaged = 5, "payload_damaged";
+    }
+}

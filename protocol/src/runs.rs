@@ -1,0 +1,104 @@
+//! Answers to batches, run-length encoded: most batches have one answer for all, and cost two bytes.
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+
+/// A sequence with few changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Runs<T> {
+    runs: Vec<(T, u32)>,
+}
+
+impl<T> Default for Runs<T> {
+    fn default() -> Runs<T> {
+        Runs { runs: Vec::new() }
+    }
+}
+
+impl<T: Copy + PartialEq> Runs<T> {
+    /// The same `value`, `count` times.
+    pub fn all(value: T, count: usize) -> Runs<T> {
+        let mut runs = Runs::default();
+        runs.push_many(value, count);
+        runs
+    }
+
+    /// Adds one value at the end.
+    pub fn push(&mut self, value: T) {
+        self.push_many(value, 1);
+    }
+
+    /// Adds `value` at the end, `count` times.
+    pub fn push_many(&mut self, value: T, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        match self.runs.last_mut() {
+            _ if count == 0 => {}
+            Some((last, n)) if *last == value => *n += count,
+            _ => self.runs.push((value, count)),
+        }
+    }
+
+    /// The values with how often each stands in a row.
+    pub fn runs(&self) -> &[(T, u32)] {
+        &self.runs
+    }
+
+    /// Every value.
+    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.runs.iter().flat_map(|&(value, n)| std::iter::repeat_n(value, n as usize))
+    }
+
+    /// How many values.
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(|&(_, n)| n as usize).sum()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Reads runs whose lengths add up to at most `limit`.
+    pub fn decode(r: &mut Reader, what: &'static str, limit: usize) -> Result<Runs<T>, WireError>
+    where
+        T: Decode,
+    {
+        let count = r.count(what, limit, 2)?;
+        let mut runs = Runs::default();
+        let mut total = 0u64;
+        for _ in 0..count {
+            let offset = r.offset();
+            let value = T::decode(r)?;
+            let n = r.u32()?;
+            total += u64::from(n);
+            if total > limit as u64 {
+                return Err(WireError::OverLimit {
+                    offset,
+                    what,
+                    value: total,
+                    limit: limit as u64,
+                });
+            }
+            runs.push_many(value, n as usize);
+        }
+        Ok(runs)
+    }
+}
+
+impl<T: Encode> Encode for Runs<T> {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.runs.len() as u64);
+        for (value, n) in &self.runs {
+            value.encode(out);
+            out.u64(u64::from(*n));
+        }
+    }
+}
+
+impl<T: Copy + PartialEq> FromIterator<T> for Runs<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Runs<T> {
+        let mut runs = Runs::default();
+        values.into_iter().for_each(|value| runs.push(value));
+        runs
+    }
+}

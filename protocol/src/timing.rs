@@ -1,0 +1,101 @@
+//! The rules of time that several parts share. Durations only: nothing here reads a clock.
+
+use std::time::Duration;
+
+/// The timing of resolver clients and servers; the defaults are the fault-tolerance chapter's.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ResolverTiming {
+    /// A read connection that is silent this long is closed.
+    pub reader_ttl: Duration,
+    /// A publisher that is silent this long is hidden; half of it is the heartbeat.
+    pub writer_ttl: Duration,
+    /// The longest a hello may take.
+    pub hello_timeout: Duration,
+    /// The longest a connect may take.
+    pub connect_timeout: Duration,
+    /// The shortest wait between tries.
+    pub retry_wait_min: Duration,
+    /// The longest wait between tries.
+    pub retry_wait_max: Duration,
+    /// Tries for each batch: rounds over all replicas when reading, tries at each replica when writing.
+    pub tries: u32,
+    /// What each simple read adds to the time allowed for an answer.
+    pub read_op_timeout: Duration,
+    /// What each simple write adds.
+    pub write_op_timeout: Duration,
+    /// The least time allowed for an answer.
+    pub request_timeout_min: Duration,
+}
+
+impl Default for ResolverTiming {
+    fn default() -> ResolverTiming {
+        ResolverTiming {
+            reader_ttl: Duration::from_secs(60),
+            writer_ttl: Duration::from_secs(120),
+            hello_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(3),
+            retry_wait_min: Duration::from_secs(1),
+            retry_wait_max: Duration::from_secs(12),
+            tries: 3,
+            read_op_timeout: Duration::from_micros(50),
+            write_op_timeout: Duration::from_micros(100),
+            request_timeout_min: Duration::from_secs(15),
+        }
+    }
+}
+
+impl ResolverTiming {
+    /// How long to wait for *an* answer to a batch of `operations` simple reads: `max(15 s, 50 µs × n)`.
+    pub fn read_timeout(&self, operations: u64) -> Duration {
+        self.request_timeout_min.max(times(self.read_op_timeout, operations))
+    }
+
+    /// How long to wait for *an* answer to a batch of `operations` simple writes: `max(15 s, 100 µs × n)`.
+    pub fn write_timeout(&self, operations: u64) -> Duration {
+        self.request_timeout_min.max(times(self.write_op_timeout, operations))
+    }
+
+    /// How often a writer shows that it lives, and tries a degraded replica again: half of `writer_ttl`.
+    pub fn heartbeat(&self) -> Duration {
+        self.writer_ttl / 2
+    }
+
+    /// A wait between tries, uniform between its bounds, for a `random` drawn from the whole range of u64.
+    pub fn retry_wait(&self, random: u64) -> Duration {
+        let span = self.retry_wait_max.saturating_sub(self.retry_wait_min);
+        let nanos = u128::from(random) * span.as_nanos() / u128::from(u64::MAX);
+        self.retry_wait_min + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+fn times(each: Duration, n: u64) -> Duration {
+    Duration::from_nanos(
+        u64::try_from(each.as_nanos().saturating_mul(u128::from(n))).unwrap_or(u64::MAX),
+    )
+}
+
+/// The timing of one link: when to send a heartbeat, when the other side counts as hung.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkTiming {
+    /// A side that has sent nothing for this long sends a heartbeat.
+    pub heartbeat: Duration,
+    /// A side that has received no byte for this long disconnects.
+    pub hang: Duration,
+}
+
+impl LinkTiming {
+    /// Work links: 2 s and 10 s.
+    pub const WORK: LinkTiming =
+        LinkTiming { heartbeat: Duration::from_secs(2), hang: Duration::from_secs(10) };
+    /// Value links: 5 s and 100 s, the fault-tolerance chapter's.
+    pub const VALUES: LinkTiming =
+        LinkTiming { heartbeat: Duration::from_secs(5), hang: Duration::from_secs(100) };
+
+    /// What both sides hold to: the shorter of each.
+    pub fn agreed(self, other: LinkTiming) -> LinkTiming {
+        LinkTiming {
+            heartbeat: self.heartbeat.min(other.heartbeat),
+            hang: self.hang.min(other.hang),
+        }
+    }
+}
