@@ -1,1 +1,14 @@
-//! queue
+//! A publisher's queues: the job state machine (pure), leases (pure), and the journal on disk.
+//!
+//! ```text
+//! commands ─▶ State::apply ─▶ outcomes, held ─────────────▶ released, once their index is durable
+//!                 └──────────▶ Log::append ─▶ fdatasync ──────┘
+//! ```
+
+mod command;
+mod outcome;
+mod time;
+
+pub use command::{Command, Expired, Start};
+pub use outcome::{Handed, JobView, Outcomes, QueueId, RecordRef, Reply};
+pub use time::Now;
