@@ -16,10 +16,16 @@ pub const PATH_DEPTH_MAX: usize = 32;
 pub const GLOB_BYTES_MAX: usize = 1_024;
 /// Most alternatives that the braces of one glob may expand to.
 pub const GLOB_ALTERNATIVES_MAX: usize = 256;
+/// Most pairs of braces in one glob.
+pub const GLOB_BRACES_MAX: usize = 32;
+/// Longest text that the alternatives of one glob may add up to, in bytes.
+pub const GLOB_EXPANDED_BYTES_MAX: usize = 16 * 1024;
 /// Largest payload of one job, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Largest headers of one job, keys and values together, in bytes.
 pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
+/// Most headers of one job.
+pub const HEADERS_MAX: usize = 1_024;
 /// Largest result of one job, in bytes.
 pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
 /// Longest error message of one attempt, in bytes; longer ones are cut by the worker.
@@ -32,6 +38,8 @@ pub const BATCH_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const BATCH_BYTES_MAX: usize = 18 * 1024 * 1024;
 /// Most settles in one batch.
 pub const SETTLES_MAX: usize = 10_000;
+/// Most queues that one answer may describe.
+pub const QUEUES_MAX: usize = 100_000;
 /// Most tokens that one link may list or hold.
 pub const TOKENS_MAX: usize = 65_536;
 /// Longest name of a process (publisher, worker), in bytes.
@@ -44,6 +52,18 @@ pub const SUBSCRIPTIONS_MAX: usize = 1_024;
 pub const CREDITS_MAX: u32 = 65_536;
 /// Most paths in one resolver request; larger ones are cut by the client.
 pub const RESOLVER_BATCH_PATHS_MAX: usize = 100_000;
+/// Most text of paths in one request that a resolver client sends, in bytes; it cuts larger batches.
+pub const RESOLVER_BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// Longest text that a replica looks at as a path, in bytes; what is over [`PATH_BYTES_MAX`] is refused one by one.
+pub const PATH_TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Most globs in one listing.
+pub const RESOLVER_GLOBS_MAX: usize = 256;
+/// Most groups of changes in one write.
+pub const RESOLVER_GROUPS_MAX: usize = 65_536;
+/// Most buckets of digests in one announce: one for about 256 paths, for some millions of paths.
+pub const RESOLVER_BUCKETS_MAX: usize = 16_384;
+/// Most publishers that a replica knows, and that one of its messages may tell of.
+pub const RESOLVER_PUBLISHERS_MAX: usize = 16_384;
 /// Most publishers of one path.
 pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
 /// Most addresses of one publisher.
@@ -56,3 +76,19 @@ pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const LEASE_MS_MIN: u32 = 1_000;
 /// Longest lease of a delivery, in milliseconds (12 hours).
 pub const LEASE_MS_MAX: u32 = 12 * 60 * 60 * 1_000;
+/// Longest delay, snooze or wait between attempts, in milliseconds (100 years of 365 days).
+pub const WAIT_MS_MAX: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
+/// Latest time of the wall clock that a job may be due at, in milliseconds since 1970 (the end of the year 9999).
+pub const RUN_AT_MS_MAX: u64 = 253_402_300_799_999;
+/// Shortest heartbeat interval that a hello may ask for, in milliseconds: every one costs a system call on both sides.
+pub const HEARTBEAT_MS_MIN: u32 = 10;
+
+// A limit that another limit makes unreachable would be a lie: what is largest inside has to fit what it travels in.
+const _: () = {
+    assert!(BATCH_PAYLOAD_BYTES_MAX >= PAYLOAD_BYTES_MAX);
+    assert!(BATCH_BYTES_MAX > BATCH_PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + 4 * HEADERS_MAX);
+    assert!(FRAME_BYTES_MAX > BATCH_BYTES_MAX + 64 * 1024);
+    assert!(FRAME_BYTES_MAX > PAYLOAD_BYTES_MAX + RESULT_BYTES_MAX + HEADERS_BYTES_MAX);
+    assert!(BATCH_BYTES_MAX > PAGE_BYTES_MAX);
+    assert!(u32::MAX as usize > FRAME_BYTES_MAX);
+};

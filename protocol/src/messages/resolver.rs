@@ -1,1 +1,0 @@
-//! Messages between a resolver replica and its clients.

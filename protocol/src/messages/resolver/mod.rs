@@ -1,0 +1,229 @@
+//! Messages between a resolver replica and its clients.
+//!
+//! A *reader* asks and watches; a *writer* announces its publisher first, then writes for that publisher only. Every request
+//! carries a number of the client's choosing, and so do its answers. A replica answers the requests of one link in their
+//! order; the answer to a large request comes in several messages, of which the last says so.
+
+mod answer;
+mod digest;
+mod read;
+mod status;
+mod watch;
+mod write;
+
+use bytes::Bytes;
+
+pub use answer::{Listed, PathAnswer, PathListed, Resolved, SetMember};
+pub use digest::Digest;
+pub use read::{List, ListMatching, PathText, Resolve};
+pub use status::ReplicaStatus;
+pub use watch::{Publishers, WatchPublishers, WatchRefused};
+pub use write::{Announce, Announced, Change, Group, RefusedPath, Write, Written};
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::limits::REASON_BYTES_MAX;
+use crate::refusal::codes;
+
+/// The tags. 1 is [`crate::messages::HEARTBEAT`].
+pub mod tag {
+    #![allow(missing_docs)]
+    pub const RESOLVE: u8 = 50;
+    pub const LIST: u8 = 51;
+    pub const LIST_MATCHING: u8 = 52;
+    pub const REPLICA_STATUS: u8 = 53;
+    pub const WATCH_PUBLISHERS: u8 = 54;
+    pub const UNWATCH: u8 = 55;
+    pub const ANNOUNCE: u8 = 56;
+    pub const WRITE: u8 = 57;
+    pub const CONFIRM: u8 = 58;
+    pub const CLEAR: u8 = 59;
+
+    pub const RESOLVED: u8 = 70;
+    pub const LISTED: u8 = 71;
+    pub const REPLICA_STATUS_ANSWER: u8 = 72;
+    pub const PUBLISHERS: u8 = 73;
+    pub const WATCH_REFUSED: u8 = 74;
+    pub const ANNOUNCED: u8 = 75;
+    pub const WRITTEN: u8 = 76;
+    pub const REQUEST_REFUSED: u8 = 77;
+}
+
+/// What a client says to a replica.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ToReplica {
+    /// Who publishes these paths?
+    Resolve(Resolve),
+    /// What lies just below a path?
+    List(List),
+    /// Which paths match?
+    ListMatching(ListMatching),
+    /// How is the replica?
+    Status {
+        /// The request's number.
+        id: u64,
+    },
+    /// Tell who could serve a glob, now and whenever that changes.
+    WatchPublishers(WatchPublishers),
+    /// No more of that watch.
+    Unwatch {
+        /// Which.
+        watch: u32,
+    },
+    /// First of a writer, and its heartbeat: who it is and what it wants published, as digests.
+    Announce(Announce),
+    /// Changes to what the writer's publisher holds.
+    Write(Write),
+    /// Everything wanted has been written since the last announce: what was not, is to be removed.
+    Confirm {
+        /// The request's number.
+        id: u64,
+    },
+    /// The publisher stops: everything of it is to be removed.
+    Clear {
+        /// The request's number.
+        id: u64,
+    },
+}
+
+/// What a replica says to a client.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FromReplica {
+    /// Some, or the last, answers to [`ToReplica::Resolve`].
+    Resolved(Resolved),
+    /// Some, or the last, paths for [`ToReplica::List`] or [`ToReplica::ListMatching`].
+    Listed(Listed),
+    /// The answer to [`ToReplica::Status`].
+    Status {
+        /// The request's number.
+        id: u64,
+        /// The figures.
+        status: ReplicaStatus,
+    },
+    /// All publishers of a watch.
+    Publishers(Publishers),
+    /// A watch was not made.
+    WatchRefused(WatchRefused),
+    /// The answer to [`ToReplica::Announce`].
+    Announced(Announced),
+    /// Progress, or the end, of [`ToReplica::Write`], [`ToReplica::Confirm`] or [`ToReplica::Clear`].
+    Written(Written),
+    /// A whole request was refused. Nothing of it was done.
+    Refused {
+        /// The request's number; 0 where the request was too damaged to tell.
+        id: u64,
+        /// For programs.
+        code: RequestRefusal,
+        /// For people.
+        reason: String,
+    },
+}
+
+codes! {
+    /// Why a replica refused a whole request.
+    RequestRefusal, "request refusal" {
+        /// It did not decode, or the replica's version does not know it.
+        Malformed = 1, "Malformed: the request does not decode; client and replica disagree about the protocol";
+        /// A reader wrote, or a writer that has not announced its publisher.
+        NotAnnounced = 2, "NotAnnounced: only a writer that has announced its publisher may write; announce it again";
+        /// Another link writes for that publisher now, or a later start of it does.
+        Superseded = 3, "Superseded: a newer link or a later start of the same publisher has taken over";
+        /// As many publishers as the replica takes.
+        TooManyPublishers = 4, "TooManyPublishers: the replica knows as many publishers as it may";
+    }
+}
+
+impl ToReplica {
+    /// Reads the message with that tag. `None` for a tag that this version does not know: it is skipped.
+    pub fn decode(tag: u8, body: Bytes) -> Result<Option<ToReplica>, WireError> {
+        let mut r = Reader::new(body);
+        let r = &mut r;
+        Ok(Some(match tag {
+            tag::RESOLVE => ToReplica::Resolve(Resolve::decode(r)?),
+            tag::LIST => ToReplica::List(List::decode(r)?),
+            tag::LIST_MATCHING => ToReplica::ListMatching(ListMatching::decode(r)?),
+            tag::REPLICA_STATUS => ToReplica::Status { id: r.u64()? },
+            tag::WATCH_PUBLISHERS => ToReplica::WatchPublishers(WatchPublishers::decode(r)?),
+            tag::UNWATCH => ToReplica::Unwatch { watch: r.u32()? },
+            tag::ANNOUNCE => ToReplica::Announce(Announce::decode(r)?),
+            tag::WRITE => ToReplica::Write(Write::decode(r)?),
+            tag::CONFIRM => ToReplica::Confirm { id: r.u64()? },
+            tag::CLEAR => ToReplica::Clear { id: r.u64()? },
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Writes the message.
+    pub fn encode(&self, out: &mut FrameWriter) {
+        match self {
+            ToReplica::Resolve(ask) => out.message(tag::RESOLVE, |out| ask.encode(out)),
+            ToReplica::List(ask) => out.message(tag::LIST, |out| ask.encode(out)),
+            ToReplica::ListMatching(ask) => out.message(tag::LIST_MATCHING, |out| ask.encode(out)),
+            ToReplica::Status { id } => out.message(tag::REPLICA_STATUS, |out| out.u64(*id)),
+            ToReplica::WatchPublishers(watch) => {
+                out.message(tag::WATCH_PUBLISHERS, |out| watch.encode(out))
+            }
+            ToReplica::Unwatch { watch } => {
+                out.message(tag::UNWATCH, |out| out.u64(u64::from(*watch)))
+            }
+            ToReplica::Announce(announce) => out.message(tag::ANNOUNCE, |out| announce.encode(out)),
+            ToReplica::Write(write) => out.message(tag::WRITE, |out| write.encode(out)),
+            ToReplica::Confirm { id } => out.message(tag::CONFIRM, |out| out.u64(*id)),
+            ToReplica::Clear { id } => out.message(tag::CLEAR, |out| out.u64(*id)),
+        }
+    }
+
+    /// The request's number in a body that did not decode: the first field of every request but those about watches.
+    pub fn id_of_damaged(tag: u8, body: &Bytes) -> u64 {
+        match tag {
+            tag::WATCH_PUBLISHERS | tag::UNWATCH => 0,
+            _ => Reader::new(body.clone()).u64().unwrap_or(0),
+        }
+    }
+}
+
+impl FromReplica {
+    /// Reads the message with that tag. `None` for a tag that this version does not know: it is skipped.
+    pub fn decode(tag: u8, body: Bytes) -> Result<Option<FromReplica>, WireError> {
+        let mut r = Reader::new(body);
+        let r = &mut r;
+        Ok(Some(match tag {
+            tag::RESOLVED => FromReplica::Resolved(Resolved::decode(r)?),
+            tag::LISTED => FromReplica::Listed(Listed::decode(r)?),
+            tag::REPLICA_STATUS_ANSWER => {
+                FromReplica::Status { id: r.u64()?, status: ReplicaStatus::decode(r)? }
+            }
+            tag::PUBLISHERS => FromReplica::Publishers(Publishers::decode(r)?),
+            tag::WATCH_REFUSED => FromReplica::WatchRefused(WatchRefused::decode(r)?),
+            tag::ANNOUNCED => FromReplica::Announced(Announced::decode(r)?),
+            tag::WRITTEN => FromReplica::Written(Written::decode(r)?),
+            tag::REQUEST_REFUSED => FromReplica::Refused {
+                id: r.u64()?,
+                code: RequestRefusal::decode(r)?,
+                reason: r.string("reason", REASON_BYTES_MAX)?,
+            },
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Writes the message.
+    pub fn encode(&self, out: &mut FrameWriter) {
+        match self {
+            FromReplica::Resolved(answer) => out.message(tag::RESOLVED, |out| answer.encode(out)),
+            FromReplica::Listed(answer) => out.message(tag::LISTED, |out| answer.encode(out)),
+            FromReplica::Status { id, status } => out.message(tag::REPLICA_STATUS_ANSWER, |out| {
+                out.u64(*id);
+                status.encode(out);
+            }),
+            FromReplica::Publishers(all) => out.message(tag::PUBLISHERS, |out| all.encode(out)),
+            FromReplica::WatchRefused(no) => out.message(tag::WATCH_REFUSED, |out| no.encode(out)),
+            FromReplica::Announced(answer) => out.message(tag::ANNOUNCED, |out| answer.encode(out)),
+            FromReplica::Written(answer) => out.message(tag::WRITTEN, |out| answer.encode(out)),
+            FromReplica::Refused { id, code, reason } => out.message(tag::REQUEST_REFUSED, |out| {
+                out.u64(*id);
+                code.encode(out);
+                out.string(reason);
+            }),
+        }
+    }
+}
