@@ -14,9 +14,9 @@ pub enum WireError {
     /// The bytes end before the field does.
     #[error("truncated at byte {offset}: {needed} bytes needed, {had} left")]
     Truncated {
-        /// Where the field begins, from the start of the message body.
+        /// Where the bytes that are needed begin, from the start of the message body.
         offset: usize,
-        /// Bytes that the field needs.
+        /// Bytes needed from there on.
         needed: usize,
         /// Bytes that are left.
         had: usize,
@@ -243,12 +243,15 @@ impl Reader {
 
     /// UTF-8 text with its length first.
     pub fn string(&mut self, what: &'static str, limit: usize) -> Result<String, WireError> {
+        self.text(what, limit).map(str::to_owned)
+    }
+
+    /// UTF-8 text with its length first, borrowed.
+    pub fn text(&mut self, what: &'static str, limit: usize) -> Result<&str, WireError> {
         let offset = self.at;
-        let bytes = self.bytes(what, limit)?;
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(_) => Err(WireError::Invalid { offset, what }),
-        }
+        let length = self.count(what, limit, 1)?;
+        std::str::from_utf8(self.take_slice(length)?)
+            .map_err(|_| WireError::Invalid { offset, what })
     }
 
     /// A list: its length, then the elements, each of which takes at least one byte.

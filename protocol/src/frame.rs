@@ -133,7 +133,7 @@ impl FrameWriter {
         frame
     }
 
-    /// The body alone, in one piece: for logs and tests.
+    /// The body alone, in one piece; what is chained is copied.
     pub fn into_body(self) -> Bytes {
         let mut whole = BytesMut::with_capacity(self.body_len());
         let frame = self.finish();
@@ -246,6 +246,16 @@ impl FrameWriter {
     /// Text with its length first.
     pub fn string(&mut self, text: &str) {
         self.bytes(text.as_bytes());
+    }
+
+    /// Text for people with its length first, cut to `limit` bytes at the end of a character: a reader would refuse all of
+    /// a longer one.
+    pub fn string_cut(&mut self, text: &str, limit: usize) {
+        let mut end = limit.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.string(&text[..end]);
     }
 }
 

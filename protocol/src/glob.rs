@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
-use crate::limits::{GLOB_ALTERNATIVES_MAX, GLOB_BYTES_MAX, PATH_DEPTH_MAX};
-use crate::path::{Path, PathError, segments};
+use crate::limits::{
+    GLOB_ALTERNATIVES_MAX, GLOB_BRACES_MAX, GLOB_BYTES_MAX, GLOB_EXPANDED_BYTES_MAX, PATH_DEPTH_MAX,
+};
+use crate::path::{Path, PathError, segments, shown};
 
 /// A checked glob. Its braces are expanded when it is made, so matching never backtracks over them.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -33,8 +35,13 @@ pub enum GlobError {
     /// A brace without its partner.
     #[error("glob '{0}' has a brace without its partner")]
     Brace(String),
-    /// Too many alternatives.
-    #[error("the braces of glob '{0}' stand for over {GLOB_ALTERNATIVES_MAX} alternatives")]
+    /// Too many pairs of braces.
+    #[error("glob with {0} pairs of braces is over the limit of {GLOB_BRACES_MAX}")]
+    TooManyBraces(usize),
+    /// Too many alternatives, or too long ones.
+    #[error(
+        "the braces of glob '{0}' stand for over {GLOB_ALTERNATIVES_MAX} alternatives or {GLOB_EXPANDED_BYTES_MAX} bytes"
+    )]
     TooManyAlternatives(String),
     /// `**` beside other characters in a segment.
     #[error("glob '{0}' has '**' beside other characters; it stands for whole segments only")]
@@ -59,10 +66,15 @@ impl Glob {
             return Err(GlobError::TooLong(text.len()));
         }
         if text.contains(['[', ']']) {
-            return Err(GlobError::Bracket(text.to_owned()));
+            return Err(GlobError::Bracket(shown(text)));
+        }
+        let braces = text.bytes().filter(|&b| b == b'{').count();
+        if braces > GLOB_BRACES_MAX {
+            return Err(GlobError::TooManyBraces(braces));
         }
         let mut alternatives = Vec::new();
-        expand(text, text, &mut alternatives)?;
+        let mut bytes_left = GLOB_EXPANDED_BYTES_MAX;
+        expand(text, text, &mut bytes_left, &mut alternatives)?;
         let alternatives = alternatives.iter().map(|a| parts(text, a)).collect::<Result<_, _>>()?;
         Ok(Glob { text: text.to_owned(), alternatives })
     }
@@ -101,16 +113,24 @@ impl Glob {
     }
 }
 
-/// Expands the first outermost pair of braces, and what is left after it, into plain alternatives.
-fn expand(whole: &str, text: &str, out: &mut Vec<String>) -> Result<(), GlobError> {
+/// Expands the first outermost pair of braces, and what is left after it, into plain alternatives. The limits on braces and
+/// expanded bytes bound its work: 1 KiB of pattern may cost neither seconds nor megabytes.
+fn expand(
+    whole: &str,
+    text: &str,
+    bytes_left: &mut usize,
+    out: &mut Vec<String>,
+) -> Result<(), GlobError> {
     let Some(open) = text.find(['{', '}']) else {
-        if out.len() >= GLOB_ALTERNATIVES_MAX {
-            return Err(GlobError::TooManyAlternatives(whole.to_owned()));
-        }
+        let left = bytes_left.checked_sub(text.len());
+        let (Some(left), true) = (left, out.len() < GLOB_ALTERNATIVES_MAX) else {
+            return Err(GlobError::TooManyAlternatives(shown(whole)));
+        };
+        *bytes_left = left;
         out.push(text.to_owned());
         return Ok(());
     };
-    let unpaired = || GlobError::Brace(whole.to_owned());
+    let unpaired = || GlobError::Brace(shown(whole));
     if text.as_bytes()[open] == b'}' {
         return Err(unpaired());
     }
@@ -133,7 +153,7 @@ fn expand(whole: &str, text: &str, out: &mut Vec<String>) -> Result<(), GlobErro
     let mut start = open + 1;
     for end in commas.into_iter().chain([close]) {
         let alternative = [&text[..open], &text[start..end], &text[close + 1..]].concat();
-        expand(whole, &alternative, out)?;
+        expand(whole, &alternative, bytes_left, out)?;
         start = end + 1;
     }
     Ok(())
@@ -142,20 +162,20 @@ fn expand(whole: &str, text: &str, out: &mut Vec<String>) -> Result<(), GlobErro
 fn parts(whole: &str, alternative: &str) -> Result<Vec<Part>, GlobError> {
     // With every wildcard replaced by a letter it has to be a path: one place says what a path is.
     let plain = alternative.replace(['*', '?'], "x");
-    Path::new(&plain).map_err(|error| GlobError::Path { glob: whole.to_owned(), error })?;
+    Path::new(&plain).map_err(|error| GlobError::Path { glob: shown(whole), error })?;
     let mut parts = Vec::new();
     for segment in segments(alternative) {
         match segment {
             "**" if parts.last() == Some(&Part::Deep) => {}
             "**" => parts.push(Part::Deep),
-            _ if segment.contains("**") => return Err(GlobError::DeepBeside(whole.to_owned())),
+            _ if segment.contains("**") => return Err(GlobError::DeepBeside(shown(whole))),
             _ => parts.push(Part::Segment(segment.to_owned())),
         }
     }
     Ok(parts)
 }
 
-/// Dynamic programming over (part, segment): at most 32 × 512 steps, whatever the glob.
+/// Dynamic programming over (part, segment): at most 32 × 33 steps, whatever the glob.
 fn matches_parts(parts: &[Part], path: &[&str]) -> bool {
     let mut reach = [false; PATH_DEPTH_MAX + 1];
     reach[0] = true;
@@ -187,7 +207,7 @@ fn could_match(parts: &[Part], base: &[&str]) -> bool {
     }
 }
 
-/// `*` and `?` within one segment: greedy with one point to fall back to, so linear in practice and never exponential.
+/// `*` and `?` within one segment: greedy with one point to fall back to, so linear in practice and quadratic at worst.
 fn matches_segment(pattern: &str, text: &str) -> bool {
     let (mut p, mut t) = (pattern.chars(), text.chars());
     let mut fall_back: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;

@@ -1,12 +1,16 @@
-//! How a link begins. First bytes each way: the magic `LSH1`. Then one frame each way, of at most 4 KiB: a [`Hello`] from
-//! the side that dialled, and a [`HelloAnswer`]. The highest version that both speak is spoken from then on.
+//! How a link begins. First bytes each way: the magic `LSH1`. Then one frame each way, of at most 4 KiB, whose body is a
+//! [`Hello`] from the side that dialled, and a [`HelloAnswer`] (no tag, no message around them: nothing else can come here).
+//! The highest version that both speak is spoken from then on. These two are the same in every version, but for fields at
+//! their ends.
 
 use std::time::Duration;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::id::SessionId;
-use crate::limits::{FRAME_BYTES_MAX, NAME_BYTES_MAX, REASON_BYTES_MAX};
+use crate::limits::{
+    FRAME_BYTES_MAX, HEARTBEAT_MS_MIN, HELLO_FRAME_BYTES_MAX, NAME_BYTES_MAX, REASON_BYTES_MAX,
+};
 use crate::refusal::codes;
 use crate::timing::LinkTiming;
 
@@ -55,7 +59,7 @@ pub struct Hello {
     pub name: String,
     /// The timing it would like; the shorter of both sides' holds.
     pub timing: LinkTiming,
-    /// The longest frame body it takes, in bytes.
+    /// The longest frame body it takes, in bytes; at least 4 KiB.
     pub frame_bytes_max: u32,
 }
 
@@ -76,6 +80,12 @@ impl Hello {
             timing,
             frame_bytes_max: FRAME_BYTES_MAX as u32,
         }
+    }
+
+    /// The highest version that both sides speak; none when there is none.
+    pub fn common_version(&self) -> Option<u16> {
+        let highest = self.version_max.min(VERSION_MAX);
+        (highest >= self.version_min.max(VERSION_MIN)).then_some(highest)
     }
 }
 
@@ -100,7 +110,7 @@ pub struct Welcome {
     pub version: u16,
     /// The timing that holds.
     pub timing: LinkTiming,
-    /// The longest frame body that the accepting side takes, in bytes.
+    /// The longest frame body that the accepting side takes, in bytes; at least 4 KiB.
     pub frame_bytes_max: u32,
     /// Who answers: a publisher's id, or a resolver's incarnation.
     pub instance: [u8; 16],
@@ -135,15 +145,27 @@ impl Encode for LinkTiming {
 
 impl Decode for LinkTiming {
     fn decode(r: &mut Reader) -> Result<LinkTiming, WireError> {
-        let zero = r.invalid("link timing of 0 ms");
+        let too_often = r.invalid("heartbeat interval under 10 ms");
+        let hopeless = r.invalid("hang timeout that is not longer than the heartbeat interval");
         let (heartbeat, hang) = (r.u32()?, r.u32()?);
-        if heartbeat == 0 || hang == 0 {
-            return Err(zero);
+        if heartbeat < HEARTBEAT_MS_MIN {
+            return Err(too_often);
+        }
+        if hang <= heartbeat {
+            return Err(hopeless);
         }
         Ok(LinkTiming {
             heartbeat: Duration::from_millis(u64::from(heartbeat)),
             hang: Duration::from_millis(u64::from(hang)),
         })
+    }
+}
+
+fn read_frame_bytes_max(r: &mut Reader) -> Result<u32, WireError> {
+    let too_short = r.invalid("frame limit under 4 KiB");
+    match r.u32()? {
+        bytes if (bytes as usize) < HELLO_FRAME_BYTES_MAX => Err(too_short),
+        bytes => Ok(bytes),
     }
 }
 
@@ -161,14 +183,19 @@ impl Encode for Hello {
 
 impl Decode for Hello {
     fn decode(r: &mut Reader) -> Result<Hello, WireError> {
+        let reversed = r.invalid("version range");
+        let (version_min, version_max) = (r.u16()?, r.u16()?);
+        if version_min > version_max {
+            return Err(reversed);
+        }
         Ok(Hello {
-            version_min: r.u16()?,
-            version_max: r.u16()?,
+            version_min,
+            version_max,
             role: Role::decode(r)?,
             session: SessionId::decode(r)?,
             name: r.string("name", NAME_BYTES_MAX)?,
             timing: LinkTiming::decode(r)?,
-            frame_bytes_max: r.u32()?,
+            frame_bytes_max: read_frame_bytes_max(r)?,
         })
     }
 }
@@ -188,7 +215,7 @@ impl Encode for HelloAnswer {
             HelloAnswer::Refused { code, reason } => {
                 out.u8(1);
                 code.encode(out);
-                out.string(reason);
+                out.string_cut(reason, REASON_BYTES_MAX);
             }
         }
     }
@@ -201,7 +228,7 @@ impl Decode for HelloAnswer {
             0 => Ok(HelloAnswer::Welcome(Welcome {
                 version: r.u16()?,
                 timing: LinkTiming::decode(r)?,
-                frame_bytes_max: r.u32()?,
+                frame_bytes_max: read_frame_bytes_max(r)?,
                 instance: r.id()?,
                 epoch: r.u64()?,
                 name: r.string("name", NAME_BYTES_MAX)?,

@@ -11,7 +11,10 @@ use bytes::Bytes;
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::id::JobId;
-use crate::limits::{HEADERS_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX};
+use crate::limits::{
+    ERROR_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
+};
 use crate::path::Path;
 
 const HAS_OPTIONS: u8 = 1;
@@ -26,7 +29,7 @@ pub struct NewJob {
     pub id: JobId,
     /// What the worker gets; opaque here. At most 16 MiB.
     pub payload: Bytes,
-    /// Content type, trace context, the user's own. At most 8 KiB.
+    /// Content type, trace context, the user's own. At most 8 KiB and 1,024 of them.
     pub headers: Headers,
     /// How it is to be run.
     pub options: JobOptions,
@@ -74,6 +77,22 @@ impl Headers {
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|(k, v)| k.len() + v.len()).sum()
     }
+
+    /// Passes over encoded headers and checks all of their limits; allocates nothing.
+    pub fn check(r: &mut Reader) -> Result<(), WireError> {
+        let offset = r.offset();
+        let count = r.count("headers", HEADERS_MAX, 2)?;
+        let mut bytes = 0;
+        for _ in 0..count {
+            bytes += r.text("header name", HEADERS_BYTES_MAX)?.len();
+            bytes += r.text("header value", HEADERS_BYTES_MAX)?.len();
+        }
+        if bytes > HEADERS_BYTES_MAX {
+            let (value, limit) = (bytes as u64, HEADERS_BYTES_MAX as u64);
+            return Err(WireError::OverLimit { offset, what: "bytes of headers", value, limit });
+        }
+        Ok(())
+    }
 }
 
 impl Encode for Headers {
@@ -89,21 +108,13 @@ impl Encode for Headers {
 impl Decode for Headers {
     fn decode(r: &mut Reader) -> Result<Headers, WireError> {
         let start = r.offset();
-        let count = r.count("headers", HEADERS_BYTES_MAX, 2)?;
-        let mut headers = Headers(Vec::with_capacity(count.min(64)));
+        Headers::check(r)?;
+        r.seek(start);
+        let count = r.count("headers", HEADERS_MAX, 2)?;
+        let mut headers = Headers(Vec::with_capacity(count));
         for _ in 0..count {
-            let key = r.string("header name", HEADERS_BYTES_MAX)?;
-            let value = r.string("header value", HEADERS_BYTES_MAX)?;
-            headers.0.push((key, value));
-        }
-        let (value, limit) = (headers.bytes() as u64, HEADERS_BYTES_MAX as u64);
-        if value > limit {
-            return Err(WireError::OverLimit {
-                offset: start,
-                what: "bytes of headers",
-                value,
-                limit,
-            });
+            let name = r.string("header name", HEADERS_BYTES_MAX)?;
+            headers.0.push((name, r.string("header value", HEADERS_BYTES_MAX)?));
         }
         Ok(headers)
     }
@@ -144,9 +155,9 @@ impl Default for JobOptions {
 pub enum Due {
     /// At once.
     Now,
-    /// So many milliseconds after the publisher took it: monotonic time, not moved by clock changes.
+    /// So many milliseconds after the publisher took it: monotonic time, not moved by clock changes. At most 100 years.
     After(u64),
-    /// At a time of the wall clock, in milliseconds since 1970.
+    /// At a time of the wall clock, in milliseconds since 1970. At most the end of the year 9999.
     At(u64),
 }
 
@@ -171,7 +182,7 @@ pub enum Backoff {
     },
     /// The nth of the list, in milliseconds; the last one again once it is used up. 1 to 64 of them.
     List(Vec<u32>),
-    /// Hangfire's curve: `(n − 1)⁴ + 15 + random(0..29) × n` seconds.
+    /// Hangfire's curve: `(n − 1)⁴ + 15 + r × n` seconds, with a random whole `r` from 0 to 29.
     Hangfire,
 }
 
@@ -185,10 +196,11 @@ impl Backoff {
     /// The longest list.
     pub const LIST_MAX: usize = 64;
 
-    /// The wait in milliseconds after attempt `n` (from 1) failed, for a `random` from the whole range of u64.
+    /// The wait in milliseconds after attempt `n` (from 1) failed, for a `random` from the whole range of u64. At most
+    /// 100 years.
     pub fn wait_ms(&self, n: u16, random: u64) -> u64 {
         let n = u64::from(n.max(1));
-        match self {
+        let wait = match self {
             Backoff::Exponential { base_ms, max_ms } => {
                 let grown = u64::from(*base_ms).saturating_mul(1 << (n - 1).min(32));
                 scale(random, grown.min(u64::from(*max_ms)))
@@ -202,10 +214,11 @@ impl Backoff {
                 nth.copied().map_or(0, u64::from)
             }
             Backoff::Hangfire => {
-                let seconds = (n - 1).saturating_pow(4).saturating_add(15 + scale(random, 28) * n);
+                let seconds = (n - 1).saturating_pow(4).saturating_add(15 + scale(random, 29) * n);
                 seconds.saturating_mul(1_000)
             }
-        }
+        };
+        wait.min(WAIT_MS_MAX)
     }
 }
 
@@ -278,8 +291,8 @@ impl Decode for JobOptions {
         let two_dues = r.invalid("job with both a delay and a time");
         options.due = match (mask & bit::DELAY != 0, mask & bit::RUN_AT != 0) {
             (false, false) => Due::Now,
-            (true, false) => Due::After(r.u64()?),
-            (false, true) => Due::At(r.u64()?),
+            (true, false) => Due::After(at_most(r, "delay in milliseconds", WAIT_MS_MAX)?),
+            (false, true) => Due::At(at_most(r, "time in milliseconds", RUN_AT_MS_MAX)?),
             (true, true) => return Err(two_dues),
         };
         if mask & bit::MAX_ATTEMPTS != 0 {
@@ -301,6 +314,14 @@ impl Decode for JobOptions {
         }
         options.keep_result = mask & bit::KEEP_RESULT != 0;
         Ok(options)
+    }
+}
+
+fn at_most(r: &mut Reader, what: &'static str, limit: u64) -> Result<u64, WireError> {
+    let offset = r.offset();
+    match r.u64()? {
+        value if value > limit => Err(WireError::OverLimit { offset, what, value, limit }),
+        value => Ok(value),
     }
 }
 
@@ -354,7 +375,8 @@ impl Decode for Backoff {
     }
 }
 
-/// What a publisher needs to know of an entry, read without touching the payload or its headers.
+/// What a publisher needs to know of an entry. Reading it checks the headers, leaves the payload untouched, and allocates
+/// nothing, except for a list of back-off waits.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EntryHead {
     /// The job.
@@ -381,7 +403,7 @@ impl EntryHead {
         let crc = r.u32_fixed()?;
         let options = if flags & HAS_OPTIONS != 0 { Some(JobOptions::decode(r)?) } else { None };
         if flags & HAS_HEADERS != 0 {
-            Headers::decode(r)?;
+            Headers::check(r)?;
         }
         let overrun = r.invalid("entry length");
         let payload_len = end.checked_sub(r.offset()).ok_or(overrun)?;
@@ -440,25 +462,33 @@ impl Entry {
     }
 }
 
-/// Why an attempt failed or a job was buried, in the worker's words.
+/// Why an attempt failed or a job was buried, in the worker's words. Too long ones are cut when they are written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobError {
-    /// The error's type: what failures are grouped by, with the message's shape.
+    /// The error's type: what failures are grouped by, with the message's shape. At most 128 bytes.
     pub kind: String,
-    /// What went wrong.
+    /// What went wrong. At most 8 KiB.
     pub message: String,
+}
+
+impl JobError {
+    /// Passes over an encoded error and checks its limits; allocates nothing.
+    pub fn check(r: &mut Reader) -> Result<(), WireError> {
+        r.text("error type", NAME_BYTES_MAX)?;
+        r.text("error message", ERROR_BYTES_MAX)?;
+        Ok(())
+    }
 }
 
 impl Encode for JobError {
     fn encode(&self, out: &mut FrameWriter) {
-        out.string(&self.kind);
-        out.string(&self.message);
+        out.string_cut(&self.kind, NAME_BYTES_MAX);
+        out.string_cut(&self.message, ERROR_BYTES_MAX);
     }
 }
 
 impl Decode for JobError {
     fn decode(r: &mut Reader) -> Result<JobError, WireError> {
-        use crate::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
         Ok(JobError {
             kind: r.string("error type", NAME_BYTES_MAX)?,
             message: r.string("error message", ERROR_BYTES_MAX)?,

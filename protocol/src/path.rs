@@ -110,7 +110,7 @@ fn check(text: &str) -> Result<(), PathError> {
         return Err(PathError::TooLong(text.len()));
     }
     let Some(rest) = text.strip_prefix('/') else {
-        return Err(PathError::NotAbsolute(text.to_owned()));
+        return Err(PathError::NotAbsolute(shown(text)));
     };
     if rest.is_empty() {
         return Ok(());
@@ -119,7 +119,7 @@ fn check(text: &str) -> Result<(), PathError> {
     for segment in rest.split('/') {
         depth += 1;
         if segment.is_empty() {
-            return Err(PathError::EmptySegment(text.to_owned()));
+            return Err(PathError::EmptySegment(shown(text)));
         }
         if segment.len() > PATH_SEGMENT_BYTES_MAX {
             return Err(PathError::SegmentTooLong(segment.len()));
@@ -129,9 +129,18 @@ fn check(text: &str) -> Result<(), PathError> {
         return Err(PathError::TooDeep(depth));
     }
     match text.chars().find(|c| c.is_control() || "*?{}[]".contains(*c)) {
-        Some(character) => Err(PathError::Character { path: text.to_owned(), character }),
+        Some(character) => Err(PathError::Character { path: shown(text), character }),
         None => Ok(()),
     }
+}
+
+/// The text with its control characters escaped: errors reach terminals and logs.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
 }
 
 impl fmt::Display for Path {

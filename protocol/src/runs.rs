@@ -33,7 +33,7 @@ impl<T: Copy + PartialEq> Runs<T> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         match self.runs.last_mut() {
             _ if count == 0 => {}
-            Some((last, n)) if *last == value => *n += count,
+            Some((last, n)) if *last == value && n.checked_add(count).is_some() => *n += count,
             _ => self.runs.push((value, count)),
         }
     }

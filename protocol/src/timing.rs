@@ -63,8 +63,10 @@ impl ResolverTiming {
     /// A wait between tries, uniform between its bounds, for a `random` drawn from the whole range of u64.
     pub fn retry_wait(&self, random: u64) -> Duration {
         let span = self.retry_wait_max.saturating_sub(self.retry_wait_min);
-        let nanos = u128::from(random) * span.as_nanos() / u128::from(u64::MAX);
-        self.retry_wait_min + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u128::from(random) * u128::from(span) / u128::from(u64::MAX);
+        // The quotient is at most `span`.
+        self.retry_wait_min.saturating_add(Duration::from_nanos(nanos as u64))
     }
 }
 

@@ -19,12 +19,15 @@ use crate::refusal::{BatchRefusal, EnqueueOutcome};
 use crate::runs::Runs;
 
 const ATOMIC: u8 = 1;
+/// The length of a path takes at most this many bytes.
+const PATH_LENGTH_BYTES: usize = 2;
 
 /// Collects jobs into a batch.
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
     paths: Vec<Path>,
     places: HashMap<Path, usize>,
+    path_bytes: usize,
     /// An entry after the other, with its length and path before it.
     entries: FrameWriter,
     /// The head of the entry at hand; kept so that no job allocates.
@@ -56,12 +59,16 @@ impl BatchBuilder {
 
     /// True when `job` still fits within the limits of a batch. An empty batch takes any job within the limits of a job.
     pub fn fits(&self, job: &NewJob) -> bool {
-        // What an entry adds to its payload: id, checksum, lengths, options and headers; the paths are counted as new.
-        let overhead = 512 + job.headers.bytes() + job.path.as_str().len();
+        // What an entry adds to its payload: id, checksum, lengths and options (512 bytes hold the longest), headers with
+        // two bytes of length for each name and value, and the path, counted as new, with two bytes of length.
+        let overhead = 512
+            + job.headers.bytes()
+            + 4 * job.headers.0.len()
+            + job.path.as_str().len()
+            + PATH_LENGTH_BYTES;
         self.count < BATCH_JOBS_MAX
             && self.payload_bytes + job.payload.len() <= BATCH_PAYLOAD_BYTES_MAX
-            && self.bytes() + self.paths.len() * 64 + job.payload.len() + overhead
-                <= BATCH_BYTES_MAX
+            && self.bytes() + self.path_bytes + job.payload.len() + overhead <= BATCH_BYTES_MAX
     }
 
     /// Adds a job; the caller has asked [`BatchBuilder::fits`].
@@ -71,6 +78,7 @@ impl BatchBuilder {
             None => {
                 self.places.insert(job.path.clone(), self.paths.len());
                 self.paths.push(job.path.clone());
+                self.path_bytes += job.path.as_str().len() + PATH_LENGTH_BYTES;
                 self.paths.len() - 1
             }
         };

@@ -24,6 +24,7 @@ pub use settle::{NewSettle, SettleBatch, SettleBatchBuilder, SettleItem, Settled
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
+use crate::limits::REASON_BYTES_MAX;
 use crate::refusal::Revoked;
 
 /// The tags. 1 is [`crate::messages::HEARTBEAT`].
@@ -151,7 +152,16 @@ impl ToPublisher {
         }))
     }
 
-    /// Writes the message. Batches of jobs and settles are written by their builders.
+    /// The number by which the sender knows a message, even one that does not decode: a batch's sequence or a request's id.
+    /// With it a publisher can answer `Malformed`, `TooLarge` or `Unknown`, and the link goes on.
+    pub fn number(tag: u8, body: &Bytes) -> Option<u64> {
+        match tag {
+            tag::ENQUEUE | tag::SETTLE | tag::REQUEST => Reader::new(body.clone()).u64().ok(),
+            _ => None,
+        }
+    }
+
+    /// Writes the message. Batches of jobs and settles are also written by their builders.
     pub fn encode(&self, out: &mut FrameWriter) {
         match self {
             ToPublisher::Attach(attach) => out.message(tag::ATTACH, |out| attach.encode(out)),
@@ -182,7 +192,6 @@ impl ToPublisher {
 impl FromPublisher {
     /// Reads the message with that tag. `None` for a tag that this version does not know: it is skipped.
     pub fn decode(tag: u8, body: Bytes) -> Result<Option<FromPublisher>, WireError> {
-        use crate::limits::REASON_BYTES_MAX;
         let mut r = Reader::new(body);
         let r = &mut r;
         Ok(Some(match tag {
@@ -239,13 +248,20 @@ impl FromPublisher {
             FromPublisher::SubscribeRefused { subscription, reason } => {
                 out.message(tag::SUBSCRIBE_REFUSED, |out| {
                     out.u64(u64::from(*subscription));
-                    out.string(reason);
+                    out.string_cut(reason, REASON_BYTES_MAX);
                 });
             }
             FromPublisher::Renewed { stale } => out.message(tag::RENEWED, |out| stale.encode(out)),
             FromPublisher::Goodbye { reason } => {
-                out.message(tag::GOODBYE, |out| out.string(reason))
+                out.message(tag::GOODBYE, |out| out.string_cut(reason, REASON_BYTES_MAX))
             }
         }
+    }
+}
+
+impl FromPublisher {
+    /// Writes a delivery that is kept by its owner, to be filled again.
+    pub fn encode_deliver(deliver: &Deliver, out: &mut FrameWriter) {
+        out.message(tag::DELIVER, |out| deliver.encode(out));
     }
 }

@@ -8,7 +8,7 @@ use crate::glob::Glob;
 use crate::id::{JobId, Token};
 use crate::job::{Headers, JobError};
 use crate::limits::{
-    BATCH_BYTES_MAX, BATCH_JOBS_MAX, NAME_BYTES_MAX, PAGE_JOBS_MAX, RESULT_BYTES_MAX,
+    BATCH_JOBS_MAX, NAME_BYTES_MAX, PAGE_JOBS_MAX, PAYLOAD_BYTES_MAX, QUEUES_MAX, RESULT_BYTES_MAX,
 };
 use crate::path::Path;
 use crate::refusal::{DeathReason, Durability, JobState, codes};
@@ -87,7 +87,7 @@ pub enum Selection {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(PublisherStatus),
-    /// To [`Request::Queues`].
+    /// To [`Request::Queues`]; at most 100,000.
     Queues(Vec<QueueStat>),
     /// To [`Request::Jobs`].
     Jobs(JobsPage),
@@ -367,7 +367,7 @@ impl Decode for Answer {
         let unknown = r.invalid("answer");
         Ok(match r.u8()? {
             1 => Answer::Status(PublisherStatus::decode(r)?),
-            2 => Answer::Queues(r.list("queues", usize::MAX)?),
+            2 => Answer::Queues(r.list("queues", QUEUES_MAX)?),
             3 => Answer::Jobs(JobsPage {
                 jobs: r.list("jobs of a page", PAGE_JOBS_MAX)?,
                 next: r.option()?,
@@ -567,7 +567,7 @@ impl Decode for JobInfo {
                 death: r.option()?,
                 error: r.option()?,
                 payload_len: r.u64()?,
-                payload: read_bytes(r, "payload", BATCH_BYTES_MAX)?,
+                payload: read_bytes(r, "payload", PAYLOAD_BYTES_MAX)?,
                 headers: r.option()?,
                 result: read_bytes(r, "result", RESULT_BYTES_MAX)?,
             })

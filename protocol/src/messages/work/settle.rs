@@ -13,7 +13,7 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::id::Token;
 use crate::job::JobError;
-use crate::limits::{BATCH_BYTES_MAX, SETTLES_MAX};
+use crate::limits::{BATCH_BYTES_MAX, RESULT_BYTES_MAX, SETTLES_MAX, WAIT_MS_MAX};
 use crate::messages::work::tag;
 use crate::refusal::SettleOutcome;
 use crate::runs::Runs;
@@ -32,7 +32,7 @@ pub enum NewSettle {
     Release,
     /// The job goes back after a while, its attempt given back.
     Snooze {
-        /// The while, in milliseconds.
+        /// The while, in milliseconds; over 100 years counts as 100 years.
         ms: u64,
     },
     /// The job goes to the dead letters, whatever attempts it has left.
@@ -68,14 +68,14 @@ impl SettleBatchBuilder {
         self.count >= SETTLES_MAX || self.items.body_len() > BATCH_BYTES_MAX / 2
     }
 
-    /// Adds the end of a lease.
+    /// Adds the end of a lease. Of a result over its limit only one byte too many is sent: its refusal is the same.
     pub fn push(&mut self, token: Token, settle: &NewSettle) {
         put_token(&mut self.items, &mut self.before, token);
         match settle {
             NewSettle::Complete { result: None } => self.items.u8(0),
             NewSettle::Complete { result: Some(result) } => {
                 self.items.u8(1);
-                self.items.bytes_shared(result.clone());
+                self.items.bytes_shared(result.slice(..result.len().min(RESULT_BYTES_MAX + 1)));
             }
             NewSettle::Fail(error) => {
                 self.items.u8(2);
@@ -84,7 +84,7 @@ impl SettleBatchBuilder {
             NewSettle::Release => self.items.u8(3),
             NewSettle::Snooze { ms } => {
                 self.items.u8(4);
-                self.items.u64(*ms);
+                self.items.u64((*ms).min(WAIT_MS_MAX));
             }
             NewSettle::Bury(error) => {
                 self.items.u8(5);
@@ -155,6 +155,11 @@ pub enum Verdict {
 impl SettleBatch {
     /// Reads a batch and checks every item of it.
     pub fn decode(body: Bytes) -> Result<SettleBatch, WireError> {
+        if body.len() > BATCH_BYTES_MAX {
+            let (value, limit) = (body.len() as u64, BATCH_BYTES_MAX as u64);
+            let what = "bytes of a batch of settles";
+            return Err(WireError::OverLimit { offset: 0, what, value, limit });
+        }
         let mut r = Reader::new(body.clone());
         let sequence = r.u64()?;
         let count = r.count("settles", SETTLES_MAX, 2)?;
@@ -208,7 +213,7 @@ fn read_item(r: &mut Reader, before: &mut u64) -> Result<SettleItem, WireError> 
         }
         2 => Verdict::Fail(read_error(r)?),
         3 => Verdict::Release,
-        4 => Verdict::Snooze(r.u64()?),
+        4 => Verdict::Snooze(r.u64()?.min(WAIT_MS_MAX)),
         5 => Verdict::Bury(read_error(r)?),
         _ => return Err(unknown),
     };
@@ -217,7 +222,7 @@ fn read_item(r: &mut Reader, before: &mut u64) -> Result<SettleItem, WireError> 
 
 fn read_error(r: &mut Reader) -> Result<Span, WireError> {
     let at = r.offset();
-    JobError::decode(r)?;
+    JobError::check(r)?;
     Ok(Span { at: at as u32, length: (r.offset() - at) as u32 })
 }
 
