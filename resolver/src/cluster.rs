@@ -1,0 +1,36 @@
+//! The replicas of a resolver, as its clients know them.
+
+use longshore_protocol::ResolverTiming;
+use longshore_transport::TlsDialer;
+
+/// The replicas of a resolver, and the rules of time that hold with them.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Every replica, as `host:port`.
+    pub replicas: Vec<String>,
+    /// Timeouts, waits and tries.
+    pub timing: ResolverTiming,
+    /// TLS, if the replicas want it.
+    pub tls: Option<TlsDialer>,
+}
+
+impl Cluster {
+    /// These replicas, with default timing, without TLS.
+    pub fn new(replicas: impl IntoIterator<Item = impl Into<String>>) -> Cluster {
+        Cluster {
+            replicas: replicas.into_iter().map(Into::into).collect(),
+            timing: ResolverTiming::default(),
+            tls: None,
+        }
+    }
+}
+
+/// A replica that did not answer, and why.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{replica}: {why}")]
+pub struct ReplicaFailure {
+    /// The replica, as `host:port`.
+    pub replica: String,
+    /// What went wrong there last.
+    pub why: String,
+}
