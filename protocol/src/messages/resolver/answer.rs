@@ -153,7 +153,7 @@ impl Encode for PathAnswer {
             }
             PathAnswer::Refused { reason } => {
                 out.u8(3);
-                out.string(reason);
+                out.string_cut(reason, REASON_BYTES_MAX);
             }
         }
     }

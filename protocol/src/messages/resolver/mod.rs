@@ -222,7 +222,7 @@ impl FromReplica {
             FromReplica::Refused { id, code, reason } => out.message(tag::REQUEST_REFUSED, |out| {
                 out.u64(*id);
                 code.encode(out);
-                out.string(reason);
+                out.string_cut(reason, REASON_BYTES_MAX);
             }),
         }
     }

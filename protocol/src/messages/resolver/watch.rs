@@ -79,7 +79,7 @@ impl Decode for Publishers {
 impl Encode for WatchRefused {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(u64::from(self.watch));
-        out.string(&self.reason);
+        out.string_cut(&self.reason, REASON_BYTES_MAX);
     }
 }
 

@@ -150,15 +150,21 @@ impl Decode for Write {
     fn decode(r: &mut Reader) -> Result<Write, WireError> {
         let id = r.u64()?;
         let offset = r.offset();
-        let groups: Vec<Group> = r.list("groups of a write", RESOLVER_GROUPS_MAX)?;
-        let paths: usize = groups.iter().map(|group| group.paths.len()).sum();
-        if paths > RESOLVER_BATCH_PATHS_MAX {
-            return Err(WireError::OverLimit {
-                offset,
-                what: "paths of a write",
-                value: paths as u64,
-                limit: RESOLVER_BATCH_PATHS_MAX as u64,
-            });
+        let count = r.count("groups of a write", RESOLVER_GROUPS_MAX, 6)?;
+        let (mut groups, mut paths) = (Vec::with_capacity(count.min(1_024)), 0);
+        for _ in 0..count {
+            let group = Group::decode(r)?;
+            // Checked after each group: a byte of the frame may stand for 32 bytes of memory.
+            paths += group.paths.len();
+            if paths > RESOLVER_BATCH_PATHS_MAX {
+                return Err(WireError::OverLimit {
+                    offset,
+                    what: "paths of a write",
+                    value: paths as u64,
+                    limit: RESOLVER_BATCH_PATHS_MAX as u64,
+                });
+            }
+            groups.push(group);
         }
         Ok(Write { id, groups })
     }
@@ -187,7 +193,7 @@ impl Decode for Written {
 impl Encode for RefusedPath {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(u64::from(self.place));
-        out.string(&self.reason);
+        out.string_cut(&self.reason, REASON_BYTES_MAX);
     }
 }
 
