@@ -1,1 +1,24 @@
-//! publisher
+//! A publisher: the process that holds queues on its disk and pushes jobs to workers.
+//!
+//! ```text
+//!            link tasks (one per link)              owner task                     journal thread
+//!  socket ──▶ decode a frame's messages ──input──▶ Store::submit: apply, append ──▶ write, fdatasync
+//!  socket ◀── frames ◀──── router: one frame per link ◀── Store::released ◀───────── committed index
+//!                              └─▶ cold loads (blocking threads) ─▶ owner
+//! ```
+//!
+//! The owner is the only one that touches the store. Link tasks decode and wait; they decide nothing. Nothing leaves for a
+//! socket before the command that it reflects is durable: the store holds outcomes back until then.
+
+mod cold;
+mod error;
+mod input;
+mod link;
+mod options;
+mod owner;
+mod publisher;
+mod router;
+
+pub use error::{OpenError, PublisherFailed};
+pub use options::PublisherOptions;
+pub use publisher::Publisher;

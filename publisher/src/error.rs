@@ -1,0 +1,35 @@
+//! Why a publisher does not start, or has stopped.
+
+use longshore_queue::{OpenError as StoreOpenError, Poisoned};
+use longshore_transport::BindError;
+
+/// Why a publisher does not start. Nothing was changed, unless the variant says so.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be used: in use, damaged, read-only, of another version.
+    #[error(transparent)]
+    Store(#[from] StoreOpenError),
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// It listens on every address, and none of them is one that others can dial.
+    #[error("a publisher that listens on all addresses ({0}) needs --advertise HOST:PORT, the address that workers and producers dial")]
+    NeedsAdvertise(std::net::SocketAddr),
+    /// A path below `/sys`, or the root as a path.
+    #[error("{0} cannot be published: {1}")]
+    BadPath(longshore_protocol::Path, &'static str),
+    /// The name is empty or too long.
+    #[error("the publisher's name has {0} bytes; it needs 1 to {max}", max = longshore_protocol::limits::NAME_BYTES_MAX)]
+    BadName(usize),
+    /// The thread that was to open the data directory ended early.
+    #[error("opening the data directory was interrupted")]
+    Interrupted,
+}
+
+/// Why a publisher stopped by itself. Everything acknowledged is on disk; it has to be started again.
+#[derive(Debug, thiserror::Error)]
+pub enum PublisherFailed {
+    /// The journal failed. No acknowledgement was given after the failure.
+    #[error("the journal failed, and nothing is acknowledged after a failure: {0}")]
+    Journal(#[from] Poisoned),
+}

@@ -1,0 +1,135 @@
+//! One link: reads frames, decodes their messages, hands them to the owner. Decides nothing.
+
+use bytes::Bytes;
+use longshore_protocol::messages::HEARTBEAT;
+use longshore_protocol::messages::work::{Attach, Enqueued, FromPublisher, ToPublisher, tag};
+use longshore_protocol::{BatchRefusal, FrameWriter, Hello, LinkId, Messages, Reader, WireError};
+use longshore_protocol::messages::work::RequestError;
+use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
+use tokio::sync::mpsc;
+use tracing::{debug, info};
+
+use crate::input::{Input, Up};
+
+/// Serves a link until it ends.
+pub(crate) async fn serve(
+    link: LinkId,
+    hello: Hello,
+    sender: LinkSender,
+    mut receiver: LinkReceiver,
+    inputs: mpsc::Sender<Input>,
+) {
+    let attached = match attach(&mut receiver).await {
+        Ok(attached) => attached,
+        Err(why) => {
+            info!(link = link.0, worker = hello.name, %why, "link refused");
+            return say_goodbye(&sender, why);
+        }
+    };
+    let (resume, rest) = attached;
+    let up = Up { link, sender: sender.clone(), role: hello.role, session: hello.session, name: hello.name, resume };
+    if inputs.send(Input::Up(up)).await.is_err() {
+        return;
+    }
+    let why = read(link, rest, &sender, &mut receiver, &inputs).await;
+    debug!(link = link.0, %why, "link ended");
+    let _stopping = inputs.send(Input::Down { link }).await;
+}
+
+/// The first message has to be `Attach`; what follows it in its frame is kept.
+async fn attach(receiver: &mut LinkReceiver) -> Result<(longshore_protocol::messages::work::Tokens, Messages), String> {
+    let body = receiver.recv().await.map_err(|end| end.to_string())?;
+    let mut messages = Messages::new(body);
+    match messages.next() {
+        Some(Ok((tag::ATTACH, body))) => {
+            use longshore_protocol::Decode;
+            let attach = Attach::decode(&mut Reader::new(body)).map_err(|error| format!("attach: {error}"))?;
+            Ok((attach.resume, messages))
+        }
+        Some(Ok((tag, _))) => Err(format!("the first message of a work link has tag {}, not {tag}", tag::ATTACH)),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err("the first frame is empty".to_owned()),
+    }
+}
+
+/// Reads until the link ends; says why it did.
+async fn read(
+    link: LinkId,
+    first: Messages,
+    sender: &LinkSender,
+    receiver: &mut LinkReceiver,
+    inputs: &mpsc::Sender<Input>,
+) -> String {
+    let mut frame = first;
+    loop {
+        let mut messages = Vec::new();
+        for message in frame {
+            let decoded = message.and_then(|(tag, body)| decode(tag, body, sender));
+            match decoded {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => {}
+                Err(error) => {
+                    // What came before it in the frame is good, and counts.
+                    let _stopping = inputs.send(Input::Messages { link, messages }).await;
+                    say_goodbye(sender, format!("malformed message: {error}"));
+                    return error.to_string();
+                }
+            }
+        }
+        if !messages.is_empty() && inputs.send(Input::Messages { link, messages }).await.is_err() {
+            return "the publisher has stopped".to_owned();
+        }
+        match receiver.recv().await {
+            Ok(body) => frame = Messages::new(body),
+            Err(LinkEnd::FrameTooLong { length, limit }) => {
+                let why = format!("frame of {length} bytes is over the limit of {limit} bytes");
+                say_goodbye(sender, why.clone());
+                return why;
+            }
+            Err(end) => return end.to_string(),
+        }
+    }
+}
+
+/// Decodes one message. A bad batch or request is answered here, and the link goes on; unknown tags are skipped.
+fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublisher>, WireError> {
+    if tag == HEARTBEAT {
+        return Ok(None);
+    }
+    let error = match ToPublisher::decode(tag, body.clone()) {
+        Ok(message) => return Ok(message),
+        Err(error) => error,
+    };
+    let number = Reader::new(body).u64();
+    let answer = match (tag, number) {
+        (tag::ENQUEUE, Ok(sequence)) => {
+            let refusal = match error {
+                WireError::OverLimit { .. } => BatchRefusal::TooLarge,
+                _ => BatchRefusal::Malformed,
+            };
+            FromPublisher::Enqueued(Enqueued { sequence, outcome: Err(refusal) })
+        }
+        (tag::REQUEST, Ok(id)) => FromPublisher::Answer { id, answer: Err(RequestError::Unknown) },
+        _ => return Err(error),
+    };
+    debug!(%error, tag, "message refused");
+    let mut out = FrameWriter::new();
+    answer.encode(&mut out);
+    if sender.send(out.finish()).is_err() {
+        debug!("the link ended before a refusal was sent");
+    }
+    Ok(None)
+}
+
+/// Tells the other side why, then closes.
+pub(crate) fn say_goodbye(sender: &LinkSender, mut reason: String) {
+    use longshore_protocol::limits::REASON_BYTES_MAX;
+    if reason.len() > REASON_BYTES_MAX {
+        let cut = (0..=REASON_BYTES_MAX).rev().find(|&at| reason.is_char_boundary(at)).unwrap_or(0);
+        reason.truncate(cut);
+    }
+    let mut out = FrameWriter::new();
+    FromPublisher::Goodbye { reason: reason.clone() }.encode(&mut out);
+    let _gone_already = sender.send(out.finish());
+    sender.close(reason);
+}

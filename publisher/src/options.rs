@@ -1,0 +1,73 @@
+//! What a publisher is told when it starts.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use longshore_protocol::{Durability, LinkTiming, Path};
+use longshore_queue::LeaseTiming;
+use longshore_resolver::Cluster;
+
+/// What a publisher is told when it starts.
+#[derive(Clone, Debug)]
+pub struct PublisherOptions {
+    /// The directory of its journal; made if it is not there. One process at a time.
+    pub data: PathBuf,
+    /// What operators call it.
+    pub name: String,
+    /// Where it listens; port 0 picks one.
+    pub listen: SocketAddr,
+    /// Where others dial it; empty for where it listens.
+    pub advertise: Vec<SocketAddr>,
+    /// Queues that it serves by name.
+    pub paths: Vec<Path>,
+    /// Paths below which it makes any queue on first use.
+    pub defaults: Vec<Path>,
+    /// The resolver replicas; none for a publisher that only those who know its address use.
+    pub cluster: Option<Cluster>,
+    /// How durable its acknowledgements are.
+    pub durability: Durability,
+    /// Allows a non-loopback address without TLS.
+    pub insecure: bool,
+    /// Most links at once; more are told `Busy`.
+    pub connections_max: usize,
+    /// Bytes of a journal segment; at least 1 MiB.
+    pub segment_bytes: u64,
+    /// Starts although acknowledged records are damaged, and writes what it drops to a side file.
+    pub accept_loss: bool,
+    /// How long leases outlive their link, and the publisher's own restart.
+    pub leases: LeaseTiming,
+    /// Bytes of recent payloads that are kept in memory.
+    pub cache_bytes: usize,
+    /// Heartbeats of its links.
+    pub timing: LinkTiming,
+}
+
+impl PublisherOptions {
+    /// Most links at once, unless told otherwise.
+    pub const CONNECTIONS_MAX: usize = 16_384;
+    /// Bytes of a journal segment, unless told otherwise.
+    pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+    /// Bytes of recent payloads kept in memory, unless told otherwise.
+    pub const CACHE_BYTES: usize = 256 * 1024 * 1024;
+
+    /// A publisher with its journal in `data`, on a free port of the loopback address, with a default for everything.
+    pub fn new(data: impl Into<PathBuf>) -> PublisherOptions {
+        PublisherOptions {
+            data: data.into(),
+            name: "publisher".to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            advertise: Vec::new(),
+            paths: Vec::new(),
+            defaults: vec![Path::root()],
+            cluster: None,
+            durability: Durability::Fsync,
+            insecure: false,
+            connections_max: PublisherOptions::CONNECTIONS_MAX,
+            segment_bytes: PublisherOptions::SEGMENT_BYTES,
+            accept_loss: false,
+            leases: LeaseTiming::default(),
+            cache_bytes: PublisherOptions::CACHE_BYTES,
+            timing: LinkTiming::WORK,
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{
+    Answer, Enqueued, FromPublisher, PublisherStatus, Request, ToPublisher, Tokens,
+};
+use longshore_protocol::{BatchRefusal, LinkId, Path, Revoked};
+use longshore_queue::{Clock, Command, Handed, LogStore, Now, Poisoned, QueueId, Released, Reply};
+use longshore_resolver::WriteClient;
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::cold::ColdLoads;
+use crate::input::{INPUTS_MAX, Input, Up};
+use crate::router::{Entries, Router};
+
+/// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
+const INPUTS_AT_A_TIME: usize = 128;
+/// Bytes appended and not yet durable beyond which no input is taken.
+const UNCOMMITTED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a stop waits for the last commit.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// The owner's parts.
+pub(crate) struct Owner {
+    store: LogStore,
+    clock: Clock,
+    router: Router,
+    cold: ColdLoads,
+    inputs: mpsc::Receiver<Input>,
+    registry: Option<WriteClient>,
+    name: String,
+    started: Instant,
+    /// Tokens revoked in one release, by link, until they are said.
+    revoked: Vec<(LinkId, Revoked, longshore_protocol::Token)>,
+    /// No more jobs are taken.
+    stopping: bool,
+}
+
+impl Owner {
+    pub(crate) fn new(
+        store: LogStore,
+        clock: Clock,
+        registry: Option<WriteClient>,
+        name: String,
+    ) -> (Owner, mpsc::Sender<Input>) {
+        let (sender, inputs) = mpsc::channel(INPUTS_MAX);
+        let owner = Owner {
+            router: Router::new(sender.clone()),
+            cold: ColdLoads::new(store.reader(), sender.clone()),
+            store,
+            clock,
+            inputs,
+            registry,
+            name,
+            started: Instant::now(),
+            revoked: Vec::new(),
+            stopping: false,
+        };
+        (owner, sender)
+    }
+
+    /// Serves until `stop` resolves, then lets what was taken become durable and tells every link.
+    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
+        tokio::pin!(stop);
+        let mut inputs = Vec::with_capacity(INPUTS_AT_A_TIME);
+        let mut released = Released::default();
+        let mut deadline = self.turn()?;
+        loop {
+            let room = self.store.uncommitted_bytes() < UNCOMMITTED_BYTES_MAX;
+            tokio::select! {
+                biased;
+                () = &mut stop, if !self.stopping => {
+                    self.stopping = true;
+                    return self.stop(released).await;
+                }
+                outcome = self.store.released(&mut released) => {
+                    outcome.inspect_err(|_| self.router.close_all("the publisher's journal has failed"))?;
+                    self.route(&mut released)?;
+                }
+                taken = self.inputs.recv_many(&mut inputs, INPUTS_AT_A_TIME), if room => {
+                    debug_assert!(taken > 0, "the router holds a sender: the channel never closes");
+                    let now = self.clock.now();
+                    for input in inputs.drain(..) {
+                        self.take(now, input)?;
+                    }
+                    self.send();
+                }
+                () = sleep_until(deadline) => {}
+            }
+            // Input already received is applied before any lease ends.
+            if self.inputs.is_empty() || deadline.is_some_and(|at| at.elapsed() > Duration::from_millis(50)) {
+                deadline = self.turn()?;
+            }
+        }
+    }
+
+    /// Ends leases, makes due jobs ready; says when to come again.
+    fn turn(&mut self) -> Result<Option<Instant>, Poisoned> {
+        let now = self.clock.now();
+        let at = Instant::now();
+        let next = self.store.turn(now)?;
+        self.store.flush();
+        Ok(next.map(|mono_ms| at + Duration::from_millis(mono_ms.saturating_sub(now.mono_ms))))
+    }
+
+    fn take(&mut self, now: Now, input: Input) -> Result<(), Poisoned> {
+        match input {
+            Input::Up(up) => self.link_up(now, up),
+            Input::Messages { link, messages } if self.router.has(link) => {
+                for message in messages {
+                    self.message(now, link, message)?;
+                }
+                Ok(())
+            }
+            Input::Messages { .. } => Ok(()),
+            Input::Down { link } => {
+                if self.router.remove(link) {
+                    self.store.submit(now, Command::LinkLost { link })?;
+                }
+                Ok(())
+            }
+            Input::Ready { link } => {
+                self.router.ready(link);
+                Ok(())
+            }
+            Input::Loaded { jobs } => self.loaded(now, jobs),
+            Input::Answered(loaded) => {
+                self.cold.answer_loaded();
+                self.router.say(loaded.link, &FromPublisher::Answer { id: loaded.id, answer: loaded.answer });
+                Ok(())
+            }
+        }
+    }
+
+    fn link_up(&mut self, now: Now, up: Up) -> Result<(), Poisoned> {
+        self.router.add(&up);
+        let Up { link, role, session, name, resume, .. } = up;
+        self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
+        Ok(())
+    }
+
+    fn message(&mut self, now: Now, link: LinkId, message: ToPublisher) -> Result<(), Poisoned> {
+        let command = match message {
+            ToPublisher::Enqueue(batch) if self.stopping => {
+                let outcome = Err(BatchRefusal::Stopping);
+                self.router.say(link, &FromPublisher::Enqueued(Enqueued { sequence: batch.sequence, outcome }));
+                return Ok(());
+            }
+            ToPublisher::Enqueue(batch) => Command::Enqueue { link, batch },
+            ToPublisher::Settle(batch) => Command::Settle { link, batch },
+            ToPublisher::Credit(credit) => {
+                Command::Credit { link, subscription: credit.subscription, count: credit.count }
+            }
+            ToPublisher::Recall(credit) => {
+                Command::Recall { link, subscription: credit.subscription, count: credit.count }
+            }
+            ToPublisher::Subscribe(subscribe) => {
+                Command::Subscribe { link, subscription: subscribe.subscription, pattern: subscribe.pattern }
+            }
+            ToPublisher::Unsubscribe(subscription) => Command::Unsubscribe { link, subscription },
+            ToPublisher::Started(tokens) => {
+                self.store.started(link, &tokens);
+                return Ok(());
+            }
+            ToPublisher::Renew(tokens) => {
+                let stale = self.store.renew(now, link, &tokens);
+                self.router.say(link, &FromPublisher::Renewed { stale });
+                return Ok(());
+            }
+            ToPublisher::Request { id, request } => return self.request(now, link, id, request),
+            // Once is enough; a second one on a link that stands changes nothing.
+            ToPublisher::Attach(_) => return Ok(()),
+        };
+        self.store.submit(now, command)?;
+        Ok(())
+    }
+
+    fn request(&mut self, now: Now, link: LinkId, id: u64, request: Request) -> Result<(), Poisoned> {
+        match request {
+            // Figures of what is durable: nothing to wait for.
+            Request::Status => {
+                let answer = Ok(Answer::Status(self.status(now)));
+                self.router.say(link, &FromPublisher::Answer { id, answer });
+            }
+            Request::Act { action, selection, dry_run: false } => {
+                self.store.submit(now, Command::Act { link, request: id, action, selection })?;
+            }
+            request => self.store.ask(now, link, id, request),
+        }
+        Ok(())
+    }
+
+    fn status(&self, now: Now) -> PublisherStatus {
+        let figures = self.store.figures(now);
+        PublisherStatus {
+            name: self.name.clone(),
+            durability: figures.durability,
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            links: self.router.len() as u64,
+            jobs: figures.jobs,
+            queues: figures.queues,
+            committed_index: figures.committed_index,
+            oldest_uncommitted_ms: figures.oldest_uncommitted_ms,
+            journal_bytes: figures.journal_bytes,
+            written_bytes: figures.written_bytes,
+            payload_bytes: figures.payload_bytes,
+            syncs: figures.syncs,
+        }
+    }
+
+    /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be damaged.
+    fn loaded(&mut self, now: Now, jobs: Vec<(Handed, Option<Bytes>)>) -> Result<(), Poisoned> {
+        self.cold.jobs_loaded();
+        let mut whole = Vec::with_capacity(jobs.len());
+        for (handed, entry) in jobs {
+            match entry {
+                _ if !self.store.state().holds(handed.token, handed.link) => {}
+                Some(entry) => whole.push((handed, entry)),
+                None => {
+                    self.store.submit(now, Command::Damaged { token: handed.token })?;
+                }
+            }
+        }
+        self.router.hand_loaded(&whole, &Source(&self.store));
+        Ok(())
+    }
+
+    /// Puts what has become durable on its way.
+    fn route(&mut self, released: &mut Released) -> Result<(), Poisoned> {
+        for path in released.queues_made.drain(..) {
+            if let Some(registry) = &self.registry {
+                registry.publish(path);
+            }
+        }
+        for (link, reply) in released.replies.drain(..) {
+            self.router.say(link, &message_of(reply));
+        }
+        for handed in released.handed.drain(..) {
+            self.router.hand(handed);
+        }
+        self.revoked.append(&mut released.revoked);
+        self.say_revoked();
+        for (link, id, asked) in released.answered.drain(..) {
+            self.cold.answer(link, id, asked);
+        }
+        self.send();
+        Ok(())
+    }
+
+    fn say_revoked(&mut self) {
+        self.revoked.sort_unstable_by_key(|&(link, reason, token)| (link, reason, token));
+        for run in self.revoked.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let (link, reason, _) = run[0];
+            let tokens = Tokens(run.iter().map(|&(_, _, token)| token).collect());
+            self.router.say(link, &FromPublisher::Revoked { reason, tokens });
+        }
+        self.revoked.clear();
+    }
+
+    fn send(&mut self) {
+        self.store.flush();
+        self.router.send_all(&Source(&self.store), &mut self.cold.jobs);
+        self.cold.start();
+    }
+
+    /// What was taken becomes durable and is answered; then every link is told.
+    async fn stop(mut self, mut released: Released) -> Result<(), Poisoned> {
+        info!("stopping: no more jobs are taken");
+        let last = self.store.appended();
+        let wait = async {
+            while self.store.committed() < last {
+                self.store.released(&mut released).await?;
+                self.route(&mut released)?;
+            }
+            Ok(())
+        };
+        let done = tokio::time::timeout(STOP_WAIT, wait).await;
+        self.router.close_all("the publisher is stopping");
+        match done {
+            Ok(done) => done,
+            Err(_) => {
+                warn!(wait = ?STOP_WAIT, "the journal did not become durable in time; what was not acknowledged may be lost");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What the router asks of the store.
+struct Source<'a>(&'a LogStore);
+
+impl Entries for Source<'_> {
+    fn hot(&self, handed: &Handed) -> Option<Bytes> {
+        self.0.payload(handed.entry)
+    }
+
+    fn holds(&self, handed: &Handed) -> bool {
+        self.0.state().holds(handed.token, handed.link)
+    }
+
+    fn path(&self, queue: QueueId) -> Path {
+        self.0.state().path(queue).clone()
+    }
+}
+
+fn message_of(reply: Reply) -> FromPublisher {
+    match reply {
+        Reply::Attached(attached) => FromPublisher::Attached(attached),
+        Reply::Enqueued(answer) => FromPublisher::Enqueued(answer),
+        Reply::Settled(answer) => FromPublisher::Settled(answer),
+        Reply::Returned(credit) => FromPublisher::Returned(credit),
+        Reply::Waiting(waiting) => FromPublisher::Waiting(waiting),
+        Reply::SubscribeRefused { subscription, reason } => FromPublisher::SubscribeRefused { subscription, reason },
+        Reply::Acted { request, report } => {
+            FromPublisher::Answer { id: request, answer: Ok(Answer::Acted(report)) }
+        }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,170 @@
+//! A publisher from start to stop.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use longshore_protocol::limits::NAME_BYTES_MAX;
+use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
+use longshore_queue::{Clock, LogStore, Opened, StoreOptions};
+use longshore_resolver::WriteClient;
+use longshore_transport::{Identity, Listener, ListenerOptions, Peer};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use crate::error::{OpenError, PublisherFailed};
+use crate::input::Input;
+use crate::link;
+use crate::options::PublisherOptions;
+use crate::owner::Owner;
+
+/// How long a stop waits for the replicas to take note of it.
+const CLEAR_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A publisher that is open: its journal recovered, its start durable, its address bound. [`Publisher::run`] serves.
+pub struct Publisher {
+    owner: Owner,
+    inputs: mpsc::Sender<Input>,
+    listener: Listener,
+    info: PublisherInfo,
+    registry: Option<WriteClient>,
+    opened: Opened,
+}
+
+impl Publisher {
+    /// Recovers the journal, makes this start durable, listens, and begins to register at the resolver. Links that arrive
+    /// before [`Publisher::run`] wait.
+    pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
+        check(&options)?;
+        let store_options = StoreOptions {
+            segment_bytes: options.segment_bytes,
+            durability: options.durability,
+            accept_loss: options.accept_loss,
+            cache_bytes: options.cache_bytes,
+            paths: options.paths.clone(),
+            defaults: options.defaults.clone(),
+            leases: options.leases,
+        };
+        let data = options.data.clone();
+        // Recovery reads the whole journal: not on a thread that others wait for.
+        let opening = tokio::task::spawn_blocking(move || LogStore::open(&data, store_options));
+        let (store, clock, opened): (LogStore, Clock, Opened) =
+            opening.await.map_err(|_| OpenError::Interrupted)??;
+
+        let identity = Identity {
+            instance: opened.publisher.0,
+            epoch: opened.epoch.0,
+            name: options.name.clone(),
+            serves: |role| matches!(role, Role::Producer | Role::Worker | Role::Tool),
+        };
+        let listener_options = ListenerOptions {
+            timing: options.timing,
+            connections_max: options.connections_max,
+            insecure: options.insecure,
+            ..ListenerOptions::default()
+        };
+        let listener = Listener::bind(options.listen, identity, listener_options).await?;
+        let addresses = if options.advertise.is_empty() {
+            vec![listener.local_address()]
+        } else {
+            options.advertise.clone()
+        };
+        let info = PublisherInfo { id: opened.publisher, epoch: opened.epoch, name: options.name.clone(), addresses };
+
+        let registry = options.cluster.map(|cluster| {
+            // One session per start: the replicas tell the starts of a publisher apart by its epoch.
+            let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
+            for path in options.paths.iter().cloned().chain(store.state().queue_paths()) {
+                client.publish(path);
+            }
+            options.defaults.iter().cloned().for_each(|path| client.publish_default(path));
+            client
+        });
+        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name);
+        info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
+        Ok(Publisher { owner, inputs, listener, info, registry, opened })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.listener.local_address()
+    }
+
+    /// Its id, as long as its data directory lives.
+    pub fn id(&self) -> PublisherId {
+        self.info.id
+    }
+
+    /// What operators call it.
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// What recovery found.
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// How registration stands at each replica; none without a resolver.
+    pub fn write_client(&self) -> Option<&WriteClient> {
+        self.registry.as_ref()
+    }
+
+    /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells
+    /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
+    /// the process should end, and be started again.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
+        let Publisher { owner, inputs, listener, info, registry, .. } = self;
+        let accepting = tokio::spawn(accept(listener, inputs, info.epoch.0));
+        let served = owner.run(stop).await;
+        accepting.abort();
+        if let Some(registry) = registry {
+            registry.close(CLEAR_WAIT).await;
+        }
+        served.inspect_err(|why| error!(%why, "the journal failed"))?;
+        Ok(())
+    }
+}
+
+/// Accepts links for ever; their tasks end with this one.
+async fn accept(mut listener: Listener, inputs: mpsc::Sender<Input>, epoch: u64) {
+    let mut links = JoinSet::new();
+    let number = AtomicU64::new(1);
+    loop {
+        tokio::select! {
+            link = listener.accept() => {
+                let Peer::Client(hello) = link.peer().clone() else {
+                    warn!("a link was accepted without a hello");
+                    continue;
+                };
+                // Never reused within a data directory: the epoch rises with each start.
+                let id = LinkId(epoch << 32 | number.fetch_add(1, Ordering::Relaxed));
+                let (sender, receiver) = link.split();
+                links.spawn(link::serve(id, hello, sender, receiver, inputs.clone()));
+            }
+            Some(ended) = links.join_next() => {
+                if let Err(why) = ended && why.is_panic() {
+                    error!(%why, "a link's task panicked");
+                }
+            }
+        }
+    }
+}
+
+fn check(options: &PublisherOptions) -> Result<(), OpenError> {
+    if !(1..=NAME_BYTES_MAX).contains(&options.name.len()) {
+        return Err(OpenError::BadName(options.name.len()));
+    }
+    if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
+        return Err(OpenError::NeedsAdvertise(options.listen));
+    }
+    for path in options.paths.iter().chain(&options.defaults) {
+        if path.is_reserved() {
+            return Err(OpenError::BadPath(path.clone(), "/sys is Longshore's own"));
+        }
+    }
+    if options.paths.iter().any(Path::is_root) {
+        return Err(OpenError::BadPath(Path::root(), "jobs need a path below the root; '/' can be a default"));
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! What goes out, by link: one frame for all that one release has for it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use longshore_protocol::limits::BATCH_JOBS_MAX;
+use longshore_protocol::messages::work::{Deliver, Delivery, FromPublisher};
+use longshore_protocol::{FrameWriter, LinkId, Path, SessionId};
+use longshore_queue::{Handed, QueueId};
+use longshore_transport::LinkSender;
+use tokio::sync::mpsc;
+use tracing::info;
+
+use crate::input::{Input, Up};
+use crate::link::say_goodbye;
+
+/// A frame is ended once it has this many bytes; a single larger message still goes out whole.
+const FRAME_BYTES_TARGET: usize = 1024 * 1024;
+/// Jobs wait here, as references, once a link has this many bytes under way to its socket.
+const LINK_BYTES_UNDER_WAY_MAX: usize = 8 * 1024 * 1024;
+/// Queues named in one delivery message; more make another message.
+const DELIVER_PATHS_MAX: usize = 64;
+
+/// The links, and what is on its way to each.
+pub(crate) struct Router {
+    links: HashMap<LinkId, Outlet>,
+    sessions: HashMap<SessionId, LinkId>,
+    /// Links that something was written for since the last [`Router::send_all`].
+    touched: Vec<LinkId>,
+    inputs: mpsc::Sender<Input>,
+    /// The message being filled; kept so that no delivery allocates its list anew.
+    deliver: Deliver,
+    places: Vec<QueueId>,
+}
+
+struct Outlet {
+    sender: LinkSender,
+    session: SessionId,
+    name: String,
+    frame: FrameWriter,
+    /// Jobs that are this link's, and have not been written to a frame.
+    backlog: VecDeque<Handed>,
+    touched: bool,
+    /// A task waits for the link to have room, and will say so.
+    awaited: bool,
+}
+
+/// Where entries and paths come from.
+pub(crate) trait Entries {
+    /// The entry, if it is in memory.
+    fn hot(&self, handed: &Handed) -> Option<Bytes>;
+    /// True while the lease is still the link's.
+    fn holds(&self, handed: &Handed) -> bool;
+    /// The queue's path.
+    fn path(&self, queue: QueueId) -> Path;
+}
+
+impl Router {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>) -> Router {
+        Router {
+            links: HashMap::new(),
+            sessions: HashMap::new(),
+            touched: Vec::new(),
+            inputs,
+            deliver: Deliver { subscription: 0, paths: Vec::new(), jobs: Vec::new() },
+            places: Vec::new(),
+        }
+    }
+
+    /// Links that stand.
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// True while the link stands.
+    pub(crate) fn has(&self, link: LinkId) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    /// Takes a link in. An older link of its session is closed: the session has moved.
+    pub(crate) fn add(&mut self, up: &Up) {
+        if let Some(older) = self.sessions.insert(up.session, up.link)
+            && let Some(outlet) = self.links.remove(&older)
+        {
+            say_goodbye(&outlet.sender, "a newer link of the same session has replaced this one".to_owned());
+        }
+        let outlet = Outlet {
+            sender: up.sender.clone(),
+            session: up.session,
+            name: up.name.clone(),
+            frame: FrameWriter::new(),
+            backlog: VecDeque::new(),
+            touched: false,
+            awaited: false,
+        };
+        self.links.insert(up.link, outlet);
+    }
+
+    /// Forgets a link. False when it was replaced before.
+    pub(crate) fn remove(&mut self, link: LinkId) -> bool {
+        let Some(outlet) = self.links.remove(&link) else { return false };
+        if self.sessions.get(&outlet.session) == Some(&link) {
+            self.sessions.remove(&outlet.session);
+        }
+        true
+    }
+
+    /// Tells every link why it is closed.
+    pub(crate) fn close_all(&mut self, reason: &str) {
+        for (_, outlet) in self.links.drain() {
+            say_goodbye(&outlet.sender, reason.to_owned());
+        }
+        self.sessions.clear();
+    }
+
+    /// Writes a message for a link; one for a link that is gone is nobody's.
+    pub(crate) fn say(&mut self, link: LinkId, message: &FromPublisher) {
+        let Some(outlet) = touch(&mut self.links, &mut self.touched, link) else { return };
+        message.encode(&mut outlet.frame);
+        if outlet.frame.body_len() >= FRAME_BYTES_TARGET {
+            outlet.send_frame(link);
+        }
+    }
+
+    /// Puts a job on its way.
+    pub(crate) fn hand(&mut self, handed: Handed) {
+        if let Some(outlet) = touch(&mut self.links, &mut self.touched, handed.link) {
+            outlet.backlog.push_back(handed);
+        }
+    }
+
+    /// Puts a job on its way whose entry was read back from the journal.
+    pub(crate) fn hand_loaded(&mut self, jobs: &[(Handed, Bytes)], entries: &impl Entries) {
+        let Router { links, touched, deliver, places, .. } = self;
+        let mut rest = jobs;
+        while let [(first, _), ..] = rest {
+            let run = rest.iter().take_while(|(h, _)| h.link == first.link && h.subscription == first.subscription);
+            let (run, later) = rest.split_at(run.count());
+            rest = later;
+            let Some(outlet) = touch(links, touched, first.link) else { continue };
+            begin(deliver, places, first.subscription);
+            for (handed, entry) in run {
+                if places.len() >= DELIVER_PATHS_MAX || deliver.jobs.len() >= BATCH_JOBS_MAX {
+                    outlet.write(first.link, deliver, places);
+                }
+                add(deliver, places, handed, entry.clone(), entries);
+            }
+            outlet.write(first.link, deliver, places);
+        }
+    }
+
+    /// A link has room again.
+    pub(crate) fn ready(&mut self, link: LinkId) {
+        if let Some(outlet) = touch(&mut self.links, &mut self.touched, link) {
+            outlet.awaited = false;
+        }
+    }
+
+    /// Sends what was written. Jobs whose entries are not in memory go to `cold`.
+    pub(crate) fn send_all(&mut self, entries: &impl Entries, cold: &mut VecDeque<Handed>) {
+        while let Some(link) = self.touched.pop() {
+            let Some(outlet) = self.links.get_mut(&link) else { continue };
+            outlet.touched = false;
+            outlet.deliver(link, &mut self.deliver, &mut self.places, entries, cold);
+            outlet.send_frame(link);
+            if !outlet.backlog.is_empty() && !outlet.awaited {
+                outlet.awaited = true;
+                let (sender, inputs) = (outlet.sender.clone(), self.inputs.clone());
+                tokio::spawn(async move {
+                    if sender.ready(LINK_BYTES_UNDER_WAY_MAX / 2).await.is_ok() {
+                        let _stopping = inputs.send(Input::Ready { link }).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+fn touch<'a>(
+    links: &'a mut HashMap<LinkId, Outlet>,
+    touched: &mut Vec<LinkId>,
+    link: LinkId,
+) -> Option<&'a mut Outlet> {
+    let outlet = links.get_mut(&link)?;
+    if !outlet.touched {
+        outlet.touched = true;
+        touched.push(link);
+    }
+    Some(outlet)
+}
+
+impl Outlet {
+    /// Moves jobs from the backlog into frames while the link has room.
+    fn deliver(
+        &mut self,
+        link: LinkId,
+        deliver: &mut Deliver,
+        places: &mut Vec<QueueId>,
+        entries: &impl Entries,
+        cold: &mut VecDeque<Handed>,
+    ) {
+        // Behind a backlog leases may have ended before their jobs were sent; straight through they cannot have.
+        let waited = self.awaited;
+        let mut bytes = 0;
+        begin(deliver, places, 0);
+        while self.sender.queued_bytes() + self.frame.body_len() + bytes < LINK_BYTES_UNDER_WAY_MAX {
+            let Some(handed) = self.backlog.pop_front() else { break };
+            if waited && !entries.holds(&handed) {
+                continue;
+            }
+            let Some(entry) = entries.hot(&handed) else {
+                cold.push_back(handed);
+                continue;
+            };
+            let other = deliver.subscription != handed.subscription || places.len() >= DELIVER_PATHS_MAX;
+            if other || deliver.jobs.len() >= BATCH_JOBS_MAX || bytes >= FRAME_BYTES_TARGET {
+                self.write(link, deliver, places);
+                deliver.subscription = handed.subscription;
+                bytes = 0;
+            }
+            bytes += entry.len() + 32;
+            add(deliver, places, &handed, entry, entries);
+        }
+        self.write(link, deliver, places);
+    }
+
+    /// Ends a delivery message, and the frame if it is large.
+    fn write(&mut self, link: LinkId, deliver: &mut Deliver, places: &mut Vec<QueueId>) {
+        if deliver.jobs.is_empty() {
+            return;
+        }
+        FromPublisher::encode_deliver(deliver, &mut self.frame);
+        begin(deliver, places, deliver.subscription);
+        if self.frame.body_len() >= FRAME_BYTES_TARGET {
+            self.send_frame(link);
+        }
+    }
+
+    fn send_frame(&mut self, link: LinkId) {
+        if self.frame.is_empty() {
+            return;
+        }
+        let frame = std::mem::take(&mut self.frame).finish();
+        if let Err(error) = self.sender.send(frame) {
+            // The link ends; its jobs come back by its leases.
+            info!(link = link.0, worker = self.name, %error, "link closed: it takes no more");
+            self.sender.close(error.to_string());
+        }
+    }
+}
+
+fn begin(deliver: &mut Deliver, places: &mut Vec<QueueId>, subscription: u32) {
+    deliver.subscription = subscription;
+    deliver.paths.clear();
+    deliver.jobs.clear();
+    places.clear();
+}
+
+fn add(deliver: &mut Deliver, places: &mut Vec<QueueId>, handed: &Handed, entry: Bytes, entries: &impl Entries) {
+    // Neighbours mostly come from one queue: look from the end.
+    let place = places.iter().rposition(|&queue| queue == handed.queue).unwrap_or_else(|| {
+        places.push(handed.queue);
+        deliver.paths.push(entries.path(handed.queue));
+        places.len() - 1
+    });
+    deliver.jobs.push(Delivery {
+        token: handed.token,
+        path: place as u32,
+        attempt: handed.attempt,
+        deliveries: handed.deliveries,
+        lease_ms: handed.lease_ms,
+        entry,
+    });
+}
