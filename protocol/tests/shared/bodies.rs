@@ -1,0 +1,260 @@
+//! The fuzz bodies: each takes any bytes and must neither panic nor hang nor hold more than the bytes justify. What decodes
+//! must encode to something that decodes to the same. `fuzz/` runs them under libFuzzer, `fuzz_bodies.rs` under proptest.
+
+use bytes::Bytes;
+use longshore_protocol::frame::FrameWriter;
+use longshore_protocol::limits::*;
+use longshore_protocol::messages::resolver::{FromReplica, PathText, ToReplica};
+use longshore_protocol::messages::work::{EnqueueBatch, FromPublisher, SettleBatch, ToPublisher};
+use longshore_protocol::*;
+
+/// A body with its name.
+pub type Body = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const ALL: [Body; 10] = [
+    ("frame", fuzz_frame),
+    ("hello", fuzz_hello),
+    ("hello_answer", fuzz_hello_answer),
+    ("to_publisher", fuzz_to_publisher),
+    ("from_publisher", fuzz_from_publisher),
+    ("to_replica", fuzz_to_replica),
+    ("from_replica", fuzz_from_replica),
+    ("entry", fuzz_entry),
+    ("path", fuzz_path),
+    ("glob", fuzz_glob),
+];
+
+/// A frame's body: its messages never hold more than it does, and each goes to every decoder.
+pub fn fuzz_frame(data: &[u8]) {
+    let (mut errors, mut bytes) = (0, 0);
+    for message in Messages::new(Bytes::copy_from_slice(data)) {
+        assert_eq!(errors, 0, "an error ends the frame");
+        match message {
+            Ok((tag, body)) => {
+                bytes += 5 + body.len();
+                let message = [&[tag][..], &body].concat();
+                fuzz_to_publisher(&message);
+                fuzz_from_publisher(&message);
+                fuzz_to_replica(&message);
+                fuzz_from_replica(&message);
+            }
+            Err(error) => {
+                check(&error, data.len());
+                errors += 1;
+            }
+        }
+    }
+    assert!(bytes <= data.len() && (errors == 1 || bytes == data.len()));
+}
+
+/// A hello.
+pub fn fuzz_hello(data: &[u8]) {
+    let hello = round_trip::<Hello>(data);
+    if let Some(hello) = hello {
+        assert!(hello.version_min <= hello.version_max);
+        assert!(hello.timing.hang > hello.timing.heartbeat);
+        let _ = hello.common_version();
+    }
+}
+
+/// The answer to a hello.
+pub fn fuzz_hello_answer(data: &[u8]) {
+    round_trip::<HelloAnswer>(data);
+}
+
+/// A tag, then the body of a message to a publisher.
+pub fn fuzz_to_publisher(data: &[u8]) {
+    let message = message(data, ToPublisher::decode, |message, out| message.encode(out));
+    match &message {
+        Some(ToPublisher::Enqueue(batch)) => check_batch(batch),
+        Some(ToPublisher::Settle(batch)) => check_settles(batch),
+        _ => {}
+    }
+    if let Some((&tag, body)) = data.split_first() {
+        let number = ToPublisher::number(tag, &Bytes::copy_from_slice(body));
+        match message {
+            Some(ToPublisher::Enqueue(batch)) => assert_eq!(number, Some(batch.sequence)),
+            Some(ToPublisher::Settle(batch)) => assert_eq!(number, Some(batch.sequence)),
+            Some(ToPublisher::Request { id, .. }) => assert_eq!(number, Some(id)),
+            _ => {}
+        }
+    }
+}
+
+/// A tag, then the body of a message from a publisher.
+pub fn fuzz_from_publisher(data: &[u8]) {
+    let message = message(data, FromPublisher::decode, |message, out| message.encode(out));
+    match message {
+        Some(FromPublisher::Deliver(deliver)) => {
+            for job in deliver.jobs {
+                assert!((job.path as usize) < deliver.paths.len());
+                fuzz_entry(&job.entry);
+            }
+        }
+        Some(FromPublisher::Enqueued(enqueued)) => {
+            if let Ok(outcomes) = enqueued.outcome {
+                assert!(outcomes.len() <= BATCH_JOBS_MAX);
+                assert_eq!(outcomes.iter().count(), outcomes.len());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A tag, then the body of a message to a replica.
+pub fn fuzz_to_replica(data: &[u8]) {
+    message(data, ToReplica::decode, |message, out| message.encode(out));
+    if let Some((&tag, body)) = data.split_first() {
+        ToReplica::id_of_damaged(tag, &Bytes::copy_from_slice(body));
+    }
+}
+
+/// A tag, then the body of a message from a replica.
+pub fn fuzz_from_replica(data: &[u8]) {
+    message(data, FromReplica::decode, |message, out| message.encode(out));
+}
+
+/// A job's entry: the publisher's short reading and the worker's whole one agree.
+pub fn fuzz_entry(data: &[u8]) {
+    let bytes = Bytes::copy_from_slice(data);
+    let head = EntryHead::read(&mut Reader::new(bytes.clone()), data.len());
+    match (Entry::read(bytes), head) {
+        (Ok(entry), Ok(head)) => {
+            assert_eq!((entry.id, entry.crc), (head.id, head.crc));
+            assert_eq!(entry.payload.len(), head.payload_len);
+            assert_eq!(entry.options, head.options.unwrap_or_default());
+            assert!(entry.headers.bytes() <= HEADERS_BYTES_MAX);
+            let _ = entry.is_intact();
+        }
+        (Err(a), Err(b)) => {
+            assert_eq!(a, b);
+            check(&a, data.len());
+        }
+        (Ok(entry), Err(_)) => assert!(entry.payload.len() > PAYLOAD_BYTES_MAX),
+        (Err(error), Ok(_)) => panic!("the publisher took what no worker can read: {error}"),
+    }
+}
+
+/// A text that may be a path.
+pub fn fuzz_path(data: &[u8]) {
+    round_trip::<Path>(data);
+    let text = PathText::from(Bytes::copy_from_slice(data));
+    let Ok(path) = text.parse() else { return };
+    assert_eq!(Some(path.as_str()), text.as_str());
+    assert!(path.as_str().len() <= PATH_BYTES_MAX && path.depth() <= PATH_DEPTH_MAX);
+    assert_eq!(format!("/{}", path.segments().collect::<Vec<_>>().join("/")), path.as_str());
+    assert_eq!(path.parent().is_none(), path.is_root());
+    if let Some(parent) = path.parent() {
+        assert!(path.is_at_or_below(&parent) && !parent.is_at_or_below(&path));
+        assert_eq!(parent.depth() + 1, path.depth());
+    }
+}
+
+/// A glob, a line feed, a path.
+pub fn fuzz_glob(data: &[u8]) {
+    round_trip::<Glob>(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (glob, path) = text.split_once('\n').unwrap_or((text, "/a/b"));
+    let (Ok(glob), Ok(path)) = (Glob::new(glob), Path::new(path)) else { return };
+    if let Some(literal) = glob.literal() {
+        assert_eq!(glob.matches(&path), literal == path);
+    }
+    if glob.matches(&path) {
+        let mut above = Some(path);
+        while let Some(base) = above {
+            assert!(glob.could_match_at_or_below(&base), "{glob} {base}");
+            above = base.parent();
+        }
+    }
+}
+
+fn round_trip<T: Encode + Decode + PartialEq + std::fmt::Debug>(data: &[u8]) -> Option<T> {
+    let bytes = Bytes::copy_from_slice(data);
+    match T::decode(&mut Reader::new(bytes)) {
+        Ok(thing) => {
+            let mut out = FrameWriter::new();
+            thing.encode(&mut out);
+            let again = T::decode(&mut Reader::new(out.into_body()));
+            assert_eq!(again.as_ref(), Ok(&thing));
+            Some(thing)
+        }
+        Err(error) => {
+            check(&error, data.len());
+            None
+        }
+    }
+}
+
+fn message<T: PartialEq + std::fmt::Debug>(
+    data: &[u8],
+    decode: fn(u8, Bytes) -> Result<Option<T>, WireError>,
+    encode: fn(&T, &mut FrameWriter),
+) -> Option<T> {
+    let (&tag, body) = data.split_first()?;
+    match decode(tag, Bytes::copy_from_slice(body)) {
+        Ok(None) => None,
+        Ok(Some(message)) => {
+            let mut out = FrameWriter::new();
+            encode(&message, &mut out);
+            let (tag, body) = Messages::new(out.into_body())
+                .next()
+                .expect("a message was written")
+                .expect("and can be found");
+            let again = decode(tag, body).expect("what was written decodes");
+            assert_eq!(again.as_ref(), Some(&message));
+            again
+        }
+        Err(error) => {
+            check(&error, body.len());
+            None
+        }
+    }
+}
+
+fn check(error: &WireError, length: usize) {
+    match *error {
+        WireError::Truncated { offset, needed, had } => {
+            assert!(offset + had <= length && needed > had, "{error} of {length}");
+        }
+        WireError::Invalid { offset, .. } => assert!(offset <= length, "{error} of {length}"),
+        WireError::OverLimit { offset, value, limit, .. } => {
+            assert!(offset <= length && value > limit, "{error} of {length}");
+        }
+    }
+    assert!(error.to_string().len() < 200);
+}
+
+fn check_batch(batch: &EnqueueBatch) {
+    assert!(batch.len() <= BATCH_JOBS_MAX && batch.body().len() <= BATCH_BYTES_MAX);
+    let mut entries = 0;
+    for entry in batch.entries() {
+        assert!(entry.path < batch.paths.len());
+        let (at, length) = (entry.at as usize, entry.length as usize);
+        let bytes = &batch.body()[at..at + length];
+        // A damaged entry is one job's refusal, whatever comes after it: its neighbours are read where they are.
+        if entry.head.is_ok() {
+            fuzz_entry(bytes);
+        }
+        entries += 1;
+    }
+    assert_eq!(entries, batch.len());
+}
+
+fn check_settles(batch: &SettleBatch) {
+    use longshore_protocol::messages::work::Verdict;
+    let items: Vec<_> = batch.items().collect();
+    assert_eq!(items.len(), batch.len());
+    for item in items {
+        match item.verdict {
+            Verdict::Complete(Some(span)) => {
+                assert!((span.at + span.length) as usize <= batch.body().len());
+            }
+            Verdict::Fail(span) | Verdict::Bury(span) => {
+                let bytes = batch.body().slice(span.at as usize..(span.at + span.length) as usize);
+                JobError::decode(&mut Reader::new(bytes)).expect("checked when the batch was");
+            }
+            Verdict::Complete(None) | Verdict::Release | Verdict::Snooze(_) => {}
+        }
+    }
+}

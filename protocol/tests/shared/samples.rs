@@ -1,0 +1,642 @@
+//! One named sample of every message in every form that it takes: what the golden vectors are made from.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::frame::FrameWriter;
+use longshore_protocol::messages::HEARTBEAT;
+use longshore_protocol::messages::resolver::*;
+use longshore_protocol::messages::work::*;
+use longshore_protocol::*;
+
+/// A thing with bytes of its own on the wire or on disk.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Sample {
+    Hello(Hello),
+    HelloAnswer(HelloAnswer),
+    Heartbeat {
+        age_ms: Option<u64>,
+    },
+    Entry(NewJob),
+    To(ToPublisher),
+    From(FromPublisher),
+    ToReplica(ToReplica),
+    FromReplica(FromReplica),
+    /// A whole frame, its length included.
+    Frame(Vec<FromPublisher>),
+}
+
+impl Sample {
+    pub fn encode(&self) -> Bytes {
+        let mut out = FrameWriter::new();
+        match self {
+            Sample::Hello(hello) => hello.encode(&mut out),
+            Sample::HelloAnswer(answer) => answer.encode(&mut out),
+            Sample::Heartbeat { age_ms } => {
+                out.message(HEARTBEAT, |out| age_ms.iter().for_each(|ms| out.u64(*ms)));
+            }
+            Sample::Entry(job) => {
+                job.encode_entry_head(&mut out);
+                out.put_shared(job.payload.clone());
+            }
+            Sample::To(message) => message.encode(&mut out),
+            Sample::From(message) => message.encode(&mut out),
+            Sample::ToReplica(message) => message.encode(&mut out),
+            Sample::FromReplica(message) => message.encode(&mut out),
+            Sample::Frame(messages) => {
+                messages.iter().for_each(|message| message.encode(&mut out));
+                return Bytes::from(out.finish().parts().concat());
+            }
+        }
+        out.into_body()
+    }
+
+    /// Reads `bytes` as a sample of the same kind as `self`.
+    pub fn decode(&self, bytes: Bytes) -> Result<Sample, WireError> {
+        let mut r = Reader::new(bytes.clone());
+        Ok(match self {
+            Sample::Hello(_) => Sample::Hello(Hello::decode(&mut r)?),
+            Sample::HelloAnswer(_) => Sample::HelloAnswer(HelloAnswer::decode(&mut r)?),
+            Sample::Heartbeat { .. } => {
+                let (tag, body) = one_message(bytes)?;
+                assert_eq!(tag, HEARTBEAT);
+                let mut r = Reader::new(body);
+                Sample::Heartbeat { age_ms: if r.is_empty() { None } else { Some(r.u64()?) } }
+            }
+            Sample::Entry(job) => {
+                let entry = Entry::read(bytes)?;
+                assert!(entry.is_intact());
+                Sample::Entry(NewJob {
+                    path: job.path.clone(),
+                    id: entry.id,
+                    payload: entry.payload,
+                    headers: entry.headers,
+                    options: entry.options,
+                })
+            }
+            Sample::To(_) => {
+                let (tag, body) = one_message(bytes)?;
+                Sample::To(ToPublisher::decode(tag, body)?.expect("a tag of this version"))
+            }
+            Sample::From(_) => {
+                let (tag, body) = one_message(bytes)?;
+                Sample::From(FromPublisher::decode(tag, body)?.expect("a tag of this version"))
+            }
+            Sample::ToReplica(_) => {
+                let (tag, body) = one_message(bytes)?;
+                Sample::ToReplica(ToReplica::decode(tag, body)?.expect("a tag of this version"))
+            }
+            Sample::FromReplica(_) => {
+                let (tag, body) = one_message(bytes)?;
+                Sample::FromReplica(FromReplica::decode(tag, body)?.expect("a tag of this version"))
+            }
+            Sample::Frame(_) => {
+                let length = r.u32_fixed()? as usize;
+                assert_eq!(length, r.left());
+                let mut messages = Vec::new();
+                for message in Messages::new(r.take_rest()) {
+                    let (tag, body) = message?;
+                    messages.extend(FromPublisher::decode(tag, body)?);
+                }
+                Sample::Frame(messages)
+            }
+        })
+    }
+}
+
+/// The only message of a frame's body.
+pub fn one_message(body: Bytes) -> Result<(u8, Bytes), WireError> {
+    let mut messages = Messages::new(body);
+    let message = messages.next().expect("a message")?;
+    assert!(messages.next().is_none(), "one message only");
+    Ok(message)
+}
+
+/// Every sample: its file's name, what it shows, the thing.
+pub fn all() -> Vec<(String, String, Sample)> {
+    let mut all = Vec::new();
+    let mut add = |name: &str, says: &str, sample: Sample| {
+        all.push((name.to_owned(), says.to_owned(), sample));
+    };
+    add("hello", "Hello of a worker named w1", Sample::Hello(hello()));
+    add("hello-welcome", "Hello answer: welcome, from publisher p1", welcome());
+    add("hello-refused", "Hello answer: refused, Busy", refused());
+    add("heartbeat", "Heartbeat, empty", Sample::Heartbeat { age_ms: None });
+    add("heartbeat-age", "Heartbeat, oldest uncommitted command 300 ms old", {
+        Sample::Heartbeat { age_ms: Some(300) }
+    });
+    add("entry", "Job entry: no options, no headers, payload 'hello'", Sample::Entry(plain_job()));
+    add("entry-full", "Job entry with every option, two headers and a payload", {
+        Sample::Entry(full_job())
+    });
+    for (name, backoff) in [
+        ("exponential", Backoff::Exponential { base_ms: 100, max_ms: 1_000 }),
+        ("fixed", Backoff::Fixed(250)),
+        ("linear", Backoff::Linear { step_ms: 500, max_ms: 60_000 }),
+        ("list", Backoff::List(vec![1, 200, 30_000])),
+        ("hangfire", Backoff::Hangfire),
+    ] {
+        let mut job = plain_job();
+        job.options = JobOptions { backoff, due: Due::After(1_500), ..JobOptions::default() };
+        add(
+            &format!("entry-backoff-{name}"),
+            "Job entry: delay 1500 ms and this back-off",
+            Sample::Entry(job),
+        );
+    }
+    for (name, says, message) in to_publisher() {
+        add(&format!("to-publisher-{name}"), says, Sample::To(message));
+    }
+    for (name, says, message) in from_publisher() {
+        add(&format!("from-publisher-{name}"), says, Sample::From(message));
+    }
+    for (name, says, message) in to_replica() {
+        add(&format!("to-replica-{name}"), says, Sample::ToReplica(message));
+    }
+    for (name, says, message) in from_replica() {
+        add(&format!("from-replica-{name}"), says, Sample::FromReplica(message));
+    }
+    add("frame", "A frame of two messages: Settled, then Waiting", {
+        Sample::Frame(vec![
+            FromPublisher::Settled(Settled {
+                sequence: 3,
+                outcomes: Runs::all(SettleOutcome::Accepted, 2),
+            }),
+            FromPublisher::Waiting(Waiting { subscription: 1, jobs: 40 }),
+        ])
+    });
+    all
+}
+
+fn hello() -> Hello {
+    Hello {
+        version_min: 1,
+        version_max: 1,
+        role: Role::Worker,
+        session: SessionId([0x11; 16]),
+        name: "w1".into(),
+        timing: LinkTiming::WORK,
+        frame_bytes_max: 20 * 1024 * 1024,
+    }
+}
+
+fn welcome() -> Sample {
+    Sample::HelloAnswer(HelloAnswer::Welcome(Welcome {
+        version: 1,
+        timing: LinkTiming {
+            heartbeat: Duration::from_millis(2_000),
+            hang: Duration::from_millis(10_000),
+        },
+        frame_bytes_max: 20 * 1024 * 1024,
+        instance: [0x22; 16],
+        epoch: 7,
+        name: "p1".into(),
+    }))
+}
+
+fn refused() -> Sample {
+    Sample::HelloAnswer(HelloAnswer::Refused {
+        code: HelloRefusal::Busy,
+        reason: "768 connections".into(),
+    })
+}
+
+pub fn path(text: &str) -> Path {
+    Path::new(text).expect("a path")
+}
+
+pub fn glob(text: &str) -> Glob {
+    Glob::new(text).expect("a glob")
+}
+
+pub fn job_id(n: u8) -> JobId {
+    JobId::new_v7(0x0192_0f3e_5b7a, [n; 10])
+}
+
+pub fn plain_job() -> NewJob {
+    NewJob::new(path("/jobs/mail"), job_id(1), &b"hello"[..])
+}
+
+pub fn full_job() -> NewJob {
+    NewJob {
+        path: path("/jobs/mail/welcome"),
+        id: job_id(2),
+        payload: Bytes::from_static(b"{\"to\":\"a\"}"),
+        headers: Headers(vec![
+            ("content-type".into(), "application/json".into()),
+            ("ünï".into(), String::new()),
+        ]),
+        options: JobOptions {
+            priority: -5,
+            due: Due::At(1_760_000_000_000),
+            max_attempts: 3,
+            lease_ms: 60_000,
+            backoff: Backoff::Fixed(1_000),
+            keep_result: true,
+        },
+    }
+}
+
+/// Two jobs of two paths.
+pub fn batch(sequence: u64, atomic: bool) -> EnqueueBatch {
+    let mut builder = BatchBuilder::new();
+    builder.push(&plain_job());
+    builder.push(&full_job());
+    builder.seal(atomic).to_batch(sequence).expect("a batch")
+}
+
+/// One settle of every kind.
+pub fn settles(sequence: u64) -> SettleBatch {
+    let error = JobError { kind: "io::Error".into(), message: "no such file".into() };
+    let mut builder = SettleBatchBuilder::new();
+    for (token, settle) in [
+        (1_000, NewSettle::Complete { result: None }),
+        (1_001, NewSettle::Complete { result: Some(Bytes::from_static(b"42")) }),
+        (1_003, NewSettle::Fail(error.clone())),
+        (999, NewSettle::Release),
+        (1_004, NewSettle::Snooze { ms: 60_000 }),
+        (1_005, NewSettle::Bury(error)),
+    ] {
+        builder.push(Token(token), &settle);
+    }
+    SettleBatch::decode(builder.seal(sequence)).expect("a batch of settles")
+}
+
+fn tokens(numbers: &[u64]) -> Tokens {
+    Tokens(numbers.iter().copied().map(Token).collect())
+}
+
+fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
+    let request = |request| ToPublisher::Request { id: 9, request };
+    vec![
+        ("attach", "Attach, nothing to resume", ToPublisher::Attach(Attach::default())),
+        ("attach-resume", "Attach, resuming tokens 4294967297, 4294967298, 4294967290", {
+            ToPublisher::Attach(Attach {
+                resume: tokens(&[4_294_967_297, 4_294_967_298, 4_294_967_290]),
+            })
+        }),
+        ("enqueue", "Enqueue batch 1 of two jobs", ToPublisher::Enqueue(batch(1, false))),
+        ("enqueue-atomic", "Enqueue batch 300, atomic", ToPublisher::Enqueue(batch(300, true))),
+        ("subscribe", "Subscribe 1 to /jobs/{mail,sms}/**", {
+            ToPublisher::Subscribe(Subscribe {
+                subscription: 1,
+                pattern: glob("/jobs/{mail,sms}/**"),
+            })
+        }),
+        ("unsubscribe", "Unsubscribe 1", ToPublisher::Unsubscribe(1)),
+        ("credit", "Credit: 64 for subscription 1", {
+            ToPublisher::Credit(Credit { subscription: 1, count: 64 })
+        }),
+        ("recall", "Recall: 300 of subscription 1", {
+            ToPublisher::Recall(Credit { subscription: 1, count: 300 })
+        }),
+        ("started", "Started: tokens 1000 to 1002", {
+            ToPublisher::Started(tokens(&[1_000, 1_001, 1_002]))
+        }),
+        ("settle", "Settle batch 2: one of every verdict", ToPublisher::Settle(settles(2))),
+        ("renew", "Renew: tokens 1000 and 999", ToPublisher::Renew(tokens(&[1_000, 999]))),
+        ("request-status", "Request 9: status", request(Request::Status)),
+        ("request-queues", "Request 9: queues of /jobs/*", {
+            request(Request::Queues { pattern: glob("/jobs/*") })
+        }),
+        ("request-jobs", "Request 9: a full page of 100 completed jobs of /**, from 5000", {
+            request(Request::Jobs(JobsQuery {
+                pattern: glob("/**"),
+                state: Some(JobState::Completed),
+                cursor: 5_000,
+                limit: 100,
+                full: true,
+            }))
+        }),
+        ("request-job", "Request 9: one job", request(Request::Job { id: job_id(1) })),
+        ("request-act-ids", "Request 9: cancel two jobs", {
+            request(Request::Act {
+                action: Action::Cancel,
+                selection: Selection::Ids(vec![job_id(1), job_id(2)]),
+                dry_run: false,
+            })
+        }),
+        ("request-act-matching", "Request 9: revive the dead of /jobs/**, only counting", {
+            request(Request::Act {
+                action: Action::Revive,
+                selection: Selection::Matching {
+                    pattern: glob("/jobs/**"),
+                    state: Some(JobState::Dead),
+                },
+                dry_run: true,
+            })
+        }),
+    ]
+}
+
+fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher)> {
+    let answer = |answer| FromPublisher::Answer { id: 9, answer };
+    let entry = |job: NewJob| Sample::Entry(job).encode();
+    vec![
+        ("attached", "Attached: fsync, next batch 5, next settle 6, token 4294967290 gone", {
+            FromPublisher::Attached(Attached {
+                durability: Durability::Fsync,
+                next_batch: 5,
+                next_settle: 6,
+                gone: tokens(&[4_294_967_290]),
+            })
+        }),
+        ("enqueued", "Enqueued batch 1: created x 300, existing, refused QueueFull", {
+            let mut outcomes = Runs::all(EnqueueOutcome::Created, 300);
+            outcomes.push(EnqueueOutcome::Existing);
+            outcomes.push(EnqueueOutcome::Refused(Refusal::QueueFull));
+            FromPublisher::Enqueued(Enqueued { sequence: 1, outcome: Ok(outcomes) })
+        }),
+        ("enqueued-refused", "Enqueued batch 7: refused whole, SequenceGap", {
+            FromPublisher::Enqueued(Enqueued {
+                sequence: 7,
+                outcome: Err(BatchRefusal::SequenceGap),
+            })
+        }),
+        ("deliver", "Deliver to subscription 1: two jobs of two queues", {
+            FromPublisher::Deliver(Deliver {
+                subscription: 1,
+                paths: vec![path("/jobs/mail"), path("/jobs/mail/welcome")],
+                jobs: vec![
+                    Delivery {
+                        token: Token(4_294_967_297),
+                        path: 0,
+                        attempt: 1,
+                        deliveries: 1,
+                        lease_ms: 30_000,
+                        entry: entry(plain_job()),
+                    },
+                    Delivery {
+                        token: Token(4_294_967_298),
+                        path: 1,
+                        attempt: 2,
+                        deliveries: 3,
+                        lease_ms: 60_000,
+                        entry: entry(full_job()),
+                    },
+                ],
+            })
+        }),
+        ("returned", "Returned: 12 credits of subscription 1", {
+            FromPublisher::Returned(Credit { subscription: 1, count: 12 })
+        }),
+        ("waiting", "Waiting: 100000 jobs for subscription 1", {
+            FromPublisher::Waiting(Waiting { subscription: 1, jobs: 100_000 })
+        }),
+        ("settled", "Settled batch 2: accepted x 2, stale, result too large, accepted", {
+            let outcomes = [
+                SettleOutcome::Accepted,
+                SettleOutcome::Accepted,
+                SettleOutcome::StaleToken,
+                SettleOutcome::ResultTooLarge,
+                SettleOutcome::Accepted,
+            ];
+            FromPublisher::Settled(Settled {
+                sequence: 2,
+                outcomes: outcomes.into_iter().collect(),
+            })
+        }),
+        ("settled-forgotten", "Settled batch 1: no outcomes, it is older than the last 64", {
+            FromPublisher::Settled(Settled { sequence: 1, outcomes: Runs::default() })
+        }),
+        ("revoked", "Revoked: tokens 1000 and 1001, cancelled", {
+            FromPublisher::Revoked { reason: Revoked::Cancelled, tokens: tokens(&[1_000, 1_001]) }
+        }),
+        ("answer-status", "Answer 9: status", answer(Ok(Answer::Status(status())))),
+        ("answer-queues", "Answer 9: one queue", answer(Ok(Answer::Queues(vec![queue_stat()])))),
+        ("answer-jobs", "Answer 9: a page of two jobs, and more", {
+            let jobs = vec![running_job(), dead_job()];
+            answer(Ok(Answer::Jobs(JobsPage { jobs, next: Some(5_002) })))
+        }),
+        ("answer-job", "Answer 9: one job", answer(Ok(Answer::Job(Some(Box::new(dead_job())))))),
+        ("answer-job-none", "Answer 9: no such job", answer(Ok(Answer::Job(None)))),
+        ("answer-acted", "Answer 9: 500 done, 2 refused, 1 unknown, more to do", {
+            let report = ActionReport { done: 500, refused: 2, unknown: 1, more: true };
+            answer(Ok(Answer::Acted(report)))
+        }),
+        ("answer-error", "Answer 9: OverLimit", answer(Err(RequestError::OverLimit))),
+        ("subscribe-refused", "Subscription 1 refused", {
+            FromPublisher::SubscribeRefused { subscription: 1, reason: "too many".into() }
+        }),
+        ("renewed", "Renewed: token 999 is stale", {
+            FromPublisher::Renewed { stale: tokens(&[999]) }
+        }),
+        ("goodbye", "Goodbye: stopping", FromPublisher::Goodbye { reason: "stopping".into() }),
+    ]
+}
+
+fn status() -> PublisherStatus {
+    PublisherStatus {
+        name: "p1".into(),
+        durability: Durability::Fsync,
+        uptime_ms: 60_000,
+        links: 3,
+        jobs: 1_000,
+        queues: 2,
+        committed_index: 1_234_567,
+        oldest_uncommitted_ms: 0,
+        journal_bytes: 5_000_000,
+        written_bytes: 4_000_000,
+        payload_bytes: 3_000_000,
+        syncs: 800,
+    }
+}
+
+fn queue_stat() -> QueueStat {
+    QueueStat {
+        path: path("/jobs/mail"),
+        counts: JobCounts {
+            scheduled: 1,
+            retrying: 2,
+            ready: 3,
+            running: 4,
+            completed: 500,
+            dead: 6,
+            cancelled: 7,
+        },
+        oldest_ready_ms: Some(1_500),
+        enqueued: 523,
+        completed: 500,
+        failed: 20,
+        redelivered: 9,
+        stale_refused: 1,
+        subscriptions: 2,
+        credits: 0,
+    }
+}
+
+fn running_job() -> JobInfo {
+    JobInfo {
+        id: job_id(1),
+        path: path("/jobs/mail"),
+        state: JobState::Running,
+        retrying: false,
+        priority: 0,
+        attempt: 1,
+        max_attempts: 10,
+        deliveries: 1,
+        enqueued_at: 1_760_000_000_000,
+        due_at: None,
+        ended_at: None,
+        token: Some(Token(4_294_967_297)),
+        worker: Some("w1".into()),
+        death: None,
+        error: None,
+        payload_len: 5,
+        payload: None,
+        headers: None,
+        result: None,
+    }
+}
+
+fn dead_job() -> JobInfo {
+    JobInfo {
+        state: JobState::Dead,
+        priority: -5,
+        attempt: 3,
+        max_attempts: 3,
+        deliveries: 4,
+        due_at: Some(1_760_000_001_000),
+        ended_at: Some(1_760_000_002_000),
+        token: None,
+        worker: None,
+        death: Some(DeathReason::AttemptsExhausted),
+        error: Some(JobError { kind: "io::Error".into(), message: "no such file".into() }),
+        payload: Some(Bytes::from_static(b"hello")),
+        headers: Some(full_job().headers),
+        result: Some(Bytes::from_static(b"42")),
+        ..running_job()
+    }
+}
+
+fn publisher(n: u8) -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([n; 16]),
+        epoch: Epoch(7),
+        name: format!("p{n}"),
+        addresses: vec![
+            ([10, 0, 0, n], 4_600).into(),
+            ([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)], 4_600).into(),
+        ],
+    }
+}
+
+fn path_texts(texts: &[&str]) -> Vec<PathText> {
+    texts.iter().map(|text| PathText::from(&path(text))).collect()
+}
+
+fn digest() -> Digest {
+    let mut digest = Digest::default();
+    digest.add(&path("/jobs/mail"), false);
+    digest.add(&path("/jobs"), true);
+    digest
+}
+
+fn to_replica() -> Vec<(&'static str, &'static str, ToReplica)> {
+    vec![
+        ("resolve", "Resolve, request 9: two paths", {
+            let paths = path_texts(&["/jobs/mail", "/jobs/sms"]);
+            ToReplica::Resolve(Resolve { id: 9, paths })
+        }),
+        ("list", "List, request 9: below /jobs", {
+            ToReplica::List(List { id: 9, path: path("/jobs") })
+        }),
+        ("list-matching", "ListMatching, request 9: two globs", {
+            let globs = vec![glob("/jobs/**"), glob("/logs/*")];
+            ToReplica::ListMatching(ListMatching { id: 9, globs })
+        }),
+        ("status", "ReplicaStatus, request 9", ToReplica::Status { id: 9 }),
+        ("watch-publishers", "WatchPublishers 2: /jobs/mail/**", {
+            ToReplica::WatchPublishers(WatchPublishers { watch: 2, glob: glob("/jobs/mail/**") })
+        }),
+        ("unwatch", "Unwatch 2", ToReplica::Unwatch { watch: 2 }),
+        (
+            "announce",
+            "Announce, request 9: publisher p1, one digest of /jobs/mail and default /jobs",
+            {
+                let (publisher, wanted) = (publisher(1), vec![digest()]);
+                ToReplica::Announce(Announce { id: 9, publisher, wanted })
+            },
+        ),
+        ("write", "Write, request 9: publish two paths, unpublish one", {
+            let groups = vec![
+                Group { change: Change::Publish, paths: path_texts(&["/jobs/mail", "/jobs/sms"]) },
+                Group { change: Change::Unpublish, paths: path_texts(&["/jobs/fax"]) },
+            ];
+            ToReplica::Write(Write { id: 9, groups })
+        }),
+        ("confirm", "Confirm, request 9", ToReplica::Confirm { id: 9 }),
+        ("clear", "Clear, request 9", ToReplica::Clear { id: 9 }),
+    ]
+}
+
+fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
+    vec![
+        ("resolved", "Resolved, request 9: one of every answer", {
+            FromReplica::Resolved(Resolved {
+                id: 9,
+                last: true,
+                complete: true,
+                publishers: vec![publisher(1), publisher(2)],
+                sets: vec![
+                    vec![SetMember { publisher: 0 }, SetMember { publisher: 1 }],
+                    vec![SetMember { publisher: 1 }],
+                ],
+                answers: vec![
+                    PathAnswer::NotFound,
+                    PathAnswer::Published { set: 0 },
+                    PathAnswer::ByDefault { set: 1 },
+                    PathAnswer::Refused { reason: "the path is not UTF-8".into() },
+                ],
+            })
+        }),
+        ("listed", "Listed, request 9: not the last, from a warming replica", {
+            let listed =
+                |text, published, default| PathListed { path: path(text), published, default };
+            FromReplica::Listed(Listed {
+                id: 9,
+                last: false,
+                complete: false,
+                paths: vec![listed("/jobs", false, true), listed("/jobs/mail", true, false)],
+            })
+        }),
+        ("status", "ReplicaStatus, request 9", {
+            let status = ReplicaStatus {
+                name: "r1".into(),
+                incarnation: Incarnation([0x33; 16]),
+                uptime_ms: 60_000,
+                warming: true,
+                publishers: 2,
+                paths: 1_000,
+                defaults: 1,
+                connections: 12,
+                watches: 4,
+            };
+            FromReplica::Status { id: 9, status }
+        }),
+        ("publishers", "Publishers of watch 2 at revision 300", {
+            FromReplica::Publishers(Publishers {
+                watch: 2,
+                incarnation: Incarnation([0x33; 16]),
+                revision: 300,
+                complete: true,
+                publishers: vec![publisher(1)],
+            })
+        }),
+        ("watch-refused", "Watch 2 refused", {
+            FromReplica::WatchRefused(WatchRefused { watch: 2, reason: "too many".into() })
+        }),
+        ("announced", "Announced, request 9: one digest, writer_ttl 120 s", {
+            let held = vec![digest()];
+            FromReplica::Announced(Announced { id: 9, held, writer_ttl_ms: 120_000 })
+        }),
+        ("written", "Written, request 9: done, path 2 refused", {
+            let refused = vec![RefusedPath { place: 2, reason: "too deep".into() }];
+            FromReplica::Written(Written { id: 9, last: true, done: 3, refused })
+        }),
+        ("refused", "Request 9 refused: NotAnnounced", {
+            let (code, reason) = (RequestRefusal::NotAnnounced, "announce first".into());
+            FromReplica::Refused { id: 9, code, reason }
+        }),
+    ]
+}
