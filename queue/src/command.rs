@@ -1,7 +1,15 @@
 //! The only ways into the state.
 
+use bytes::Bytes;
+use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::messages::work::{Action, EnqueueBatch, Selection, SettleBatch, Tokens};
-use longshore_protocol::{Epoch, Glob, LinkId, Path, PublisherId, Role, SessionId, Token};
+use longshore_protocol::{
+    Decode, Durability, Encode, Epoch, FrameWriter, Glob, LinkId, Path, PublisherId, Reader, Role,
+    SessionId, Token, WireError,
+};
+
+/// Most paths, and most defaults, that a publisher may be started with.
+pub const START_PATHS_MAX: usize = 100_000;
 
 /// A command: what happened to the queues. The same commands in the same order give the same state, on any machine.
 #[derive(Clone, PartialEq, Debug)]
@@ -109,6 +117,8 @@ pub struct Start {
     pub epoch: Epoch,
     /// The machine's boot: within one, monotonic time goes on by the clock; over several, by the wall.
     pub boot: [u8; 16],
+    /// How durable this run's acknowledgements are.
+    pub durability: Durability,
     /// Paths that it serves by name.
     pub paths: Vec<Path>,
     /// Paths below which any queue is made on first use.
@@ -129,4 +139,191 @@ pub struct Expired {
 impl Command {
     /// Where the raw batch begins in the encoded body of an `Enqueue` or a `Settle`: after the link, a fixed `u64`.
     pub const BATCH_AT: u32 = 8;
+
+    /// Its kind's number in the log. Numbers are never given twice.
+    pub fn kind(&self) -> u8 {
+        match self {
+            Command::Start(_) => kind::START,
+            Command::LinkUp { .. } => kind::LINK_UP,
+            Command::LinkLost { .. } => kind::LINK_LOST,
+            Command::Subscribe { .. } => kind::SUBSCRIBE,
+            Command::Unsubscribe { .. } => kind::UNSUBSCRIBE,
+            Command::Credit { .. } => kind::CREDIT,
+            Command::Recall { .. } => kind::RECALL,
+            Command::Enqueue { .. } => kind::ENQUEUE,
+            Command::Settle { .. } => kind::SETTLE,
+            Command::Expire { .. } => kind::EXPIRE,
+            Command::Act { .. } => kind::ACT,
+            Command::Damaged { .. } => kind::DAMAGED,
+            Command::Tick => kind::TICK,
+        }
+    }
+
+    /// The body's two parts, one after the other in the log: what is encoded here, and a batch as it came from its client.
+    pub fn encode(&self) -> (Bytes, Bytes) {
+        let mut out = FrameWriter::with_capacity(64);
+        let mut raw = Bytes::new();
+        match self {
+            Command::Start(start) => start.encode(&mut out),
+            Command::LinkUp { link, role, session, name, resume } => {
+                link.encode(&mut out);
+                role.encode(&mut out);
+                session.encode(&mut out);
+                out.string(name);
+                resume.encode(&mut out);
+            }
+            Command::LinkLost { link } => link.encode(&mut out),
+            Command::Subscribe { link, subscription, pattern } => {
+                link.encode(&mut out);
+                out.u64(u64::from(*subscription));
+                pattern.encode(&mut out);
+            }
+            Command::Unsubscribe { link, subscription } => {
+                link.encode(&mut out);
+                out.u64(u64::from(*subscription));
+            }
+            Command::Credit { link, subscription, count }
+            | Command::Recall { link, subscription, count } => {
+                link.encode(&mut out);
+                out.u64(u64::from(*subscription));
+                out.u64(u64::from(*count));
+            }
+            Command::Enqueue { link, batch } => {
+                out.u64_fixed(link.0);
+                raw = batch.body().clone();
+            }
+            Command::Settle { link, batch } => {
+                out.u64_fixed(link.0);
+                raw = batch.body().clone();
+            }
+            Command::Expire { leases } => leases.encode(&mut out),
+            Command::Act { link, request, action, selection } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                action.encode(&mut out);
+                selection.encode(&mut out);
+            }
+            Command::Damaged { token } => token.encode(&mut out),
+            Command::Tick => {}
+        }
+        (out.into_body(), raw)
+    }
+
+    /// Reads what [`Command::encode`] wrote. Fields after the known ones are passed over.
+    pub fn decode(kind: u8, body: Bytes) -> Result<Command, WireError> {
+        let mut reader = Reader::new(body);
+        let r = &mut reader;
+        let unknown = r.invalid("kind of command that this version does not know");
+        Ok(match kind {
+            kind::START => Command::Start(Start::decode(r)?),
+            kind::LINK_UP => Command::LinkUp {
+                link: LinkId::decode(r)?,
+                role: Role::decode(r)?,
+                session: SessionId::decode(r)?,
+                name: r.string("process name", NAME_BYTES_MAX)?,
+                resume: Tokens::decode(r)?,
+            },
+            kind::LINK_LOST => Command::LinkLost { link: LinkId::decode(r)? },
+            kind::SUBSCRIBE => Command::Subscribe {
+                link: LinkId::decode(r)?,
+                subscription: r.u32()?,
+                pattern: Glob::decode(r)?,
+            },
+            kind::UNSUBSCRIBE => {
+                Command::Unsubscribe { link: LinkId::decode(r)?, subscription: r.u32()? }
+            }
+            kind::CREDIT => Command::Credit {
+                link: LinkId::decode(r)?,
+                subscription: r.u32()?,
+                count: r.u32()?,
+            },
+            kind::RECALL => Command::Recall {
+                link: LinkId::decode(r)?,
+                subscription: r.u32()?,
+                count: r.u32()?,
+            },
+            kind::ENQUEUE => Command::Enqueue {
+                link: LinkId(r.u64_fixed()?),
+                batch: EnqueueBatch::decode(r.take_rest())?,
+            },
+            kind::SETTLE => Command::Settle {
+                link: LinkId(r.u64_fixed()?),
+                batch: SettleBatch::decode(r.take_rest())?,
+            },
+            kind::EXPIRE => Command::Expire { leases: r.list("expired leases", usize::MAX)? },
+            kind::ACT => Command::Act {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                action: Action::decode(r)?,
+                selection: Selection::decode(r)?,
+            },
+            kind::DAMAGED => Command::Damaged { token: Token::decode(r)? },
+            kind::TICK => Command::Tick,
+            _ => return Err(unknown),
+        })
+    }
+}
+
+/// The kinds in the log. 0 is left to the journal itself.
+mod kind {
+    pub(super) const START: u8 = 1;
+    pub(super) const LINK_UP: u8 = 2;
+    pub(super) const LINK_LOST: u8 = 3;
+    pub(super) const SUBSCRIBE: u8 = 4;
+    pub(super) const UNSUBSCRIBE: u8 = 5;
+    pub(super) const CREDIT: u8 = 6;
+    pub(super) const RECALL: u8 = 7;
+    pub(super) const ENQUEUE: u8 = 8;
+    pub(super) const SETTLE: u8 = 9;
+    pub(super) const EXPIRE: u8 = 10;
+    pub(super) const ACT: u8 = 11;
+    pub(super) const DAMAGED: u8 = 12;
+    pub(super) const TICK: u8 = 13;
+}
+
+impl Encode for Start {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.publisher.encode(out);
+        self.epoch.encode(out);
+        out.put(&self.boot);
+        self.durability.encode(out);
+        self.paths.encode(out);
+        self.defaults.encode(out);
+    }
+}
+
+impl Decode for Start {
+    fn decode(r: &mut Reader) -> Result<Start, WireError> {
+        Ok(Start {
+            publisher: PublisherId::decode(r)?,
+            epoch: Epoch::decode(r)?,
+            boot: r.id()?,
+            durability: Durability::decode(r)?,
+            paths: r.list("paths of a start", START_PATHS_MAX)?,
+            defaults: r.list("defaults of a start", START_PATHS_MAX)?,
+        })
+    }
+}
+
+const STARTED: u8 = 1;
+const RESTART: u8 = 2;
+
+impl Encode for Expired {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.token.encode(out);
+        let started = if self.started { STARTED } else { 0 };
+        out.u8(started | if self.restart { RESTART } else { 0 });
+    }
+}
+
+impl Decode for Expired {
+    fn decode(r: &mut Reader) -> Result<Expired, WireError> {
+        let token = Token::decode(r)?;
+        let wrong_flags = r.invalid("flags of an expired lease");
+        let flags = r.u8()?;
+        if flags & !(STARTED | RESTART) != 0 {
+            return Err(wrong_flags);
+        }
+        Ok(Expired { token, started: flags & STARTED != 0, restart: flags & RESTART != 0 })
+    }
 }

@@ -9,6 +9,6 @@ mod command;
 mod outcome;
 mod time;
 
-pub use command::{Command, Expired, Start};
+pub use command::{Command, Expired, START_PATHS_MAX, Start};
 pub use outcome::{Handed, JobView, Outcomes, QueueId, RecordRef, Reply};
 pub use time::Now;

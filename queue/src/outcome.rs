@@ -46,6 +46,11 @@ pub struct Handed {
 pub enum Reply {
     /// To `LinkUp`.
     Attached(Attached),
+    /// To `LinkUp`, when the publisher has as many sessions as it may: the link is to be closed with that reason.
+    LinkRefused {
+        /// Why.
+        reason: String,
+    },
     /// To `Enqueue`.
     Enqueued(Enqueued),
     /// To `Settle`.
