@@ -67,8 +67,8 @@ impl<T: Copy + PartialEq> Runs<T> {
         let mut runs = Runs::default();
         let mut total = 0u64;
         for _ in 0..count {
-            let offset = r.offset();
             let value = T::decode(r)?;
+            let offset = r.offset();
             let n = r.u32()?;
             total += u64::from(n);
             if total > limit as u64 {

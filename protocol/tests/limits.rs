@@ -1,0 +1,393 @@
+//! Bytes that are too short, too long, too many or too new: each gets its typed answer, and none costs memory first.
+#![allow(missing_docs)]
+
+mod shared;
+
+use bytes::Bytes;
+use longshore_protocol::frame::FrameWriter;
+use longshore_protocol::limits::*;
+use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
+use longshore_protocol::messages::work::*;
+use longshore_protocol::messages::{resolver, work};
+use longshore_protocol::*;
+use shared::samples::{self, Sample};
+
+#[test]
+fn a_message_cut_at_any_byte_is_an_error_that_says_where() {
+    for (name, _, sample) in samples::all() {
+        let whole = sample.encode();
+        // A shorter payload is still an entry, an absent age still a heartbeat, and the last messages of a frame's body may be
+        // missing without a trace: frames carry their length.
+        if matches!(sample, Sample::Entry(_) | Sample::Heartbeat { .. } | Sample::Frame(_)) {
+            continue;
+        }
+        let header =
+            if matches!(sample, Sample::Hello(_) | Sample::HelloAnswer(_)) { 0 } else { 5 };
+        for length in 0..whole.len() - header {
+            let cut = with_body(&whole, header, |body| body.truncate(length));
+            let error = sample.decode(cut).expect_err(&format!("{name} cut to {length} bytes"));
+            assert!(
+                matches!(error, WireError::Truncated { offset, needed, had }
+                    if offset + had <= length && needed > had),
+                "{name} cut to {length} bytes: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_entry_cut_within_its_head_is_an_error() {
+    for job in [samples::plain_job(), samples::full_job()] {
+        let whole = Sample::Entry(job.clone()).encode();
+        for length in 0..whole.len() - job.payload.len() {
+            assert!(Entry::read(whole.slice(..length)).is_err(), "{length}");
+            let head = EntryHead::read(&mut Reader::new(whole.slice(..length)), length);
+            assert!(head.is_err(), "{length}");
+        }
+    }
+}
+
+#[test]
+fn fields_that_a_later_version_adds_at_the_end_of_a_message_are_passed_over() {
+    for (name, _, sample) in samples::all() {
+        if matches!(sample, Sample::Entry(_) | Sample::Heartbeat { .. } | Sample::Frame(_)) {
+            continue;
+        }
+        let header =
+            if matches!(sample, Sample::Hello(_) | Sample::HelloAnswer(_)) { 0 } else { 5 };
+        let longer = with_body(&sample.encode(), header, |body| body.extend([0xff; 9]));
+        let decoded = sample.decode(longer).unwrap_or_else(|error| panic!("{name}: {error}"));
+        match (&decoded, &sample) {
+            // These keep their bytes as they came, for the journal; what they say is the same.
+            (Sample::To(ToPublisher::Enqueue(a)), Sample::To(ToPublisher::Enqueue(b))) => {
+                assert!(a.entries().eq(b.entries()), "{name}");
+            }
+            (Sample::To(ToPublisher::Settle(a)), Sample::To(ToPublisher::Settle(b))) => {
+                assert!(a.items().eq(b.items()), "{name}");
+            }
+            _ => assert_eq!(decoded, sample, "{name}"),
+        }
+    }
+}
+
+#[test]
+fn fields_that_a_later_version_adds_at_the_end_of_a_record_are_passed_over() {
+    let mut out = FrameWriter::new();
+    out.record(|out| {
+        out.u64(300);
+        out.string("a field of version 2");
+    });
+    out.u64(7);
+    let mut r = Reader::new(out.into_body());
+    assert_eq!(r.record(|r| r.u64()), Ok(300));
+    assert_eq!(r.u64(), Ok(7));
+    assert!(r.is_empty());
+}
+
+#[test]
+fn a_record_never_reads_past_its_end() {
+    let mut out = FrameWriter::new();
+    out.record(|out| out.u8(1));
+    out.u64_fixed(2);
+    let read = Reader::new(out.into_body()).record(|r| {
+        r.u8()?;
+        r.u64_fixed()
+    });
+    assert_eq!(read, Err(WireError::Truncated { offset: 5, needed: 8, had: 0 }));
+}
+
+#[test]
+fn messages_of_unknown_tags_are_skipped() {
+    let known: Vec<u8> = samples::all().iter().map(|(_, _, s)| s.encode()[0]).collect();
+    for tag in (0..=255u8).filter(|tag| !known.contains(tag)) {
+        let body = Bytes::from_static(b"whatever");
+        assert_eq!(ToPublisher::decode(tag, body.clone()), Ok(None), "{tag}");
+        assert_eq!(FromPublisher::decode(tag, body.clone()), Ok(None), "{tag}");
+        assert_eq!(ToReplica::decode(tag, body.clone()), Ok(None), "{tag}");
+        assert_eq!(FromReplica::decode(tag, body), Ok(None), "{tag}");
+    }
+}
+
+#[test]
+fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() {
+    // Each body ends with a count of 2³² − 1 where a list begins, or a length where bytes do.
+    const HUGE: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x0f];
+    let bodies: &[(u8, &[u8])] = &[
+        (work::tag::ATTACH, &[]),
+        (work::tag::ENQUEUE, &[1, 0]),
+        (work::tag::ENQUEUE, &[1, 0, 1, 2, b'/', b'a']),
+        (work::tag::ENQUEUE, &[1, 0, 1, 2, b'/', b'a', 1]),
+        (work::tag::SUBSCRIBE, &[1]),
+        (work::tag::STARTED, &[]),
+        (work::tag::SETTLE, &[1]),
+        (work::tag::SETTLE, &[1, 1, 0, 1]),
+        (work::tag::SETTLE, &[1, 1, 0, 2]),
+        (work::tag::RENEW, &[]),
+        (work::tag::REQUEST, &[9, 5, 1, 0]),
+        (work::tag::ATTACHED, &[1, 1, 1]),
+        (work::tag::ENQUEUED, &[1, 1]),
+        (work::tag::ENQUEUED, &[1, 1, 1, 0]),
+        (work::tag::DELIVER, &[1]),
+        (work::tag::DELIVER, &[1, 1, 2, b'/', b'a']),
+        (work::tag::SETTLED, &[1]),
+        (work::tag::SETTLED, &[1, 1, 0]),
+        (work::tag::REVOKED, &[1]),
+        (work::tag::ANSWER, &[9, 1, 2]),
+        (work::tag::ANSWER, &[9, 1, 3]),
+        (work::tag::SUBSCRIBE_REFUSED, &[1]),
+        (work::tag::RENEWED, &[]),
+        (work::tag::GOODBYE, &[]),
+        (resolver::tag::RESOLVE, &[9]),
+        (resolver::tag::RESOLVE, &[9, 1]),
+        (resolver::tag::LIST, &[9]),
+        (resolver::tag::LIST_MATCHING, &[9]),
+        (resolver::tag::WATCH_PUBLISHERS, &[1]),
+        (resolver::tag::WRITE, &[9]),
+        (resolver::tag::WRITE, &[9, 1, 1, 0, 0, 0, 1]),
+        (resolver::tag::RESOLVED, &[9, 1, 1]),
+        (resolver::tag::RESOLVED, &[9, 1, 1, 0]),
+        (resolver::tag::RESOLVED, &[9, 1, 1, 0, 1]),
+        (resolver::tag::RESOLVED, &[9, 1, 1, 0, 0]),
+        (resolver::tag::LISTED, &[9, 1, 1]),
+        (resolver::tag::WATCH_REFUSED, &[1]),
+        (resolver::tag::ANNOUNCED, &[9]),
+        (resolver::tag::WRITTEN, &[9, 1, 0]),
+    ];
+    for (tag, start) in bodies {
+        let body = Bytes::from([*start, &HUGE[..]].concat());
+        let read = match *tag {
+            ..30 => ToPublisher::decode(*tag, body).map(|_| ()),
+            ..50 => FromPublisher::decode(*tag, body).map(|_| ()),
+            ..70 => ToReplica::decode(*tag, body).map(|_| ()),
+            _ => FromReplica::decode(*tag, body).map(|_| ()),
+        };
+        let error = read.expect_err(&format!("{tag} {start:?}"));
+        let over = matches!(error, WireError::OverLimit { offset, value: 0xffff_ffff, .. } if offset == start.len());
+        assert!(over, "{tag} {start:?}: {error}");
+    }
+}
+
+#[test]
+fn a_count_within_its_limit_that_the_body_cannot_hold_is_refused_before_anything_is_allocated() {
+    let mut out = FrameWriter::new();
+    out.u64(TOKENS_MAX as u64);
+    out.put(&[0; 100]);
+    let body = out.into_body();
+    let read = Tokens::decode(&mut Reader::new(body));
+    assert_eq!(read, Err(WireError::Truncated { offset: 3, needed: TOKENS_MAX, had: 100 }));
+}
+
+#[test]
+fn a_frame_of_too_many_messages_ends_at_the_limit() {
+    let message = [200u8, 0, 0, 0, 0];
+    let fits = Bytes::from(message.repeat(FRAME_MESSAGES_MAX));
+    assert!(Messages::new(fits).all(|message| message.is_ok()));
+    let one_more = Bytes::from(message.repeat(FRAME_MESSAGES_MAX + 1));
+    let last = Messages::new(one_more).last().unwrap();
+    assert_eq!(
+        last.unwrap_err().to_string(),
+        "messages in a frame at byte 327680 is 65537; the limit is 65536"
+    );
+}
+
+#[test]
+fn one_bad_entry_of_a_batch_is_that_jobs_refusal_alone() {
+    let good = Sample::Entry(samples::plain_job()).encode();
+    let mut unknown_option = Sample::Entry(samples::full_job()).encode().to_vec();
+    unknown_option[21] |= 0x80; // The mask of options goes on, into a bit that nobody knows.
+    let mut too_short = good.to_vec();
+    too_short.truncate(18);
+    let mut out = FrameWriter::new();
+    out.u64(1);
+    out.u8(0);
+    [samples::path("/a")].encode(&mut out);
+    out.u64(4);
+    for entry in [&good[..], &unknown_option, &too_short, &good] {
+        out.u64(entry.len() as u64);
+        out.u64(0);
+        out.put(entry);
+    }
+    let batch = EnqueueBatch::decode(out.into_body()).unwrap();
+    let heads: Vec<bool> = batch.entries().map(|entry| entry.head.is_ok()).collect();
+    assert_eq!(heads, [true, false, false, true]);
+    let last = batch.entries().last().unwrap();
+    assert_eq!(batch.body().slice(last.at as usize..), good);
+}
+
+#[test]
+fn a_batch_that_is_too_long_is_refused_by_its_length_and_keeps_its_number() {
+    let mut out = FrameWriter::new();
+    out.u64(300);
+    out.put_shared(vec![0u8; BATCH_BYTES_MAX].into());
+    let body = out.into_body();
+    for tag in [work::tag::ENQUEUE, work::tag::SETTLE] {
+        let error = ToPublisher::decode(tag, body.clone()).unwrap_err();
+        assert!(
+            matches!(error, WireError::OverLimit { limit, .. } if limit == BATCH_BYTES_MAX as u64)
+        );
+        assert_eq!(ToPublisher::number(tag, &body), Some(300));
+    }
+}
+
+#[test]
+fn a_request_that_is_not_known_keeps_its_number() {
+    let body = Bytes::from_static(&[0xac, 0x02, 99, 1, 2, 3]);
+    assert!(ToPublisher::decode(work::tag::REQUEST, body.clone()).is_err());
+    assert_eq!(ToPublisher::number(work::tag::REQUEST, &body), Some(300));
+    assert_eq!(ToPublisher::number(work::tag::CREDIT, &body), None);
+}
+
+#[test]
+fn whatever_fits_a_batch_encodes_within_the_limits_of_a_batch() {
+    // Ten thousand long paths, each new: paths count as well as payloads.
+    let mut builder = BatchBuilder::new();
+    let long = "x".repeat(250);
+    for n in 0..BATCH_JOBS_MAX {
+        let path = samples::path(&format!("/{long}/{long}/{long}/{n}"));
+        let job = NewJob::new(path, samples::job_id(1), vec![7u8; 1_600]);
+        if !builder.fits(&job) {
+            break;
+        }
+        builder.push(&job);
+    }
+    assert!(builder.len() < BATCH_JOBS_MAX, "the limit was reached");
+    let batch = builder.seal(false).to_batch(u64::MAX).expect("within the limits");
+    assert!(batch.body().len() > BATCH_BYTES_MAX - 64 * 1024, "and used up");
+}
+
+#[test]
+fn an_empty_batch_takes_the_largest_job() {
+    let headers = (0..HEADERS_MAX).map(|n| (format!("{n:04}"), "1234".to_owned())).collect();
+    let mut job = samples::full_job();
+    job.headers = Headers(headers);
+    job.payload = vec![7u8; PAYLOAD_BYTES_MAX].into();
+    job.options.backoff = Backoff::List(vec![u32::MAX; Backoff::LIST_MAX]);
+    assert_eq!(job.headers.bytes(), HEADERS_BYTES_MAX);
+    let mut builder = BatchBuilder::new();
+    assert!(builder.fits(&job));
+    builder.push(&job);
+    assert!(!builder.fits(&samples::plain_job()));
+    let batch = builder.seal(false).to_batch(u64::MAX).unwrap();
+    assert!(batch.entries().all(|entry| entry.head.is_ok()));
+}
+
+#[test]
+fn a_settle_with_a_result_over_its_limit_costs_neither_the_batch_nor_the_frame() {
+    let mut builder = SettleBatchBuilder::new();
+    let result = Some(Bytes::from(vec![7u8; 3 * RESULT_BYTES_MAX]));
+    while !builder.is_full() {
+        builder.push(Token(1), &NewSettle::Complete { result: result.clone() });
+    }
+    let batch = SettleBatch::decode(builder.seal(1)).unwrap();
+    for item in batch.items() {
+        let Verdict::Complete(Some(span)) = item.verdict else { panic!("{item:?}") };
+        assert_eq!(span.length as usize, RESULT_BYTES_MAX + 1);
+    }
+}
+
+#[test]
+fn words_for_people_are_cut_at_a_character_and_never_make_a_message_unreadable() {
+    let long = "ü".repeat(ERROR_BYTES_MAX);
+    let cut = |sample: Sample| sample.decode(sample.encode()).expect("readable");
+    let reason = long.clone();
+    let Sample::From(FromPublisher::Goodbye { reason }) =
+        cut(Sample::From(FromPublisher::Goodbye { reason }))
+    else {
+        panic!("a goodbye")
+    };
+    assert_eq!(reason, "ü".repeat(REASON_BYTES_MAX / 2));
+    let mut builder = SettleBatchBuilder::new();
+    builder.push(Token(1), &NewSettle::Fail(JobError { kind: format!("x{long}"), message: long }));
+    let batch = SettleBatch::decode(builder.seal(1)).expect("readable");
+    let Some(Verdict::Fail(span)) = batch.items().next().map(|item| item.verdict) else {
+        panic!("a failure")
+    };
+    let mut r = Reader::new(batch.body().slice(span.at as usize..));
+    let error = JobError::decode(&mut r).unwrap();
+    assert_eq!(error.kind.len(), NAME_BYTES_MAX - 1);
+    assert_eq!(error.message.len(), ERROR_BYTES_MAX);
+}
+
+#[test]
+fn a_hello_asks_for_what_a_link_can_keep() {
+    let Sample::Hello(good) = samples::all().remove(0).2 else { panic!("the first sample") };
+    let ms = std::time::Duration::from_millis;
+    let timing = |heartbeat, hang| LinkTiming { heartbeat: ms(heartbeat), hang: ms(hang) };
+    for (bad, what) in [
+        (Hello { version_min: 2, version_max: 1, ..good.clone() }, "invalid version range"),
+        (
+            Hello { timing: timing(9, 100), ..good.clone() },
+            "invalid heartbeat interval under 10 ms",
+        ),
+        (
+            Hello { timing: timing(100, 100), ..good.clone() },
+            "invalid hang timeout that is not longer than the heartbeat interval",
+        ),
+        (Hello { frame_bytes_max: 4_095, ..good.clone() }, "invalid frame limit under 4 KiB"),
+        (
+            Hello { name: "x".repeat(129), ..good.clone() },
+            "name at byte 19 is 129; the limit is 128",
+        ),
+    ] {
+        let error = Sample::Hello(good.clone()).decode(Sample::Hello(bad).encode()).unwrap_err();
+        assert!(error.to_string().starts_with(what), "{error}");
+    }
+    for (min, max, common) in [(1, 1, Some(1)), (1, 9, Some(1)), (2, 9, None), (0, 0, None)] {
+        let hello = Hello { version_min: min, version_max: max, ..good.clone() };
+        assert_eq!(hello.common_version(), common, "{min} to {max}");
+    }
+}
+
+#[test]
+fn options_out_of_their_range_are_refused() {
+    let with = |change: fn(&mut JobOptions)| {
+        let mut job = samples::plain_job();
+        change(&mut job.options);
+        Entry::read(Sample::Entry(job).encode()).map(|_| ()).map_err(|error| error.to_string())
+    };
+    type Change = fn(&mut JobOptions);
+    let table: [(Change, &str); 7] = [
+        (|o| o.max_attempts = 0, "invalid max_attempts of 0; the least is 1 at byte 22"),
+        (|o| o.lease_ms = 999, "invalid lease outside 1 s to 12 h at byte 22"),
+        (|o| o.lease_ms = LEASE_MS_MAX + 1, "invalid lease outside 1 s to 12 h at byte 22"),
+        (
+            |o| o.due = Due::After(WAIT_MS_MAX + 1),
+            "delay in milliseconds at byte 22 is 3153600000001; the limit is 3153600000000",
+        ),
+        (
+            |o| o.due = Due::At(u64::MAX),
+            "time in milliseconds at byte 22 is 18446744073709551615; the limit is 253402300799999",
+        ),
+        (|o| o.backoff = Backoff::List(vec![]), "invalid empty back-off list at byte 23"),
+        (
+            |o| o.backoff = Backoff::List(vec![1; 65]),
+            "back-off waits at byte 23 is 65; the limit is 64",
+        ),
+    ];
+    for (change, error) in table {
+        assert_eq!(with(change), Err(error.to_owned()));
+    }
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_refused() {
+    let read = |bytes: &'static [u8]| Reader::new(Bytes::from_static(bytes)).u64();
+    let most = [0xff; 9];
+    assert_eq!(Reader::new([&most[..], &[1]].concat().into()).u64(), Ok(u64::MAX));
+    assert!(Reader::new([&most[..], &[2]].concat().into()).u64().is_err());
+    assert!(Reader::new([&most[..], &[0x81, 0]].concat().into()).u64().is_err());
+    assert_eq!(read(&[0x80, 0x00]), Ok(0), "a longer form is read as well");
+    assert_eq!(read(&[0x80]), Err(WireError::Truncated { offset: 1, needed: 1, had: 0 }));
+    assert!(Reader::new(Bytes::from_static(&[2])).bool().is_err());
+}
+
+fn with_body(whole: &[u8], header: usize, change: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut body = whole[header..].to_vec();
+    change(&mut body);
+    if header == 0 {
+        return body.into();
+    }
+    let mut out = FrameWriter::new();
+    out.message(whole[0], |out| out.put(&body));
+    out.into_body()
+}

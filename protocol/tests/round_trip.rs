@@ -1,0 +1,606 @@
+//! Every type, with any content, comes back from its bytes as it went in.
+#![allow(missing_docs)]
+
+mod shared;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::limits::*;
+use longshore_protocol::messages::resolver::*;
+use longshore_protocol::messages::work::*;
+use longshore_protocol::*;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use shared::samples::Sample;
+
+fn comes_back(sample: Sample) {
+    assert_eq!(sample.decode(sample.encode()), Ok(sample));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn hellos_come_back(hello in hello()) {
+        comes_back(Sample::Hello(hello));
+    }
+
+    #[test]
+    fn hello_answers_come_back(answer in hello_answer()) {
+        comes_back(Sample::HelloAnswer(answer));
+    }
+
+    #[test]
+    fn entries_come_back(job in job()) {
+        comes_back(Sample::Entry(job));
+    }
+
+    #[test]
+    fn what_clients_say_comes_back(message in to_publisher()) {
+        comes_back(Sample::To(message));
+    }
+
+    #[test]
+    fn what_publishers_say_comes_back(message in from_publisher()) {
+        comes_back(Sample::From(message));
+    }
+
+    #[test]
+    fn what_a_replica_hears_comes_back(message in to_replica()) {
+        comes_back(Sample::ToReplica(message));
+    }
+
+    #[test]
+    fn what_a_replica_says_comes_back(message in from_replica()) {
+        comes_back(Sample::FromReplica(message));
+    }
+
+    #[test]
+    fn frames_of_many_messages_come_back_in_order(messages in vec(from_publisher(), 0..20)) {
+        comes_back(Sample::Frame(messages));
+    }
+
+    #[test]
+    fn a_batch_holds_each_job_in_order(jobs in vec(job(), 0..40), atomic: bool, sequence: u64) {
+        let mut builder = BatchBuilder::new();
+        jobs.iter().for_each(|job| builder.push(job));
+        let batch = builder.seal(atomic).to_batch(sequence).unwrap();
+        prop_assert_eq!((batch.sequence, batch.atomic, batch.len()), (sequence, atomic, jobs.len()));
+        for (job, entry) in jobs.iter().zip(batch.entries()) {
+            let head = entry.head.unwrap();
+            let bytes = batch.body().slice(entry.at as usize..(entry.at + entry.length) as usize);
+            prop_assert_eq!(&batch.paths[entry.path], &job.path);
+            prop_assert_eq!(head.options.unwrap_or_default(), job.options.clone());
+            let read = Entry::read(bytes).unwrap();
+            prop_assert!(read.is_intact());
+            prop_assert_eq!((read.id, &read.payload, &read.headers), (job.id, &job.payload, &job.headers));
+        }
+    }
+
+    #[test]
+    fn a_batch_of_settles_holds_each_in_order(settles in vec((any::<u64>(), settle()), 0..60)) {
+        let mut builder = SettleBatchBuilder::new();
+        settles.iter().for_each(|(token, settle)| builder.push(Token(*token), settle));
+        let batch = SettleBatch::decode(builder.seal(7)).unwrap();
+        prop_assert_eq!(batch.len(), settles.len());
+        for ((token, settle), item) in settles.iter().zip(batch.items()) {
+            prop_assert_eq!(item.token, Token(*token));
+            let bytes = |span: Span| batch.body().slice(span.at as usize..(span.at + span.length) as usize);
+            let error = |span| JobError::decode(&mut Reader::new(bytes(span))).unwrap();
+            let read = match item.verdict {
+                Verdict::Complete(span) => NewSettle::Complete { result: span.map(bytes) },
+                Verdict::Fail(span) => NewSettle::Fail(error(span)),
+                Verdict::Release => NewSettle::Release,
+                Verdict::Snooze(ms) => NewSettle::Snooze { ms },
+                Verdict::Bury(span) => NewSettle::Bury(error(span)),
+            };
+            prop_assert_eq!(&read, settle);
+        }
+    }
+
+    #[test]
+    fn runs_are_the_sequence_they_were_made_from(values in vec(settle_outcome(), 0..200)) {
+        let runs: Runs<SettleOutcome> = values.iter().copied().collect();
+        prop_assert_eq!(runs.len(), values.len());
+        prop_assert!(runs.runs().windows(2).all(|pair| pair[0].0 != pair[1].0));
+        prop_assert_eq!(runs.iter().collect::<Vec<_>>(), values);
+    }
+
+    #[test]
+    fn numbers_come_back(unsigned: u64, signed: i64) {
+        let mut out = frame::FrameWriter::new();
+        out.u64(unsigned);
+        out.i64(signed);
+        let mut r = Reader::new(out.into_body());
+        prop_assert_eq!((r.u64(), r.i64(), r.left()), (Ok(unsigned), Ok(signed), 0));
+    }
+
+    #[test]
+    fn ids_come_back_from_their_text(id: [u8; 16]) {
+        prop_assert_eq!(JobId(id).to_string().parse(), Ok(JobId(id)));
+        prop_assert_eq!(PublisherId(id).to_string().parse(), Ok(PublisherId(id)));
+        prop_assert!(PublisherId(id).to_string().starts_with(&PublisherId(id).prefix()));
+    }
+}
+
+/// Large parts are chained, not copied, and lie where they would lie if they had been.
+#[test]
+fn large_payloads_are_chained_and_stand_in_their_place() {
+    let large = Bytes::from(vec![7u8; frame::CHAIN_BYTES_MIN]);
+    let small = large.slice(1..);
+    let write = |out: &mut frame::FrameWriter| {
+        out.message(9, |out| {
+            out.u8(1);
+            out.bytes_shared(large.clone());
+            out.bytes_shared(small.clone());
+            out.put_shared(large.clone());
+        });
+    };
+    let (mut direct, mut inner, mut appended) = <(frame::FrameWriter, _, _)>::default();
+    write(&mut direct);
+    write(&mut inner);
+    frame::FrameWriter::append(&mut appended, inner);
+    let mut frames = frame::FrameWriter::new();
+    let direct = direct.finish();
+    frames.append_frame(&direct);
+    assert!(direct.parts().iter().any(|part| part.as_ptr() == large.as_ptr()));
+    assert!(!direct.parts().iter().any(|part| part.as_ptr() == small.as_ptr()));
+    let whole = direct.parts().concat();
+    assert_eq!(whole.len(), direct.len());
+    assert_eq!(appended.finish().parts().concat(), whole);
+    assert_eq!(frames.finish().parts().concat(), whole);
+    let (tag, body) = shared::samples::one_message(Bytes::from(whole).slice(4..)).unwrap();
+    let mut r = Reader::new(body);
+    assert_eq!((tag, r.u8()), (9, Ok(1)));
+    assert_eq!(r.bytes("large", FRAME_BYTES_MAX), Ok(large.clone()));
+    assert_eq!(r.bytes("small", FRAME_BYTES_MAX), Ok(small));
+    assert_eq!(r.take_rest(), large);
+}
+
+fn timing() -> impl Strategy<Value = LinkTiming> {
+    (10u32..u32::MAX).prop_flat_map(|beat| (Just(beat), beat + 1..=u32::MAX)).prop_map(
+        |(beat, hang)| LinkTiming {
+            heartbeat: Duration::from_millis(u64::from(beat)),
+            hang: Duration::from_millis(u64::from(hang)),
+        },
+    )
+}
+
+fn hello() -> impl Strategy<Value = Hello> {
+    let versions = any::<(u16, u16)>().prop_map(|(a, b)| (a.min(b), a.max(b)));
+    (versions, select(Role::ALL), any::<[u8; 16]>(), text(), timing(), 4_096..=u32::MAX).prop_map(
+        |((version_min, version_max), role, session, name, timing, frame_bytes_max)| Hello {
+            version_min,
+            version_max,
+            role,
+            session: SessionId(session),
+            name,
+            timing,
+            frame_bytes_max,
+        },
+    )
+}
+
+fn hello_answer() -> impl Strategy<Value = HelloAnswer> {
+    let welcome =
+        (any::<u16>(), timing(), 4_096..=u32::MAX, any::<[u8; 16]>(), any::<u64>(), text());
+    prop_oneof![
+        welcome.prop_map(|(version, timing, frame_bytes_max, instance, epoch, name)| {
+            HelloAnswer::Welcome(Welcome {
+                version,
+                timing,
+                frame_bytes_max,
+                instance,
+                epoch,
+                name,
+            })
+        }),
+        (select(HelloRefusal::ALL), text())
+            .prop_map(|(code, reason)| HelloAnswer::Refused { code, reason }),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,20}"
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    let short = vec(any::<u8>(), 0..64);
+    let long = (any::<u8>(), 0usize..20_000).prop_map(|(byte, n)| vec![byte; n]);
+    prop_oneof![3 => short, 1 => long].prop_map(Bytes::from)
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    "(/[a-zé .-]{1,6}){1,5}".prop_map(|text| Path::new(&text).unwrap())
+}
+
+fn glob() -> impl Strategy<Value = Glob> {
+    "(/([a-z?*é]{0,3}[a-z]|\\*\\*|\\{a,b\\})){1,5}"
+        .prop_filter_map("a glob", |text| Glob::new(&text).ok())
+}
+
+fn job_id() -> impl Strategy<Value = JobId> {
+    any::<[u8; 16]>().prop_map(JobId)
+}
+
+fn headers() -> impl Strategy<Value = Headers> {
+    vec((text(), text()), 0..4).prop_map(Headers)
+}
+
+fn backoff() -> impl Strategy<Value = Backoff> {
+    prop_oneof![
+        any::<(u32, u32)>().prop_map(|(base_ms, max_ms)| Backoff::Exponential { base_ms, max_ms }),
+        any::<u32>().prop_map(Backoff::Fixed),
+        any::<(u32, u32)>().prop_map(|(step_ms, max_ms)| Backoff::Linear { step_ms, max_ms }),
+        vec(any::<u32>(), 1..=Backoff::LIST_MAX).prop_map(Backoff::List),
+        Just(Backoff::Hangfire),
+    ]
+}
+
+fn options() -> impl Strategy<Value = JobOptions> {
+    let due = prop_oneof![
+        Just(Due::Now),
+        (0..=WAIT_MS_MAX).prop_map(Due::After),
+        (0..=RUN_AT_MS_MAX).prop_map(Due::At),
+    ];
+    let lease = LEASE_MS_MIN..=LEASE_MS_MAX;
+    (any::<i32>(), due, 1..=u16::MAX, lease, backoff(), any::<bool>()).prop_map(
+        |(priority, due, max_attempts, lease_ms, backoff, keep_result)| JobOptions {
+            priority,
+            due,
+            max_attempts,
+            lease_ms,
+            backoff,
+            keep_result,
+        },
+    )
+}
+
+fn job() -> impl Strategy<Value = NewJob> {
+    let options = prop_oneof![Just(JobOptions::default()), options()];
+    (path(), job_id(), bytes(), headers(), options).prop_map(
+        |(path, id, payload, headers, options)| NewJob { path, id, payload, headers, options },
+    )
+}
+
+fn error() -> impl Strategy<Value = JobError> {
+    (text(), text()).prop_map(|(kind, message)| JobError { kind, message })
+}
+
+fn settle() -> impl Strategy<Value = NewSettle> {
+    prop_oneof![
+        option::of(bytes()).prop_map(|result| NewSettle::Complete { result }),
+        error().prop_map(NewSettle::Fail),
+        Just(NewSettle::Release),
+        (0..=WAIT_MS_MAX).prop_map(|ms| NewSettle::Snooze { ms }),
+        error().prop_map(NewSettle::Bury),
+    ]
+}
+
+fn tokens() -> impl Strategy<Value = Tokens> {
+    vec(any::<u64>().prop_map(Token), 0..20).prop_map(Tokens)
+}
+
+fn credit() -> impl Strategy<Value = Credit> {
+    (any::<u32>(), 0..=CREDITS_MAX).prop_map(|(subscription, count)| Credit { subscription, count })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let state = || option::of(select(JobState::ALL));
+    let selection = prop_oneof![
+        vec(job_id(), 0..20).prop_map(Selection::Ids),
+        (glob(), state()).prop_map(|(pattern, state)| Selection::Matching { pattern, state }),
+    ];
+    prop_oneof![
+        Just(Request::Status),
+        glob().prop_map(|pattern| Request::Queues { pattern }),
+        (glob(), state(), any::<(u64, u32, bool)>()).prop_map(
+            |(pattern, state, (cursor, limit, full))| {
+                Request::Jobs(JobsQuery { pattern, state, cursor, limit, full })
+            }
+        ),
+        job_id().prop_map(|id| Request::Job { id }),
+        (select(Action::ALL), selection, any::<bool>())
+            .prop_map(|(action, selection, dry_run)| Request::Act { action, selection, dry_run }),
+    ]
+}
+
+fn to_publisher() -> impl Strategy<Value = ToPublisher> {
+    let batch = (vec(job(), 0..4), any::<(bool, u64)>()).prop_map(|(jobs, (atomic, sequence))| {
+        let mut builder = BatchBuilder::new();
+        jobs.iter().for_each(|job| builder.push(job));
+        builder.seal(atomic).to_batch(sequence).unwrap()
+    });
+    let settles =
+        (vec((any::<u64>(), settle()), 0..6), any::<u64>()).prop_map(|(all, sequence)| {
+            let mut builder = SettleBatchBuilder::new();
+            all.iter().for_each(|(token, settle)| builder.push(Token(*token), settle));
+            SettleBatch::decode(builder.seal(sequence)).unwrap()
+        });
+    prop_oneof![
+        tokens().prop_map(|resume| ToPublisher::Attach(Attach { resume })),
+        batch.prop_map(ToPublisher::Enqueue),
+        (any::<u32>(), glob()).prop_map(|(subscription, pattern)| {
+            ToPublisher::Subscribe(Subscribe { subscription, pattern })
+        }),
+        any::<u32>().prop_map(ToPublisher::Unsubscribe),
+        credit().prop_map(ToPublisher::Credit),
+        credit().prop_map(ToPublisher::Recall),
+        tokens().prop_map(ToPublisher::Started),
+        settles.prop_map(ToPublisher::Settle),
+        tokens().prop_map(ToPublisher::Renew),
+        (any::<u64>(), request()).prop_map(|(id, request)| ToPublisher::Request { id, request }),
+    ]
+}
+
+fn settle_outcome() -> impl Strategy<Value = SettleOutcome> {
+    select(SettleOutcome::ALL)
+}
+
+fn deliver() -> impl Strategy<Value = Deliver> {
+    let job = (any::<u64>(), any::<prop::sample::Index>(), any::<(u16, u16, u32)>(), bytes());
+    (any::<u32>(), vec(path(), 1..4), vec(job, 0..6)).prop_map(|(subscription, paths, jobs)| {
+        let jobs = jobs
+            .into_iter()
+            .map(|(token, path, (attempt, deliveries, lease_ms), entry)| Delivery {
+                token: Token(token),
+                path: path.index(paths.len()) as u32,
+                attempt,
+                deliveries,
+                lease_ms,
+                entry,
+            })
+            .collect();
+        Deliver { subscription, paths, jobs }
+    })
+}
+
+fn job_info() -> impl Strategy<Value = JobInfo> {
+    let numbers = any::<((bool, i32, u16, u16, u16), (u64, u64))>();
+    let times = any::<(Option<u64>, Option<u64>, Option<u64>)>();
+    let end = (option::of(text()), option::of(select(DeathReason::ALL)), option::of(error()));
+    let full = (option::of(bytes()), option::of(headers()), option::of(bytes()));
+    (job_id(), path(), select(JobState::ALL), numbers, times, end, full).prop_map(
+        |(id, path, state, numbers, (due_at, ended_at, token), (worker, death, error), full)| {
+            let ((retrying, priority, attempt, max_attempts, deliveries), figures) = numbers;
+            JobInfo {
+                id,
+                path,
+                state,
+                retrying,
+                priority,
+                attempt,
+                max_attempts,
+                deliveries,
+                enqueued_at: figures.0,
+                due_at,
+                ended_at,
+                token: token.map(Token),
+                worker,
+                death,
+                error,
+                payload_len: figures.1,
+                payload: full.0,
+                headers: full.1,
+                result: full.2,
+            }
+        },
+    )
+}
+
+fn queue_stat() -> impl Strategy<Value = QueueStat> {
+    (path(), any::<[u64; 14]>(), any::<Option<u64>>()).prop_map(|(path, n, oldest_ready_ms)| {
+        QueueStat {
+            path,
+            counts: JobCounts {
+                scheduled: n[0],
+                retrying: n[1],
+                ready: n[2],
+                running: n[3],
+                completed: n[4],
+                dead: n[5],
+                cancelled: n[6],
+            },
+            oldest_ready_ms,
+            enqueued: n[7],
+            completed: n[8],
+            failed: n[9],
+            redelivered: n[10],
+            stale_refused: n[11],
+            subscriptions: n[12],
+            credits: n[13],
+        }
+    })
+}
+
+fn status() -> impl Strategy<Value = PublisherStatus> {
+    (text(), select(Durability::ALL), any::<[u64; 10]>()).prop_map(|(name, durability, n)| {
+        PublisherStatus {
+            name,
+            durability,
+            uptime_ms: n[0],
+            links: n[1],
+            jobs: n[2],
+            queues: n[3],
+            committed_index: n[4],
+            oldest_uncommitted_ms: n[5],
+            journal_bytes: n[6],
+            written_bytes: n[7],
+            payload_bytes: n[8],
+            syncs: n[9],
+        }
+    })
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        status().prop_map(Answer::Status),
+        vec(queue_stat(), 0..4).prop_map(Answer::Queues),
+        (vec(job_info(), 0..4), any::<Option<u64>>())
+            .prop_map(|(jobs, next)| Answer::Jobs(JobsPage { jobs, next })),
+        option::of(job_info().prop_map(Box::new)).prop_map(Answer::Job),
+        any::<(u64, u64, u64, bool)>().prop_map(|(done, refused, unknown, more)| {
+            Answer::Acted(ActionReport { done, refused, unknown, more })
+        }),
+    ]
+}
+
+fn from_publisher() -> impl Strategy<Value = FromPublisher> {
+    let outcome = prop_oneof![
+        Just(EnqueueOutcome::Created),
+        Just(EnqueueOutcome::Existing),
+        select(Refusal::ALL).prop_map(EnqueueOutcome::Refused),
+    ];
+    let outcomes = vec(outcome, 0..30).prop_map(|all| all.into_iter().collect::<Runs<_>>());
+    let enqueued = prop_oneof![outcomes.prop_map(Ok), select(BatchRefusal::ALL).prop_map(Err)];
+    let settled = vec(settle_outcome(), 0..30).prop_map(|all| all.into_iter().collect::<Runs<_>>());
+    let result = prop_oneof![answer().prop_map(Ok), select(RequestError::ALL).prop_map(Err)];
+    prop_oneof![
+        (select(Durability::ALL), any::<(u64, u64)>(), tokens()).prop_map(
+            |(durability, (next_batch, next_settle), gone)| {
+                FromPublisher::Attached(Attached { durability, next_batch, next_settle, gone })
+            }
+        ),
+        (any::<u64>(), enqueued).prop_map(|(sequence, outcome)| FromPublisher::Enqueued(
+            Enqueued { sequence, outcome }
+        )),
+        deliver().prop_map(FromPublisher::Deliver),
+        credit().prop_map(FromPublisher::Returned),
+        any::<(u32, u64)>().prop_map(|(subscription, jobs)| {
+            FromPublisher::Waiting(Waiting { subscription, jobs })
+        }),
+        (any::<u64>(), settled).prop_map(|(sequence, outcomes)| FromPublisher::Settled(Settled {
+            sequence,
+            outcomes
+        })),
+        (select(Revoked::ALL), tokens())
+            .prop_map(|(reason, tokens)| FromPublisher::Revoked { reason, tokens }),
+        (any::<u64>(), result).prop_map(|(id, answer)| FromPublisher::Answer { id, answer }),
+        (any::<u32>(), text()).prop_map(|(subscription, reason)| {
+            FromPublisher::SubscribeRefused { subscription, reason }
+        }),
+        tokens().prop_map(|stale| FromPublisher::Renewed { stale }),
+        text().prop_map(|reason| FromPublisher::Goodbye { reason }),
+    ]
+}
+
+fn publisher() -> impl Strategy<Value = PublisherInfo> {
+    let address = any::<(IpAddr, u16)>().prop_map(|(ip, port)| SocketAddr::new(ip, port));
+    (any::<[u8; 16]>(), any::<u64>(), text(), vec(address, 1..=ADDRESSES_MAX)).prop_map(
+        |(id, epoch, name, addresses)| PublisherInfo {
+            id: PublisherId(id),
+            epoch: Epoch(epoch),
+            name,
+            addresses,
+        },
+    )
+}
+
+/// What should be a path, and need not be one.
+fn path_text() -> impl Strategy<Value = PathText> {
+    prop_oneof![
+        path().prop_map(|path| PathText::from(&path)),
+        vec(any::<u8>(), 0..20).prop_map(|bytes| PathText::from(Bytes::from(bytes))),
+    ]
+}
+
+fn digests() -> impl Strategy<Value = Vec<Digest>> {
+    vec(any::<(u64, u128)>().prop_map(|(count, sum)| Digest { count, sum }), 0..4)
+}
+
+fn to_replica() -> impl Strategy<Value = ToReplica> {
+    let group = (select(Change::ALL), vec(path_text(), 0..6))
+        .prop_map(|(change, paths)| Group { change, paths });
+    prop_oneof![
+        (any::<u64>(), vec(path_text(), 0..6))
+            .prop_map(|(id, paths)| ToReplica::Resolve(Resolve { id, paths })),
+        (any::<u64>(), path()).prop_map(|(id, path)| ToReplica::List(List { id, path })),
+        (any::<u64>(), vec(glob(), 0..4))
+            .prop_map(|(id, globs)| ToReplica::ListMatching(ListMatching { id, globs })),
+        any::<u64>().prop_map(|id| ToReplica::Status { id }),
+        (any::<u32>(), glob())
+            .prop_map(|(watch, glob)| ToReplica::WatchPublishers(WatchPublishers { watch, glob })),
+        any::<u32>().prop_map(|watch| ToReplica::Unwatch { watch }),
+        (any::<u64>(), publisher(), digests()).prop_map(|(id, publisher, wanted)| {
+            ToReplica::Announce(Announce { id, publisher, wanted })
+        }),
+        (any::<u64>(), vec(group, 0..4))
+            .prop_map(|(id, groups)| ToReplica::Write(Write { id, groups })),
+        any::<u64>().prop_map(|id| ToReplica::Confirm { id }),
+        any::<u64>().prop_map(|id| ToReplica::Clear { id }),
+    ]
+}
+
+fn resolved() -> impl Strategy<Value = Resolved> {
+    let set = vec(0u32..2, 0..4);
+    let answer = prop_oneof![
+        Just(PathAnswer::NotFound),
+        (0u32..2).prop_map(|set| PathAnswer::Published { set }),
+        (0u32..2).prop_map(|set| PathAnswer::ByDefault { set }),
+        text().prop_map(|reason| PathAnswer::Refused { reason }),
+    ];
+    let lists = (vec(publisher(), 2..4), vec(set, 2..4), vec(answer, 0..8));
+    (any::<(u64, bool, bool)>(), lists).prop_map(
+        |((id, last, complete), (publishers, sets, answers))| {
+            let members = |set: Vec<u32>| -> Vec<SetMember> {
+                set.into_iter().map(|publisher| SetMember { publisher }).collect()
+            };
+            let sets = sets.into_iter().map(members).collect();
+            Resolved { id, last, complete, publishers, sets, answers }
+        },
+    )
+}
+
+fn from_replica() -> impl Strategy<Value = FromReplica> {
+    let listed = (path(), any::<(bool, bool)>())
+        .prop_map(|(path, (published, default))| PathListed { path, published, default });
+    let refused = (any::<u32>(), text()).prop_map(|(place, reason)| RefusedPath { place, reason });
+    let status = (text(), any::<[u8; 16]>(), any::<bool>(), any::<[u64; 6]>()).prop_map(
+        |(name, incarnation, warming, n)| ReplicaStatus {
+            name,
+            incarnation: Incarnation(incarnation),
+            uptime_ms: n[0],
+            warming,
+            publishers: n[1],
+            paths: n[2],
+            defaults: n[3],
+            connections: n[4],
+            watches: n[5],
+        },
+    );
+    prop_oneof![
+        resolved().prop_map(FromReplica::Resolved),
+        (any::<(u64, bool, bool)>(), vec(listed, 0..6)).prop_map(
+            |((id, last, complete), paths)| {
+                FromReplica::Listed(Listed { id, last, complete, paths })
+            }
+        ),
+        (any::<u64>(), status).prop_map(|(id, status)| FromReplica::Status { id, status }),
+        (any::<(u32, [u8; 16], u64, bool)>(), vec(publisher(), 0..4)).prop_map(
+            |((watch, incarnation, revision, complete), publishers)| {
+                let incarnation = Incarnation(incarnation);
+                FromReplica::Publishers(Publishers {
+                    watch,
+                    incarnation,
+                    revision,
+                    complete,
+                    publishers,
+                })
+            }
+        ),
+        (any::<u32>(), text())
+            .prop_map(|(watch, reason)| FromReplica::WatchRefused(WatchRefused { watch, reason })),
+        (any::<(u64, u64)>(), digests()).prop_map(|((id, writer_ttl_ms), held)| {
+            FromReplica::Announced(Announced { id, held, writer_ttl_ms })
+        }),
+        (any::<(u64, bool, u64)>(), vec(refused, 0..4)).prop_map(|((id, last, done), refused)| {
+            FromReplica::Written(Written { id, last, done, refused })
+        }),
+        (any::<u64>(), select(RequestRefusal::ALL), text())
+            .prop_map(|(id, code, reason)| FromReplica::Refused { id, code, reason }),
+    ]
+}
