@@ -1,0 +1,189 @@
+//! Opening a link to somebody who listens.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longshore_protocol::hello::{VERSION_MAX, VERSION_MIN};
+use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Welcome};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::greeting::{self, GreetingError};
+use crate::link::{Link, Peer, Terms};
+use crate::options::LinkOptions;
+use crate::socket::{Connection, open_options};
+
+/// Why there is no link. All but [`Refused`](DialError::Refused) with `WrongRole`, [`Version`](DialError::Version) and
+/// [`Tls`](DialError::Tls) may go away by themselves: try again, or try another server.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// Nobody listens there, or there is no way there.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Connecting took too long.
+    #[error("cannot connect to {address}: no answer within {after:?}")]
+    ConnectTimeout {
+        /// Where to.
+        address: SocketAddr,
+        /// The connect timeout.
+        after: Duration,
+    },
+    /// Connected, but the hello, TLS included, took too long: the process there hangs, or it is something else.
+    #[error("{address} accepted the connection but did not finish the hello within {after:?}")]
+    HelloTimeout {
+        /// Where to.
+        address: SocketAddr,
+        /// The hello timeout.
+        after: Duration,
+    },
+    /// What listens there does not speak Longshore's protocol.
+    #[error("{address} does not speak Longshore's protocol: {detail}")]
+    NotLongshore {
+        /// Where to.
+        address: SocketAddr,
+        /// What came instead.
+        detail: String,
+    },
+    /// It answered, and refused.
+    #[error("{address} refused the link: {reason}")]
+    Refused {
+        /// Where to.
+        address: SocketAddr,
+        /// For programs; never `Version`.
+        code: HelloRefusal,
+        /// For people.
+        reason: String,
+    },
+    /// No common protocol version. One of the two sides has to be upgraded.
+    #[error("{address} speaks no common protocol version: {reason}")]
+    Version {
+        /// Where to.
+        address: SocketAddr,
+        /// Both ranges.
+        reason: String,
+    },
+    /// The TLS handshake failed: certificates, names, or the other side wants none.
+    #[error("TLS with {address} failed: {source}")]
+    Tls {
+        /// Where to.
+        address: SocketAddr,
+        /// What rustls says.
+        source: io::Error,
+    },
+    /// The connection broke during the hello.
+    #[error("the connection to {address} broke during the hello: {source}")]
+    Io {
+        /// Where to.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Connects to `address` and greets. The timing sent is the shorter of the hello's and the options'.
+///
+/// Takes at most `connect_timeout` and then `hello_timeout`. Dropped, it leaves nothing behind.
+pub async fn dial(
+    address: SocketAddr,
+    hello: &Hello,
+    options: &LinkOptions,
+) -> Result<Link, DialError> {
+    let stream = connect(address, options.connect_timeout).await?;
+    match timeout(options.hello_timeout, greet(stream, address, hello, options)).await {
+        Ok(link) => link,
+        Err(_) => Err(DialError::HelloTimeout { address, after: options.hello_timeout }),
+    }
+}
+
+async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, DialError> {
+    let failed = |source| DialError::Connect { address, source };
+    let stream = match timeout(limit, TcpStream::connect(address)).await {
+        Ok(stream) => stream.map_err(failed)?,
+        Err(_) => return Err(DialError::ConnectTimeout { address, after: limit }),
+    };
+    // Where nobody listens on a local port, TCP may by chance choose that very port to dial from and connect to itself, which
+    // would also keep the listener from coming back.
+    if stream.local_addr().map_err(failed)? == address {
+        return Err(failed(io::ErrorKind::ConnectionRefused.into()));
+    }
+    open_options(&stream).map_err(failed)?;
+    Ok(stream)
+}
+
+async fn greet(
+    stream: TcpStream,
+    address: SocketAddr,
+    hello: &Hello,
+    options: &LinkOptions,
+) -> Result<Link, DialError> {
+    let mut connection = match &options.tls {
+        None => Connection::plain(stream),
+        Some(tls) => {
+            let connected = Connection::tls(stream, |stream| tls.connect(address, stream)).await;
+            connected.map_err(|source| DialError::Tls { address, source })?
+        }
+    };
+    let hello = Hello { timing: hello.timing.agreed(options.timing), ..hello.clone() };
+    // A server that is busy may have answered and closed before it read this: its answer says more than the failure.
+    let said = greeting::write_hello(&mut connection, &hello).await;
+    let welcome = match greeting::read_answer(&mut connection).await {
+        Ok(HelloAnswer::Welcome(welcome)) => check(welcome, &hello, address)?,
+        Ok(HelloAnswer::Refused { code: HelloRefusal::Version, reason }) => {
+            return Err(DialError::Version { address, reason });
+        }
+        Ok(HelloAnswer::Refused { code, reason }) => {
+            return Err(DialError::Refused { address, code, reason });
+        }
+        Err(error) => return Err(unanswered(address, said.err(), error, options.tls.is_some())),
+    };
+    let terms = Terms {
+        peer_address: address,
+        version: welcome.version,
+        timing: welcome.timing,
+        own_frame_bytes_max: hello.frame_bytes_max as usize,
+        peer_frame_bytes_max: welcome.frame_bytes_max as usize,
+        send_queue_bytes_max: options.send_queue_bytes_max,
+        peer: Peer::Server(welcome),
+    };
+    Ok(Link::start(connection, terms, None))
+}
+
+fn check(welcome: Welcome, hello: &Hello, address: SocketAddr) -> Result<Welcome, DialError> {
+    let (min, max) = (hello.version_min.max(VERSION_MIN), hello.version_max.min(VERSION_MAX));
+    if !(min..=max).contains(&welcome.version) {
+        let reason = format!("it chose {}; {min} to {max} were offered", welcome.version);
+        return Err(DialError::Version { address, reason });
+    }
+    Ok(welcome)
+}
+
+fn unanswered(
+    address: SocketAddr,
+    said: Option<io::Error>,
+    error: GreetingError,
+    tls: bool,
+) -> DialError {
+    match (error, said) {
+        (GreetingError::Io(source), _) if tls && source.get_ref().is_some() => {
+            DialError::Tls { address, source }
+        }
+        (GreetingError::Closed, Some(source)) | (GreetingError::Io(source), _) => {
+            DialError::Io { address, source }
+        }
+        (GreetingError::Closed, None) => {
+            DialError::Io { address, source: io::ErrorKind::UnexpectedEof.into() }
+        }
+        // A TLS record: alert (0x15) or handshake (0x16), version 3.x.
+        (GreetingError::Magic([0x15 | 0x16, 3, ..]), _) => DialError::NotLongshore {
+            address,
+            detail: "it speaks TLS; dial it with a certificate authority".into(),
+        },
+        (error, _) => DialError::NotLongshore { address, detail: error.to_string() },
+    }
+}

@@ -1,0 +1,146 @@
+//! One connection whose hello has ended.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use longshore_protocol::limits::FRAME_BYTES_MAX;
+use longshore_protocol::{Hello, LinkTiming, Welcome};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::frames::FrameReader;
+use crate::keeper;
+use crate::queue::Shared;
+use crate::receiver::LinkReceiver;
+use crate::sender::LinkSender;
+use crate::socket::{Connection, ReadSide, WriteSide, second_net};
+
+/// Who is at the other end.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Peer {
+    /// A dialler, and what it has come for: on the accepting side.
+    Client(Hello),
+    /// Who answered: on the dialling side.
+    Server(Welcome),
+}
+
+/// A connection whose hello has ended. Heartbeats run from the start; frames flow once it is [`split`](Link::split). Dropped,
+/// it closes.
+pub struct Link {
+    peer: Peer,
+    version: u16,
+    hold: Arc<Hold>,
+    reads: ReadSide,
+    frames: FrameReader,
+}
+
+/// Keeps the link open; the last one to go closes it.
+pub(crate) struct Hold {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shared.close("dropped".into());
+    }
+}
+
+/// What the hello has settled.
+pub(crate) struct Terms {
+    pub(crate) peer: Peer,
+    pub(crate) peer_address: SocketAddr,
+    pub(crate) version: u16,
+    pub(crate) timing: LinkTiming,
+    /// The longest frame body that this side takes, in bytes.
+    pub(crate) own_frame_bytes_max: usize,
+    /// The longest frame body that the other side takes, in bytes.
+    pub(crate) peer_frame_bytes_max: usize,
+    pub(crate) send_queue_bytes_max: usize,
+}
+
+impl Link {
+    /// Starts the link's task. `permit` is its place among a listener's connections, given back at its end.
+    pub(crate) fn start(
+        connection: Connection,
+        terms: Terms,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Link {
+        let Connection { reads, writes, raw, pulse } = connection;
+        if let Err(error) = second_net(&raw, terms.timing) {
+            tracing::debug!(%error, peer = %terms.peer_address, "no TCP keepalive; heartbeats have to do");
+        }
+        let shared = Arc::new(Shared::new(
+            raw,
+            pulse,
+            matches!(writes, WriteSide::Plain(_)),
+            terms.peer_address,
+            terms.timing,
+            terms.peer_frame_bytes_max.min(FRAME_BYTES_MAX),
+            terms.send_queue_bytes_max,
+        ));
+        tokio::spawn(keeper::keep(shared.clone(), writes, permit));
+        Link {
+            peer: terms.peer,
+            version: terms.version,
+            hold: Arc::new(Hold { shared }),
+            reads,
+            frames: FrameReader::new(terms.own_frame_bytes_max),
+        }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The dialler's hello, on the accepting side.
+    pub fn hello(&self) -> Option<&Hello> {
+        match &self.peer {
+            Peer::Client(hello) => Some(hello),
+            Peer::Server(_) => None,
+        }
+    }
+
+    /// The accepting side's welcome, on the dialling side.
+    pub fn welcome(&self) -> Option<&Welcome> {
+        match &self.peer {
+            Peer::Client(_) => None,
+            Peer::Server(welcome) => Some(welcome),
+        }
+    }
+
+    /// The other side's address.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.hold.shared.peer_address
+    }
+
+    /// The protocol version spoken.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// The timing that both sides hold to.
+    pub fn timing(&self) -> LinkTiming {
+        self.hold.shared.timing
+    }
+
+    /// The longest frame body that the other side takes, in bytes.
+    pub fn peer_frame_bytes_max(&self) -> usize {
+        self.hold.shared.peer_frame_bytes_max
+    }
+
+    /// The two halves. The link lives until both are dropped, one of them ends it, or the other side does.
+    pub fn split(self) -> (LinkSender, LinkReceiver) {
+        let Link { hold, reads, frames, .. } = self;
+        (LinkSender { hold: hold.clone() }, LinkReceiver { hold, reads, frames })
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("peer", &self.peer)
+            .field("peer_address", &self.peer_address())
+            .field("timing", &self.timing())
+            .finish()
+    }
+}

@@ -1,0 +1,342 @@
+//! What waits to be sent on one link, and the state that its sender, its receiver and its keeper share.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures_util::task::AtomicWaker;
+use longshore_protocol::{Frame, FrameWriter, LinkTiming, messages};
+use parking_lot::Mutex;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::end::LinkEnd;
+use crate::liveness::{Due, Liveness};
+use crate::sender::SendError;
+use crate::socket::Pulse;
+
+/// Longest frame, in bytes, that `send` writes itself; longer ones are worth another core.
+const DIRECT_BYTES_MAX: usize = 16 * 1024;
+/// Two sends within this time are a burst: they are left to the keeper, which writes many with one system call.
+const BURST_GAP: Duration = Duration::from_micros(20);
+/// Most parts of one vectored write; the kernel takes no more (IOV_MAX).
+pub(crate) const WRITE_PARTS_MAX: usize = 1_024;
+
+/// One link's shared state.
+pub(crate) struct Shared {
+    pub(crate) raw: Arc<OwnedWriteHalf>,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) peer_address: SocketAddr,
+    pub(crate) timing: LinkTiming,
+    /// The longest frame body that the other side takes, in bytes.
+    pub(crate) peer_frame_bytes_max: usize,
+    /// Most bytes in the queue.
+    queue_bytes_max: usize,
+    /// False with TLS: only the keeper can encrypt.
+    direct: bool,
+    queue: Mutex<Queue>,
+    end: OnceLock<LinkEnd>,
+    /// Wakes the keeper: there is something to write, to close, or the link has ended.
+    pub(crate) wake: Notify,
+    /// Wakes those who wait for the queue to drain, or for the end.
+    pub(crate) progress: Notify,
+    /// Wakes the receiver at the end.
+    pub(crate) reader: AtomicWaker,
+}
+
+struct Queue {
+    parts: VecDeque<Bytes>,
+    /// Bytes that `send` took, ever.
+    taken: u64,
+    /// Bytes that the kernel took, ever.
+    written: u64,
+    /// The keeper has been woken and will look for more before it rests.
+    keeper_busy: bool,
+    closing: Option<Arc<str>>,
+    /// The socket takes no more bytes, ever.
+    broken: bool,
+    liveness: Liveness,
+    sent_at: Instant,
+}
+
+impl Queue {
+    fn bytes(&self) -> usize {
+        (self.taken - self.written) as usize
+    }
+}
+
+/// What the keeper is to do next.
+pub(crate) enum Task {
+    /// The parts that it holds go to the socket.
+    Write,
+    /// Nothing until woken, or until this moment.
+    Rest(Instant),
+    /// Everything is written; say farewell with this reason.
+    Finish(Arc<str>),
+    /// The link has ended or is dead.
+    Stop,
+}
+
+impl Shared {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        raw: Arc<OwnedWriteHalf>,
+        pulse: Arc<Pulse>,
+        direct: bool,
+        peer_address: SocketAddr,
+        timing: LinkTiming,
+        peer_frame_bytes_max: usize,
+        queue_bytes_max: usize,
+    ) -> Shared {
+        let now = Instant::now();
+        // The hello's bytes are this link's first signs of life.
+        pulse.received();
+        Shared {
+            raw,
+            pulse,
+            peer_address,
+            timing,
+            peer_frame_bytes_max,
+            queue_bytes_max,
+            direct,
+            queue: Mutex::new(Queue {
+                parts: VecDeque::new(),
+                taken: 0,
+                written: 0,
+                keeper_busy: false,
+                closing: None,
+                broken: false,
+                liveness: Liveness::new(now.into_std(), timing),
+                sent_at: now,
+            }),
+            end: OnceLock::new(),
+            wake: Notify::new(),
+            progress: Notify::new(),
+            reader: AtomicWaker::new(),
+        }
+    }
+
+    /// Why the link ended, if it has.
+    pub(crate) fn ended(&self) -> Option<&LinkEnd> {
+        self.end.get()
+    }
+
+    /// Ends the link, unless it has ended: everybody learns it at once, and what was queued is dropped.
+    pub(crate) fn end(&self, end: LinkEnd) -> LinkEnd {
+        let reason = self.end.get_or_init(|| end).clone();
+        let dropped = std::mem::take(&mut self.queue.lock().parts);
+        drop(dropped);
+        self.wake.notify_one();
+        self.progress.notify_waiters();
+        self.reader.wake();
+        reason
+    }
+
+    /// Queues a frame, or hands it to the kernel at once when nothing is before it.
+    pub(crate) fn send(&self, frame: Frame) -> Result<(), SendError> {
+        let length = frame.len();
+        if length.saturating_sub(longshore_protocol::frame::FRAME_HEADER_BYTES)
+            > self.peer_frame_bytes_max
+        {
+            return Err(SendError::TooLong { length, limit: self.peer_frame_bytes_max });
+        }
+        let mut queue = self.queue.lock();
+        if self.end.get().is_some() || queue.closing.is_some() || queue.broken {
+            return Err(SendError::Closed);
+        }
+        let queued = queue.bytes();
+        if queued > 0 && queued + length > self.queue_bytes_max {
+            return Err(SendError::Full { queued, limit: self.queue_bytes_max });
+        }
+        queue.taken += length as u64;
+        queue.parts.extend(frame.into_parts());
+        if queue.keeper_busy {
+            return Ok(());
+        }
+        if self.direct && length <= DIRECT_BYTES_MAX && self.write_at_once(&mut queue) {
+            return Ok(());
+        }
+        queue.keeper_busy = true;
+        drop(queue);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// True if the whole queue went to the kernel. What did not is the keeper's, errors as well: it meets them again.
+    fn write_at_once(&self, queue: &mut Queue) -> bool {
+        let now = Instant::now();
+        if now.saturating_duration_since(queue.sent_at) < BURST_GAP {
+            return false;
+        }
+        let written = with_slices(&queue.parts, |slices| self.raw.try_write_vectored(slices));
+        if let Ok(written @ 1..) = written {
+            advance(&mut queue.parts, written);
+            queue.written += written as u64;
+            queue.sent_at = now;
+            queue.liveness.sent(now.into_std());
+        }
+        queue.parts.is_empty()
+    }
+
+    /// What the keeper is to do, now that `parts`, what it held, is written. It gets all that is queued.
+    pub(crate) fn next_task(&self, parts: &mut VecDeque<Bytes>) -> Task {
+        debug_assert!(parts.is_empty());
+        let mut queue = self.queue.lock();
+        if self.end.get().is_some() {
+            return Task::Stop;
+        }
+        if queue.parts.is_empty() && queue.closing.is_none() {
+            match self.due(&mut queue) {
+                Some(Due::SendHeartbeat) => {
+                    let mut heartbeat = FrameWriter::with_capacity(8);
+                    heartbeat.message(messages::HEARTBEAT, |_| {});
+                    let heartbeat = heartbeat.finish();
+                    queue.taken += heartbeat.len() as u64;
+                    queue.parts.extend(heartbeat.into_parts());
+                }
+                Some(death) => {
+                    drop(queue);
+                    self.end(death_of(death));
+                    return Task::Stop;
+                }
+                None => {}
+            }
+        }
+        if !queue.parts.is_empty() {
+            queue.keeper_busy = true;
+            std::mem::swap(&mut queue.parts, parts);
+            return Task::Write;
+        }
+        if let Some(reason) = &queue.closing {
+            return Task::Finish(reason.clone());
+        }
+        queue.keeper_busy = false;
+        Task::Rest(queue.liveness.next_deadline().into())
+    }
+
+    /// The kernel took `bytes` of what the keeper holds.
+    pub(crate) fn wrote(&self, bytes: usize) {
+        let now = Instant::now();
+        let mut queue = self.queue.lock();
+        queue.written += bytes as u64;
+        queue.sent_at = now;
+        queue.liveness.sent(now.into_std());
+        drop(queue);
+        self.progress.notify_waiters();
+    }
+
+    /// The socket takes nothing of what the keeper holds: the moment at which to look again.
+    pub(crate) fn refused(&self) -> Instant {
+        let mut queue = self.queue.lock();
+        let _ = self.due(&mut queue);
+        queue.liveness.refused(Instant::now().into_std());
+        queue.liveness.next_deadline().into()
+    }
+
+    /// Whether the link is dead.
+    pub(crate) fn death(&self) -> Option<LinkEnd> {
+        let due = self.due(&mut self.queue.lock())?;
+        (due != Due::SendHeartbeat).then(|| death_of(due))
+    }
+
+    fn due(&self, queue: &mut Queue) -> Option<Due> {
+        let liveness = &mut queue.liveness;
+        liveness.received(self.pulse.received_at().into_std());
+        if !self.direct && self.pulse.sent_at() > queue.sent_at {
+            queue.sent_at = self.pulse.sent_at();
+            liveness.sent(queue.sent_at.into_std());
+        }
+        let now = Instant::now().into_std();
+        let due = liveness.poll(now)?;
+        if matches!(due, Due::Hung { .. }) && crate::socket::has_unread(&self.raw) {
+            liveness.received(now);
+            return liveness.poll(now);
+        }
+        Some(due)
+    }
+
+    /// The socket failed for writing: nothing more is taken.
+    pub(crate) fn break_off(&self) {
+        let mut queue = self.queue.lock();
+        queue.broken = true;
+        queue.parts.clear();
+        drop(queue);
+        self.progress.notify_waiters();
+    }
+
+    /// Takes nothing more; the link ends once what is queued was written.
+    pub(crate) fn close(&self, reason: Arc<str>) {
+        let mut queue = self.queue.lock();
+        if queue.closing.is_none() {
+            queue.closing = Some(reason);
+        }
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    /// Bytes that `send` took and the kernel has not.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queue.lock().bytes()
+    }
+
+    /// Where the queue stands: bytes ever taken and written, or nothing once it takes no more.
+    pub(crate) fn position(&self) -> Result<(u64, u64), SendError> {
+        let queue = self.queue.lock();
+        if self.end.get().is_some() || queue.broken {
+            return Err(SendError::Closed);
+        }
+        Ok((queue.taken, queue.written))
+    }
+}
+
+fn death_of(due: Due) -> LinkEnd {
+    match due {
+        Due::Hung { silent_for } => LinkEnd::Hung { silent_for },
+        Due::SendStalled { stalled_for } => LinkEnd::SendStalled { stalled_for },
+        Due::SendHeartbeat => unreachable!("a heartbeat that is due is no death"),
+    }
+}
+
+/// Runs `write` over the first parts, as many as one vectored write takes.
+pub(crate) fn with_slices<T>(
+    parts: &VecDeque<Bytes>,
+    write: impl FnOnce(&[IoSlice<'_>]) -> T,
+) -> T {
+    const FEW: usize = 16;
+    if parts.len() <= FEW {
+        let mut slices = [IoSlice::new(&[]); FEW];
+        write(fill(&mut slices, parts))
+    } else {
+        let mut slices = [IoSlice::new(&[]); WRITE_PARTS_MAX];
+        write(fill(&mut slices, parts))
+    }
+}
+
+fn fill<'a, 'b>(slices: &'b mut [IoSlice<'a>], parts: &'a VecDeque<Bytes>) -> &'b [IoSlice<'a>] {
+    let mut count = 0;
+    for (slice, part) in slices.iter_mut().zip(parts) {
+        *slice = IoSlice::new(part);
+        count += 1;
+    }
+    &slices[..count]
+}
+
+/// Drops the first `written` bytes.
+pub(crate) fn advance(parts: &mut VecDeque<Bytes>, mut written: usize) {
+    while written > 0 {
+        let Some(first) = parts.front_mut() else {
+            return;
+        };
+        if written < first.len() {
+            first.advance(written);
+            return;
+        }
+        written -= first.len();
+        parts.pop_front();
+    }
+}

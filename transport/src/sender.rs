@@ -1,0 +1,113 @@
+//! The half of a link that frames go into.
+
+use std::sync::Arc;
+
+use longshore_protocol::Frame;
+
+use crate::end::LinkEnd;
+use crate::link::Hold;
+
+/// Hands frames to the other side, in the order of the calls. Cheap to clone. Once all senders and the receiver are dropped
+/// the link closes.
+#[derive(Clone)]
+pub struct LinkSender {
+    pub(crate) hold: Arc<Hold>,
+}
+
+/// Why a frame was not taken, or will not arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// The other side does not read as fast as this one writes. Wait with [`LinkSender::ready`], or close the link.
+    #[error("the send queue is full: {queued} bytes of at most {limit}")]
+    Full {
+        /// Bytes that wait.
+        queued: usize,
+        /// The most that may.
+        limit: usize,
+    },
+    /// The link has ended or is closing; [`LinkSender::ended`] and the receiver know why.
+    #[error("the link is closed")]
+    Closed,
+    /// The other side would refuse the frame and end the link. Send smaller ones.
+    #[error("a frame of {length} bytes is over the other side's limit of {limit}")]
+    TooLong {
+        /// Bytes of the frame.
+        length: usize,
+        /// The longest body that the other side takes, in bytes.
+        limit: usize,
+    },
+}
+
+impl LinkSender {
+    /// Queues a frame. Never blocks; when nothing waits before a short frame it goes to the kernel at once.
+    ///
+    /// A frame is taken whole or, with an error, not at all. An empty queue takes any frame that the other side takes.
+    pub fn send(&self, frame: Frame) -> Result<(), SendError> {
+        self.hold.shared.send(frame)
+    }
+
+    /// Bytes that were taken and that the kernel has not taken yet.
+    pub fn queued_bytes(&self) -> usize {
+        self.hold.shared.queued_bytes()
+    }
+
+    /// Waits until fewer than `below` bytes are queued; at least 1, an empty queue is always ready. Cancel safe.
+    pub async fn ready(&self, below: usize) -> Result<(), SendError> {
+        let below = below.max(1) as u64;
+        self.position_where(|taken, written| taken - written < below).await
+    }
+
+    /// Waits until everything that was queued before this call is in the kernel. Cancel safe.
+    pub async fn flushed(&self) -> Result<(), SendError> {
+        let (target, _) = self.hold.shared.position()?;
+        self.position_where(|_, written| written >= target).await
+    }
+
+    /// Ends the link with [`LinkEnd::Local`] after what is queued was written; if that stalls for the hang timeout it
+    /// ends all the same. From now on nothing more is taken.
+    pub fn close(&self, reason: impl Into<String>) {
+        self.hold.shared.close(reason.into().into());
+    }
+
+    /// Why the link ended, if it has.
+    pub fn ended(&self) -> Option<LinkEnd> {
+        self.hold.shared.ended().cloned()
+    }
+
+    /// Waits for the end. Cancel safe.
+    pub async fn closed(&self) -> LinkEnd {
+        let shared = &self.hold.shared;
+        loop {
+            let mut progress = std::pin::pin!(shared.progress.notified());
+            progress.as_mut().enable();
+            if let Some(end) = shared.ended() {
+                return end.clone();
+            }
+            progress.await;
+        }
+    }
+
+    async fn position_where(&self, reached: impl Fn(u64, u64) -> bool) -> Result<(), SendError> {
+        let shared = &self.hold.shared;
+        loop {
+            let mut progress = std::pin::pin!(shared.progress.notified());
+            progress.as_mut().enable();
+            let (taken, written) = shared.position()?;
+            if reached(taken, written) {
+                return Ok(());
+            }
+            progress.await;
+        }
+    }
+}
+
+impl std::fmt::Debug for LinkSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shared = &self.hold.shared;
+        f.debug_struct("LinkSender")
+            .field("peer_address", &shared.peer_address)
+            .field("queued_bytes", &shared.queued_bytes())
+            .field("ended", &shared.ended())
+            .finish()
+    }
+}

@@ -1,0 +1,292 @@
+//! One TCP connection under a link: its options, its raw side, and the two sides that carry the link's bytes.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::BufMut;
+use longshore_protocol::LinkTiming;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::Instant;
+use tokio_rustls::TlsStream;
+
+/// Probes that the kernel sends into silence before it gives a connection up.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// Bytes at once: a frame is a batch already, so nothing is gained by waiting for more.
+pub(crate) fn open_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)
+}
+
+/// The second net below the heartbeats: the kernel gives up after twice the hang timeout, so that the link, which can say
+/// why, always does so first.
+pub(crate) fn second_net(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Result<()> {
+    let socket = SockRef::from(socket.as_ref());
+    let patience = (timing.hang * 2).max(Duration::from_secs(1));
+    let probe = (patience / (KEEPALIVE_PROBES + 1)).max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(probe).with_interval(probe);
+    socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(patience))?;
+    Ok(())
+}
+
+/// When the kernel last took and gave a byte; shared by all that touch one connection.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    begun: Instant,
+    /// Nanoseconds since `begun`.
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl Pulse {
+    fn new() -> Pulse {
+        Pulse { begun: Instant::now(), received: AtomicU64::new(0), sent: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn received(&self) {
+        self.received.store(self.now(), Ordering::Release);
+    }
+
+    pub(crate) fn received_at(&self) -> Instant {
+        self.begun + Duration::from_nanos(self.received.load(Ordering::Acquire))
+    }
+
+    fn sent(&self) {
+        self.sent.store(self.now(), Ordering::Release);
+    }
+
+    pub(crate) fn sent_at(&self) -> Instant {
+        self.begun + Duration::from_nanos(self.sent.load(Ordering::Acquire))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A connection, before and during the hello.
+pub(crate) struct Connection {
+    pub(crate) reads: ReadSide,
+    pub(crate) writes: WriteSide,
+    pub(crate) raw: Arc<OwnedWriteHalf>,
+    pub(crate) pulse: Arc<Pulse>,
+}
+
+/// Where a link's bytes come from.
+pub(crate) enum ReadSide {
+    Plain(OwnedReadHalf),
+    Tls(ReadHalf<TlsStream<Metered>>),
+}
+
+/// Where a link's bytes go: with TLS here, without it straight to the raw side.
+pub(crate) enum WriteSide {
+    Plain(Arc<OwnedWriteHalf>),
+    Tls(WriteHalf<TlsStream<Metered>>),
+}
+
+impl Connection {
+    /// A connection without TLS.
+    pub(crate) fn plain(stream: TcpStream) -> Connection {
+        let (reads, raw) = stream.into_split();
+        let raw = Arc::new(raw);
+        Connection {
+            reads: ReadSide::Plain(reads),
+            writes: WriteSide::Plain(raw.clone()),
+            raw,
+            pulse: Arc::new(Pulse::new()),
+        }
+    }
+
+    /// A connection with TLS; `handshake` does it over the stream that it is given.
+    pub(crate) async fn tls<F>(
+        stream: TcpStream,
+        handshake: impl FnOnce(Metered) -> F,
+    ) -> io::Result<Connection>
+    where
+        F: Future<Output = io::Result<TlsStream<Metered>>>,
+    {
+        let (reads, raw) = stream.into_split();
+        let (raw, pulse) = (Arc::new(raw), Arc::new(Pulse::new()));
+        let metered = Metered { reads, raw: raw.clone(), pulse: pulse.clone() };
+        let (reads, writes) = tokio::io::split(handshake(metered).await?);
+        Ok(Connection { reads: ReadSide::Tls(reads), writes: WriteSide::Tls(writes), raw, pulse })
+    }
+}
+
+impl ReadSide {
+    /// Reads what there is, at least one byte unless the stream has ended (0). Cancel safe.
+    pub(crate) async fn read(
+        &mut self,
+        into: &mut impl BufMut,
+        pulse: &Pulse,
+    ) -> io::Result<usize> {
+        let read = match self {
+            ReadSide::Plain(half) => half.read_buf(into).await?,
+            ReadSide::Tls(half) => match half.read_buf(into).await {
+                // No close_notify: the process died. Frames show whether anything is missing.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+                read => read?,
+            },
+        };
+        if read > 0 && matches!(self, ReadSide::Plain(_)) {
+            pulse.received();
+        }
+        Ok(read)
+    }
+}
+
+impl WriteSide {
+    /// Writes what fits.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = match self {
+            WriteSide::Plain(raw) => {
+                ready!(poll_write_raw(raw, cx, |raw| raw.try_write_vectored(slices)))?
+            }
+            WriteSide::Tls(half) => ready!(Pin::new(half).poll_write_vectored(cx, slices))?,
+        };
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    /// Pushes what TLS holds into the kernel.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteSide::Plain(_) => Poll::Ready(Ok(())),
+            WriteSide::Tls(half) => Pin::new(half).poll_flush(cx),
+        }
+    }
+
+    /// Says that nothing more will come.
+    pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteSide::Plain(raw) => Poll::Ready(shutdown(raw, Shutdown::Write)),
+            WriteSide::Tls(half) => Pin::new(half).poll_shutdown(cx),
+        }
+    }
+}
+
+fn poll_write_raw(
+    raw: &OwnedWriteHalf,
+    cx: &mut Context<'_>,
+    mut write: impl FnMut(&OwnedWriteHalf) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(raw.as_ref().poll_write_ready(cx))?;
+        match write(raw) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            written => return Poll::Ready(written),
+        }
+    }
+}
+
+/// True if the kernel holds bytes (or an end, or an error) that were not read yet, whatever the runtime knows of it: after
+/// the process was stopped and continued, or while nobody reads, the other side is not silent.
+pub(crate) fn has_unread(raw: &OwnedWriteHalf) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    match SockRef::from(raw.as_ref()).peek(&mut byte) {
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        Ok(_) => true,
+    }
+}
+
+/// Closes one direction or both, at once.
+pub(crate) fn shutdown(raw: &OwnedWriteHalf, how: Shutdown) -> io::Result<()> {
+    SockRef::from(raw.as_ref()).shutdown(how)
+}
+
+/// Ends the connection without caring for what is unsent: the kernel drops it instead of keeping it for a peer that does not
+/// read.
+pub(crate) fn abort(raw: &OwnedWriteHalf) {
+    let socket = SockRef::from(raw.as_ref());
+    let _ = socket.set_linger(Some(Duration::ZERO));
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+/// Reads and drops whatever comes until the other side has closed too. Closing a socket that has unread bytes resets the
+/// connection, and the reset could overtake the last words.
+pub(crate) async fn drain(raw: &OwnedWriteHalf) {
+    let mut scratch = vec![0u8; 16 * 1024];
+    loop {
+        if raw.as_ref().readable().await.is_err() {
+            return;
+        }
+        match raw.as_ref().try_read(&mut scratch) {
+            Ok(0) => return,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+            _ => {}
+        }
+    }
+}
+
+/// The TCP stream below TLS. It notes every byte that the kernel takes and gives, which TLS, whose records are 16 KiB, would
+/// hide.
+pub(crate) struct Metered {
+    reads: OwnedReadHalf,
+    raw: Arc<OwnedWriteHalf>,
+    pulse: Arc<Pulse>,
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.reads).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.pulse.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(poll_write_raw(&self.raw, cx, |raw| raw.try_write_vectored(slices)))?;
+        if written > 0 {
+            self.pulse.sent();
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(shutdown(&self.raw, Shutdown::Write))
+    }
+}
