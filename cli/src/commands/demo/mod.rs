@@ -1,0 +1,1 @@
+mod digests; mod files; mod ledger; mod pace;

@@ -1,0 +1,1 @@
+mod demo; mod enqueue; mod work;

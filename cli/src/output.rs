@@ -1,0 +1,280 @@
+//! What a command says: JSON for programs, tables and lines for people, progress while something takes long.
+
+use std::borrow::Cow;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+
+/// How often a bar is redrawn, and at most how often a plain line is written while nothing else happens.
+const BAR_HZ: u8 = 10;
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+/// Standard output, in the form that was asked for.
+pub(crate) struct Output {
+    json: bool,
+    out: BufWriter<io::Stdout>,
+}
+
+impl Output {
+    /// Output as JSON, or for people.
+    pub(crate) fn new(json: bool) -> Output {
+        Output { json, out: BufWriter::new(io::stdout()) }
+    }
+
+    /// True when a program reads.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// One JSON value on a line of its own, flushed: readers may follow.
+    pub(crate) fn json(&mut self, value: &Value) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, value)?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+
+    /// One JSON value, spread over lines.
+    pub(crate) fn json_pretty(&mut self, value: &Value) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut self.out, value)?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+
+    /// A line for people.
+    pub(crate) fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
+        self.out.write_all(text.as_ref().as_bytes())?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.out.flush()
+    }
+
+    /// A table for people.
+    pub(crate) fn table(&mut self, table: &Table) -> io::Result<()> {
+        table.write(&mut self.out)?;
+        self.out.flush()
+    }
+}
+
+/// Rows under headings, columns as wide as they need to be. Columns of numbers stand to the right.
+pub(crate) struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub(crate) fn new(headings: &[&'static str]) -> Table {
+        Table { headings: headings.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row; a cell for each heading.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell).into_owned()).collect());
+    }
+
+    /// True while it has no row.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let columns = self.headings.len();
+        let mut widths: Vec<usize> = self.headings.iter().map(|h| h.chars().count()).collect();
+        let mut numeric = vec![true; columns];
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate().take(columns) {
+                widths[column] = widths[column].max(cell.chars().count());
+                numeric[column] &= is_number(cell);
+            }
+        }
+        let headings = self.headings.iter().map(|h| (*h).to_owned()).collect();
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate().take(columns) {
+                let pad = widths[column] - cell.chars().count();
+                let (before, after) = if numeric[column] { (pad, 0) } else { (0, pad) };
+                line.extend(std::iter::repeat_n(' ', before));
+                line.push_str(cell);
+                line.extend(std::iter::repeat_n(' ', after + 2));
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn is_number(cell: &str) -> bool {
+    cell == "-" || (!cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit() || b",.%".contains(&b)))
+}
+
+/// A text without what would steer a terminal.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        Cow::Owned(text.chars().flat_map(escaped).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+fn escaped(c: char) -> Vec<char> {
+    if c.is_control() { c.escape_default().collect() } else { vec![c] }
+}
+
+/// Bytes for people: text as it is, cut after `limit` characters, other bytes replaced.
+pub(crate) fn shown(bytes: &[u8], limit: usize) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(limit.saturating_mul(4))]);
+    let mut shown: String = printable(&text).chars().take(limit).collect();
+    if text.chars().count() > limit || bytes.len() > limit.saturating_mul(4) {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Bytes for programs: a string where they are UTF-8, otherwise `{"base16": "…"}`.
+pub(crate) fn bytes_json(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Value::from(text),
+        Err(_) => serde_json::json!({ "base16": base16(bytes) }),
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn base16(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// A number with a comma at each thousand.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// How far something is: a bar on a terminal, a plain line now and then elsewhere, silence for programs. On stderr.
+pub(crate) struct Progress {
+    kind: Kind,
+}
+
+enum Kind {
+    Bar(ProgressBar),
+    Lines { label: String, unit: &'static str, total: Option<u64>, at: u64, said: Instant },
+    Silent,
+}
+
+impl Progress {
+    /// Progress towards `total`, or counted without an end.
+    pub(crate) fn new(label: &str, unit: &'static str, total: Option<u64>, output: &Output) -> Progress {
+        let kind = if output.is_json() {
+            Kind::Silent
+        } else if io::stderr().is_terminal() {
+            Kind::Bar(bar(label, unit, total))
+        } else {
+            Kind::Lines { label: label.to_owned(), unit, total, at: 0, said: Instant::now() }
+        };
+        Progress { kind }
+    }
+
+    /// So many are done.
+    pub(crate) fn at(&mut self, done: u64) {
+        match &mut self.kind {
+            Kind::Bar(bar) => bar.set_position(done),
+            Kind::Lines { label, unit, total, at, said } => {
+                *at = done;
+                if said.elapsed() >= LINE_EVERY {
+                    *said = Instant::now();
+                    let of = total.map(|t| format!(" of {}", grouped(t))).unwrap_or_default();
+                    eprintln!("{label}: {}{of} {unit}", grouped(done));
+                }
+            }
+            Kind::Silent => {}
+        }
+    }
+
+    /// Something happened that is worth a line of its own.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.kind {
+            Kind::Bar(bar) => bar.println(text),
+            Kind::Lines { .. } => eprintln!("{text}"),
+            Kind::Silent => {}
+        }
+    }
+
+    /// It is over; the bar goes away.
+    pub(crate) fn finish(self) {
+        if let Kind::Bar(bar) = self.kind {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(label: &str, unit: &str, total: Option<u64>) -> ProgressBar {
+    let bar = match total {
+        Some(total) => ProgressBar::new(total),
+        None => ProgressBar::no_length(),
+    };
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(BAR_HZ));
+    let template = match total {
+        Some(_) => format!("{{prefix}} [{{bar:40}}] {{human_pos}}/{{human_len}} {unit}, {{per_sec}}, {{eta}} left"),
+        None => format!("{{prefix}} {{spinner}} {{human_pos}} {unit}, {{per_sec}}"),
+    };
+    let style = if total.is_some() {
+        ProgressStyle::default_bar()
+    } else {
+        ProgressStyle::default_spinner()
+    };
+    let style = style.template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_prefix(label.to_owned());
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_text_left_and_numbers_right() {
+        let mut table = Table::new(&["path", "ready"]);
+        table.row(["/jobs/sha".to_owned(), "12".to_owned()]);
+        table.row(["/é".to_owned(), "7,812".to_owned()]);
+        let mut out = Vec::new();
+        table.write(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "path       ready\n/jobs/sha     12\n/é         7,812\n");
+    }
+
+    #[test]
+    fn what_would_steer_a_terminal_is_shown_escaped() {
+        assert_eq!(shown(b"a\x1b[31mb\nc", 100), "a\\u{1b}[31mb\\nc");
+        assert_eq!(shown("ääää".as_bytes(), 3), "äää…");
+        assert_eq!(shown(&[0xff, b'a'], 10), "\u{fffd}a");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_told_apart_in_json() {
+        assert_eq!(bytes_json(b"a\"b").to_string(), r#""a\"b""#);
+        assert_eq!(bytes_json(&[0xff, 0x0a]).to_string(), r#"{"base16":"ff0a"}"#);
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        for (n, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(n), text);
+        }
+    }
+}

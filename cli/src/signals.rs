@@ -1,0 +1,78 @@
+//! SIGTERM and SIGINT: the first drains, the second stops now.
+
+use std::future::Future;
+use std::io;
+use std::process;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// 128 + SIGTERM, as a shell would say it.
+const STOPPED_NOW: i32 = 143;
+
+/// Knows whether the program was asked to stop. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Stop {
+    asked: watch::Receiver<u32>,
+}
+
+impl Stop {
+    /// Begins to listen for SIGTERM and SIGINT. The process no longer ends by them at once: the second one ends it.
+    pub(crate) fn listen() -> io::Result<Stop> {
+        let (asked, stop) = Stop::by_hand();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                let mut times = 0;
+                asked.send_modify(|n| {
+                    *n += 1;
+                    times = *n;
+                });
+                if times == 1 {
+                    eprintln!("stopping; once more to stop now");
+                } else if times > 1 {
+                    process::exit(STOPPED_NOW);
+                }
+            }
+        });
+        Ok(stop)
+    }
+
+    /// A stop that the caller gives the word for, by raising the number.
+    pub(crate) fn by_hand() -> (watch::Sender<u32>, Stop) {
+        let (sender, asked) = watch::channel(0);
+        (sender, Stop { asked })
+    }
+
+    /// True once the program was asked to stop.
+    pub(crate) fn is_asked(&self) -> bool {
+        *self.asked.borrow() > 0
+    }
+
+    /// Ends when the program is asked to stop.
+    pub(crate) fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut asked = self.asked.clone();
+        async move {
+            // The sender lives as long as the program, or the caller has dropped it and nobody will ever ask.
+            if asked.wait_for(|n| *n > 0).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Ends when standard input does. Processes that this program starts for itself hold a pipe to it: when it dies, however,
+/// they end too.
+pub(crate) async fn parent_gone() {
+    let (gone, mut waits) = watch::channel(());
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        drop(gone);
+    });
+    while waits.changed().await.is_ok() {}
+}
