@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::greeting::{self, GreetingError};
 use crate::link::{Link, Peer, Terms};
+use crate::negotiation::workable;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 
@@ -154,12 +155,14 @@ async fn greet(
     Ok(Link::start(connection, terms, None))
 }
 
-fn check(welcome: Welcome, hello: &Hello, address: SocketAddr) -> Result<Welcome, DialError> {
+fn check(mut welcome: Welcome, hello: &Hello, address: SocketAddr) -> Result<Welcome, DialError> {
     let (min, max) = (hello.version_min.max(VERSION_MIN), hello.version_max.min(VERSION_MAX));
     if !(min..=max).contains(&welcome.version) {
         let reason = format!("it chose {}; {min} to {max} were offered", welcome.version);
         return Err(DialError::Version { address, reason });
     }
+    // What was asked for is an upper bound, whatever the answer says.
+    welcome.timing = workable(welcome.timing.agreed(hello.timing));
     Ok(welcome)
 }
 

@@ -116,3 +116,115 @@ impl FrameReader {
             .map(|field| u32::from_le_bytes(*field) as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn framed(bodies: &[Vec<u8>]) -> Vec<u8> {
+        let mut stream = Vec::new();
+        for body in bodies {
+            stream.extend_from_slice(&(body.len() as u32).to_le_bytes());
+            stream.extend_from_slice(body);
+        }
+        stream
+    }
+
+    /// Feeds `stream` in reads of at most the given sizes, over and over, as a socket would.
+    fn read_in(frames: &mut FrameReader, mut stream: &[u8], sizes: &[usize]) -> Vec<Bytes> {
+        let mut out = Vec::new();
+        let mut sizes = sizes.iter().cycle();
+        loop {
+            while let Some(body) = frames.next().unwrap() {
+                out.push(body);
+            }
+            if stream.is_empty() {
+                return out;
+            }
+            let mut spare = frames.spare();
+            let room = spare.remaining_mut();
+            assert!(room > 0, "a full buffer would look like the end of the stream");
+            let read = room.min(*sizes.next().unwrap()).min(stream.len());
+            spare.put_slice(&stream[..read]);
+            frames.filled(read, room);
+            stream = &stream[read..];
+        }
+    }
+
+    #[test]
+    fn a_frame_over_the_limit_is_refused_from_its_length_before_memory_is_taken() {
+        let mut frames = FrameReader::new(1_000);
+        frames.spare().put_slice(&1_001u32.to_le_bytes());
+        let had = frames.buffer.capacity();
+        let end = frames.next().unwrap_err();
+        assert!(matches!(end, LinkEnd::FrameTooLong { length: 1_001, limit: 1_000 }), "{end}");
+        assert!(frames.long.is_none() && frames.buffer.capacity() == had);
+
+        let mut frames = FrameReader::new(1_000);
+        frames.spare().put_slice(&1_000u32.to_le_bytes());
+        assert!(frames.next().unwrap().is_none(), "a frame of just the limit is not refused");
+    }
+
+    #[test]
+    fn an_end_between_frames_is_a_close_and_within_one_a_truncation() {
+        let mut frames = FrameReader::new(1_000_000);
+        assert!(matches!(frames.end_of_stream(), LinkEnd::Closed));
+        read_in(&mut frames, &framed(&[vec![1; 10]]), &[1]);
+        assert!(matches!(frames.end_of_stream(), LinkEnd::Closed));
+        read_in(&mut frames, &[10, 0], &[9]);
+        assert!(matches!(frames.end_of_stream(), LinkEnd::Truncated { had: 2, needed: 4 }));
+        read_in(&mut frames, &[0, 0, 7, 7], &[9]);
+        assert!(matches!(frames.end_of_stream(), LinkEnd::Truncated { had: 6, needed: 14 }));
+
+        let mut frames = FrameReader::new(1_000_000);
+        read_in(&mut frames, &framed(&[vec![1; 500_000]])[..100], &[9]);
+        assert!(matches!(frames.end_of_stream(), LinkEnd::Truncated { had: 100, needed: 500_004 }));
+    }
+
+    #[test]
+    fn a_long_frame_gets_memory_of_exactly_its_length() {
+        let mut frames = FrameReader::new(1_000_000);
+        read_in(&mut frames, &framed(&[vec![1; 300_000]])[..10_000], &[9_999]);
+        let (body, length) = frames.long.as_ref().unwrap();
+        assert_eq!((body.capacity(), *length), (300_000, 300_000));
+    }
+
+    #[test]
+    fn a_shared_buffer_never_outgrows_its_bound_though_slices_of_it_are_kept() {
+        let mut frames = FrameReader::new(1_000_000);
+        let bodies: Vec<_> = (0..2_000).map(|i| vec![i as u8; 37 * (i % 1_771)]).collect();
+        let mut kept = Vec::new();
+        for stream in framed(&bodies).chunks(200_000) {
+            kept.extend(read_in(&mut frames, stream, &[usize::MAX]));
+            assert!(frames.buffer.capacity() <= READ_BYTES_MAX);
+        }
+        assert_eq!(kept, bodies);
+    }
+
+    #[test]
+    fn an_idle_link_holds_a_small_buffer_and_a_busy_one_grows() {
+        let mut frames = FrameReader::new(1_000_000);
+        read_in(&mut frames, &framed(&[vec![1; 100]]), &[usize::MAX]);
+        assert!(frames.buffer.capacity() <= READ_BYTES_MIN);
+        read_in(&mut frames, &framed(&vec![vec![1; 100]; 20_000]), &[usize::MAX]);
+        assert_eq!(frames.buffer_size, READ_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in_however_the_stream_is_cut(
+            lengths in prop::collection::vec(
+                prop_oneof![4 => 0usize..300, 1 => 60_000usize..70_000, 1 => 130_000usize..140_000],
+                1..30,
+            ),
+            sizes in prop::collection::vec(prop_oneof![1usize..10, 1usize..5_000, Just(usize::MAX)], 1..10),
+        ) {
+            let bodies: Vec<Vec<u8>> =
+                lengths.iter().enumerate().map(|(i, length)| vec![i as u8; *length]).collect();
+            let mut frames = FrameReader::new(140_000);
+            prop_assert_eq!(read_in(&mut frames, &framed(&bodies), &sizes), bodies);
+            prop_assert!(matches!(frames.end_of_stream(), LinkEnd::Closed));
+        }
+    }
+}

@@ -128,6 +128,13 @@ impl Listener {
         self.door.stopping.store(true, Ordering::Release);
     }
 
+    /// Stops listening, and returns once the port is free. Links that were not handed out close.
+    pub async fn close(mut self) {
+        self.accepting.abort();
+        // It ends by being cancelled: that is what is waited for.
+        let _ = (&mut self.accepting).await;
+    }
+
     /// Links that are open, those not yet handed out included.
     pub fn connections(&self) -> usize {
         self.door.options.connections_max - self.door.places.available_permits()

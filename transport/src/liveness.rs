@@ -86,3 +86,120 @@ impl Liveness {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TICK: Duration = Duration::from_nanos(1);
+    const HEARTBEAT: Duration = LinkTiming::WORK.heartbeat;
+    const HANG: Duration = LinkTiming::WORK.hang;
+
+    fn begun() -> (Instant, Liveness) {
+        let start = Instant::now();
+        (start, Liveness::new(start, LinkTiming::WORK))
+    }
+
+    #[test]
+    fn a_heartbeat_is_due_exactly_when_nothing_was_sent_for_the_interval() {
+        let (start, mut link) = begun();
+        assert_eq!(link.next_deadline(), start + HEARTBEAT);
+        assert_eq!(link.poll(start + HEARTBEAT - TICK), None);
+        assert_eq!(link.poll(start + HEARTBEAT), Some(Due::SendHeartbeat));
+
+        link.sent(start + HEARTBEAT);
+        assert_eq!(link.poll(start + HEARTBEAT), None);
+        assert_eq!(link.next_deadline(), start + 2 * HEARTBEAT);
+    }
+
+    #[test]
+    fn receiving_does_not_spare_a_heartbeat() {
+        let (start, mut link) = begun();
+        link.received(start + HEARTBEAT - TICK);
+        assert_eq!(link.poll(start + HEARTBEAT), Some(Due::SendHeartbeat));
+    }
+
+    #[test]
+    fn a_silent_side_is_hung_exactly_at_the_hang_timeout_after_its_last_byte() {
+        let (start, mut link) = begun();
+        let last = start + Duration::from_secs(3);
+        link.received(last);
+        link.sent(last + HANG - TICK);
+        assert_eq!(link.next_deadline(), last + HANG);
+        assert_eq!(link.poll(last + HANG - TICK), None);
+        assert_eq!(link.poll(last + HANG), Some(Due::Hung { silent_for: HANG }));
+        assert_eq!(link.poll(last + 2 * HANG), Some(Due::Hung { silent_for: 2 * HANG }));
+    }
+
+    #[test]
+    fn sending_does_not_keep_a_silent_side_alive() {
+        let (start, mut link) = begun();
+        for second in 1..10 {
+            link.sent(start + Duration::from_secs(second));
+        }
+        assert_eq!(link.poll(start + HANG), Some(Due::Hung { silent_for: HANG }));
+    }
+
+    #[test]
+    fn a_stall_counts_from_the_first_refused_byte() {
+        let (start, mut link) = begun();
+        let first = start + Duration::from_secs(1);
+        link.refused(first);
+        link.refused(first + Duration::from_secs(5));
+        link.received(first + HANG - TICK);
+        assert_eq!(link.next_deadline(), first + HANG);
+        assert_eq!(link.poll(first + HANG - TICK), None);
+        assert_eq!(link.poll(first + HANG), Some(Due::SendStalled { stalled_for: HANG }));
+    }
+
+    #[test]
+    fn one_taken_byte_ends_a_stall() {
+        let (start, mut link) = begun();
+        link.refused(start);
+        link.sent(start + HANG - TICK);
+        link.refused(start + HANG);
+        link.received(start + HANG);
+        assert_eq!(link.poll(start + HANG), None);
+        assert_eq!(link.next_deadline(), start + 2 * HANG);
+    }
+
+    #[test]
+    fn no_heartbeat_is_due_behind_bytes_that_are_stuck() {
+        let (start, mut link) = begun();
+        link.refused(start + TICK);
+        assert_eq!(link.poll(start + HEARTBEAT + TICK), None);
+    }
+
+    #[test]
+    fn late_word_of_an_earlier_byte_changes_nothing() {
+        let (start, mut link) = begun();
+        link.received(start + Duration::from_secs(5));
+        link.received(start + Duration::from_secs(1));
+        assert_eq!(
+            link.poll(start + Duration::from_secs(5) + HANG - TICK),
+            Some(Due::SendHeartbeat)
+        );
+    }
+
+    proptest! {
+        /// Whoever sleeps until the deadline never sleeps too long and never wakes for nothing.
+        #[test]
+        fn something_is_due_at_the_deadline_and_nothing_before(
+            events in prop::collection::vec((0u8..3, 0u64..3_000), 0..20)
+        ) {
+            let (mut now, mut link) = begun();
+            for (event, wait) in events {
+                now += Duration::from_millis(wait);
+                match event {
+                    0 => link.sent(now),
+                    1 => link.received(now),
+                    _ => link.refused(now),
+                }
+            }
+            let deadline = link.next_deadline();
+            prop_assert!(link.poll(deadline).is_some());
+            prop_assert_eq!(link.poll(deadline - TICK), None);
+        }
+    }
+}

@@ -74,7 +74,79 @@ fn common_version(hello: &Hello, min: u16, max: u16) -> Result<u16, Refused> {
 
 /// A timing under which two healthy sides keep a link: neither shorter than the floors, nor a heartbeat so rare that the hang
 /// timeout could strike between two of them.
-fn workable(timing: LinkTiming) -> LinkTiming {
+pub(crate) fn workable(timing: LinkTiming) -> LinkTiming {
     let hang = timing.hang.max(HANG_MIN);
     LinkTiming { heartbeat: timing.heartbeat.min(hang / 2).max(HEARTBEAT_MIN), hang }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longshore_protocol::SessionId;
+
+    fn publisher() -> Identity {
+        Identity {
+            instance: [7; 16],
+            epoch: 3,
+            name: "left".into(),
+            serves: |role| !role.is_for_resolver(),
+        }
+    }
+
+    fn hello() -> Hello {
+        Hello::new(Role::Worker, SessionId([1; 16]), "w", LinkTiming::WORK)
+    }
+
+    fn refusal_of(hello: &Hello) -> HelloRefusal {
+        answer(hello, &publisher(), LinkTiming::WORK, FRAME_BYTES_MAX).unwrap_err().0
+    }
+
+    #[test]
+    fn the_highest_common_version_is_spoken() {
+        let offer = |min, max| Hello { version_min: min, version_max: max, ..hello() };
+        assert_eq!(common_version(&offer(2, 9), 1, 5).unwrap(), 5);
+        assert_eq!(common_version(&offer(2, 4), 1, 5).unwrap(), 4);
+        assert_eq!(common_version(&offer(5, 9), 1, 5).unwrap(), 5);
+    }
+
+    #[test]
+    fn no_common_version_is_refused_and_names_both_ranges() {
+        let offer = |min, max| Hello { version_min: min, version_max: max, ..hello() };
+        let (code, reason) = common_version(&offer(6, 9), 2, 5).unwrap_err();
+        assert_eq!(code, HelloRefusal::Version);
+        assert!(reason.contains("6 to 9") && reason.contains("2 to 5"), "{reason}");
+        assert!(common_version(&offer(1, 1), 2, 5).is_err());
+        assert!(common_version(&offer(4, 3), 2, 5).is_err(), "an upside-down range is none");
+    }
+
+    #[test]
+    fn a_role_that_is_not_served_is_refused() {
+        let lost = Hello { role: Role::ResolverReader, ..hello() };
+        assert_eq!(refusal_of(&lost), HelloRefusal::WrongRole);
+    }
+
+    #[test]
+    fn a_frame_limit_below_that_of_the_hello_is_refused() {
+        let tiny = Hello { frame_bytes_max: HELLO_FRAME_BYTES_MAX as u32 - 1, ..hello() };
+        assert_eq!(refusal_of(&tiny), HelloRefusal::Malformed);
+    }
+
+    #[test]
+    fn the_welcome_says_who_answers_and_the_shorter_timing() {
+        let (short, long) = (Duration::from_millis(400), Duration::from_millis(900));
+        let asked = Hello { timing: LinkTiming { heartbeat: short, hang: long }, ..hello() };
+        let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000).unwrap();
+        assert_eq!((welcome.instance, welcome.epoch, welcome.name.as_str()), ([7; 16], 3, "left"));
+        assert_eq!(welcome.timing, LinkTiming { heartbeat: short, hang: long });
+        assert_eq!(welcome.frame_bytes_max, 5_000);
+    }
+
+    #[test]
+    fn two_heartbeats_always_fit_into_the_hang_timeout() {
+        let millis = Duration::from_millis;
+        let rare = LinkTiming { heartbeat: millis(2_000), hang: millis(1_000) };
+        assert_eq!(workable(rare), LinkTiming { heartbeat: millis(500), hang: millis(1_000) });
+        let frantic = LinkTiming { heartbeat: millis(1), hang: millis(1) };
+        assert_eq!(workable(frantic), LinkTiming { heartbeat: HEARTBEAT_MIN, hang: HANG_MIN });
+    }
 }

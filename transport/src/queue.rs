@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_util::task::AtomicWaker;
+use longshore_protocol::frame::FRAME_HEADER_BYTES;
 use longshore_protocol::{Frame, FrameWriter, LinkTiming, messages};
 use parking_lot::Mutex;
 use tokio::net::tcp::OwnedWriteHalf;
@@ -68,6 +69,16 @@ impl Queue {
     fn bytes(&self) -> usize {
         (self.taken - self.written) as usize
     }
+}
+
+/// Where a queue stands.
+pub(crate) struct Position {
+    /// Bytes that `send` took, ever.
+    pub(crate) taken: u64,
+    /// Bytes that the kernel took, ever.
+    pub(crate) written: u64,
+    /// More of them may yet be written.
+    pub(crate) open: bool,
 }
 
 /// What the keeper is to do next.
@@ -140,10 +151,9 @@ impl Shared {
     /// Queues a frame, or hands it to the kernel at once when nothing is before it.
     pub(crate) fn send(&self, frame: Frame) -> Result<(), SendError> {
         let length = frame.len();
-        if length.saturating_sub(longshore_protocol::frame::FRAME_HEADER_BYTES)
-            > self.peer_frame_bytes_max
-        {
-            return Err(SendError::TooLong { length, limit: self.peer_frame_bytes_max });
+        let body = length.saturating_sub(FRAME_HEADER_BYTES);
+        if body > self.peer_frame_bytes_max {
+            return Err(SendError::TooLong { length: body, limit: self.peer_frame_bytes_max });
         }
         let mut queue = self.queue.lock();
         if self.end.get().is_some() || queue.closing.is_some() || queue.broken {
@@ -284,13 +294,14 @@ impl Shared {
         self.queue.lock().bytes()
     }
 
-    /// Where the queue stands: bytes ever taken and written, or nothing once it takes no more.
-    pub(crate) fn position(&self) -> Result<(u64, u64), SendError> {
+    /// Where the queue stands.
+    pub(crate) fn position(&self) -> Position {
         let queue = self.queue.lock();
-        if self.end.get().is_some() || queue.broken {
-            return Err(SendError::Closed);
+        Position {
+            taken: queue.taken,
+            written: queue.written,
+            open: self.end.get().is_none() && !queue.broken,
         }
-        Ok((queue.taken, queue.written))
     }
 }
 

@@ -6,6 +6,7 @@ use longshore_protocol::Frame;
 
 use crate::end::LinkEnd;
 use crate::link::Hold;
+use crate::queue::Position;
 
 /// Hands frames to the other side, in the order of the calls. Cheap to clone. Once all senders and the receiver are dropped
 /// the link closes.
@@ -31,7 +32,7 @@ pub enum SendError {
     /// The other side would refuse the frame and end the link. Send smaller ones.
     #[error("a frame of {length} bytes is over the other side's limit of {limit}")]
     TooLong {
-        /// Bytes of the frame.
+        /// Bytes of the frame's body.
         length: usize,
         /// The longest body that the other side takes, in bytes.
         limit: usize,
@@ -54,13 +55,21 @@ impl LinkSender {
     /// Waits until fewer than `below` bytes are queued; at least 1, an empty queue is always ready. Cancel safe.
     pub async fn ready(&self, below: usize) -> Result<(), SendError> {
         let below = below.max(1) as u64;
-        self.position_where(|taken, written| taken - written < below).await
+        self.wait(|position| match position.open {
+            true => Ok(position.taken - position.written < below),
+            false => Err(SendError::Closed),
+        })
+        .await
     }
 
     /// Waits until everything that was queued before this call is in the kernel. Cancel safe.
     pub async fn flushed(&self) -> Result<(), SendError> {
-        let (target, _) = self.hold.shared.position()?;
-        self.position_where(|_, written| written >= target).await
+        let target = self.hold.shared.position().taken;
+        self.wait(|position| match position.written >= target {
+            true => Ok(true),
+            false => position.open.then_some(false).ok_or(SendError::Closed),
+        })
+        .await
     }
 
     /// Ends the link with [`LinkEnd::Local`] after what is queued was written; if that stalls for the hang timeout it
@@ -87,13 +96,15 @@ impl LinkSender {
         }
     }
 
-    async fn position_where(&self, reached: impl Fn(u64, u64) -> bool) -> Result<(), SendError> {
+    async fn wait(
+        &self,
+        reached: impl Fn(&Position) -> Result<bool, SendError>,
+    ) -> Result<(), SendError> {
         let shared = &self.hold.shared;
         loop {
             let mut progress = std::pin::pin!(shared.progress.notified());
             progress.as_mut().enable();
-            let (taken, written) = shared.position()?;
-            if reached(taken, written) {
+            if reached(&shared.position())? {
                 return Ok(());
             }
             progress.await;
