@@ -1,0 +1,157 @@
+//! `docs/PROTOCOL.md` says what the code does: its tables and examples are compared with the source and the golden vectors.
+#![allow(missing_docs)]
+
+mod shared;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use longshore_protocol::messages::{resolver, work};
+use longshore_protocol::*;
+use shared::golden;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn document() -> String {
+    fs::read_to_string(root().join("../docs/PROTOCOL.md")).expect("docs/PROTOCOL.md")
+}
+
+/// The rows of the first table below a heading: its cells, without back quotes and blanks.
+fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let mut lines =
+        document.lines().skip_while(|line| line.trim_start_matches('#') != format!(" {heading}"));
+    assert!(lines.next().is_some(), "PROTOCOL.md has no heading '{heading}'");
+    lines
+        .take_while(|line| !line.starts_with('#'))
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .map(|line| line.trim_matches('|').split('|').map(|c| c.trim().replace('`', "")).collect())
+        .collect()
+}
+
+/// Number and name of each row.
+fn numbered(document: &str, heading: &str) -> Vec<(u64, String)> {
+    let number = |cell: &str| cell.parse().unwrap_or_else(|_| panic!("{heading}: '{cell}'"));
+    table(document, heading).iter().map(|row| (number(&row[0]), row[1].clone())).collect()
+}
+
+/// `pub const NAME: type = value;`, with products of numbers as values.
+fn constants(source: &str) -> Vec<(String, u64)> {
+    source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub const ")?.split_once(": "))
+        .filter_map(|(name, rest)| {
+            let value = rest.split_once(" = ")?.1.strip_suffix(';')?;
+            let factors =
+                value.split('*').map(|factor| factor.trim().replace('_', "").parse::<u64>());
+            Some((name.to_owned(), factors.product::<Result<u64, _>>().ok()?))
+        })
+        .collect()
+}
+
+fn source(file: &str) -> String {
+    fs::read_to_string(root().join("src").join(file)).expect("a source file")
+}
+
+#[test]
+fn every_tag_is_in_its_table_and_no_other() {
+    let document = document();
+    for (file, tables) in [
+        ("messages/work/mod.rs", ["From a client to a publisher", "From a publisher to a client"]),
+        ("messages/resolver/mod.rs", ["From a client to a replica", "From a replica to a client"]),
+    ] {
+        let mut told: Vec<_> =
+            tables.iter().flat_map(|heading| numbered(&document, heading)).collect();
+        told.sort();
+        let mut tags: Vec<_> =
+            constants(&source(file)).into_iter().map(|(name, tag)| (tag, name)).collect();
+        tags.sort();
+        assert!(tags.len() >= 18, "the tags were found");
+        assert_eq!(told, tags, "{file}");
+    }
+    assert!(document.contains(&format!("**Heartbeat**, tag {},", messages::HEARTBEAT)));
+}
+
+#[test]
+fn every_code_is_in_its_table_and_no_other() {
+    let document = document();
+    let mut tables: BTreeMap<&str, Vec<(u64, String)>> = BTreeMap::new();
+    macro_rules! codes {
+        ($($name:ident: $type:ty),* $(,)?) => {$(
+            let all = <$type>::ALL.iter().map(|code| (u64::from(code.code()), format!("{code:?}")));
+            tables.insert(stringify!($name), all.collect());
+        )*};
+    }
+    codes! {
+        Role: Role, HelloRefusal: HelloRefusal, Refusal: Refusal, BatchRefusal: BatchRefusal,
+        SettleOutcome: SettleOutcome, Revoked: Revoked, Durability: Durability, JobState: JobState,
+        DeathReason: DeathReason, Action: work::Action, RequestError: work::RequestError,
+        Change: resolver::Change, RequestRefusal: resolver::RequestRefusal,
+    }
+    for (heading, codes) in &tables {
+        assert_eq!(&numbered(&document, heading), codes, "{heading}");
+    }
+    assert_eq!(
+        tables.len(),
+        count_code_enums(&root().join("src")),
+        "an enum of codes is not told of"
+    );
+}
+
+#[test]
+fn every_limit_is_in_the_table_with_its_value_and_no_other() {
+    let told: Vec<(String, u64)> = table(&document(), "Limits")
+        .into_iter()
+        .map(|row| (row[0].clone(), row[1].replace(',', "").parse().expect("a number")))
+        .collect();
+    let source = source("limits.rs");
+    assert_eq!(source.matches("\npub const ").count(), told.len());
+    assert_eq!(told, constants(&source));
+}
+
+#[test]
+fn every_example_is_its_golden_vector() {
+    let vectors: BTreeMap<String, Vec<u8>> = golden::vectors().into_iter().collect();
+    let document = document();
+    let mut examples = 0;
+    for example in document.split("```hex ").skip(1) {
+        let (name, rest) = example.split_once('\n').expect("a name");
+        let (hex, _) = rest.split_once("```").expect("an end");
+        assert_eq!(Some(&golden::from_text(hex)), vectors.get(name), "{name}");
+        examples += 1;
+    }
+    assert!(examples >= 3);
+}
+
+#[test]
+fn every_link_within_the_document_leads_somewhere() {
+    let document = document();
+    let anchors: Vec<String> = document
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-"))
+        .collect();
+    for link in document.split("](#").skip(1) {
+        let (anchor, _) = link.split_once(')').expect("an end");
+        assert!(anchors.iter().any(|a| a == anchor), "#{anchor}");
+    }
+}
+
+/// Uses of the macro that makes enums of codes.
+fn count_code_enums(folder: &Path) -> usize {
+    let entries =
+        fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries
+        .map(|path| match path.is_dir() {
+            true => count_code_enums(&path),
+            false => {
+                let text = fs::read_to_string(&path).expect("a source file");
+                text.lines().filter(|line| line.starts_with("codes! {")).count()
+            }
+        })
+        .sum()
+}

@@ -1,0 +1,186 @@
+//! What is a path, what is a glob, and which paths a glob matches: against a naive matcher that nobody can get wrong.
+#![allow(missing_docs)]
+
+use longshore_protocol::{Glob, Path};
+use proptest::prelude::*;
+
+#[test]
+fn a_bad_path_is_told_what_is_wrong_with_it() {
+    let long = format!("/{}", ["x"; 513].join("/"));
+    let (wide, deep) = (format!("/{}", "x".repeat(256)), "/x".repeat(33));
+    let table: &[(&str, &str)] = &[
+        ("", "path '' does not begin with '/'"),
+        ("jobs/mail", "path 'jobs/mail' does not begin with '/'"),
+        ("jobs\u{1b}[2J", "path 'jobs\\u{1b}[2J' does not begin with '/'"),
+        (
+            "/jobs/",
+            "path '/jobs/' has an empty segment; write it without a trailing or doubled '/'",
+        ),
+        (
+            "//jobs",
+            "path '//jobs' has an empty segment; write it without a trailing or doubled '/'",
+        ),
+        (&long, "path of 1026 bytes is over the limit of 1024 bytes"),
+        (&wide, "path segment of 256 bytes is over the limit of 255 bytes"),
+        (&deep, "path of 33 segments is over the limit of 32"),
+        (
+            "/jobs/a\nb",
+            "path '/jobs/a\\nb' holds the character '\\n'; control characters and * ? { } [ ] are not allowed",
+        ),
+        (
+            "/jobs/*",
+            "path '/jobs/*' holds the character '*'; control characters and * ? { } [ ] are not allowed",
+        ),
+    ];
+    for (text, error) in table {
+        assert_eq!(Path::new(text).unwrap_err().to_string(), *error);
+    }
+    for character in ['*', '?', '{', '}', '[', ']', '\0', '\t', '\u{7f}', '\u{85}'] {
+        assert!(Path::new(&format!("/a{character}b")).is_err(), "{character:?}");
+    }
+}
+
+#[test]
+fn a_path_may_use_its_limits_to_the_full() {
+    let wide = format!("/{}", "x".repeat(255));
+    for text in ["/", "/a", "/a b/'c\"/é…", &wide, &"/x".repeat(32), &wide.repeat(4)] {
+        assert_eq!(Path::new(text).unwrap().as_str(), text);
+    }
+    assert!(Path::new("/sys/links").unwrap().is_reserved());
+    assert!(!Path::new("/system").unwrap().is_reserved());
+}
+
+#[test]
+fn a_bad_glob_is_told_what_is_wrong_with_it() {
+    let (long, braces) = ("/x".repeat(513), format!("/a{}", "{b}".repeat(33)));
+    let many = "/{a,b}".repeat(9);
+    let large = format!("/{{{}}}/{}", ["a"; 200].join(","), "x".repeat(100));
+    let too_many = |glob: &str| {
+        format!("the braces of glob '{glob}' stand for over 256 alternatives or 16384 bytes")
+    };
+    let table: &[(&str, &str)] = &[
+        (&long, "glob of 1026 bytes is over the limit of 1024 bytes"),
+        (&braces, "glob with 33 pairs of braces is over the limit of 32"),
+        (&many, &too_many(&many)),
+        (&large, &too_many(&large)),
+        ("/a/{b", "glob '/a/{b' has a brace without its partner"),
+        ("/a/b}", "glob '/a/b}' has a brace without its partner"),
+        (
+            "/a/**b",
+            "glob '/a/**b' has '**' beside other characters; it stands for whole segments only",
+        ),
+        (
+            "/a/***",
+            "glob '/a/***' has '**' beside other characters; it stands for whole segments only",
+        ),
+        ("/a[b]", "glob '/a[b]' has '[' or ']'; use {a,b} for alternatives"),
+        ("a/*", "glob 'a/*': path 'a/x' does not begin with '/'"),
+    ];
+    for (text, error) in table {
+        assert_eq!(Glob::new(text).unwrap_err().to_string(), *error);
+    }
+}
+
+#[test]
+fn a_costly_glob_is_refused_or_matched_at_once() {
+    let start = std::time::Instant::now();
+    let many_alternatives_then_braces = format!("/{{{}}}{}", ",".repeat(250), "{a}".repeat(250));
+    assert!(Glob::new(&many_alternatives_then_braces).is_err());
+    let stars = Glob::new(&format!("/{}b", "*a".repeat(120))).unwrap();
+    assert!(!stars.matches(&Path::new(&format!("/{}", "a".repeat(255))).unwrap()));
+    let deep = Glob::new(&format!("{}/z", "/**/a".repeat(15))).unwrap();
+    assert!(!deep.matches(&Path::new(&"/a".repeat(32)).unwrap()));
+    // Backtracking would take longer than anybody waits; the work that is bounded takes less than a millisecond.
+    assert!(start.elapsed().as_secs() < 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn a_glob_matches_what_the_naive_matcher_matches(
+        glob in "(/([ab*?]{1,4}|\\*\\*|\\{a,b\\*?,\\{ab,\\?\\}b\\})){1,4}",
+        path in "(/[ab]{1,3}){0,5}",
+    ) {
+        let path = Path::new(if path.is_empty() { "/" } else { &path }).unwrap();
+        if let Ok(glob) = Glob::new(&glob) {
+            prop_assert_eq!(glob.matches(&path), naive(glob.as_str(), path.as_str()));
+        }
+    }
+
+    #[test]
+    fn a_base_above_a_match_could_match(
+        glob in "(/([ab*?]{1,2}|\\*\\*)){1,4}",
+        path in "(/[ab]{1,2}){1,5}",
+        above in 0usize..5,
+    ) {
+        let (Ok(glob), path) = (Glob::new(&glob), Path::new(&path).unwrap()) else { return Ok(()) };
+        let base = (0..above).fold(path.clone(), |p, _| p.parent().unwrap_or(p));
+        if glob.matches(&path) {
+            prop_assert!(glob.could_match_at_or_below(&base));
+        }
+        // And the reverse: a base that could match has a match at most three segments further down than the glob is long.
+        if glob.could_match_at_or_below(&base) {
+            prop_assert!(some_path_below(&glob, base.as_str().trim_end_matches('/'), 8), "{} {}", glob, base);
+        } else {
+            prop_assert!(!glob.matches(&path));
+        }
+    }
+
+    #[test]
+    fn below_is_by_segments(a in "(/[ab]{1,2}){1,4}", b in "(/[ab]{1,2}){1,4}") {
+        let (a, b) = (Path::new(&a).unwrap(), Path::new(&b).unwrap());
+        let (below, above): (Vec<_>, Vec<_>) = (a.segments().collect(), b.segments().collect());
+        prop_assert_eq!(a.is_at_or_below(&b), below.starts_with(&above));
+        prop_assert!(a.is_at_or_below(&a) && a.is_at_or_below(&Path::root()));
+    }
+}
+
+/// Goes down from `base`, by segments that the glob's own letters can make, to a match.
+fn some_path_below(glob: &Glob, base: &str, left: usize) -> bool {
+    let here = if base.is_empty() { "/" } else { base };
+    let path = Path::new(here).unwrap();
+    if glob.matches(&path) {
+        return true;
+    }
+    left > 0
+        && glob.could_match_at_or_below(&path)
+        && ["a", "b", "aa", "ab", "ba", "bb"].iter().any(|segment| {
+            left > 0 && some_path_below(glob, &format!("{base}/{segment}"), left.saturating_sub(2))
+        })
+}
+
+/// Every alternative of the first innermost braces, by text; then segment by segment, character by character, trying all.
+fn naive(glob: &str, path: &str) -> bool {
+    if let Some(close) = glob.find('}') {
+        let open = glob[..close].rfind('{').expect("its partner");
+        return glob[open + 1..close]
+            .split(',')
+            .any(|a| naive(&format!("{}{a}{}", &glob[..open], &glob[close + 1..]), path));
+    }
+    let segments = |text: &str| -> Vec<Vec<char>> {
+        text.split('/').filter(|s| !s.is_empty()).map(|s| s.chars().collect()).collect()
+    };
+    deep(&segments(glob), &segments(path))
+}
+
+fn deep(glob: &[Vec<char>], path: &[Vec<char>]) -> bool {
+    match (glob, path) {
+        ([], []) => true,
+        ([first, rest @ ..], _) if first == &['*', '*'] => {
+            deep(rest, path) || (!path.is_empty() && deep(glob, &path[1..]))
+        }
+        ([first, rest @ ..], [segment, below @ ..]) => flat(first, segment) && deep(rest, below),
+        _ => false,
+    }
+}
+
+fn flat(glob: &[char], text: &[char]) -> bool {
+    match (glob, text) {
+        ([], []) => true,
+        (['*', rest @ ..], _) => flat(rest, text) || (!text.is_empty() && flat(glob, &text[1..])),
+        (['?', rest @ ..], [_, after @ ..]) => flat(rest, after),
+        ([a, rest @ ..], [b, after @ ..]) => a == b && flat(rest, after),
+        _ => false,
+    }
+}
