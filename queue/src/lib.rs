@@ -7,8 +7,10 @@
 
 mod command;
 mod outcome;
+mod state;
 mod time;
 
 pub use command::{Command, Expired, START_PATHS_MAX, Start};
 pub use outcome::{Handed, JobView, Outcomes, QueueId, RecordRef, Reply};
+pub use state::{State, Totals};
 pub use time::Now;

@@ -1,0 +1,147 @@
+//! What tools do to jobs: cancel, revive, drop.
+
+use longshore_protocol::messages::work::{Action, ActionReport, Selection};
+use longshore_protocol::{Glob, JobState, LinkId, Revoked, Token};
+
+use super::State;
+use super::row::{NONE, Place};
+use crate::outcome::{Outcomes, Reply};
+
+impl State {
+    pub(super) fn act(
+        &mut self,
+        link: LinkId,
+        request: u64,
+        action: Action,
+        selection: &Selection,
+        out: &mut Outcomes,
+    ) {
+        let report = match selection {
+            Selection::Ids(ids) => {
+                let mut report = ActionReport::default();
+                for id in ids {
+                    match self.rows.find(id) {
+                        None => report.unknown += 1,
+                        Some(slot) if !applies(action, self.rows[slot].place) => {
+                            report.refused += 1;
+                        }
+                        Some(slot) => {
+                            self.act_on(action, slot, out);
+                            report.done += 1;
+                        }
+                    }
+                }
+                report
+            }
+            Selection::Matching { pattern, state } => {
+                self.act_on_matching(action, pattern, *state, out)
+            }
+        };
+        out.replies.push((link, Reply::Acted { request, report }));
+    }
+
+    /// What an action would do, without doing it. Of a filter: to how many jobs in all, not only in one step.
+    pub fn preview(&self, action: Action, selection: &Selection) -> ActionReport {
+        let mut report = ActionReport::default();
+        match selection {
+            Selection::Ids(ids) => {
+                for id in ids {
+                    match self.rows.find(id).map(|slot| applies(action, self.rows[slot].place)) {
+                        None => report.unknown += 1,
+                        Some(false) => report.refused += 1,
+                        Some(true) => report.done += 1,
+                    }
+                }
+            }
+            Selection::Matching { pattern, state } => {
+                for queue in self.queues_matching(pattern) {
+                    report.done += self.applicable(action, queue, *state);
+                }
+            }
+        }
+        report
+    }
+
+    fn act_on_matching(
+        &mut self,
+        action: Action,
+        pattern: &Glob,
+        state: Option<JobState>,
+        out: &mut Outcomes,
+    ) -> ActionReport {
+        let mut report = ActionReport::default();
+        for queue in self.queues_matching(pattern) {
+            while let Some(slot) = self.first_applicable(action, queue, state) {
+                if report.done >= self.limits.step_jobs as u64 {
+                    report.more = true;
+                    return report;
+                }
+                self.act_on(action, slot, out);
+                report.done += 1;
+            }
+        }
+        report
+    }
+
+    fn act_on(&mut self, action: Action, slot: u32, out: &mut Outcomes) {
+        match action {
+            Action::Cancel => {
+                if self.rows[slot].place == Place::Running {
+                    let token = Token(self.rows[slot].when);
+                    let session = &self.sessions.table[self.rows[slot].session];
+                    if session.is_up {
+                        out.revoked.push((session.link, Revoked::Cancelled, token));
+                    }
+                    self.take_lease(slot, out);
+                }
+                self.end_job(slot, Place::Cancelled);
+            }
+            Action::Revive => {
+                let row = &mut self.rows[slot];
+                (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
+                self.return_job(slot);
+            }
+            Action::Drop => self.forget_job(slot),
+        }
+    }
+
+    /// A job of the queue that the action applies to: the ready ones first, then the scheduled, then the running.
+    fn first_applicable(&self, action: Action, queue: u32, state: Option<JobState>) -> Option<u32> {
+        let q = &self.queues[queue as usize];
+        let wants = |s: JobState| state.is_none_or(|wanted| wanted == s);
+        let slot = match action {
+            Action::Cancel => {
+                let ready = q.ready.next(&self.rows).filter(|_| wants(JobState::Ready));
+                let ready = ready.map_or(NONE, |(_, slot)| slot);
+                let scheduled = if wants(JobState::Scheduled) { q.scheduled.head } else { NONE };
+                let running = if wants(JobState::Running) { q.running.head } else { NONE };
+                [ready, scheduled, running].into_iter().find(|&slot| slot != NONE)?
+            }
+            Action::Revive | Action::Drop if wants(JobState::Dead) => q.dead.head,
+            Action::Revive | Action::Drop => NONE,
+        };
+        (slot != NONE).then_some(slot)
+    }
+
+    fn applicable(&self, action: Action, queue: u32, state: Option<JobState>) -> u64 {
+        let c = &self.queues[queue as usize].counts;
+        let by_state = [
+            (JobState::Ready, c.ready, Place::Fresh),
+            (JobState::Scheduled, c.scheduled + c.retrying, Place::Delayed),
+            (JobState::Running, c.running, Place::Running),
+            (JobState::Dead, c.dead, Place::Dead),
+        ];
+        let chosen = by_state.into_iter().filter(|&(s, _, place)| {
+            state.is_none_or(|wanted| wanted == s) && applies(action, place)
+        });
+        chosen.map(|(_, jobs, _)| jobs).sum()
+    }
+}
+
+fn applies(action: Action, place: Place) -> bool {
+    match (action, place.state()) {
+        (Action::Cancel, Some(JobState::Scheduled | JobState::Ready | JobState::Running)) => true,
+        (Action::Revive | Action::Drop, Some(JobState::Dead)) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,236 @@
+//! Which job goes to which credit.
+//!
+//! Subscriptions with the same pattern form a *group*. A group knows the heads of the queues that it matches, the most urgent
+//! first: priority, then age. While it has jobs and credits, its subscriptions take turns; a turn is the subscription's even
+//! share of what is there, at most 64 jobs. Where groups overlap, they take turns command by command.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use longshore_protocol::messages::work::Waiting;
+use longshore_protocol::{Glob, LinkId};
+
+use super::State;
+use super::limits::TURN_JOBS_MAX;
+use super::ready::Head;
+use super::slab::Slab;
+use crate::outcome::{Outcomes, Reply};
+
+/// A subscription of a link.
+#[derive(Clone, Debug)]
+pub(super) struct Subscription {
+    pub(super) link: LinkId,
+    pub(super) session: u32,
+    /// The link's number for it.
+    pub(super) number: u32,
+    pub(super) group: u32,
+    pub(super) credit: u32,
+}
+
+/// The subscriptions with one pattern.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) pattern: Glob,
+    pub(super) subscriptions: u32,
+    /// The heads of the queues that it matches and that have ready jobs.
+    pub(super) heads: BTreeSet<(Head, u32)>,
+    /// Ready jobs of all those queues.
+    pub(super) ready: u64,
+    /// Subscriptions with credit, in the order of their turns.
+    pub(super) waiting: VecDeque<u32>,
+    /// Credits of them all.
+    pub(super) credits: u64,
+    /// Subscriptions without credit that have not been told of jobs since they had some.
+    pub(super) untold: BTreeSet<u32>,
+    /// It is on the list of groups to be served.
+    pub(super) called: bool,
+}
+
+impl Group {
+    pub(super) fn new(pattern: Glob) -> Group {
+        Group {
+            pattern,
+            subscriptions: 0,
+            heads: BTreeSet::new(),
+            ready: 0,
+            waiting: VecDeque::new(),
+            credits: 0,
+            untold: BTreeSet::new(),
+            called: false,
+        }
+    }
+
+    fn wants_jobs(&self) -> bool {
+        !self.waiting.is_empty() || !self.untold.is_empty()
+    }
+}
+
+/// Subscriptions, groups, and what the command at hand has touched.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dispatch {
+    pub(super) subscriptions: Slab<Subscription>,
+    pub(super) groups: Slab<Group>,
+    pub(super) by_pattern: BTreeMap<String, u32>,
+    /// Queues whose heads or numbers may have changed. Empty between commands.
+    touched: Vec<u32>,
+    /// Groups to be served. Empty between commands.
+    called: Vec<u32>,
+}
+
+impl Dispatch {
+    /// A group is gone: it is not to be served.
+    pub(super) fn forget(&mut self, group: u32) {
+        self.called.retain(|&g| g != group);
+    }
+
+    /// True between commands: nothing is left to be brought up to date or served.
+    pub(super) fn is_settled(&self) -> bool {
+        self.touched.is_empty() && self.called.is_empty()
+    }
+}
+
+impl State {
+    /// The ready jobs of a queue have changed.
+    pub(super) fn touch(&mut self, queue: u32) {
+        let q = &mut self.queues[queue as usize];
+        if !q.touched {
+            q.touched = true;
+            self.dispatch.touched.push(queue);
+        }
+    }
+
+    /// A group has credit that it did not have.
+    pub(super) fn call(&mut self, group: u32) {
+        let g = &mut self.dispatch.groups[group];
+        if !g.called {
+            g.called = true;
+            self.dispatch.called.push(group);
+        }
+    }
+
+    /// Hands ready jobs to waiting credits, for all that the command has touched.
+    pub(super) fn hand_out(&mut self, out: &mut Outcomes) {
+        let mut touched = std::mem::take(&mut self.dispatch.touched);
+        for queue in touched.drain(..) {
+            self.queues[queue as usize].touched = false;
+            self.bring_up_to_date(queue);
+            self.call_groups_of(queue);
+        }
+        let mut called = std::mem::take(&mut self.dispatch.called);
+        for group in called.drain(..) {
+            self.dispatch.groups[group].called = false;
+            self.serve(group, out);
+        }
+        // The lists keep their memory for the next command.
+        self.dispatch.touched = touched;
+        self.dispatch.called = called;
+    }
+
+    fn call_groups_of(&mut self, queue: u32) {
+        let q = &mut self.queues[queue as usize];
+        let count = q.groups.len();
+        if q.known_ready == 0 || count == 0 {
+            return;
+        }
+        let first = q.turn as usize % count;
+        q.turn = if count > 1 { ((first + 1) % count) as u32 } else { 0 };
+        for nth in 0..count {
+            let group = self.queues[queue as usize].groups[(first + nth) % count];
+            if self.dispatch.groups[group].wants_jobs() {
+                self.call(group);
+            }
+        }
+    }
+
+    /// Tells a queue's groups of its present head and number of ready jobs.
+    fn bring_up_to_date(&mut self, queue: u32) {
+        let q = &mut self.queues[queue as usize];
+        let head = q.ready.next(&self.rows).map(|(head, _)| head);
+        let (known, counted) = (q.known_head, q.known_ready);
+        q.known_head = head;
+        q.known_ready = q.ready.len();
+        for &group in &q.groups {
+            let group = &mut self.dispatch.groups[group];
+            group.ready = group.ready - counted + q.known_ready;
+            if known != head {
+                if let Some(known) = known {
+                    group.heads.remove(&(known, queue));
+                }
+                if let Some(head) = head {
+                    group.heads.insert((head, queue));
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, group: u32, out: &mut Outcomes) {
+        let g = &self.dispatch.groups[group];
+        let jobs = g.ready.min(g.credits);
+        let share = jobs.div_ceil(g.waiting.len().max(1) as u64).clamp(1, TURN_JOBS_MAX);
+        while let Some(&subscription) = self.dispatch.groups[group].waiting.front() {
+            if !self.take_turn(group, subscription, share, out) {
+                break;
+            }
+        }
+        let g = &mut self.dispatch.groups[group];
+        if g.ready > 0 {
+            while let Some(subscription) = g.untold.pop_first() {
+                let s = &self.dispatch.subscriptions[subscription];
+                let waiting = Waiting { subscription: s.number, jobs: g.ready };
+                out.replies.push((s.link, Reply::Waiting(waiting)));
+            }
+        }
+    }
+
+    /// Hands the subscription at the front up to `share` jobs. False when there was none left.
+    fn take_turn(&mut self, group: u32, subscription: u32, share: u64, out: &mut Outcomes) -> bool {
+        let credit = self.dispatch.subscriptions[subscription].credit;
+        let wanted = share.min(u64::from(credit)) as u32;
+        let mut taken = 0;
+        while taken < wanted {
+            let mut heads = self.dispatch.groups[group].heads.iter().copied();
+            let Some((_, queue)) = heads.next() else { break };
+            let bound = heads.next();
+            taken += self.take_run(queue, bound, subscription, wanted - taken, out);
+            self.bring_up_to_date(queue);
+        }
+        if taken == 0 {
+            return false;
+        }
+        let s = &mut self.dispatch.subscriptions[subscription];
+        s.credit -= taken;
+        let spent = s.credit == 0;
+        self.sessions.table[s.session].credits -= taken;
+        let g = &mut self.dispatch.groups[group];
+        g.credits -= u64::from(taken);
+        g.waiting.pop_front();
+        if spent {
+            g.untold.insert(subscription);
+        } else {
+            g.waiting.push_back(subscription);
+        }
+        true
+    }
+
+    /// Hands out jobs of one queue while they come before every other queue's.
+    fn take_run(
+        &mut self,
+        queue: u32,
+        bound: Option<(Head, u32)>,
+        subscription: u32,
+        most: u32,
+        out: &mut Outcomes,
+    ) -> u32 {
+        let mut taken = 0;
+        while taken < most {
+            let Some((head, slot)) = self.queues[queue as usize].ready.next(&self.rows) else {
+                break;
+            };
+            if taken > 0 && bound.is_some_and(|bound| bound < (head, queue)) {
+                break;
+            }
+            self.start_job(slot, subscription, out);
+            taken += 1;
+        }
+        taken
+    }
+}

@@ -1,0 +1,146 @@
+//! What time does. Only `Tick` acts by time: every other command finds jobs where the last `Tick` left them, so that what a
+//! command does never depends on how much was due.
+
+use std::collections::BTreeSet;
+
+use longshore_protocol::Token;
+
+use super::State;
+use super::limits::{ENDED_KEPT_MS, SESSION_KEPT_MS};
+use super::row::{NONE, Place};
+use crate::command::Expired;
+use crate::outcome::Outcomes;
+use crate::time::Now;
+use longshore_protocol::{DeathReason, Revoked};
+
+/// All that waits for a time, by that time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DueJobs {
+    /// Delayed and retrying jobs, in monotonic time.
+    pub(super) mono: BTreeSet<(u64, u32)>,
+    /// Jobs for a time of the wall clock.
+    pub(super) wall: BTreeSet<(u64, u32)>,
+    /// Queues whose oldest ended job may be due to be forgotten.
+    pub(super) collect: BTreeSet<(u64, u32)>,
+}
+
+impl DueJobs {
+    /// Where scheduled jobs of that place wait.
+    pub(super) fn jobs(&mut self, place: Place) -> &mut BTreeSet<(u64, u32)> {
+        if place == Place::Timed { &mut self.wall } else { &mut self.mono }
+    }
+}
+
+impl State {
+    /// When the next `Tick` has something to do, in monotonic milliseconds; at most `now.mono_ms` when it has already. A
+    /// time of the wall clock is reckoned from `now`: ask again after the wall clock has jumped.
+    pub fn next_due(&self, now: Now) -> Option<u64> {
+        let wall = self
+            .due
+            .wall
+            .first()
+            .map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));
+        let sets = [&self.due.mono, &self.due.collect, &self.sessions.leaving];
+        let mono = sets.into_iter().filter_map(|set| set.first().map(|&(at, _)| at)).min();
+        mono.into_iter().chain(wall).min()
+    }
+
+    /// What is due becomes ready; what is too old is forgotten. At most 10,000 of each; the rest with the next `Tick`.
+    pub(super) fn tick(&mut self) {
+        self.make_due_ready();
+        self.forget_ended();
+        self.forget_sessions();
+    }
+
+    fn make_due_ready(&mut self) {
+        for _ in 0..self.limits.step_jobs {
+            let mono = self.due.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
+            let wall = self.due.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
+            let Some(&(_, slot)) = mono.or(wall) else { break };
+            self.return_job(slot);
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        let now = self.now.mono_ms;
+        let mut left = self.limits.step_jobs;
+        while left > 0 {
+            let Some(&(at, queue)) = self.due.collect.first() else { break };
+            if at > now {
+                break;
+            }
+            self.due.collect.pop_first();
+            self.queues[queue as usize].collect_at = None;
+            loop {
+                let oldest = self.queues[queue as usize].ended.head;
+                if oldest == NONE {
+                    break;
+                }
+                let goes_at = self.rows[oldest].ended_mono_ms().saturating_add(ENDED_KEPT_MS);
+                if goes_at > now || left == 0 {
+                    self.queues[queue as usize].collect_at = Some(goes_at);
+                    self.due.collect.insert((goes_at, queue));
+                    break;
+                }
+                self.forget_job(oldest);
+                left -= 1;
+            }
+            left = left.saturating_sub(1);
+        }
+    }
+
+    fn forget_sessions(&mut self) {
+        for _ in 0..self.limits.step_jobs {
+            let Some(&(at, session)) = self.sessions.leaving.first() else { break };
+            if at > self.now.mono_ms {
+                break;
+            }
+            if self.sessions.table[session].held_count > 0 {
+                // Its leases end first; they always do.
+                let later = self.now.mono_ms.saturating_add(SESSION_KEPT_MS);
+                self.sessions.leave(session, later);
+            } else {
+                self.sessions.remove(session);
+            }
+        }
+    }
+
+    /// Leases end by time. One that has ended already is passed over: whatever ended it came first, and counts.
+    pub(super) fn expire(&mut self, leases: &[Expired], out: &mut Outcomes) {
+        for lease in leases {
+            let Some(slot) = self.rows.find_token(lease.token) else { continue };
+            let session = &self.sessions.table[self.rows[slot].session];
+            if session.is_up {
+                out.revoked.push((session.link, Revoked::LeaseLost, lease.token));
+            }
+            self.take_lease(slot, out);
+            if lease.restart {
+                self.return_job(slot);
+            } else if lease.started {
+                self.lose_attempt(slot);
+            } else {
+                self.return_unstarted(slot);
+            }
+        }
+    }
+
+    /// An attempt took its worker with it, or hung.
+    fn lose_attempt(&mut self, slot: u32) {
+        let row = &mut self.rows[slot];
+        row.attempts = row.attempts.saturating_add(1);
+        if row.attempts >= self.profiles.options(row.profile).max_attempts {
+            self.bury_job(slot, DeathReason::WorkerLost);
+        } else {
+            self.return_job(slot);
+        }
+    }
+
+    /// A running job's entry cannot be read back. The worker never got it; its subscription's credit is the caller's to
+    /// give back, with a `Credit`.
+    pub(super) fn damaged(&mut self, token: Token, out: &mut Outcomes) {
+        if let Some(slot) = self.rows.find_token(token) {
+            self.take_lease(slot, out);
+            self.bury_job(slot, DeathReason::PayloadDamaged);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Jobs come in.
+
+use std::collections::HashMap;
+
+use longshore_protocol::limits::BATCH_PAYLOAD_BYTES_MAX;
+use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued};
+use longshore_protocol::{
+    Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobId, LinkId, Path, Refusal, Runs,
+    WireError,
+};
+
+use super::State;
+use super::profile;
+use super::queue::Queue;
+use super::row::{Place, Row};
+use crate::command::Command;
+use crate::outcome::{Outcomes, RecordRef, Reply};
+
+/// Where the jobs of one of a batch's paths go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lane {
+    /// To a queue that there is.
+    Queue(u32),
+    /// To a queue that its first job makes.
+    New,
+    /// Nowhere.
+    Closed(Refusal),
+}
+
+impl State {
+    /// Takes a batch of jobs. The answer is remembered under the batch's number; a batch refused as a whole uses up none.
+    pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, out: &mut Outcomes) {
+        let Some(session) = self.session_of(link) else { return };
+        let outcome = match self.check_batch(session, batch) {
+            Err(refusal) => Err(refusal),
+            Ok(Some(known)) => Ok(known),
+            Ok(None) => {
+                let outcomes = self.take_batch(batch, out);
+                let session = &mut self.sessions.table[session];
+                session.next_batch += 1;
+                session.batches.keep(batch.sequence, outcomes.clone());
+                Ok(outcomes)
+            }
+        };
+        let answer = Enqueued { sequence: batch.sequence, outcome };
+        out.replies.push((link, Reply::Enqueued(answer)));
+    }
+
+    /// The answer that the batch was given before; none if it is the next one.
+    fn check_batch(
+        &self,
+        session: u32,
+        batch: &EnqueueBatch,
+    ) -> Result<Option<Runs<EnqueueOutcome>>, BatchRefusal> {
+        let session = &self.sessions.table[session];
+        let (sequence, next) = (batch.sequence, session.next_batch);
+        if sequence == 0 {
+            return Err(BatchRefusal::Malformed);
+        }
+        if sequence < next {
+            let known = session.batches.get(sequence).cloned();
+            return known.map(Some).ok_or(BatchRefusal::UnknownProducer);
+        }
+        if sequence > next {
+            let is_new = next == 1;
+            return Err(if is_new {
+                BatchRefusal::UnknownProducer
+            } else {
+                BatchRefusal::SequenceGap
+            });
+        }
+        if batch.body().len() > BATCH_PAYLOAD_BYTES_MAX {
+            let heads = batch.entries().filter_map(|entry| entry.head.ok());
+            if heads.map(|head| head.payload_len).sum::<usize>() > BATCH_PAYLOAD_BYTES_MAX {
+                return Err(BatchRefusal::TooLarge);
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_batch(&mut self, batch: &EnqueueBatch, out: &mut Outcomes) -> Runs<EnqueueOutcome> {
+        let mut lanes: Vec<Lane> = batch.paths.iter().map(|path| self.lane(path)).collect();
+        if batch.atomic
+            && let Some(refused) = self.refuse_atomic(batch, &lanes)
+        {
+            return refused;
+        }
+        let mut outcomes = Runs::default();
+        for entry in batch.entries() {
+            outcomes.push(self.take_entry(batch, &mut lanes, entry, out));
+        }
+        outcomes
+    }
+
+    fn take_entry(
+        &mut self,
+        batch: &EnqueueBatch,
+        lanes: &mut [Lane],
+        entry: BatchEntry,
+        out: &mut Outcomes,
+    ) -> EnqueueOutcome {
+        let head = match entry.head {
+            Ok(head) => head,
+            Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
+        };
+        if let Some(slot) = self.rows.find(&head.id) {
+            return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len));
+        }
+        let lane = &mut lanes[entry.path];
+        if let Err(refusal) = self.admit(*lane, 0, 0, 0) {
+            return EnqueueOutcome::Refused(refusal);
+        }
+        let queue = match *lane {
+            Lane::Queue(queue) => queue,
+            _ => {
+                // A path that stands twice in the batch's list leads to one queue.
+                let path = &batch.paths[entry.path];
+                let queue = match self.by_path.get(path) {
+                    Some(&queue) => queue,
+                    None => self.make_queue(path, out),
+                };
+                *lane = Lane::Queue(queue);
+                queue
+            }
+        };
+        let at = Command::BATCH_AT + entry.at;
+        self.insert_job(queue, head, RecordRef { index: self.index, at, length: entry.length });
+        EnqueueOutcome::Created
+    }
+
+    /// Of an atomic batch: the answers if one of its jobs is refused. Nothing has changed then.
+    fn refuse_atomic(&self, batch: &EnqueueBatch, lanes: &[Lane]) -> Option<Runs<EnqueueOutcome>> {
+        let mut new_jobs: HashMap<JobId, (u32, u32)> = HashMap::new();
+        let mut jobs_by_path: HashMap<&Path, u64> = HashMap::new();
+        let mut new_queues = 0;
+        let mut judge = |entry: BatchEntry| {
+            let head = match entry.head {
+                Ok(head) => head,
+                Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
+            };
+            let payload = (head.crc, head.payload_len as u32);
+            let known = self.rows.find(&head.id);
+            let known = known.map(|slot| (self.rows[slot].crc, self.rows[slot].payload_len));
+            if let Some(known) = known.or(new_jobs.get(&head.id).copied()) {
+                return same_id(&head, known);
+            }
+            let path = &batch.paths[entry.path];
+            let jobs = jobs_by_path.entry(path).or_default();
+            let others = if lanes[entry.path] == Lane::New && *jobs == 0 { new_queues } else { 0 };
+            match self.admit(lanes[entry.path], *jobs, new_jobs.len(), others) {
+                Err(refusal) => EnqueueOutcome::Refused(refusal),
+                Ok(()) => {
+                    new_queues += usize::from(lanes[entry.path] == Lane::New && *jobs == 0);
+                    *jobs += 1;
+                    new_jobs.insert(head.id, payload);
+                    EnqueueOutcome::Created
+                }
+            }
+        };
+        let verdicts: Vec<EnqueueOutcome> = batch.entries().map(&mut judge).collect();
+        let is_refused = |verdict: &EnqueueOutcome| matches!(verdict, EnqueueOutcome::Refused(_));
+        if !verdicts.iter().any(is_refused) {
+            return None;
+        }
+        let others = EnqueueOutcome::Refused(Refusal::BatchRefused);
+        Some(verdicts.into_iter().map(|v| if is_refused(&v) { v } else { others }).collect())
+    }
+
+    /// Whether one more job fits, when so many of the batch are to come before it: to its queue, to all, and to how many
+    /// other new queues.
+    fn admit(
+        &self,
+        lane: Lane,
+        to_queue: u64,
+        to_all: usize,
+        new_queues: usize,
+    ) -> Result<(), Refusal> {
+        let open = match lane {
+            Lane::Closed(refusal) => return Err(refusal),
+            Lane::Queue(queue) => self.queues[queue as usize].open_jobs(),
+            Lane::New if self.queues.len() + new_queues >= self.limits.queues => {
+                return Err(Refusal::TooManyQueues);
+            }
+            Lane::New => 0,
+        };
+        let all = u64::from(self.rows.held) + to_all as u64;
+        if open + to_queue >= self.limits.jobs_per_queue || all >= u64::from(self.limits.jobs) {
+            return Err(Refusal::QueueFull);
+        }
+        Ok(())
+    }
+
+    fn lane(&self, path: &Path) -> Lane {
+        if path.is_root() {
+            return Lane::Closed(Refusal::BadPath);
+        }
+        if path.is_reserved() {
+            return Lane::Closed(Refusal::Reserved);
+        }
+        match self.by_path.get(path) {
+            Some(&queue) if self.queues[queue as usize].accepts => Lane::Queue(queue),
+            None if self.served.takes(path) => Lane::New,
+            _ => Lane::Closed(Refusal::NotHere),
+        }
+    }
+
+    fn make_queue(&mut self, path: &Path, out: &mut Outcomes) -> u32 {
+        let queue = self.queues.len() as u32;
+        self.queues.push(Queue::new(path.clone()));
+        self.by_path.insert(path.clone(), queue);
+        self.join_groups(queue);
+        out.queues_made.push(path.clone());
+        queue
+    }
+
+    fn insert_job(&mut self, queue: u32, head: EntryHead, entry: RecordRef) {
+        let due = head.options.as_ref().map_or(Due::Now, |options| options.due);
+        let slot = self.rows.insert(Row {
+            id: head.id,
+            entry,
+            crc: head.crc,
+            payload_len: head.payload_len as u32,
+            enqueued_wall_ms: self.now.wall_ms,
+            queue,
+            profile: head.options.map_or(profile::DEFAULT, |options| self.profiles.take(options)),
+            ..Row::free()
+        });
+        self.queues[queue as usize].enqueued += 1;
+        match due {
+            Due::After(ms) if ms > 0 => {
+                let due_ms = self.now.mono_ms.saturating_add(ms);
+                self.enter_scheduled(slot, Place::Delayed, due_ms);
+            }
+            Due::At(wall_ms) if wall_ms > self.now.wall_ms => {
+                self.enter_scheduled(slot, Place::Timed, wall_ms);
+            }
+            _ => self.enter_ready(slot, Place::Fresh),
+        }
+    }
+}
+
+/// The same id again: the same job if the payload is the same, as far as its length and checksum tell.
+fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
+    if (head.crc, head.payload_len as u32) == known {
+        EnqueueOutcome::Existing
+    } else {
+        EnqueueOutcome::Refused(Refusal::IdConflict)
+    }
+}
+
+fn refusal_of(error: &WireError) -> Refusal {
+    match error {
+        // The one list among the options that may be over its limit; everything else that may be is payload or headers.
+        WireError::OverLimit { limit, what, .. }
+            if *limit == Backoff::LIST_MAX as u64 && !what.starts_with("header") =>
+        {
+            Refusal::BadOptions
+        }
+        WireError::OverLimit { .. } => Refusal::TooLarge,
+        _ => Refusal::BadOptions,
+    }
+}

@@ -1,0 +1,141 @@
+//! The heart: every transition of every job, and which credit gets which job.
+//!
+//! [`State::apply`] is the only way in, and it is a function of its arguments: no clock, no socket, no disk, no random
+//! number of its own, and no iteration over a hash map. The same commands give the same [`State::snapshot_bytes`].
+//!
+//! - A job is a [row](row) of 96 bytes; what is cold stays in the log and is named by a `RecordRef`.
+//! - Every change of place goes through [`transition`]: there, and nowhere else, do counters change.
+//! - What a command makes ready is handed to waiting credits before `apply` returns: [`dispatch`].
+//! - Only `Tick` acts by time, in bounded steps; `State::next_due` says when it has something to do.
+
+mod act;
+mod dispatch;
+mod due;
+mod enqueue;
+mod limits;
+mod links;
+mod profile;
+mod queue;
+mod read;
+mod ready;
+mod row;
+mod rows;
+mod session;
+mod settle;
+mod slab;
+mod subscribe;
+mod transition;
+
+use std::collections::{BTreeMap, HashMap};
+
+use longshore_protocol::{LinkId, Path};
+
+pub use read::Totals;
+
+use self::dispatch::Dispatch;
+use self::due::DueJobs;
+use self::limits::Limits;
+use self::links::{Link, Served};
+use self::profile::Profiles;
+use self::queue::Queue;
+use self::rows::Rows;
+use self::session::Sessions;
+use self::slab::Slab;
+use self::transition::Side;
+use crate::command::{Command, Start};
+use crate::outcome::Outcomes;
+use crate::time::Now;
+
+/// A publisher's queues.
+#[derive(Clone, Debug)]
+pub struct State {
+    limits: Limits,
+    /// The last command's index and time.
+    index: u64,
+    now: Now,
+    start: Option<Start>,
+    served: Served,
+    next_token: u64,
+    next_link: u64,
+    stale_refused: u64,
+    rows: Rows,
+    sides: Slab<Side>,
+    profiles: Profiles,
+    queues: Vec<Queue>,
+    /// Only looked up, never walked.
+    by_path: HashMap<Path, u32>,
+    due: DueJobs,
+    sessions: Sessions,
+    links: BTreeMap<LinkId, Link>,
+    dispatch: Dispatch,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State::new()
+    }
+}
+
+impl State {
+    /// No jobs, no queues, no links.
+    pub fn new() -> State {
+        State::with_limits(Limits::STANDARD)
+    }
+
+    fn with_limits(limits: Limits) -> State {
+        State {
+            limits,
+            index: 0,
+            now: Now::default(),
+            start: None,
+            served: Served::default(),
+            next_token: 1,
+            next_link: 1,
+            stale_refused: 0,
+            rows: Rows::default(),
+            sides: Slab::default(),
+            profiles: Profiles::default(),
+            queues: Vec::new(),
+            by_path: HashMap::new(),
+            due: DueJobs::default(),
+            sessions: Sessions::default(),
+            links: BTreeMap::new(),
+            dispatch: Dispatch::default(),
+        }
+    }
+
+    /// Applies the command at `index` of the log, which was logged with the time `now`, and adds what it brought about to
+    /// `out`. Indices rise; `now.mono_ms` never falls (a lower one counts as the one before). A command that does not fit
+    /// (an unknown link, token or subscription) changes nothing but what its answer says.
+    pub fn apply(&mut self, index: u64, now: Now, command: &Command, out: &mut Outcomes) {
+        debug_assert!(index > self.index, "indices rise");
+        self.index = index;
+        self.now = Now { mono_ms: now.mono_ms.max(self.now.mono_ms), wall_ms: now.wall_ms };
+        match command {
+            Command::Start(start) => self.begin(start),
+            Command::LinkUp { link, role, session, name, resume } => {
+                self.link_up(*link, *role, *session, name, resume, out);
+            }
+            Command::LinkLost { link } => self.link_lost(*link),
+            Command::Subscribe { link, subscription, pattern } => {
+                self.subscribe(*link, *subscription, pattern, out);
+            }
+            Command::Unsubscribe { link, subscription } => self.unsubscribe(*link, *subscription),
+            Command::Credit { link, subscription, count } => {
+                self.credit(*link, *subscription, *count);
+            }
+            Command::Recall { link, subscription, count } => {
+                self.recall(*link, *subscription, *count, out);
+            }
+            Command::Enqueue { link, batch } => self.enqueue(*link, batch, out),
+            Command::Settle { link, batch } => self.settle(*link, batch, out),
+            Command::Expire { leases } => self.expire(leases, out),
+            Command::Act { link, request, action, selection } => {
+                self.act(*link, *request, *action, selection, out);
+            }
+            Command::Damaged { token } => self.damaged(*token, out),
+            Command::Tick => self.tick(),
+        }
+        self.hand_out(out);
+    }
+}

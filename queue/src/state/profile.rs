@@ -1,0 +1,82 @@
+//! Options, each set kept once: a row holds a number.
+
+use std::collections::HashMap;
+
+use longshore_protocol::{Due, JobOptions};
+
+use super::slab::Slab;
+
+/// The number of the default options: always there.
+pub(super) const DEFAULT: u32 = 0;
+
+/// How jobs are to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Profile {
+    /// All options but the time, which is the row's.
+    pub(super) options: JobOptions,
+    /// Jobs that have them. The default's are not counted.
+    pub(super) jobs: u64,
+}
+
+/// All profiles in use.
+#[derive(Clone, Debug)]
+pub(super) struct Profiles {
+    table: Slab<Profile>,
+    /// Only looked up, never walked.
+    numbers: HashMap<JobOptions, u32>,
+}
+
+impl Default for Profiles {
+    fn default() -> Profiles {
+        let mut table = Slab::default();
+        table.insert(Profile { options: JobOptions::default(), jobs: 0 });
+        Profiles::from_table(table)
+    }
+}
+
+impl Profiles {
+    /// The number for one more job with these options.
+    pub(super) fn take(&mut self, mut options: JobOptions) -> u32 {
+        options.due = Due::Now;
+        let number = match self.numbers.get(&options) {
+            Some(&number) => number,
+            None => {
+                let number = self.table.insert(Profile { options: options.clone(), jobs: 0 });
+                self.numbers.insert(options, number);
+                number
+            }
+        };
+        if number != DEFAULT {
+            self.table[number].jobs += 1;
+        }
+        number
+    }
+
+    /// One job fewer has it.
+    pub(super) fn give_back(&mut self, number: u32) {
+        if number == DEFAULT {
+            return;
+        }
+        let profile = &mut self.table[number];
+        profile.jobs -= 1;
+        if profile.jobs == 0
+            && let Some(profile) = self.table.remove(number)
+        {
+            self.numbers.remove(&profile.options);
+        }
+    }
+
+    pub(super) fn options(&self, number: u32) -> &JobOptions {
+        &self.table[number].options
+    }
+
+    pub(super) fn table(&self) -> &Slab<Profile> {
+        &self.table
+    }
+
+    pub(super) fn from_table(table: Slab<Profile>) -> Profiles {
+        let entries = table.iter().map(|(number, profile)| (profile.options.clone(), number));
+        let numbers = entries.collect();
+        Profiles { table, numbers }
+    }
+}

@@ -1,0 +1,97 @@
+//! One queue: its jobs by place, its counters, and who takes from it.
+
+use longshore_protocol::Path;
+use longshore_protocol::messages::work::JobCounts;
+
+use super::ready::{Head, Ready};
+use super::row::{Place, Row};
+use super::rows::List;
+
+/// A queue. Once made it stays: its counters count for ever.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    pub(super) path: Path,
+    /// Whether the present start lets it take new jobs. What it holds is served in any case.
+    pub(super) accepts: bool,
+    pub(super) ready: Ready,
+    pub(super) scheduled: List,
+    pub(super) running: List,
+    /// Completed and cancelled jobs that are kept, in the order in which they ended.
+    pub(super) ended: List,
+    pub(super) dead: List,
+    pub(super) counts: JobCounts,
+    pub(super) enqueued: u64,
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) redelivered: u64,
+    pub(super) stale_refused: u64,
+    /// The groups of subscriptions that match it, in the order in which they came.
+    pub(super) groups: Vec<u32>,
+    /// Which of them is served first next time.
+    pub(super) turn: u32,
+    /// When its oldest ended job is to be looked at (monotonic): at or before the time when that one may go.
+    pub(super) collect_at: Option<u64>,
+    /// Its head as the groups have it, and how many ready jobs they have counted; brought up to date with each command.
+    pub(super) known_head: Option<Head>,
+    pub(super) known_ready: u64,
+    /// It is on the list of queues whose groups have to be brought up to date.
+    pub(super) touched: bool,
+}
+
+impl Queue {
+    pub(super) fn new(path: Path) -> Queue {
+        Queue {
+            path,
+            accepts: true,
+            ready: Ready::default(),
+            scheduled: List::default(),
+            running: List::default(),
+            ended: List::default(),
+            dead: List::default(),
+            counts: JobCounts::default(),
+            enqueued: 0,
+            completed: 0,
+            failed: 0,
+            redelivered: 0,
+            stale_refused: 0,
+            groups: Vec::new(),
+            turn: 0,
+            collect_at: None,
+            known_head: None,
+            known_ready: 0,
+            touched: false,
+        }
+    }
+
+    /// Jobs that have not ended.
+    pub(super) fn open_jobs(&self) -> u64 {
+        let c = &self.counts;
+        c.scheduled + c.retrying + c.ready + c.running
+    }
+
+    /// Completed and cancelled jobs that are kept.
+    pub(super) fn ended_jobs(&self) -> u64 {
+        self.counts.completed + self.counts.cancelled
+    }
+}
+
+/// The counter of jobs in that place.
+pub(super) fn counter(counts: &mut JobCounts, place: Place) -> Option<&mut u64> {
+    Some(match place {
+        Place::Free => return None,
+        Place::Fresh | Place::Returned => &mut counts.ready,
+        Place::Delayed | Place::Timed => &mut counts.scheduled,
+        Place::Retrying => &mut counts.retrying,
+        Place::Running => &mut counts.running,
+        Place::Completed => &mut counts.completed,
+        Place::Cancelled => &mut counts.cancelled,
+        Place::Dead => &mut counts.dead,
+    })
+}
+
+/// Counts a row where it stands: for full scans.
+pub(super) fn count(counts: &mut JobCounts, row: &Row) {
+    if let Some(counter) = counter(counts, row.place) {
+        *counter += 1;
+    }
+}

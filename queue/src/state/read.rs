@@ -1,0 +1,201 @@
+//! What readers see. Nothing here changes anything.
+
+use longshore_protocol::limits::PAGE_JOBS_MAX;
+use longshore_protocol::messages::work::{JobInfo, JobsQuery, QueueStat};
+use longshore_protocol::{Glob, JobId, LinkId, Path, Token};
+
+use super::State;
+use super::limits::PAGE_ROWS_MAX;
+use super::row::{NONE, Place};
+use crate::command::Start;
+use crate::outcome::{JobView, QueueId};
+use crate::time::Now;
+
+/// Figures of the whole state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Jobs kept, in any state.
+    pub jobs: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Jobs held by workers.
+    pub running: u64,
+    /// Links that are up.
+    pub links: u64,
+    /// Settles refused for a stale token, ever. A queue's own figure leaves out those whose queue is no longer known.
+    pub stale_refused: u64,
+}
+
+impl State {
+    /// The path of a queue that a `Handed` names.
+    ///
+    /// # Panics
+    /// For a number that this state never gave out.
+    pub fn path(&self, queue: QueueId) -> &Path {
+        &self.queues[queue.0 as usize].path
+    }
+
+    /// The paths of all queues, in the order in which they were made.
+    pub fn queue_paths(&self) -> impl Iterator<Item = &Path> {
+        self.queues.iter().map(|queue| &queue.path)
+    }
+
+    /// Figures of the queues that match, in the order in which they were made.
+    pub fn queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
+        let stat = |number: u32| {
+            let queue = &self.queues[number as usize];
+            let groups = queue.groups.iter().map(|&group| &self.dispatch.groups[group]);
+            let since = queue.ready.oldest_since_ms(&self.rows);
+            QueueStat {
+                path: queue.path.clone(),
+                counts: queue.counts,
+                oldest_ready_ms: since.map(|since| now.mono_ms.saturating_sub(since)),
+                enqueued: queue.enqueued,
+                completed: queue.completed,
+                failed: queue.failed,
+                redelivered: queue.redelivered,
+                stale_refused: queue.stale_refused,
+                subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
+                credits: groups.map(|group| group.credits).sum(),
+            }
+        };
+        self.queues_matching(pattern).into_iter().map(stat).collect()
+    }
+
+    /// A page of jobs in the order of their rows, and where the next one begins. A page ends at its limit (1,000 jobs at
+    /// most) or after 100,000 rows, so it may be short, or empty, and yet not the last.
+    pub fn jobs(&self, query: &JobsQuery, now: Now) -> (Vec<JobView>, Option<u64>) {
+        let mut matching = vec![false; self.queues.len()];
+        for queue in self.queues_matching(&query.pattern) {
+            matching[queue as usize] = true;
+        }
+        let limit = (query.limit as usize).min(PAGE_JOBS_MAX);
+        let start = u32::try_from(query.cursor).unwrap_or(u32::MAX).min(self.rows.made());
+        let end = self.rows.made().min(start.saturating_add(PAGE_ROWS_MAX));
+        let mut page = Vec::new();
+        for slot in start..end {
+            if page.len() >= limit {
+                return (page, Some(u64::from(slot)));
+            }
+            let row = &self.rows[slot];
+            let Some(state) = row.place.state() else { continue };
+            if matching[row.queue as usize] && query.state.is_none_or(|wanted| wanted == state) {
+                page.extend(self.view(slot, now));
+            }
+        }
+        (page, (end < self.rows.made()).then_some(u64::from(end)))
+    }
+
+    /// One job, if it is kept.
+    pub fn job(&self, id: &JobId, now: Now) -> Option<JobView> {
+        self.view(self.rows.find(id)?, now)
+    }
+
+    /// Every running lease: its token, the link that holds it (up or not), and its length in milliseconds.
+    pub fn running(&self) -> impl Iterator<Item = (Token, LinkId, u32)> {
+        self.sessions.table.iter().flat_map(move |(_, session)| {
+            let first = Some(session.held.head).filter(|&slot| slot != NONE);
+            let slots = std::iter::successors(first, |&slot| {
+                Some(self.rows[slot].next).filter(|&slot| slot != NONE)
+            });
+            slots.map(move |slot| {
+                let row = &self.rows[slot];
+                (Token(row.when), session.link, self.profiles.options(row.profile).lease_ms)
+            })
+        })
+    }
+
+    /// True when the link is up and its session holds that lease.
+    pub fn holds(&self, token: Token, link: LinkId) -> bool {
+        let slot = self.rows.find_token(token);
+        slot.is_some_and(|slot| self.session_of(link) == Some(self.rows[slot].session))
+    }
+
+    /// Figures of the whole state.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            jobs: u64::from(self.rows.held),
+            queues: self.queues.len() as u64,
+            running: self.rows.tokens() as u64,
+            links: self.links.len() as u64,
+            stale_refused: self.stale_refused,
+        }
+    }
+
+    /// What the last start said.
+    pub fn last_start(&self) -> Option<&Start> {
+        self.start.as_ref()
+    }
+
+    /// The time of the last command.
+    pub fn last_now(&self) -> Now {
+        self.now
+    }
+
+    /// The index of the last command; 0 before the first.
+    pub fn applied(&self) -> u64 {
+        self.index
+    }
+
+    /// A number for a link that no link of this log has had.
+    pub fn next_link(&self) -> LinkId {
+        LinkId(self.next_link)
+    }
+
+    /// Bytes of memory that the rows of all jobs and the index of their ids take.
+    pub fn memory_bytes(&self) -> usize {
+        self.rows.memory_bytes()
+    }
+
+    /// The numbers of the queues that match, in the order in which they were made.
+    pub(super) fn queues_matching(&self, pattern: &Glob) -> Vec<u32> {
+        if let Some(path) = pattern.literal() {
+            return self.by_path.get(&path).copied().into_iter().collect();
+        }
+        let numbered = (0u32..).zip(&self.queues);
+        numbered.filter(|(_, q)| pattern.matches(&q.path)).map(|(number, _)| number).collect()
+    }
+
+    fn view(&self, slot: u32, now: Now) -> Option<JobView> {
+        let row = &self.rows[slot];
+        let options = self.profiles.options(row.profile);
+        let side = if row.side == NONE { None } else { self.sides.get(row.side) };
+        let is_running = row.place == Place::Running;
+        let due_at = match row.place {
+            Place::Timed => Some(row.when),
+            Place::Delayed | Place::Retrying => {
+                Some(now.wall_ms.saturating_add(row.when.saturating_sub(now.mono_ms)))
+            }
+            _ => None,
+        };
+        let has_ended = matches!(row.place, Place::Completed | Place::Cancelled | Place::Dead);
+        let worker = || self.sessions.table[row.session].name.clone();
+        let info = JobInfo {
+            id: row.id,
+            path: self.queues[row.queue as usize].path.clone(),
+            state: row.place.state()?,
+            retrying: row.place == Place::Retrying,
+            priority: options.priority,
+            attempt: row.attempts.saturating_add(u16::from(is_running)),
+            max_attempts: options.max_attempts,
+            deliveries: row.deliveries,
+            enqueued_at: row.enqueued_wall_ms,
+            due_at,
+            ended_at: has_ended.then_some(row.when),
+            token: is_running.then_some(Token(row.when)),
+            worker: is_running.then(worker),
+            death: row.death_reason(),
+            error: None,
+            payload_len: u64::from(row.payload_len),
+            payload: None,
+            headers: None,
+            result: None,
+        };
+        Some(JobView {
+            info,
+            entry: row.entry,
+            error: side.and_then(|side| side.error),
+            result: side.and_then(|side| side.result),
+        })
+    }
+}

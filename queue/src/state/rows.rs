@@ -1,0 +1,269 @@
+//! All rows, by place and by id, and the lists that run through them.
+
+use std::ops::{Index, IndexMut};
+
+use hashbrown::HashTable;
+use longshore_protocol::{JobId, Token};
+
+use super::row::{NONE, Place, Row};
+use crate::outcome::RecordRef;
+
+/// Rows in one piece of memory: growing never copies a row.
+const CHUNK_ROWS: usize = 4_096;
+/// Parts of the index of ids: each grows on its own, so no command waits for all of them.
+const INDEX_PARTS: usize = 256;
+
+/// The rows of all jobs.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    chunks: Vec<Vec<Row>>,
+    /// Rows made so far, free ones too.
+    made: u32,
+    /// The free row to be used next; `Row::next` leads on.
+    pub(super) free: u32,
+    /// Rows that hold a job.
+    pub(super) held: u32,
+    by_id: Vec<HashTable<u32>>,
+    by_token: HashTable<u32>,
+}
+
+impl Default for Rows {
+    fn default() -> Rows {
+        Rows {
+            chunks: Vec::new(),
+            made: 0,
+            free: NONE,
+            held: 0,
+            by_id: (0..INDEX_PARTS).map(|_| HashTable::new()).collect(),
+            by_token: HashTable::new(),
+        }
+    }
+}
+
+impl Rows {
+    /// Rows made so far, free ones too: places are below it.
+    pub(super) fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// Puts a job into a free row.
+    pub(super) fn insert(&mut self, row: Row) -> u32 {
+        let hash = hash_id(&row.id);
+        let slot = match self.free {
+            NONE => {
+                self.push(row);
+                self.made - 1
+            }
+            slot => {
+                self.free = self[slot].next;
+                self[slot] = row;
+                slot
+            }
+        };
+        self.held += 1;
+        self.index_id(hash, slot);
+        slot
+    }
+
+    /// Appends a row as it is: for restoring, and for the first use of a place.
+    pub(super) fn push(&mut self, row: Row) {
+        if (self.made as usize).is_multiple_of(CHUNK_ROWS) {
+            self.chunks.push(Vec::with_capacity(CHUNK_ROWS));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(row);
+        }
+        self.made += 1;
+    }
+
+    /// Empties a row; its lists no longer hold it.
+    pub(super) fn remove(&mut self, slot: u32) {
+        let id = self[slot].id;
+        if let Ok(entry) = self.by_id[part(hash_id(&id))].find_entry(hash_id(&id), |&s| s == slot) {
+            entry.remove();
+        }
+        let free = self.free;
+        self[slot] = Row { next: free, ..Row::free() };
+        self.free = slot;
+        self.held -= 1;
+    }
+
+    pub(super) fn find(&self, id: &JobId) -> Option<u32> {
+        let hash = hash_id(id);
+        self.by_id[part(hash)].find(hash, |&slot| self[slot].id == *id).copied()
+    }
+
+    pub(super) fn find_token(&self, token: Token) -> Option<u32> {
+        self.by_token.find(mix(token.0), |&slot| self[slot].when == token.0).copied()
+    }
+
+    pub(super) fn index_id(&mut self, hash: u64, slot: u32) {
+        let chunks = &self.chunks;
+        self.by_id[part(hash)].insert_unique(hash, slot, |&s| hash_id(&row_of(chunks, s).id));
+    }
+
+    /// Makes a running row's token lead to it.
+    pub(super) fn index_token(&mut self, slot: u32) {
+        let chunks = &self.chunks;
+        let hash = mix(row_of(chunks, slot).when);
+        self.by_token.insert_unique(hash, slot, |&s| mix(row_of(chunks, s).when));
+    }
+
+    pub(super) fn forget_token(&mut self, slot: u32) {
+        let hash = mix(self[slot].when);
+        if let Ok(entry) = self.by_token.find_entry(hash, |&s| s == slot) {
+            entry.remove();
+        }
+    }
+
+    /// Tokens that lead to a row.
+    pub(super) fn tokens(&self) -> usize {
+        self.by_token.len()
+    }
+
+    /// Ids that lead to a row.
+    pub(super) fn ids(&self) -> usize {
+        self.by_id.iter().map(HashTable::len).sum()
+    }
+
+    /// Bytes of memory that rows and ids take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.chunks.len() * CHUNK_ROWS * size_of::<Row>()
+            + self.by_id.iter().map(HashTable::allocation_size).sum::<usize>()
+    }
+}
+
+fn row_of(chunks: &[Vec<Row>], slot: u32) -> &Row {
+    &chunks[slot as usize / CHUNK_ROWS][slot as usize % CHUNK_ROWS]
+}
+
+impl Index<u32> for Rows {
+    type Output = Row;
+
+    fn index(&self, slot: u32) -> &Row {
+        row_of(&self.chunks, slot)
+    }
+}
+
+impl IndexMut<u32> for Rows {
+    fn index_mut(&mut self, slot: u32) -> &mut Row {
+        &mut self.chunks[slot as usize / CHUNK_ROWS][slot as usize % CHUNK_ROWS]
+    }
+}
+
+impl Row {
+    /// An empty row.
+    pub(super) fn free() -> Row {
+        Row {
+            id: JobId::default(),
+            entry: RecordRef { index: 0, at: 0, length: 0 },
+            crc: 0,
+            payload_len: 0,
+            enqueued_wall_ms: 0,
+            when: 0,
+            prev: NONE,
+            next: NONE,
+            queue_prev: NONE,
+            queue_next: NONE,
+            queue: 0,
+            profile: 0,
+            session: NONE,
+            side: NONE,
+            attempts: 0,
+            deliveries: 0,
+            lost: 0,
+            place: Place::Free,
+            death: 0,
+        }
+    }
+}
+
+/// A list that runs through rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct List {
+    pub(super) head: u32,
+    pub(super) tail: u32,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List { head: NONE, tail: NONE }
+    }
+}
+
+/// Which of a row's two pairs of links a list uses.
+#[derive(Clone, Copy)]
+pub(super) enum Links {
+    /// `prev` and `next`.
+    Main,
+    /// `queue_prev` and `queue_next`.
+    Queue,
+}
+
+impl Links {
+    fn of(self, row: &mut Row) -> (&mut u32, &mut u32) {
+        match self {
+            Links::Main => (&mut row.prev, &mut row.next),
+            Links::Queue => (&mut row.queue_prev, &mut row.queue_next),
+        }
+    }
+}
+
+impl List {
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    pub(super) fn push_back(&mut self, rows: &mut Rows, links: Links, slot: u32) {
+        let (prev, next) = links.of(&mut rows[slot]);
+        (*prev, *next) = (self.tail, NONE);
+        match self.tail {
+            NONE => self.head = slot,
+            tail => *links.of(&mut rows[tail]).1 = slot,
+        }
+        self.tail = slot;
+    }
+
+    pub(super) fn unlink(&mut self, rows: &mut Rows, links: Links, slot: u32) {
+        let (prev, next) = links.of(&mut rows[slot]);
+        let (before, after) = (std::mem::replace(prev, NONE), std::mem::replace(next, NONE));
+        match before {
+            NONE => self.head = after,
+            before => *links.of(&mut rows[before]).1 = after,
+        }
+        match after {
+            NONE => self.tail = before,
+            after => *links.of(&mut rows[after]).0 = before,
+        }
+    }
+}
+
+/// Spreads ids over the index. Its key is fixed: order of hashing decides nothing.
+pub(super) fn hash_id(id: &JobId) -> u64 {
+    let (high, low) = halves(id);
+    mix(mix(high) ^ low)
+}
+
+/// The random number of a job's attempt, the same wherever and whenever the command is applied.
+pub(super) fn random_of(id: &JobId, attempt: u16) -> u64 {
+    let (high, low) = halves(id);
+    mix(mix(mix(high) ^ low) ^ u64::from(attempt))
+}
+
+fn halves(id: &JobId) -> (u64, u64) {
+    let whole = u128::from_be_bytes(id.0);
+    ((whole >> 64) as u64, whole as u64)
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input sways every bit of the output.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn part(hash: u64) -> usize {
+    // The table itself uses the hash's lowest and topmost bits.
+    (hash >> 32) as usize % INDEX_PARTS
+}

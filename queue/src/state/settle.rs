@@ -1,0 +1,130 @@
+//! Workers end leases.
+//!
+//! Batches of settles are numbered, and a repeated one is given the answer it was given before. Unlike batches of jobs they
+//! may come with a gap, or out of order: every settle is fenced by its token, so none can count twice or too late.
+
+use longshore_protocol::limits::RESULT_BYTES_MAX;
+use longshore_protocol::messages::work::{SettleBatch, Settled, Span, Verdict};
+use longshore_protocol::{DeathReason, LinkId, Runs, SettleOutcome, Token};
+
+use super::State;
+use super::limits::ANSWERS_KEPT;
+use super::row::Place;
+use super::rows::random_of;
+use crate::command::Command;
+use crate::outcome::{Outcomes, RecordRef, Reply};
+
+impl State {
+    /// Ends leases, each if its token is held by the link's session. A batch older than the last 64 gets an answer without
+    /// outcomes: what became of it is forgotten.
+    pub(super) fn settle(&mut self, link: LinkId, batch: &SettleBatch, out: &mut Outcomes) {
+        let Some(number) = self.session_of(link) else { return };
+        let session = &self.sessions.table[number];
+        let sequence = batch.sequence;
+        let is_forgotten =
+            sequence == 0 || sequence.saturating_add(ANSWERS_KEPT as u64) < session.next_settle;
+        let outcomes = match session.settles.get(sequence) {
+            Some(known) => known.clone(),
+            None if is_forgotten => Runs::default(),
+            None => {
+                let outcomes: Runs<SettleOutcome> = batch
+                    .items()
+                    .map(|item| self.settle_one(number, item.token, item.verdict, out))
+                    .collect();
+                let session = &mut self.sessions.table[number];
+                session.next_settle = session.next_settle.max(sequence.saturating_add(1));
+                session.settles.keep(sequence, outcomes.clone());
+                outcomes
+            }
+        };
+        out.replies.push((link, Reply::Settled(Settled { sequence, outcomes })));
+    }
+
+    fn settle_one(
+        &mut self,
+        session: u32,
+        token: Token,
+        verdict: Verdict,
+        out: &mut Outcomes,
+    ) -> SettleOutcome {
+        let slot = match self.rows.find_token(token) {
+            Some(slot) if self.rows[slot].session == session => slot,
+            _ => {
+                self.count_stale(session, token);
+                return SettleOutcome::StaleToken;
+            }
+        };
+        if let Verdict::Complete(Some(result)) = verdict
+            && result.length as usize > RESULT_BYTES_MAX
+        {
+            return SettleOutcome::ResultTooLarge;
+        }
+        out.ended.push(token);
+        match verdict {
+            Verdict::Complete(result) => self.complete(slot, result),
+            Verdict::Fail(error) => self.fail(slot, error),
+            Verdict::Release => self.return_job(slot),
+            Verdict::Snooze(0) => self.return_job(slot),
+            Verdict::Snooze(ms) => {
+                let due_ms = self.now.mono_ms.saturating_add(ms);
+                self.schedule_job(slot, Place::Delayed, due_ms);
+            }
+            Verdict::Bury(error) => {
+                self.count_attempt(slot);
+                self.side_of(slot).error = Some(self.cold(error));
+                self.bury_job(slot, DeathReason::Buried);
+            }
+        }
+        SettleOutcome::Accepted
+    }
+
+    fn complete(&mut self, slot: u32, result: Option<Span>) {
+        self.count_attempt(slot);
+        let row = &self.rows[slot];
+        let (queue, keeps) = (row.queue, self.profiles.options(row.profile).keep_result);
+        if let Some(result) = result.filter(|_| keeps) {
+            self.side_of(slot).result = Some(self.cold(result));
+        }
+        self.queues[queue as usize].completed += 1;
+        self.end_job(slot, Place::Completed);
+    }
+
+    fn fail(&mut self, slot: u32, error: Span) {
+        let attempts = self.count_attempt(slot);
+        self.side_of(slot).error = Some(self.cold(error));
+        let row = &self.rows[slot];
+        let (id, queue) = (row.id, row.queue);
+        self.queues[queue as usize].failed += 1;
+        let options = self.profiles.options(row.profile);
+        if attempts >= options.max_attempts {
+            self.bury_job(slot, DeathReason::AttemptsExhausted);
+            return;
+        }
+        match options.backoff.wait_ms(attempts, random_of(&id, attempts)) {
+            0 => self.return_job(slot),
+            wait_ms => {
+                let due_ms = self.now.mono_ms.saturating_add(wait_ms);
+                self.schedule_job(slot, Place::Retrying, due_ms);
+            }
+        }
+    }
+
+    fn count_attempt(&mut self, slot: u32) -> u16 {
+        let row = &mut self.rows[slot];
+        row.attempts = row.attempts.saturating_add(1);
+        row.attempts
+    }
+
+    /// Where a part of the batch lies in the log.
+    fn cold(&self, span: Span) -> RecordRef {
+        RecordRef { index: self.index, at: Command::BATCH_AT + span.at, length: span.length }
+    }
+
+    /// Counts a refusal at the publisher, and at the queue if the session held that lease not long ago.
+    fn count_stale(&mut self, session: u32, token: Token) {
+        self.stale_refused += 1;
+        if let Some(&queue) = self.sessions.table[session].lost.get(&token.0) {
+            self.queues[queue as usize].stale_refused += 1;
+        }
+    }
+}

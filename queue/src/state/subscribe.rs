@@ -1,0 +1,152 @@
+//! Subscriptions and credits.
+
+use longshore_protocol::limits::{CREDITS_MAX, TOKENS_MAX};
+use longshore_protocol::messages::work::Credit;
+use longshore_protocol::{Glob, LinkId};
+
+use super::State;
+use super::dispatch::{Group, Subscription};
+use crate::outcome::{Outcomes, Reply};
+
+impl State {
+    pub(super) fn subscribe(
+        &mut self,
+        link: LinkId,
+        number: u32,
+        pattern: &Glob,
+        out: &mut Outcomes,
+    ) {
+        let most = self.limits.subscriptions_per_link;
+        let Some(up) = self.links.get(&link) else { return };
+        let refusal = if up.subscriptions.contains_key(&number) {
+            Some(format!("the link has a subscription {number} already"))
+        } else if up.subscriptions.len() >= most {
+            Some(format!("the link has {most} subscriptions, as many as it may"))
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            out.replies.push((link, Reply::SubscribeRefused { subscription: number, reason }));
+            return;
+        }
+        let session = up.session;
+        let group = self.group_of(pattern);
+        let subscription = Subscription { link, session, number, group, credit: 0 };
+        let place = self.dispatch.subscriptions.insert(subscription);
+        let g = &mut self.dispatch.groups[group];
+        g.subscriptions += 1;
+        g.untold.insert(place);
+        if let Some(up) = self.links.get_mut(&link) {
+            up.subscriptions.insert(number, place);
+        }
+        self.call(group);
+    }
+
+    pub(super) fn unsubscribe(&mut self, link: LinkId, number: u32) {
+        let Some(up) = self.links.get_mut(&link) else { return };
+        if let Some(subscription) = up.subscriptions.remove(&number) {
+            self.drop_subscription(subscription);
+        }
+    }
+
+    /// Adds credit, up to the most that a subscription may have, and to the most leases that a session may hold: what is
+    /// over either of them is not counted.
+    pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) {
+        let Some(place) = self.subscription_of(link, number) else { return };
+        let subscription = &mut self.dispatch.subscriptions[place];
+        let session = &mut self.sessions.table[subscription.session];
+        let leases = (TOKENS_MAX as u32).saturating_sub(session.held_count + session.credits);
+        let count = count.min(CREDITS_MAX - subscription.credit).min(leases);
+        if count == 0 {
+            return;
+        }
+        let had_none = subscription.credit == 0;
+        subscription.credit += count;
+        session.credits += count;
+        let group = subscription.group;
+        let g = &mut self.dispatch.groups[group];
+        g.credits += u64::from(count);
+        if had_none {
+            g.untold.remove(&place);
+            g.waiting.push_back(place);
+        }
+        self.call(group);
+    }
+
+    /// Takes credit back, and says how much there was to take.
+    pub(super) fn recall(&mut self, link: LinkId, number: u32, count: u32, out: &mut Outcomes) {
+        let Some(place) = self.subscription_of(link, number) else { return };
+        let count = count.min(self.dispatch.subscriptions[place].credit);
+        self.take_credit(place, count);
+        let returned = Credit { subscription: number, count };
+        out.replies.push((link, Reply::Returned(returned)));
+    }
+
+    /// Ends a subscription whose link no longer names it.
+    pub(super) fn drop_subscription(&mut self, place: u32) {
+        let credit = self.dispatch.subscriptions[place].credit;
+        self.take_credit(place, credit);
+        let group = self.dispatch.subscriptions[place].group;
+        self.dispatch.subscriptions.remove(place);
+        let g = &mut self.dispatch.groups[group];
+        g.untold.remove(&place);
+        g.subscriptions -= 1;
+        if g.subscriptions == 0 {
+            self.drop_group(group);
+        }
+    }
+
+    /// A new queue joins the groups that match it.
+    pub(super) fn join_groups(&mut self, queue: u32) {
+        let q = &mut self.queues[queue as usize];
+        let groups = self.dispatch.groups.iter();
+        q.groups = groups.filter(|(_, g)| g.pattern.matches(&q.path)).map(|(n, _)| n).collect();
+    }
+
+    fn subscription_of(&self, link: LinkId, number: u32) -> Option<u32> {
+        self.links.get(&link)?.subscriptions.get(&number).copied()
+    }
+
+    fn take_credit(&mut self, place: u32, count: u32) {
+        if count == 0 {
+            return;
+        }
+        let subscription = &mut self.dispatch.subscriptions[place];
+        subscription.credit -= count;
+        self.sessions.table[subscription.session].credits -= count;
+        let g = &mut self.dispatch.groups[subscription.group];
+        g.credits -= u64::from(count);
+        if subscription.credit == 0 {
+            g.waiting.retain(|&waiting| waiting != place);
+            g.untold.insert(place);
+            let group = subscription.group;
+            self.call(group);
+        }
+    }
+
+    fn group_of(&mut self, pattern: &Glob) -> u32 {
+        if let Some(&group) = self.dispatch.by_pattern.get(pattern.as_str()) {
+            return group;
+        }
+        let mut group = Group::new(pattern.clone());
+        let number = self.dispatch.groups.insert(Group::new(pattern.clone()));
+        for queue in self.queues_matching(pattern) {
+            let q = &mut self.queues[queue as usize];
+            q.groups.push(number);
+            group.ready += q.known_ready;
+            group.heads.extend(q.known_head.map(|head| (head, queue)));
+        }
+        self.dispatch.groups[number] = group;
+        self.dispatch.by_pattern.insert(pattern.as_str().to_owned(), number);
+        number
+    }
+
+    fn drop_group(&mut self, number: u32) {
+        let Some(group) = self.dispatch.groups.remove(number) else { return };
+        self.dispatch.by_pattern.remove(group.pattern.as_str());
+        self.dispatch.forget(number);
+        for queue in self.queues_matching(&group.pattern) {
+            self.queues[queue as usize].groups.retain(|&g| g != number);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How jobs move. Every move is: leave one place, enter another; the counters change with it, here and nowhere else.
+
+use longshore_protocol::{DeathReason, Token};
+
+use super::State;
+use super::limits::{ENDED_KEPT_MS, LOST_DELIVERIES_MAX};
+use super::queue::counter;
+use super::row::{NONE, Place};
+use super::rows::Links;
+use crate::outcome::{Handed, Outcomes, QueueId, RecordRef};
+
+/// What only some jobs have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Side {
+    /// The last attempt's error.
+    pub(super) error: Option<RecordRef>,
+    pub(super) result: Option<RecordRef>,
+}
+
+impl State {
+    /// Ready again, in the place that its age gives it.
+    pub(super) fn return_job(&mut self, slot: u32) {
+        self.leave_place(slot);
+        self.enter_ready(slot, Place::Returned);
+    }
+
+    /// Not before `due_ms`: wall time for `Timed`, monotonic for the others.
+    pub(super) fn schedule_job(&mut self, slot: u32, place: Place, due_ms: u64) {
+        self.leave_place(slot);
+        self.enter_scheduled(slot, place, due_ms);
+    }
+
+    /// Completed or cancelled.
+    pub(super) fn end_job(&mut self, slot: u32, place: Place) {
+        self.leave_place(slot);
+        let now = self.now;
+        let row = &mut self.rows[slot];
+        row.when = now.wall_ms;
+        row.set_ended_mono_ms(now.mono_ms);
+        let queue = row.queue;
+        self.set_place(slot, place);
+        let q = &mut self.queues[queue as usize];
+        q.ended.push_back(&mut self.rows, Links::Main, slot);
+        if q.collect_at.is_none() {
+            let at = now.mono_ms.saturating_add(ENDED_KEPT_MS);
+            q.collect_at = Some(at);
+            self.due.collect.insert((at, queue));
+        }
+        if q.ended_jobs() > self.limits.ended_per_queue {
+            let oldest = q.ended.head;
+            self.forget_job(oldest);
+        }
+    }
+
+    /// Into the dead letters.
+    pub(super) fn bury_job(&mut self, slot: u32, reason: DeathReason) {
+        self.leave_place(slot);
+        let row = &mut self.rows[slot];
+        row.when = self.now.wall_ms;
+        row.death = reason.code();
+        let queue = row.queue;
+        self.set_place(slot, Place::Dead);
+        self.queues[queue as usize].dead.push_back(&mut self.rows, Links::Main, slot);
+    }
+
+    /// No longer kept.
+    pub(super) fn forget_job(&mut self, slot: u32) {
+        self.leave_place(slot);
+        let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
+        self.profiles.give_back(profile);
+        if side != NONE {
+            self.sides.remove(side);
+        }
+        self.rows.remove(slot);
+    }
+
+    /// Into a worker's hands: the next ready job of its queue, against a credit of the subscription.
+    pub(super) fn start_job(&mut self, slot: u32, subscription: u32, out: &mut Outcomes) {
+        let s = &self.dispatch.subscriptions[subscription];
+        let (link, number, session) = (s.link, s.number, s.session);
+        let token = Token(self.next_token);
+        self.next_token += 1;
+
+        let row = &self.rows[slot];
+        let (queue, place) = (row.queue, row.place);
+        let options = self.profiles.options(row.profile);
+        let (priority, lease_ms) = (options.priority, options.lease_ms);
+        let q = &mut self.queues[queue as usize];
+        q.ready.remove(&mut self.rows, priority, slot, place);
+        q.counts.ready -= 1;
+        q.counts.running += 1;
+
+        let row = &mut self.rows[slot];
+        row.place = Place::Running;
+        row.when = token.0;
+        row.session = session;
+        if row.deliveries > 0 {
+            q.redelivered += 1;
+        }
+        row.deliveries = row.deliveries.saturating_add(1);
+        out.handed.push(Handed {
+            link,
+            subscription: number,
+            token,
+            queue: QueueId(queue),
+            attempt: row.attempts.saturating_add(1),
+            deliveries: row.deliveries,
+            lease_ms,
+            entry: row.entry,
+        });
+        q.running.push_back(&mut self.rows, Links::Queue, slot);
+        let session = &mut self.sessions.table[session];
+        session.held.push_back(&mut self.rows, Links::Main, slot);
+        session.held_count += 1;
+        self.rows.index_token(slot);
+    }
+
+    /// The lease of a running job ends, against its holder's will: the holder may still try to settle it.
+    pub(super) fn take_lease(&mut self, slot: u32, out: &mut Outcomes) {
+        let row = &self.rows[slot];
+        out.ended.push(Token(row.when));
+        self.sessions.table[row.session].remember_lost(row.when, row.queue);
+    }
+
+    /// A delivery that no worker started goes back, its attempt given back; after too many of them the job is buried.
+    pub(super) fn return_unstarted(&mut self, slot: u32) {
+        let row = &mut self.rows[slot];
+        row.lost = row.lost.saturating_add(1);
+        let attempts = u32::from(self.profiles.options(row.profile).max_attempts);
+        if u32::from(row.lost) >= LOST_DELIVERIES_MAX.max(3 * attempts) {
+            self.bury_job(slot, DeathReason::Undeliverable);
+        } else {
+            self.return_job(slot);
+        }
+    }
+
+    pub(super) fn side_of(&mut self, slot: u32) -> &mut Side {
+        let row = &mut self.rows[slot];
+        if row.side == NONE {
+            row.side = self.sides.insert(Side::default());
+        }
+        &mut self.sides[row.side]
+    }
+
+    pub(super) fn enter_ready(&mut self, slot: u32, place: Place) {
+        let row = &mut self.rows[slot];
+        row.when = self.now.mono_ms;
+        let queue = row.queue;
+        let priority = self.profiles.options(row.profile).priority;
+        self.set_place(slot, place);
+        self.queues[queue as usize].ready.add(&mut self.rows, priority, slot, place);
+        self.touch(queue);
+    }
+
+    pub(super) fn enter_scheduled(&mut self, slot: u32, place: Place, due_ms: u64) {
+        let row = &mut self.rows[slot];
+        row.when = due_ms;
+        let queue = row.queue;
+        self.due.jobs(place).insert((due_ms, slot));
+        self.set_place(slot, place);
+        self.queues[queue as usize].scheduled.push_back(&mut self.rows, Links::Main, slot);
+    }
+
+    fn set_place(&mut self, slot: u32, place: Place) {
+        let row = &mut self.rows[slot];
+        row.place = place;
+        if let Some(counter) = counter(&mut self.queues[row.queue as usize].counts, place) {
+            *counter += 1;
+        }
+    }
+
+    fn leave_place(&mut self, slot: u32) {
+        let row = &self.rows[slot];
+        let (queue, place, when, session) = (row.queue, row.place, row.when, row.session);
+        let priority = self.profiles.options(row.profile).priority;
+        let q = &mut self.queues[queue as usize];
+        if let Some(counter) = counter(&mut q.counts, place) {
+            *counter -= 1;
+        }
+        match place {
+            Place::Free => {}
+            Place::Fresh | Place::Returned => {
+                q.ready.remove(&mut self.rows, priority, slot, place);
+                self.touch(queue);
+            }
+            Place::Delayed | Place::Timed | Place::Retrying => {
+                q.scheduled.unlink(&mut self.rows, Links::Main, slot);
+                self.due.jobs(place).remove(&(when, slot));
+            }
+            Place::Running => {
+                q.running.unlink(&mut self.rows, Links::Queue, slot);
+                self.rows.forget_token(slot);
+                let session = &mut self.sessions.table[session];
+                session.held.unlink(&mut self.rows, Links::Main, slot);
+                session.held_count -= 1;
+                self.rows[slot].session = NONE;
+            }
+            Place::Completed | Place::Cancelled => {
+                let row = &mut self.rows[slot];
+                (row.queue_prev, row.queue_next) = (NONE, NONE);
+                q.ended.unlink(&mut self.rows, Links::Main, slot);
+            }
+            Place::Dead => {
+                self.rows[slot].death = 0;
+                q.dead.unlink(&mut self.rows, Links::Main, slot);
+            }
+        }
+    }
+}
