@@ -1,0 +1,329 @@
+//! How links carry frames, and how they end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::*;
+use longshore_protocol::{FrameWriter, LinkTiming, messages};
+use longshore_transport::{LinkEnd, LinkOptions, ListenerOptions, SendError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const MIB: usize = 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_of_each_of_many_senders_arrive_whole_and_in_order() {
+    const SENDERS: u64 = 8;
+    const FRAMES: u64 = 2_000;
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    for who in 0..SENDERS {
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            for i in 0..FRAMES {
+                let more = if i % 100 == 0 { 100_000 } else { (i as usize * 7) % 6_000 };
+                sender.send(frame(who << 32 | i, more)).unwrap();
+                if i % 50 == 0 {
+                    sender.ready(4 * MIB).await.unwrap();
+                }
+            }
+        });
+    }
+    let mut next = [0; SENDERS as usize];
+    for _ in 0..SENDERS * FRAMES {
+        let number = number(&soon(receiver.recv()).await.unwrap());
+        let (who, i) = ((number >> 32) as usize, number & 0xffff_ffff);
+        assert_eq!(i, next[who]);
+        next[who] += 1;
+    }
+}
+
+#[tokio::test]
+async fn a_burst_in_one_task_arrives_in_order() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    for i in 0..5_000 {
+        sender.send(frame(i, 20)).unwrap();
+    }
+    for i in 0..5_000 {
+        assert_eq!(number(&soon(receiver.recv()).await.unwrap()), i);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_in_single_bytes_reads_the_same() {
+    let mut listener = listener(listening()).await;
+    let mut stream = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
+    let (_sender, mut receiver) = soon(listener.accept()).await.split();
+    let writing = tokio::spawn(async move {
+        for i in 0..200 {
+            for byte in bytes_of(&frame(i, 40)) {
+                stream.write_all(&[byte]).await.unwrap();
+            }
+        }
+        stream
+    });
+    for i in 0..200 {
+        assert_eq!(number(&soon(receiver.recv()).await.unwrap()), i);
+    }
+    drop(soon(writing).await.unwrap());
+    assert!(matches!(soon(receiver.recv()).await, Err(LinkEnd::Closed)));
+}
+
+#[tokio::test]
+async fn a_frame_over_the_limit_ends_the_link_from_its_length() {
+    let options = ListenerOptions { frame_bytes_max: 10_000, ..listening() };
+    let mut listener = listener(options).await;
+    let mut stream = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
+    let (sender, mut receiver) = soon(listener.accept()).await.split();
+    stream.write_all(&10_001u32.to_le_bytes()).await.unwrap();
+    let end = soon(receiver.recv()).await.unwrap_err();
+    assert!(matches!(end, LinkEnd::FrameTooLong { length: 10_001, limit: 10_000 }), "{end}");
+    assert_eq!(sender.send(frame(0, 0)), Err(SendError::Closed));
+    let again = soon(receiver.recv()).await.unwrap_err();
+    assert!(matches!(again, LinkEnd::FrameTooLong { .. }), "the end is told again: {again}");
+    // Closed or reset, but not left open.
+    let _ = soon(stream.read_to_end(&mut Vec::new())).await;
+}
+
+#[tokio::test]
+async fn a_frame_that_the_other_side_would_refuse_is_not_sent() {
+    let options = ListenerOptions { frame_bytes_max: 10_000, ..listening() };
+    let (dialled, accepted, _listener) = link_with(options, dialling()).await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    let refused = sender.send(frame(1, 10_000));
+    assert_eq!(refused, Err(SendError::TooLong { length: 10_013, limit: 10_000 }));
+    sender.send(frame(2, 10_000 - 13)).unwrap();
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 2);
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_within_a_frame_is_truncated() {
+    let mut listener = listener(listening()).await;
+    let mut stream = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
+    let (_sender, mut receiver) = soon(listener.accept()).await.split();
+    let mut bytes = bytes_of(&frame(1, 0));
+    bytes.extend(&bytes_of(&frame(2, 100))[..50]);
+    stream.write_all(&bytes).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 1);
+    let end = soon(receiver.recv()).await.unwrap_err();
+    assert!(matches!(end, LinkEnd::Truncated { had: 50, needed: 117 }), "{end}");
+}
+
+#[tokio::test]
+async fn a_quiet_link_lives_on_heartbeats_alone() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    let quiet = tokio::time::timeout(3 * TIMING.hang, receiver.recv()).await;
+    assert!(quiet.is_err(), "heartbeats are swallowed and the link lives: {quiet:?}");
+    sender.send(frame(5, 0)).unwrap();
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 5);
+}
+
+#[tokio::test]
+async fn a_heartbeat_that_carries_a_number_is_for_the_layer_above() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    let mut out = FrameWriter::new();
+    out.message(messages::HEARTBEAT, |out| out.u64(12));
+    sender.send(out.finish()).unwrap();
+    assert_eq!(soon(receiver.recv()).await.unwrap()[..], [1, 1, 0, 0, 0, 12]);
+}
+
+#[tokio::test]
+async fn a_side_that_says_nothing_is_hung_and_both_halves_learn_it() {
+    let mut listener = listener(listening()).await;
+    let _silent = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
+    let started = Instant::now();
+    let (sender, mut receiver) = soon(listener.accept()).await.split();
+    let end = soon(receiver.recv()).await.unwrap_err();
+    let LinkEnd::Hung { silent_for } = end else { panic!("{end}") };
+    assert!(silent_for >= TIMING.hang && started.elapsed() < 2 * TIMING.hang, "{silent_for:?}");
+    assert_eq!(sender.send(frame(0, 0)), Err(SendError::Closed));
+    assert!(matches!(sender.ended(), Some(LinkEnd::Hung { .. })));
+}
+
+#[tokio::test]
+async fn a_link_whose_receiver_is_not_read_is_not_taken_for_hung() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (back, mut receiver) = accepted.split();
+    sender.send(frame(1, 0)).unwrap();
+    tokio::time::sleep(2 * TIMING.hang).await;
+    assert!(back.ended().is_none(), "{:?}", back.ended());
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 1);
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_reading_ends_the_link_and_holds_no_more_than_the_limit() {
+    const LIMIT: usize = 3 * MIB;
+    let options = ListenerOptions { send_queue_bytes_max: LIMIT, ..listening() };
+    let mut listener = listener(options).await;
+    let mut stopped = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
+    let (sender, mut receiver) = soon(listener.accept()).await.split();
+    // It still talks, so that only its not reading can end the link.
+    let (_stopped_reads, mut stopped_writes) = stopped.split();
+    let talking = async {
+        loop {
+            let _ = stopped_writes.write_all(&bytes_of(&frame(0, 0))).await;
+            tokio::time::sleep(TIMING.heartbeat).await;
+        }
+    };
+    let filling = async {
+        let full = loop {
+            match sender.send(frame(1, 100_000)) {
+                Ok(()) => assert!(sender.queued_bytes() <= LIMIT),
+                Err(full) => break full,
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(matches!(full, SendError::Full { limit: LIMIT, .. }), "{full:?}");
+        let waiting = tokio::join!(sender.ready(MIB), sender.flushed());
+        assert_eq!(waiting, (Err(SendError::Closed), Err(SendError::Closed)));
+        sender.closed().await
+    };
+    let reading = async {
+        loop {
+            if let Err(end) = receiver.recv().await {
+                break end;
+            }
+        }
+    };
+    let ended = async { tokio::join!(filling, reading) };
+    let (told_sender, told_receiver) = tokio::select! {
+        ends = soon(ended) => ends,
+        () = talking => unreachable!(),
+    };
+    for end in [told_sender, told_receiver] {
+        let LinkEnd::SendStalled { stalled_for } = end else { panic!("{end}") };
+        assert!(stalled_for >= TIMING.hang && stalled_for < 2 * TIMING.hang, "{stalled_for:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_frame_larger_than_the_whole_queue_goes_through_an_empty_one() {
+    let options = LinkOptions { send_queue_bytes_max: 1_000, ..dialling() };
+    let (dialled, accepted, _listener) = link_with(listening(), options).await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    sender.send(frame(1, 10 * MIB)).unwrap();
+    assert!(matches!(sender.send(frame(2, 0)), Err(SendError::Full { limit: 1_000, .. })));
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 1);
+    soon(sender.ready(1)).await.unwrap();
+    sender.send(frame(3, 0)).unwrap();
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 3);
+}
+
+#[tokio::test]
+async fn flushed_waits_until_the_kernel_has_everything() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    soon(sender.flushed()).await.unwrap();
+    for i in 0..4 {
+        sender.send(frame(i, 8 * MIB)).unwrap();
+    }
+    assert!(sender.queued_bytes() > 8 * MIB, "no kernel buffer takes all of it");
+    let reading = tokio::spawn(async move {
+        for i in 0..4 {
+            assert_eq!(number(&receiver.recv().await.unwrap()), i);
+        }
+        receiver
+    });
+    soon(sender.flushed()).await.unwrap();
+    assert_eq!(sender.queued_bytes(), 0);
+    drop(soon(reading).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_was_queued_before_a_close_arrives_though_the_other_side_keeps_talking() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, mut replies) = dialled.split();
+    let (back, mut receiver) = accepted.split();
+    for i in 0..50 {
+        back.send(frame(i, 50_000)).unwrap();
+    }
+    for i in 0..100 {
+        sender.send(frame(i, 30_000)).unwrap();
+    }
+    sender.close("done");
+    assert_eq!(sender.send(frame(0, 0)), Err(SendError::Closed));
+    for i in 0..100 {
+        assert_eq!(number(&soon(receiver.recv()).await.unwrap()), i);
+    }
+    assert!(matches!(soon(receiver.recv()).await, Err(LinkEnd::Closed)));
+    let end = loop {
+        if let Err(end) = soon(replies.recv()).await {
+            break end;
+        }
+    };
+    assert!(matches!(&end, LinkEnd::Local(reason) if &**reason == "done"), "{end}");
+}
+
+#[tokio::test]
+async fn dropping_both_halves_sends_what_is_queued_and_ends_the_link() {
+    let (dialled, accepted, listener) = link().await;
+    let (sender, replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    assert_eq!(listener.connections(), 1);
+    sender.send(frame(1, 10 * MIB)).unwrap();
+    drop(replies);
+    sender.send(frame(2, 0)).unwrap();
+    drop(sender);
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 1);
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 2);
+    assert!(matches!(soon(receiver.recv()).await, Err(LinkEnd::Closed)));
+    while listener.connections() > 0 {
+        soon(tokio::task::yield_now()).await;
+    }
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_process_that_died_are_read_though_sending_to_it_fails() {
+    let mut listener = listener(listening()).await;
+    let mut dying = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
+    let (sender, mut receiver) = soon(listener.accept()).await.split();
+    dying.write_all(&bytes_of(&frame(77, 1_000))).await.unwrap();
+    drop(dying);
+    // The first send is answered by a reset, the later ones fail.
+    for i in 0..20 {
+        let _ = sender.send(frame(i, 0));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 77);
+    soon(receiver.recv()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_receive_that_is_given_up_loses_nothing() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    let sending = tokio::spawn(async move {
+        for i in 0..300 {
+            sender.send(frame(i, 20_000 + (i as usize % 3) * 60_000)).unwrap();
+            tokio::task::yield_now().await;
+        }
+        sender
+    });
+    let (mut expected, mut given_up) = (0, 0);
+    while expected < 300 {
+        tokio::select! {
+            biased;
+            body = receiver.recv() => {
+                assert_eq!(number(&body.unwrap()), expected);
+                expected += 1;
+            }
+            () = tokio::task::yield_now() => given_up += 1,
+        }
+    }
+    assert!(given_up > 0, "nothing was given up, so nothing was tested");
+    drop(soon(sending).await.unwrap());
+}
