@@ -1,5 +1,5 @@
 //! Every type, with any content, comes back from its bytes as it went in.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod shared;
 
