@@ -91,8 +91,8 @@ mod tests {
     fn sets_that_differ_have_digests_that_differ() {
         assert_ne!(digest(&[("/a", false)]), digest(&[("/a", true)]));
         assert_ne!(digest(&[("/a", false)]), digest(&[("/b", false)]));
-        for x in 'a'..'z' {
-            for y in 'a'..'z' {
+        for x in 'a'..='z' {
+            for y in 'a'..='z' {
                 if x != y {
                     let pair = |p: char, q: char| {
                         digest(&[(&format!("/{p}1"), false), (&format!("/{q}2"), false)])
