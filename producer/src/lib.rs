@@ -1,1 +1,21 @@
-//! producer
+//! Hands jobs to publishers, and looks into queues.
+//!
+//! - [`Producer`] hands in jobs: one at a time, many at once, or as a [`Pipeline`] for throughput. Every answer is honest: a job
+//!   is *held* (and how durably), *refused*, *nowhere*, or *unknown*, and then it says at which publisher.
+//! - [`Queues`] asks publishers for figures and jobs, and acts on them; every result names those that did not answer.
+
+mod core;
+mod directory;
+mod link;
+mod new_job;
+mod options;
+mod outcome;
+mod pipeline;
+mod producer;
+mod shell;
+
+pub use new_job::{new_id, new_job};
+pub use options::{BatchOptions, Failover, PipelineOptions, ProducerOptions};
+pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};
+pub use pipeline::{Pipeline, Receipts};
+pub use producer::Producer;

@@ -1,0 +1,66 @@
+//! Batches: open while jobs are added, sealed from then on.
+
+use longshore_protocol::messages::work::{BatchBuilder, SealedBatch};
+use longshore_protocol::{JobId, NewJob, PublisherId};
+
+use super::{LaneId, RouteId, Time};
+
+/// What a job takes in memory and on the wire beside its payload and headers, in bytes, about.
+const JOB_OVERHEAD_BYTES: usize = 32;
+
+/// What a job counts for in the bounds on bytes.
+pub(crate) fn weight(job: &NewJob) -> usize {
+    JOB_OVERHEAD_BYTES + job.payload.len() + job.headers.bytes()
+}
+
+/// Collects jobs for one route.
+pub(super) struct OpenBatch<T> {
+    pub(super) builder: BatchBuilder,
+    pub(super) ids: Vec<JobId>,
+    pub(super) tickets: Vec<(u64, u32)>,
+    pub(super) bytes: usize,
+    pub(super) tag: T,
+    pub(super) opened_at: Time,
+}
+
+impl<T> OpenBatch<T> {
+    pub(super) fn new(tag: T, opened_at: Time) -> OpenBatch<T> {
+        OpenBatch {
+            builder: BatchBuilder::new(),
+            ids: Vec::new(),
+            tickets: Vec::new(),
+            bytes: 0,
+            tag,
+            opened_at,
+        }
+    }
+
+    pub(super) fn push(&mut self, job: &NewJob, ticket: u64) {
+        self.builder.push(job);
+        self.ids.push(job.id);
+        self.bytes += weight(job);
+        match self.tickets.last_mut() {
+            Some((first, count)) if *first + u64::from(*count) == ticket => *count += 1,
+            _ => self.tickets.push((ticket, 1)),
+        }
+    }
+}
+
+/// A sealed batch, until it is answered or its time is up.
+pub(super) struct Batch<T> {
+    /// Rises with every batch: what keeps them in order.
+    pub(super) serial: u64,
+    pub(super) lane: LaneId,
+    pub(super) route: RouteId,
+    pub(super) jobs: SealedBatch,
+    pub(super) ids: Vec<JobId>,
+    pub(super) tickets: Vec<(u64, u32)>,
+    pub(super) bytes: usize,
+    pub(super) tag: T,
+    pub(super) opened_at: Time,
+    pub(super) deadline: Time,
+    /// It may have reached this publisher, and its owner allows duplicates.
+    pub(super) may_be_at: Option<PublisherId>,
+    /// How often a publisher answered that one before it is missing.
+    pub(super) gaps: u32,
+}

@@ -1,0 +1,63 @@
+//! A lane: the jobs of one pipeline, or of all single callers; its open batches and its bounds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longshore_protocol::{NewJob, Path};
+
+use super::RouteId;
+use super::batch::{OpenBatch, weight};
+
+/// How a lane fills its batches, and what of it may be in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneRules {
+    pub(crate) in_flight_jobs_max: usize,
+    pub(crate) in_flight_bytes_max: usize,
+    pub(crate) linger: Duration,
+    pub(crate) batch_jobs_max: usize,
+    pub(crate) batch_bytes_max: usize,
+    pub(crate) eager_batches: usize,
+}
+
+pub(super) struct Lane<T> {
+    pub(super) rules: LaneRules,
+    pub(super) open: BTreeMap<RouteId, OpenBatch<T>>,
+    /// Jobs and bytes that are in open batches or unanswered.
+    pub(super) jobs: usize,
+    pub(super) bytes: usize,
+    /// What is open goes as soon as a publisher takes it.
+    pub(super) flush: bool,
+    /// Nothing more is pushed; the lane goes once everything is answered.
+    pub(super) closed: bool,
+    /// The last job's route, so that a run of jobs for one path costs one look-up.
+    pub(super) last: Option<(Path, RouteId)>,
+    /// The routing that `last` was found in.
+    pub(super) generation: u64,
+}
+
+impl<T> Lane<T> {
+    pub(super) fn new(rules: LaneRules) -> Lane<T> {
+        Lane {
+            rules,
+            open: BTreeMap::new(),
+            jobs: 0,
+            bytes: 0,
+            flush: false,
+            closed: false,
+            last: None,
+            generation: 0,
+        }
+    }
+
+    /// True when a job may be added; an empty lane takes any.
+    pub(super) fn has_room(&self, job: &NewJob) -> bool {
+        self.jobs == 0
+            || (self.jobs < self.rules.in_flight_jobs_max
+                && self.bytes + weight(job) <= self.rules.in_flight_bytes_max)
+    }
+
+    /// True when `open` has to be sealed before `job` is added.
+    pub(super) fn overflows(&self, open: &OpenBatch<T>, job: &NewJob) -> bool {
+        open.bytes + weight(job) > self.rules.batch_bytes_max || !open.builder.fits(job)
+    }
+}

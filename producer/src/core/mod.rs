@@ -1,0 +1,1129 @@
+//! What a producer decides: which batch goes to which publisher, under which number, when it is sent again and where, when
+//! its time is up, when a link is tried, when a path is asked about.
+//!
+//! **The contract: after every call that takes `now`, drain [`Core::poll_action`]; call [`Core::turn`] at
+//! [`Core::next_deadline`].** `now` never falls. Nothing here reads a clock, opens a socket or waits.
+//!
+//! ```text
+//!  push ─▶ lane: open batch per route ──seal──▶ route: unsent ──send──▶ publisher: unanswered ──answer──▶ Finish
+//!                                                  ▲                        │
+//!                                                  └── refused as a whole ──┘   (never after a mere loss of the link)
+//! ```
+
+mod batch;
+mod lane;
+mod peer;
+mod routing;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::limits::{
+    HEADERS_BYTES_MAX, HEADERS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX,
+    WAIT_MS_MAX,
+};
+use longshore_protocol::messages::work::{Attached, Enqueued, SealedBatch};
+use longshore_protocol::{
+    Backoff, BatchRefusal, Due, EnqueueOutcome, JobId, NewJob, Path, PublisherId, PublisherInfo,
+    Refusal,
+};
+use longshore_resolver::{PathAnswer, ReadError, Resolution};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+
+use crate::options::Failover;
+use crate::outcome::{BatchEnd, EnqueueError};
+
+use batch::{Batch, OpenBatch, weight};
+use lane::Lane;
+pub(crate) use lane::LaneRules;
+pub(crate) use peer::LinkNumber;
+use peer::{InFlight, LinkState, Peer};
+pub(crate) use routing::NoRoute;
+use routing::Routing;
+
+/// Time since the producer was made.
+pub(crate) type Time = Duration;
+
+/// Most batches that a publisher has not answered: it recognises the last 64 when they are sent again, and no more.
+pub(crate) const UNANSWERED_BATCHES_MAX: usize = 64;
+/// Bytes without an answer above which a publisher gets no further batch: well below a link's send queue.
+const UNANSWERED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Most publishers of one route that links are kept to.
+const LINKS_PER_ROUTE: usize = 8;
+/// Most links of one producer.
+const LINKS_MAX: usize = 256;
+/// Most paths whose publishers are remembered.
+const PATHS_MAX: usize = 65_536;
+/// Most paths in one question.
+const QUESTION_PATHS_MAX: usize = 10_000;
+/// Most paths that one lost link asks about.
+const LOST_LINK_PATHS_MAX: usize = 64;
+/// How long one publisher gets all batches of a route, so that they stay large.
+const STICKY_FOR: Duration = Duration::from_millis(250);
+/// A publisher that failed this recently is linked to last.
+const FAILED_RECENTLY: Duration = Duration::from_secs(60);
+/// A route that got no job for this long needs no links.
+const ROUTE_IDLE: Duration = Duration::from_secs(60);
+/// A link that nothing needed for this long is closed.
+const LINK_IDLE: Duration = Duration::from_secs(300);
+/// How often the slow chores are done.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// The age at which a path in use is asked about again.
+const PATH_FRESH: Duration = Duration::from_secs(30);
+/// The least time between two questions about a path.
+const ASK_AGAIN_MIN: Duration = Duration::from_secs(1);
+/// How soon a warming replica's "no" is asked again.
+const WARMING_WAIT: Duration = Duration::from_millis(500);
+/// How often a batch may be told that one before it is missing.
+const GAPS_MAX: u32 = 3;
+/// What a batch's bytes add to the time for its answer: 1 µs each, as at 1 MB/s.
+const ANSWER_TIME_PER_BYTE: Duration = Duration::from_micros(1);
+
+/// A lane's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct LaneId(pub(crate) u32);
+
+/// A route's number; never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct RouteId(u32);
+
+/// What the shell is to do.
+pub(crate) enum Action<T> {
+    /// Ask the resolver; hand the answer to [`Core::resolved`].
+    Resolve(Vec<Path>),
+    /// Make a link, attach, then say [`Core::linked`] or [`Core::link_lost`].
+    Dial { publisher: PublisherId, link: LinkNumber, addresses: Vec<SocketAddr> },
+    /// Write the batch to that link.
+    Send { publisher: PublisherId, link: LinkNumber, sequence: u64, batch: SealedBatch },
+    /// End that link; nothing is to be said of it any more.
+    Close { publisher: PublisherId, link: LinkNumber, reason: &'static str },
+    /// A batch has come to its end.
+    Finish { lane: LaneId, tag: T, ids: Vec<JobId>, tickets: Vec<(u64, u32)>, end: BatchEnd },
+    /// Paths were answered: who waits for a route looks again.
+    RoutesChanged,
+    /// A closed lane has come to its end.
+    LaneGone(LaneId),
+}
+
+/// What became of a push.
+pub(crate) struct Pushed<T> {
+    /// The batch that the job is in: if it was asked for, or if the job is its first.
+    pub(crate) tag: Option<T>,
+    /// Its place there.
+    pub(crate) place: usize,
+}
+
+/// Why a job was not added.
+#[derive(Debug)]
+pub(crate) enum PushError {
+    /// The lane holds as much as it may: wait for an answer.
+    Full,
+    /// Its path has no route yet: see [`Core::route`].
+    NoRoute,
+    /// It can never be added.
+    Never(EnqueueError),
+}
+
+/// Where a path stands.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Routed {
+    Known,
+    Asked,
+    No(NoRoute),
+}
+
+/// The deciding part of a producer. `T` is the shell's name for a batch.
+pub(crate) struct Core<T> {
+    answer_timeout: Duration,
+    failover: Failover,
+    rng: StdRng,
+    lanes: BTreeMap<LaneId, Lane<T>>,
+    routing: Routing<T>,
+    peers: BTreeMap<PublisherId, Peer<T>>,
+    actions: VecDeque<Action<T>>,
+    next_lane: u32,
+    next_serial: u64,
+    next_link: u64,
+    /// No batch's time is up before this.
+    deadline_floor: Option<Time>,
+    sweep_at: Time,
+    /// The number of a random order of publishers, this producer's own.
+    spread: u64,
+}
+
+impl<T: Default + Clone> Core<T> {
+    pub(crate) fn new(answer_timeout: Duration, failover: Failover, seed: u64) -> Core<T> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let spread = rng.next_u64();
+        Core {
+            answer_timeout,
+            failover,
+            rng,
+            lanes: BTreeMap::new(),
+            routing: Routing::new(),
+            peers: BTreeMap::new(),
+            actions: VecDeque::new(),
+            next_lane: 0,
+            next_serial: 0,
+            next_link: 0,
+            deadline_floor: None,
+            sweep_at: SWEEP_EVERY,
+            spread,
+        }
+    }
+
+    /// The next thing to do, until there is none.
+    pub(crate) fn poll_action(&mut self) -> Option<Action<T>> {
+        self.actions.pop_front()
+    }
+
+    // ---- lanes
+
+    pub(crate) fn open_lane(&mut self, rules: LaneRules) -> LaneId {
+        let id = LaneId(self.next_lane);
+        self.next_lane += 1;
+        self.lanes.insert(id, Lane::new(rules));
+        id
+    }
+
+    /// What is open in the lane goes without waiting for more.
+    pub(crate) fn flush_lane(&mut self, now: Time, lane: LaneId) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.flush = !lane.open.is_empty();
+            self.turn(now);
+        }
+    }
+
+    /// Nothing more is pushed into the lane.
+    pub(crate) fn close_lane(&mut self, now: Time, lane: LaneId) {
+        if let Some(open) = self.lanes.get_mut(&lane) {
+            open.closed = true;
+        }
+        self.flush_lane(now, lane);
+        self.end_lane_if_done(lane);
+    }
+
+    /// Jobs of all lanes that have no end yet.
+    pub(crate) fn in_flight_jobs(&self) -> usize {
+        self.lanes.values().map(|lane| lane.jobs).sum()
+    }
+
+    /// Adds a job to its route's open batch in the lane. The batch's tag is handed out if `want_tag`, and always with its
+    /// first job.
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        lane_id: LaneId,
+        ticket: u64,
+        job: &NewJob,
+        want_tag: bool,
+    ) -> Result<Pushed<T>, PushError> {
+        check(job).map_err(PushError::Never)?;
+        let Some(lane) = self.lanes.get_mut(&lane_id) else {
+            return Err(PushError::Never(EnqueueError::Closed));
+        };
+        if !lane.has_room(job) {
+            return Err(PushError::Full);
+        }
+        let known = lane.generation == self.routing.generation;
+        let route_id = match &lane.last {
+            Some((path, route)) if known && *path == job.path => *route,
+            _ => {
+                let entry = self.routing.paths.get(&job.path);
+                let route = entry.and_then(|entry| entry.route).ok_or(PushError::NoRoute)?;
+                lane.generation = self.routing.generation;
+                lane.last = Some((job.path.clone(), route));
+                route
+            }
+        };
+        let mut sealed = None;
+        if lane.open.get(&route_id).is_some_and(|open| lane.overflows(open, job)) {
+            sealed = lane.open.remove(&route_id);
+        }
+        lane.jobs += 1;
+        lane.bytes += weight(job);
+        let open = lane.open.entry(route_id).or_insert_with(|| OpenBatch::new(T::default(), now));
+        let opened = open.ids.is_empty();
+        open.push(job, ticket);
+        let place = open.ids.len() - 1;
+        let tag = (want_tag || opened).then(|| open.tag.clone());
+        let full =
+            open.ids.len() >= lane.rules.batch_jobs_max || open.bytes >= lane.rules.batch_bytes_max;
+        if let Some(sealed) = sealed {
+            self.seal(lane_id, route_id, sealed, false);
+        }
+        if full {
+            self.seal_open(lane_id, route_id);
+        }
+        if opened || full {
+            if let Some(route) = self.routing.routes.get_mut(&route_id) {
+                route.used_at = now;
+            }
+            self.turn(now);
+        }
+        Ok(Pushed { tag, place })
+    }
+
+    /// Makes one atomic batch of all of `jobs`; their tickets are their places.
+    pub(crate) fn push_atomic(
+        &mut self,
+        now: Time,
+        lane_id: LaneId,
+        jobs: &[NewJob],
+    ) -> Result<T, PushError> {
+        let mut open = OpenBatch::new(T::default(), now);
+        let mut paths: Vec<Path> = Vec::new();
+        for (ticket, job) in jobs.iter().enumerate() {
+            check(job).map_err(PushError::Never)?;
+            if !open.builder.fits(job) {
+                let why = "together they are over 10,000 jobs, 16 MiB of payload or 18 MiB encoded";
+                return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
+            }
+            if paths.last() != Some(&job.path) {
+                paths.push(job.path.clone());
+            }
+            open.push(job, ticket as u64);
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        if paths.iter().any(|path| !self.routing.is_known(path)) {
+            return Err(PushError::NoRoute);
+        }
+        let Some(route) = self.routing.common_route(now, &paths) else {
+            let why = "no publisher has all of its paths";
+            return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
+        };
+        let Some(lane) = self.lanes.get_mut(&lane_id) else {
+            return Err(PushError::Never(EnqueueError::Closed));
+        };
+        lane.jobs += open.ids.len();
+        lane.bytes += open.bytes;
+        let tag = open.tag.clone();
+        if let Some(route) = self.routing.routes.get_mut(&route) {
+            route.used_at = now;
+        }
+        self.seal(lane_id, route, open, true);
+        self.turn(now);
+        Ok(tag)
+    }
+
+    // ---- paths
+
+    /// Where `path` stands, for a caller that began at `since`: an older "no" is asked again.
+    pub(crate) fn route(&mut self, now: Time, path: &Path, since: Time) -> Routed {
+        if let Some(entry) = self.routing.paths.get(path) {
+            match (&entry.route, &entry.no) {
+                (Some(_), _) => return Routed::Known,
+                (None, Some(no)) if entry.answered_at >= Some(since) => {
+                    return Routed::No(no.clone());
+                }
+                _ => {}
+            }
+            if entry.ask_at.is_some() {
+                return Routed::Asked;
+            }
+        }
+        self.routing.ask(path);
+        self.turn(now);
+        Routed::Asked
+    }
+
+    /// The answer to [`Action::Resolve`].
+    pub(crate) fn resolved(
+        &mut self,
+        now: Time,
+        paths: &[Path],
+        answer: Result<Resolution, ReadError>,
+    ) {
+        self.routing.asking = false;
+        match answer {
+            Ok(resolution) => {
+                for (path, answer) in paths.iter().zip(resolution.answers) {
+                    self.path_answered(now, path, answer, resolution.complete);
+                }
+            }
+            Err(error) => {
+                let no = NoRoute::Resolver(Arc::new(error));
+                for path in paths {
+                    if let Some(entry) = self.routing.paths.get_mut(path) {
+                        entry.asked = false;
+                        entry.answered_at = Some(now);
+                        entry.no = Some(no.clone());
+                    }
+                }
+            }
+        }
+        self.lead_anew(now);
+        self.actions.push_back(Action::RoutesChanged);
+        self.turn(now);
+    }
+
+    fn path_answered(&mut self, now: Time, path: &Path, answer: PathAnswer, complete: bool) {
+        let route = match &answer {
+            PathAnswer::Publishers { set, .. } if !set.is_empty() => {
+                set.iter().for_each(|info| self.learn(now, info));
+                let set = set.iter().map(|info| info.id).collect();
+                let route = self.routing.route_of(now, set);
+                self.order_links(now, route);
+                Some(route)
+            }
+            _ => None,
+        };
+        let Some(entry) = self.routing.paths.get_mut(path) else { return };
+        entry.asked = false;
+        entry.ask_at = None;
+        if route.is_none() && !complete && matches!(answer, PathAnswer::NotFound) {
+            // Every replica is warming: this "no" is worth nothing yet.
+            self.routing.ask_at(path, now + WARMING_WAIT);
+            return;
+        }
+        entry.answered_at = Some(now);
+        entry.no = match answer {
+            PathAnswer::Refused(reason) => Some(NoRoute::Refused(reason.into())),
+            _ if route.is_none() => Some(NoRoute::Nobody),
+            _ => None,
+        };
+        // The directory opens links; it never closes them: a publisher that answers is good, whatever a replica forgot.
+        let old = entry.route.and_then(|old| self.routing.routes.get(&old));
+        let still_up = old.is_some_and(|old| {
+            old.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.is_up()))
+        });
+        if route.is_some() || !still_up {
+            self.routing.lead(path, route);
+        }
+    }
+
+    /// Takes down who a publisher is and where.
+    fn learn(&mut self, now: Time, info: &PublisherInfo) {
+        let peer = self.peers.entry(info.id).or_insert_with(|| Peer::new(info.clone(), now));
+        if peer.info == *info || info.epoch < peer.info.epoch {
+            return;
+        }
+        peer.info = info.clone();
+        if let LinkState::Away { retry_at } = &mut peer.link {
+            // It was started again, or has moved: worth a try at once.
+            *retry_at = now;
+        }
+    }
+
+    /// Leads batches whose route no path leads to any more, as their paths do now.
+    fn lead_anew(&mut self, now: Time) {
+        let orphans: Vec<RouteId> =
+            self.routing.routes.iter().filter(|(_, r)| r.paths == 0).map(|(id, _)| *id).collect();
+        for orphan in orphans {
+            let lanes: Vec<LaneId> = self.lanes.keys().copied().collect();
+            for lane in lanes {
+                self.seal_open(lane, orphan);
+            }
+            let Some(route) = self.routing.routes.get_mut(&orphan) else { continue };
+            for mut batch in std::mem::take(&mut route.unsent) {
+                let route = self.routing.common_route(now, batch.jobs.paths()).unwrap_or(orphan);
+                batch.route = route;
+                self.wait_for_publisher(batch);
+            }
+        }
+    }
+
+    // ---- links
+
+    /// The link to a publisher is attached.
+    pub(crate) fn linked(
+        &mut self,
+        now: Time,
+        publisher: PublisherId,
+        link: LinkNumber,
+        attached: &Attached,
+    ) {
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        if peer.link != (LinkState::Dialing { link }) {
+            return;
+        }
+        let durability = attached.durability;
+        peer.link = LinkState::Up { link, since: now, durability, stopping: false };
+        peer.reason = None;
+        let next = attached.next_batch.max(1);
+        if next <= peer.accepted {
+            // It knows less than it has acknowledged: this producer was forgotten after an hour without a link, or the
+            // publisher's durability is none. What it has not answered may have been there.
+            peer.accepted = next - 1;
+            peer.next = next;
+            let forgotten = std::mem::take(&mut peer.unanswered);
+            peer.unanswered_bytes = 0;
+            for lost in forgotten {
+                self.unknown(lost.batch, publisher, "it no longer knows this producer".into());
+            }
+        } else {
+            // Batches below `next` have arrived: it recognises them, and gives their receipts again. The others have not,
+            // and the older links have ended: they are sent as if for the first time, without a gap.
+            peer.next = next;
+            for in_flight in &mut peer.unanswered {
+                in_flight.arrived = in_flight.sequence < next;
+                if !in_flight.arrived {
+                    in_flight.sequence = peer.next;
+                    peer.next += 1;
+                }
+            }
+        }
+        if let Some(peer) = self.peers.get(&publisher) {
+            for in_flight in &peer.unanswered {
+                self.actions.push_back(Action::Send {
+                    publisher,
+                    link,
+                    sequence: in_flight.sequence,
+                    batch: in_flight.batch.jobs.clone(),
+                });
+            }
+        }
+        self.turn(now);
+    }
+
+    /// The publisher will close the link: it gets no new batch.
+    pub(crate) fn goodbye(&mut self, now: Time, publisher: PublisherId, link: LinkNumber) {
+        if let Some(peer) = self.peers.get_mut(&publisher)
+            && let LinkState::Up { link: current, stopping, .. } = &mut peer.link
+            && *current == link
+        {
+            *stopping = true;
+        }
+        self.turn(now);
+    }
+
+    /// The link has ended, or could not be made.
+    pub(crate) fn link_lost(
+        &mut self,
+        now: Time,
+        publisher: PublisherId,
+        link: LinkNumber,
+        reason: impl Into<Arc<str>>,
+    ) {
+        let Some(peer) = self.peers.get(&publisher) else { return };
+        if peer.link_number() != Some(link) {
+            return;
+        }
+        let never_stood = matches!(peer.link, LinkState::Dialing { .. });
+        self.away(now, publisher, reason.into());
+        if never_stood && self.failover == Failover::MayDuplicate {
+            self.fail_over(publisher);
+        }
+        self.ask_for_paths_of(now, publisher);
+        self.turn(now);
+    }
+
+    fn away(&mut self, now: Time, publisher: PublisherId, reason: Arc<str>) {
+        let needed = self.is_needed(publisher);
+        let random = self.rng.next_u64();
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        peer.lost(now, reason, needed, random);
+        let routes: Vec<RouteId> = (self.routing.routes.iter())
+            .filter(|(_, route)| route.set.binary_search(&publisher).is_ok())
+            .map(|(id, _)| *id)
+            .collect();
+        for route in routes {
+            self.order_links(now, route);
+        }
+    }
+
+    /// Batches wait for this publisher, or could go to it and to nobody else for the moment.
+    fn is_needed(&self, publisher: PublisherId) -> bool {
+        self.peers.get(&publisher).is_some_and(|peer| !peer.unanswered.is_empty())
+            || self.routing.routes.iter().any(|(id, route)| {
+                route.set.binary_search(&publisher).is_ok()
+                    && (!route.unsent.is_empty()
+                        || self.lanes.values().any(|lane| lane.open.contains_key(id)))
+            })
+    }
+
+    /// Takes a publisher's unanswered batches to others that are up; their owner allows that.
+    fn fail_over(&mut self, publisher: PublisherId) {
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        let mut stay = VecDeque::new();
+        let mut stay_bytes = 0;
+        for in_flight in std::mem::take(&mut peer.unanswered) {
+            let others = self.routing.routes.get(&in_flight.batch.route).is_some_and(|route| {
+                route.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.is_up()))
+            });
+            if others {
+                let mut batch = in_flight.batch;
+                batch.may_be_at = Some(publisher);
+                self.wait_for_publisher(batch);
+            } else {
+                stay_bytes += in_flight.batch.bytes;
+                stay.push_back(in_flight);
+            }
+        }
+        if let Some(peer) = self.peers.get_mut(&publisher) {
+            peer.unanswered = stay;
+            peer.unanswered_bytes = stay_bytes;
+        }
+    }
+
+    /// Each try goes the whole way again: the publisher may have moved, others may have come.
+    fn ask_for_paths_of(&mut self, now: Time, publisher: PublisherId) {
+        let mut paths: BTreeSet<Path> = BTreeSet::new();
+        let unanswered = self.peers.get(&publisher).into_iter().flat_map(|p| &p.unanswered);
+        let unsent = (self.routing.routes.values())
+            .filter(|route| route.set.binary_search(&publisher).is_ok())
+            .flat_map(|route| &route.unsent);
+        for batch in unanswered.map(|in_flight| &in_flight.batch).chain(unsent) {
+            for path in batch.jobs.paths() {
+                if paths.len() >= LOST_LINK_PATHS_MAX {
+                    break;
+                }
+                paths.insert(path.clone());
+            }
+        }
+        for lane in self.lanes.values() {
+            if let Some((path, route)) = &lane.last
+                && lane.open.contains_key(route)
+            {
+                paths.insert(path.clone());
+            }
+        }
+        for path in paths {
+            let answered_at = self.routing.paths.get(&path).and_then(|entry| entry.answered_at);
+            if answered_at.is_none_or(|at| at + ASK_AGAIN_MIN <= now) {
+                self.routing.ask(&path);
+            }
+        }
+    }
+
+    // ---- answers
+
+    /// A publisher's answer to a batch.
+    pub(crate) fn answered(
+        &mut self,
+        now: Time,
+        publisher: PublisherId,
+        link: LinkNumber,
+        answer: Enqueued,
+    ) {
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        let LinkState::Up { link: current, durability, .. } = peer.link else { return };
+        if current != link {
+            return;
+        }
+        let found = peer.unanswered.iter().position(|f| f.sequence == answer.sequence);
+        // One whose time was up: its end has been told.
+        let Some(InFlight { mut batch, arrived, sequence }) = found.and_then(|at| peer.take(at))
+        else {
+            if answer.outcome.is_ok() {
+                peer.accepted = peer.accepted.max(answer.sequence);
+            }
+            return;
+        };
+        peer.used_at = now;
+        match answer.outcome {
+            Ok(outcomes) if outcomes.len() == batch.ids.len() => {
+                peer.accepted = peer.accepted.max(sequence);
+                peer.attempt = 0;
+                if outcomes
+                    .runs()
+                    .iter()
+                    .any(|(o, _)| *o == EnqueueOutcome::Refused(Refusal::NotHere))
+                {
+                    self.forget_paths(now, batch.jobs.paths());
+                }
+                let may_be_at = batch.may_be_at;
+                let end = BatchEnd::Answered { publisher, durability, outcomes, may_be_at };
+                self.finish(batch, end);
+            }
+            Ok(_) => {
+                self.unknown(batch, publisher, "its answer is for another number of jobs".into());
+                self.close(now, publisher, "an answer for another number of jobs");
+            }
+            Err(BatchRefusal::SequenceGap) => {
+                batch.gaps += 1;
+                if batch.gaps > GAPS_MAX {
+                    let refusal = BatchRefusal::SequenceGap;
+                    let error = EnqueueError::BatchRefused { publisher, refusal };
+                    self.fail(batch, error);
+                } else {
+                    self.wait_for_publisher(batch);
+                }
+                // The numbers have come apart: a new link tells which one is next.
+                self.close(now, publisher, "a batch is missing at the publisher");
+            }
+            Err(BatchRefusal::UnknownProducer) => {
+                let why = BatchRefusal::UnknownProducer.to_string();
+                self.unknown(batch, publisher, why.into());
+                self.close(now, publisher, "the publisher no longer knows this producer");
+            }
+            Err(BatchRefusal::Stopping) => {
+                if let LinkState::Up { stopping, .. } = &mut peer.link {
+                    *stopping = true;
+                }
+                if arrived {
+                    // The refusal is of this copy; an older one is there. It tells so once it is back.
+                    let at = peer.unanswered.partition_point(|f| f.sequence < sequence);
+                    peer.unanswered_bytes += batch.bytes;
+                    peer.unanswered.insert(at, InFlight { sequence, batch, arrived });
+                } else {
+                    self.wait_for_publisher(batch);
+                }
+            }
+            Err(refusal @ (BatchRefusal::Malformed | BatchRefusal::TooLarge)) => {
+                self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
+            }
+        }
+        self.turn(now);
+    }
+
+    fn close(&mut self, now: Time, publisher: PublisherId, reason: &'static str) {
+        let link = self.peers.get(&publisher).and_then(|peer| peer.link_number());
+        if let Some(link) = link {
+            self.actions.push_back(Action::Close { publisher, link, reason });
+            self.away(now, publisher, reason.into());
+        }
+    }
+
+    /// Paths that a publisher does not have after all are asked about again.
+    fn forget_paths(&mut self, now: Time, paths: &[Path]) {
+        for path in paths {
+            let answered_at = self.routing.paths.get(path).and_then(|entry| entry.answered_at);
+            if answered_at.is_some_and(|at| at + ASK_AGAIN_MIN <= now) {
+                self.routing.ask(path);
+            }
+        }
+    }
+
+    // ---- time
+
+    /// Does what is due at `now`.
+    pub(crate) fn turn(&mut self, now: Time) {
+        if self.deadline_floor.is_some_and(|floor| floor <= now) {
+            self.expire(now);
+        }
+        if self.sweep_at <= now {
+            self.sweep(now);
+        }
+        self.send_unsent(now);
+        while self.seal_partial(now) {
+            self.send_unsent(now);
+        }
+        self.dial(now);
+        self.ask_resolver(now);
+    }
+
+    /// When to call [`Core::turn`], if nothing happens before.
+    pub(crate) fn next_deadline(&self) -> Time {
+        let mut next = self.sweep_at;
+        if let Some(floor) = self.deadline_floor {
+            next = next.min(floor);
+        }
+        for lane in self.lanes.values() {
+            for (route, open) in &lane.open {
+                next = next.min(self.deadline_of(open));
+                if self.can_take(*route) {
+                    next = next.min(open.opened_at + lane.rules.linger);
+                }
+            }
+        }
+        for (id, peer) in &self.peers {
+            if let LinkState::Away { retry_at } = peer.link
+                && retry_at < next
+                && self.is_wanted(*id)
+            {
+                next = retry_at;
+            }
+        }
+        if let Some(ask_at) = self.routing.next_ask() {
+            next = next.min(ask_at);
+        }
+        next
+    }
+
+    fn deadline_of(&self, open: &OpenBatch<T>) -> Time {
+        let bytes = u32::try_from(open.bytes).unwrap_or(u32::MAX);
+        open.opened_at + self.answer_timeout + ANSWER_TIME_PER_BYTE * bytes
+    }
+
+    /// Ends batches whose time is up.
+    fn expire(&mut self, now: Time) {
+        let mut overdue = Vec::new();
+        for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
+            let late: Vec<RouteId> = (self.lanes[&lane].open.iter())
+                .filter(|(_, open)| self.deadline_of(open) <= now)
+                .map(|(route, _)| *route)
+                .collect();
+            late.into_iter().for_each(|route| self.seal_open(lane, route));
+        }
+        let mut floor: Option<Time> = None;
+        let mut keep = |batch: &Batch<T>| {
+            let in_time = batch.deadline > now;
+            if in_time {
+                floor = Some(floor.map_or(batch.deadline, |floor| floor.min(batch.deadline)));
+            }
+            in_time
+        };
+        for route in self.routing.routes.values_mut() {
+            let (stay, late) = std::mem::take(&mut route.unsent).into_iter().partition(&mut keep);
+            route.unsent = stay;
+            overdue.extend(late.into_iter().map(|batch: Batch<T>| (batch, None)));
+        }
+        for (id, peer) in &mut self.peers {
+            if peer.unanswered.iter().all(|in_flight| keep(&in_flight.batch)) {
+                continue;
+            }
+            for in_flight in std::mem::take(&mut peer.unanswered) {
+                if keep(&in_flight.batch) {
+                    peer.unanswered.push_back(in_flight);
+                } else {
+                    peer.unanswered_bytes -= in_flight.batch.bytes;
+                    overdue.push((in_flight.batch, Some(*id)));
+                }
+            }
+        }
+        self.deadline_floor = floor;
+        overdue.sort_by_key(|(batch, _)| batch.serial);
+        for (batch, at) in overdue {
+            let waited = now - batch.opened_at;
+            match at.or(batch.may_be_at) {
+                Some(publisher) => {
+                    let why = self.why_unanswered(publisher, waited);
+                    self.end_unknown(batch, publisher, why);
+                }
+                None => {
+                    let why = self.why_unsent(batch.route);
+                    self.fail(batch, EnqueueError::NotSent { waited, why });
+                }
+            }
+        }
+    }
+
+    fn why_unanswered(&self, publisher: PublisherId, waited: Time) -> Arc<str> {
+        match self.peers.get(&publisher).and_then(|peer| peer.reason.as_ref()) {
+            Some(reason) => format!("no answer within {waited:?}; its link is down: {reason}"),
+            None => format!("no answer within {waited:?}, though its link stands"),
+        }
+        .into()
+    }
+
+    fn why_unsent(&self, route: RouteId) -> Arc<str> {
+        const NAMED_MAX: usize = 4;
+        let set = self.routing.routes.get(&route).map(|route| route.set.clone());
+        let peers = set.iter().flat_map(|set| set.iter()).filter_map(|id| self.peers.get(id));
+        let reasons: Vec<String> = peers
+            .take(NAMED_MAX)
+            .map(|peer| match (&peer.reason, peer.link) {
+                (Some(reason), _) => format!("{}: {reason}", peer.info.name),
+                (None, LinkState::Up { stopping: true, .. }) => {
+                    format!("{}: it is stopping", peer.info.name)
+                }
+                (None, LinkState::Up { .. }) => {
+                    format!(
+                        "{}: it has {UNANSWERED_BATCHES_MAX} batches or 32 MiB to answer",
+                        peer.info.name
+                    )
+                }
+                (None, _) => format!("{}: no link yet", peer.info.name),
+            })
+            .collect();
+        format!("no publisher took it ({})", reasons.join("; ")).into()
+    }
+
+    /// The slow chores: what is old is asked about again, what is idle is closed, what is unused is forgotten.
+    fn sweep(&mut self, now: Time) {
+        self.sweep_at = now + SWEEP_EVERY;
+        let open: BTreeSet<RouteId> =
+            self.lanes.values().flat_map(|lane| lane.open.keys().copied()).collect();
+        self.routing.age(now, &open);
+        self.routing.sweep(&open);
+        let wanted: BTreeSet<PublisherId> =
+            self.peers.keys().copied().filter(|id| self.is_wanted(*id)).collect();
+        let idle: Vec<PublisherId> = (self.peers.iter())
+            .filter(|(id, peer)| {
+                !wanted.contains(id)
+                    && peer.link_number().is_some()
+                    && peer.used_at + LINK_IDLE <= now
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for publisher in idle {
+            self.close(now, publisher, "idle");
+        }
+        let known: BTreeSet<PublisherId> =
+            self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();
+        // The numbers of a publisher are kept as long as it may be met again on some path; past that it tells them anew.
+        self.peers.retain(|id, peer| {
+            known.contains(id) || !peer.unanswered.is_empty() || peer.link_number().is_some()
+        });
+        let routes: Vec<RouteId> = self.routing.routes.keys().copied().collect();
+        routes.into_iter().for_each(|route| self.order_links(now, route));
+    }
+
+    // ---- choosing and sending
+
+    /// Which publishers of the route links are kept to: those that failed within a minute last, the others in an order of
+    /// this producer's own.
+    fn order_links(&mut self, now: Time, route: RouteId) {
+        let Some(route) = self.routing.routes.get_mut(&route) else { return };
+        let mut order: Vec<PublisherId> = route.set.to_vec();
+        if order.len() > LINKS_PER_ROUTE {
+            let (peers, spread) = (&self.peers, self.spread);
+            order.sort_by_cached_key(|id| {
+                let failed = peers.get(id).is_some_and(|p| {
+                    !p.is_up() && p.failed_at.is_some_and(|at| at + FAILED_RECENTLY > now)
+                });
+                (failed, mix(id, spread))
+            });
+            order.truncate(LINKS_PER_ROUTE);
+        }
+        route.linked = order;
+    }
+
+    /// A link to this publisher is of use.
+    fn is_wanted(&self, publisher: PublisherId) -> bool {
+        let now_used = |id: &RouteId, used_at: Time| {
+            used_at + ROUTE_IDLE + SWEEP_EVERY > self.sweep_at
+                || self.lanes.values().any(|lane| lane.open.contains_key(id))
+        };
+        self.peers.get(&publisher).is_some_and(|peer| !peer.unanswered.is_empty())
+            || self.routing.routes.iter().any(|(id, route)| {
+                route.linked.contains(&publisher)
+                    && (!route.unsent.is_empty() || now_used(id, route.used_at))
+            })
+    }
+
+    fn can_take(&self, route: RouteId) -> bool {
+        self.routing.routes.get(&route).is_some_and(|route| {
+            route.unsent.is_empty()
+                && route.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.takes()))
+        })
+    }
+
+    /// The publisher that the route's next batch goes to: the same for a while, then one at random.
+    fn choose(&mut self, now: Time, route_id: RouteId) -> Option<PublisherId> {
+        let route = self.routing.routes.get_mut(&route_id)?;
+        let takes = |id: &PublisherId| self.peers.get(id).is_some_and(|peer| peer.takes());
+        if let Some((publisher, until)) = route.sticky
+            && now < until
+            && takes(&publisher)
+        {
+            return Some(publisher);
+        }
+        let count = route.set.iter().filter(|id| takes(id)).count();
+        if count == 0 {
+            return None;
+        }
+        let pick = self.rng.random_range(0..count);
+        let publisher = route.set.iter().copied().filter(|id| takes(id)).nth(pick)?;
+        route.sticky = Some((publisher, now + STICKY_FOR));
+        Some(publisher)
+    }
+
+    /// Seals the open batches that should not wait for more jobs. True when there was one.
+    fn seal_partial(&mut self, now: Time) -> bool {
+        let mut sealed = false;
+        let open: Vec<(LaneId, RouteId)> = (self.lanes.iter())
+            .flat_map(|(lane, l)| l.open.keys().map(|route| (*lane, *route)))
+            .collect();
+        for (lane_id, route) in open {
+            if !self.can_take(route) {
+                continue;
+            }
+            let Some(publisher) = self.choose(now, route) else { continue };
+            let unanswered = self.peers.get(&publisher).map_or(0, |peer| peer.unanswered.len());
+            let lane = &self.lanes[&lane_id];
+            let lingered = lane.open[&route].opened_at + lane.rules.linger <= now;
+            if unanswered < lane.rules.eager_batches || lingered || lane.flush {
+                self.seal_open(lane_id, route);
+                self.send_unsent(now);
+                sealed = true;
+            }
+        }
+        sealed
+    }
+
+    fn seal_open(&mut self, lane_id: LaneId, route: RouteId) {
+        if let Some(lane) = self.lanes.get_mut(&lane_id)
+            && let Some(open) = lane.open.remove(&route)
+        {
+            lane.flush &= !lane.open.is_empty();
+            self.seal(lane_id, route, open, false);
+        }
+    }
+
+    fn seal(&mut self, lane: LaneId, route: RouteId, open: OpenBatch<T>, atomic: bool) {
+        let deadline = self.deadline_of(&open);
+        self.deadline_floor = Some(self.deadline_floor.map_or(deadline, |f| f.min(deadline)));
+        let batch = Batch {
+            serial: self.next_serial,
+            lane,
+            route,
+            jobs: open.builder.seal(atomic),
+            ids: open.ids,
+            tickets: open.tickets,
+            bytes: open.bytes,
+            tag: open.tag,
+            opened_at: open.opened_at,
+            deadline,
+            may_be_at: None,
+            gaps: 0,
+        };
+        self.next_serial += 1;
+        self.wait_for_publisher(batch);
+    }
+
+    /// Puts a batch that is at no publisher among those of its route, by its serial.
+    fn wait_for_publisher(&mut self, mut batch: Batch<T>) {
+        if !self.routing.routes.contains_key(&batch.route) {
+            // Its route was swept while a publisher had it.
+            let route = self.routing.common_route(batch.opened_at, batch.jobs.paths());
+            batch.route = match route {
+                Some(route) => route,
+                None => self.routing.route_of(batch.opened_at, Vec::new()),
+            };
+        }
+        if let Some(route) = self.routing.routes.get_mut(&batch.route) {
+            let at = route.unsent.partition_point(|other| other.serial < batch.serial);
+            route.unsent.insert(at, batch);
+        }
+    }
+
+    fn send_unsent(&mut self, now: Time) {
+        let waiting: Vec<RouteId> = (self.routing.routes.iter())
+            .filter(|(_, route)| !route.unsent.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        for route_id in waiting {
+            while let Some(publisher) = self.choose(now, route_id) {
+                let Some(route) = self.routing.routes.get_mut(&route_id) else { break };
+                let Some(batch) = route.unsent.pop_front() else { break };
+                let Some(peer) = self.peers.get_mut(&publisher) else { break };
+                let Some(link) = peer.link_number() else { break };
+                let sequence = peer.next;
+                peer.next += 1;
+                peer.used_at = now;
+                peer.unanswered_bytes += batch.bytes;
+                let jobs = batch.jobs.clone();
+                peer.unanswered.push_back(InFlight { sequence, batch, arrived: false });
+                self.actions.push_back(Action::Send { publisher, link, sequence, batch: jobs });
+            }
+        }
+    }
+
+    fn dial(&mut self, now: Time) {
+        let due: Vec<PublisherId> = (self.peers.iter())
+            .filter(|(id, peer)| {
+                matches!(peer.link, LinkState::Away { retry_at } if retry_at <= now)
+                    && self.is_wanted(**id)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for publisher in due {
+            let links = self.peers.values().filter(|peer| peer.link_number().is_some()).count();
+            let Some(peer) = self.peers.get_mut(&publisher) else { continue };
+            if links >= LINKS_MAX && peer.unanswered.is_empty() {
+                peer.link = LinkState::Away { retry_at: now + SWEEP_EVERY };
+                peer.reason = Some(format!("there are {LINKS_MAX} links already").into());
+                continue;
+            }
+            let link = LinkNumber(self.next_link);
+            self.next_link += 1;
+            peer.link = LinkState::Dialing { link };
+            let addresses = peer.info.addresses.clone();
+            self.actions.push_back(Action::Dial { publisher, link, addresses });
+        }
+    }
+
+    fn ask_resolver(&mut self, now: Time) {
+        self.routing.ask_due(now);
+        if self.routing.asking || self.routing.questions.is_empty() {
+            return;
+        }
+        let mut paths = Vec::new();
+        while paths.len() < QUESTION_PATHS_MAX
+            && let Some(path) = self.routing.questions.pop_first()
+        {
+            paths.push(path);
+        }
+        self.routing.asking = true;
+        self.actions.push_back(Action::Resolve(paths));
+    }
+
+    // ---- ends
+
+    /// It may have reached that publisher: elsewhere only if duplicates are allowed.
+    fn unknown(&mut self, mut batch: Batch<T>, publisher: PublisherId, why: Arc<str>) {
+        if self.failover == Failover::MayDuplicate && batch.may_be_at.is_none() {
+            batch.may_be_at = Some(publisher);
+            self.wait_for_publisher(batch);
+        } else {
+            self.end_unknown(batch, publisher, why);
+        }
+    }
+
+    fn end_unknown(&mut self, batch: Batch<T>, publisher: PublisherId, why: Arc<str>) {
+        self.finish(batch, BatchEnd::Unknown { publisher, why });
+    }
+
+    /// Its jobs are nowhere, unless an earlier publisher may have them.
+    fn fail(&mut self, batch: Batch<T>, error: EnqueueError) {
+        match batch.may_be_at {
+            Some(publisher) => self.end_unknown(batch, publisher, error.to_string().into()),
+            None => self.finish(batch, BatchEnd::Failed(error)),
+        }
+    }
+
+    fn finish(&mut self, batch: Batch<T>, end: BatchEnd) {
+        if let Some(lane) = self.lanes.get_mut(&batch.lane) {
+            lane.jobs -= batch.ids.len();
+            lane.bytes -= batch.bytes;
+        }
+        let Batch { lane, tag, ids, tickets, .. } = batch;
+        self.actions.push_back(Action::Finish { lane, tag, ids, tickets, end });
+        self.end_lane_if_done(lane);
+    }
+
+    fn end_lane_if_done(&mut self, lane: LaneId) {
+        if self.lanes.get(&lane).is_some_and(|lane| lane.closed && lane.jobs == 0) {
+            self.lanes.remove(&lane);
+            self.actions.push_back(Action::LaneGone(lane));
+        }
+    }
+}
+
+/// Refuses here what every publisher would refuse.
+fn check(job: &NewJob) -> Result<(), EnqueueError> {
+    let payload = job.payload.len();
+    if payload > PAYLOAD_BYTES_MAX {
+        let (what, limit) = ("payload", PAYLOAD_BYTES_MAX);
+        return Err(EnqueueError::TooLarge { what, bytes: payload, limit });
+    }
+    let headers = job.headers.bytes();
+    if headers > HEADERS_BYTES_MAX {
+        let (what, limit) = ("headers", HEADERS_BYTES_MAX);
+        return Err(EnqueueError::TooLarge { what, bytes: headers, limit });
+    }
+    if job.path.is_root() {
+        return Err(EnqueueError::Invalid(Refusal::BadPath));
+    }
+    if job.path.is_reserved() {
+        return Err(EnqueueError::Invalid(Refusal::Reserved));
+    }
+    let options = &job.options;
+    let wrong_time = match options.due {
+        Due::Now => false,
+        Due::After(ms) => ms > WAIT_MS_MAX,
+        Due::At(ms) => ms > RUN_AT_MS_MAX,
+    };
+    if options.max_attempts == 0
+        || !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&options.lease_ms)
+        || job.headers.0.len() > HEADERS_MAX
+        || wrong_time
+        || matches!(&options.backoff, Backoff::List(list) if list.is_empty() || list.len() > Backoff::LIST_MAX)
+    {
+        return Err(EnqueueError::Invalid(Refusal::BadOptions));
+    }
+    Ok(())
+}
+
+/// A number for a publisher that depends on the producer: each has an order of its own.
+fn mix(id: &PublisherId, spread: u64) -> u64 {
+    id.0.iter().fold(spread, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    })
+}

@@ -1,0 +1,113 @@
+//! A publisher as a producer sees it: its link, its sequence numbers, and the batches that it has not answered.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::{Durability, PublisherInfo};
+
+use super::batch::Batch;
+use super::{Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
+
+/// A link that stood this long was a good one: the wait before the next try begins at nothing again.
+const GOOD_LINK: Duration = Duration::from_secs(1);
+/// What each failed try adds to the longest wait before the next.
+const RETRY_STEP: Duration = Duration::from_millis(100);
+/// The longest wait while batches need this publisher.
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(2);
+/// The longest wait otherwise.
+const RETRY_WAIT_IDLE_MAX: Duration = Duration::from_secs(12);
+
+/// One link's number: events of an older one are ignored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct LinkNumber(pub(crate) u64);
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum LinkState {
+    Away { retry_at: Time },
+    Dialing { link: LinkNumber },
+    Up { link: LinkNumber, since: Time, durability: Durability, stopping: bool },
+}
+
+pub(super) struct InFlight<T> {
+    pub(super) sequence: u64,
+    pub(super) batch: Batch<T>,
+    /// The publisher had it before this link was attached: it is there, whatever is answered now.
+    pub(super) arrived: bool,
+}
+
+pub(super) struct Peer<T> {
+    pub(super) info: PublisherInfo,
+    pub(super) link: LinkState,
+    /// Tries since the last good link.
+    pub(super) attempt: u32,
+    /// Why there is no link.
+    pub(super) reason: Option<Arc<str>>,
+    pub(super) failed_at: Option<Time>,
+    /// When a batch was last sent.
+    pub(super) used_at: Time,
+    /// The number of the next batch.
+    pub(super) next: u64,
+    /// The highest number that was taken for sure.
+    pub(super) accepted: u64,
+    /// In the order of their numbers.
+    pub(super) unanswered: VecDeque<InFlight<T>>,
+    pub(super) unanswered_bytes: usize,
+}
+
+impl<T> Peer<T> {
+    pub(super) fn new(info: PublisherInfo, now: Time) -> Peer<T> {
+        Peer {
+            info,
+            link: LinkState::Away { retry_at: now },
+            attempt: 0,
+            reason: None,
+            failed_at: None,
+            used_at: now,
+            next: 1,
+            accepted: 0,
+            unanswered: VecDeque::new(),
+            unanswered_bytes: 0,
+        }
+    }
+
+    /// True while a new batch may be sent.
+    pub(super) fn takes(&self) -> bool {
+        matches!(self.link, LinkState::Up { stopping: false, .. })
+            && self.unanswered.len() < UNANSWERED_BATCHES_MAX
+            && (self.unanswered.is_empty() || self.unanswered_bytes < UNANSWERED_BYTES_MAX)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.link, LinkState::Up { stopping: false, .. })
+    }
+
+    /// The link that stands or is being made.
+    pub(super) fn link_number(&self) -> Option<LinkNumber> {
+        match self.link {
+            LinkState::Away { .. } => None,
+            LinkState::Dialing { link } | LinkState::Up { link, .. } => Some(link),
+        }
+    }
+
+    /// The link has gone or was not made. `random` is from the whole range of u64.
+    pub(super) fn lost(&mut self, now: Time, reason: Arc<str>, needed: bool, random: u64) {
+        self.attempt = match self.link {
+            LinkState::Up { since, .. } if now >= since + GOOD_LINK => 0,
+            _ => self.attempt + 1,
+        };
+        let most = if needed { RETRY_WAIT_MAX } else { RETRY_WAIT_IDLE_MAX };
+        let bound = (RETRY_STEP * self.attempt).min(most);
+        let wait = u128::from(random) * bound.as_nanos() / u128::from(u64::MAX);
+        let wait = Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
+        self.link = LinkState::Away { retry_at: now + wait };
+        self.reason = Some(reason);
+        self.failed_at = Some(now);
+    }
+
+    pub(super) fn take(&mut self, at: usize) -> Option<InFlight<T>> {
+        let taken = self.unanswered.remove(at)?;
+        self.unanswered_bytes -= taken.batch.bytes;
+        Some(taken)
+    }
+}

@@ -1,0 +1,229 @@
+//! Which publishers a path's jobs may go to. Paths with the same publishers share a route, and so their batches.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use longshore_protocol::{Path, PublisherId};
+use longshore_resolver::ReadError;
+
+use super::batch::Batch;
+use super::{LINKS_PER_ROUTE, PATH_FRESH, PATHS_MAX, ROUTE_IDLE, RouteId, Time};
+
+/// What is known of a path.
+#[derive(Debug, Default)]
+pub(super) struct PathEntry {
+    pub(super) route: Option<RouteId>,
+    /// A question about it waits or is under way.
+    pub(super) asked: bool,
+    pub(super) answered_at: Option<Time>,
+    /// When to ask again unbidden: the answer was a warming replica's.
+    pub(super) ask_at: Option<Time>,
+    /// Why there is no route.
+    pub(super) no: Option<NoRoute>,
+}
+
+/// Why a path has no route.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum NoRoute {
+    Nobody,
+    Refused(Arc<str>),
+    Resolver(Arc<ReadError>),
+}
+
+/// A set of publishers that batches go to.
+pub(super) struct Route<T> {
+    /// All of them, sorted.
+    pub(super) set: Arc<[PublisherId]>,
+    /// Those that links are kept to: at most [`LINKS_PER_ROUTE`].
+    pub(super) linked: Vec<PublisherId>,
+    /// Sealed, and at no publisher; by serial.
+    pub(super) unsent: VecDeque<Batch<T>>,
+    /// The publisher that gets the batches for the moment, and until when.
+    pub(super) sticky: Option<(PublisherId, Time)>,
+    /// When a job was last added for it.
+    pub(super) used_at: Time,
+    /// Paths that lead here; with none, its batches are led anew.
+    pub(super) paths: usize,
+}
+
+/// Paths and routes.
+pub(super) struct Routing<T> {
+    pub(super) paths: HashMap<Path, PathEntry>,
+    pub(super) routes: BTreeMap<RouteId, Route<T>>,
+    by_set: BTreeMap<Arc<[PublisherId]>, RouteId>,
+    /// Paths whose "no" was a warming replica's, by the time to ask again.
+    warming: BTreeSet<(Time, Path)>,
+    /// Paths to ask about.
+    pub(super) questions: BTreeSet<Path>,
+    /// A question is under way.
+    pub(super) asking: bool,
+    /// Rises when a path leads elsewhere.
+    pub(super) generation: u64,
+    next_route: u32,
+}
+
+impl<T> Routing<T> {
+    pub(super) fn new() -> Routing<T> {
+        Routing {
+            paths: HashMap::new(),
+            routes: BTreeMap::new(),
+            by_set: BTreeMap::new(),
+            warming: BTreeSet::new(),
+            questions: BTreeSet::new(),
+            asking: false,
+            generation: 1,
+            next_route: 0,
+        }
+    }
+
+    /// The route of a set of publishers, made if need be.
+    pub(super) fn route_of(&mut self, now: Time, mut set: Vec<PublisherId>) -> RouteId {
+        set.sort_unstable();
+        set.dedup();
+        let set: Arc<[PublisherId]> = set.into();
+        if let Some(&route) = self.by_set.get(&set) {
+            return route;
+        }
+        let id = RouteId(self.next_route);
+        self.next_route += 1;
+        self.by_set.insert(set.clone(), id);
+        let route = Route {
+            linked: set.iter().copied().take(LINKS_PER_ROUTE).collect(),
+            set,
+            unsent: VecDeque::new(),
+            sticky: None,
+            used_at: now,
+            paths: 0,
+        };
+        self.routes.insert(id, route);
+        id
+    }
+
+    /// Leads `path` to `route`, or nowhere.
+    pub(super) fn lead(&mut self, path: &Path, route: Option<RouteId>) {
+        let Some(entry) = self.paths.get_mut(path) else { return };
+        if entry.route == route {
+            return;
+        }
+        if let Some(old) = entry.route.and_then(|old| self.routes.get_mut(&old)) {
+            old.paths -= 1;
+        }
+        entry.route = route;
+        if let Some(new) = route.and_then(|new| self.routes.get_mut(&new)) {
+            new.paths += 1;
+        }
+        self.generation += 1;
+    }
+
+    /// Asks about `path`, unless that is under way.
+    pub(super) fn ask(&mut self, path: &Path) {
+        if !self.paths.contains_key(path) && self.paths.len() >= PATHS_MAX {
+            self.forget_all();
+        }
+        let entry = self.paths.entry(path.clone()).or_default();
+        if !entry.asked {
+            entry.asked = true;
+            self.questions.insert(path.clone());
+        }
+    }
+
+    /// Empties the full table: what is still used is asked about again.
+    fn forget_all(&mut self) {
+        self.paths.clear();
+        self.questions.clear();
+        self.warming.clear();
+        for route in self.routes.values_mut() {
+            route.paths = 0;
+        }
+        self.generation += 1;
+    }
+
+    /// The route of batches that have all of these paths: none when they have no publisher in common.
+    pub(super) fn common_route(&mut self, now: Time, paths: &[Path]) -> Option<RouteId> {
+        let mut routes = paths.iter().map(|path| self.paths.get(path).and_then(|e| e.route));
+        let first = routes.next()??;
+        let mut others = BTreeSet::new();
+        for route in routes {
+            others.insert(route?);
+        }
+        others.remove(&first);
+        if others.is_empty() {
+            return Some(first);
+        }
+        let mut common: Vec<PublisherId> = self.routes.get(&first)?.set.to_vec();
+        for route in others {
+            let set = self.routes.get(&route)?.set.clone();
+            common.retain(|publisher| set.binary_search(publisher).is_ok());
+        }
+        if common.is_empty() { None } else { Some(self.route_of(now, common)) }
+    }
+
+    /// True when `path` leads to a route.
+    pub(super) fn is_known(&self, path: &Path) -> bool {
+        self.paths.get(path).is_some_and(|entry| entry.route.is_some())
+    }
+
+    /// When a warming replica's "no" is to be asked about again.
+    pub(super) fn next_ask(&self) -> Option<Time> {
+        self.warming.iter().map(|(at, _)| *at).next()
+    }
+
+    /// Asks about the paths whose "no" was a warming replica's, once it is time.
+    pub(super) fn ask_due(&mut self, now: Time) {
+        while let Some((at, path)) = self.warming.first().cloned()
+            && at <= now
+        {
+            self.warming.pop_first();
+            if let Some(entry) = self.paths.get_mut(&path)
+                && entry.ask_at.take().is_some()
+            {
+                self.ask(&path);
+            }
+        }
+    }
+
+    /// Takes down that `path` is to be asked about again at `at`.
+    pub(super) fn ask_at(&mut self, path: &Path, at: Time) {
+        if let Some(entry) = self.paths.get_mut(path) {
+            entry.ask_at = Some(at);
+            self.warming.insert((at, path.clone()));
+        }
+    }
+
+    /// Asks again about old paths of routes that are in use; forgets the others.
+    pub(super) fn age(&mut self, now: Time, open: &BTreeSet<RouteId>) {
+        let mut old = Vec::new();
+        let mut gone = Vec::new();
+        for (path, entry) in &self.paths {
+            if entry.asked
+                || entry.ask_at.is_some()
+                || entry.answered_at.is_some_and(|at| at + PATH_FRESH > now)
+            {
+                continue;
+            }
+            let route = entry.route.and_then(|id| Some((id, self.routes.get(&id)?)));
+            let used = route.is_some_and(|(id, route)| {
+                route.used_at + ROUTE_IDLE > now || open.contains(&id) || !route.unsent.is_empty()
+            });
+            if used { old.push(path.clone()) } else { gone.push(path.clone()) }
+        }
+        old.iter().for_each(|path| self.ask(path));
+        for path in gone {
+            self.lead(&path, None);
+            self.paths.remove(&path);
+        }
+    }
+
+    /// Removes routes that no path leads to and no batch waits on, except those in `open`.
+    pub(super) fn sweep(&mut self, open: &BTreeSet<RouteId>) {
+        let by_set = &mut self.by_set;
+        self.routes.retain(|id, route| {
+            let keep = route.paths > 0 || !route.unsent.is_empty() || open.contains(id);
+            if !keep {
+                by_set.remove(&route.set);
+            }
+            keep
+        });
+    }
+}

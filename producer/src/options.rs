@@ -1,0 +1,87 @@
+//! What can be set about handing in jobs. Every limit has a name, a unit and a default.
+
+use std::time::Duration;
+
+use longshore_transport::LinkOptions;
+
+/// How a [`Producer`](crate::Producer) works.
+#[derive(Clone, Debug)]
+pub struct ProducerOptions {
+    /// What operators see.
+    pub name: String,
+    /// How long a batch may go unanswered, from its first job on: 30 s. Its bytes add to it at 1 MB/s.
+    pub answer_timeout: Duration,
+    /// What is done with batches that may have reached a publisher which is away.
+    pub failover: Failover,
+    /// Most jobs of [`Producer::enqueue`](crate::Producer::enqueue) that wait for their receipts; one more waits.
+    pub in_flight_jobs_max: usize,
+    /// Most bytes of them.
+    pub in_flight_bytes_max: usize,
+    /// How links are made.
+    pub link: LinkOptions,
+}
+
+impl Default for ProducerOptions {
+    /// 30 s, no duplicates, 100,000 jobs and 64 MiB in flight.
+    fn default() -> ProducerOptions {
+        ProducerOptions {
+            name: format!("producer-{}", std::process::id()),
+            answer_timeout: Duration::from_secs(30),
+            failover: Failover::default(),
+            in_flight_jobs_max: 100_000,
+            in_flight_bytes_max: 64 * 1024 * 1024,
+            link: LinkOptions::default(),
+        }
+    }
+}
+
+/// What is done with a batch that may have reached a publisher which has gone away since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Failover {
+    /// It is sent again to that publisher only, until it is answered or its time is up: no job exists twice.
+    #[default]
+    SamePublisher,
+    /// Another publisher gets it if that one cannot be reached at once: a job may exist at both. Its receipt says so.
+    MayDuplicate,
+}
+
+/// How a pipeline fills its batches, and how much of it may be in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PipelineOptions {
+    /// Most jobs that were sent and not yet answered; one more waits in `send`.
+    pub in_flight_jobs_max: usize,
+    /// Most bytes of them.
+    pub in_flight_bytes_max: usize,
+    /// How long a batch that is not full waits while the publisher still has one to answer.
+    pub linger: Duration,
+    /// Jobs that make a batch full; at most 10,000.
+    pub batch_jobs_max: usize,
+    /// Bytes that make a batch full. A batch with one larger job holds just that job.
+    pub batch_bytes_max: usize,
+    /// A batch that is not full goes at once while the publisher has fewer than this many to answer.
+    pub eager_batches: usize,
+    /// Most jobs whose receipts wait to be read; with one more, `send` fails.
+    pub receipts_jobs_max: usize,
+}
+
+impl Default for PipelineOptions {
+    /// 100,000 jobs and 64 MiB in flight; batches of 1,000 jobs or 256 KiB; 1 ms; 1 batch; a million receipts.
+    fn default() -> PipelineOptions {
+        PipelineOptions {
+            in_flight_jobs_max: 100_000,
+            in_flight_bytes_max: 64 * 1024 * 1024,
+            linger: Duration::from_millis(1),
+            batch_jobs_max: 1_000,
+            batch_bytes_max: 256 * 1024,
+            eager_batches: 1,
+            receipts_jobs_max: 1_000_000,
+        }
+    }
+}
+
+/// How the jobs of one call belong together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BatchOptions {
+    /// One refusal refuses all. Then they are one batch (at most 10,000 jobs and 16 MiB of payload) to one publisher.
+    pub atomic: bool,
+}

@@ -1,0 +1,253 @@
+//! What becomes of jobs that were handed in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::{
+    BatchRefusal, Durability, EnqueueOutcome, JobId, JobRef, Path, PublisherId, Refusal, Runs,
+};
+use longshore_resolver::ReadError;
+
+/// Proof that a publisher holds a job. Printed as its [`JobRef`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// The job, at the publisher that holds it.
+    pub job: JobRef,
+    /// The publisher had it already: the same id, the same payload.
+    pub existing: bool,
+    /// How durable the publisher's word is.
+    pub durability: Durability,
+    /// Another publisher that may hold the job too: only with [`Failover::MayDuplicate`](crate::Failover::MayDuplicate).
+    pub may_be_at: Option<PublisherId>,
+}
+
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.job.fmt(f)
+    }
+}
+
+/// Why there is no receipt for a job.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EnqueueError {
+    /// The job is over a limit; it was not sent.
+    #[error("TooLarge: {what} of {bytes} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// What of it.
+        what: &'static str,
+        /// How large that is.
+        bytes: usize,
+        /// The most it may be.
+        limit: usize,
+    },
+    /// The job's path cannot hold jobs, or an option is out of its range; it was not sent.
+    #[error("{0}")]
+    Invalid(Refusal),
+    /// Nobody publishes the path; it was not sent.
+    #[error(
+        "nobody publishes {path}, and no publisher has a default for it; start one with: longshore publisher --path {path}, \
+         or with --default and a path above it"
+    )]
+    NoPublisher {
+        /// The path.
+        path: Path,
+    },
+    /// The resolver refuses the path; the job was not sent.
+    #[error("the resolver refused {path}: {reason}")]
+    PathRefused {
+        /// The path.
+        path: Path,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+    /// The resolver could not be asked; the job was not sent.
+    #[error("{path} could not be resolved: {error}")]
+    Resolver {
+        /// The path.
+        path: Path,
+        /// Every replica and why.
+        error: Arc<ReadError>,
+    },
+    /// The publisher refused the job.
+    #[error("publisher {} refused the job: {refusal}", .publisher.prefix())]
+    Refused {
+        /// The publisher.
+        publisher: PublisherId,
+        /// Why, and what to do.
+        refusal: Refusal,
+    },
+    /// The publisher refused the batch that the job was in; none of it was taken.
+    #[error("publisher {} refused the batch: {refusal}", .publisher.prefix())]
+    BatchRefused {
+        /// The publisher.
+        publisher: PublisherId,
+        /// Why.
+        refusal: BatchRefusal,
+    },
+    /// The job may be at this publisher or not: it was sent, and no answer came. Its id can be asked for there.
+    #[error("Unknown: {} jobs may be at publisher {} or not: {why}", .ids.len(), .publisher.prefix())]
+    Unknown {
+        /// The publisher.
+        publisher: PublisherId,
+        /// All jobs of that batch.
+        ids: Arc<[JobId]>,
+        /// Why there is no answer.
+        why: Arc<str>,
+    },
+    /// The job was not sent within its time. It is nowhere.
+    #[error("not sent within {waited:?}: {why}")]
+    NotSent {
+        /// How long it waited.
+        waited: Duration,
+        /// What it waited for.
+        why: Arc<str>,
+    },
+    /// The jobs of an atomic batch cannot be one batch; none was sent.
+    #[error("an atomic batch goes to one publisher as one batch: {0}")]
+    NotAtomic(Arc<str>),
+    /// More receipts wait to be read than may; the job was not sent.
+    #[error("{limit} receipts wait to be read; read them while sending")]
+    ReceiptsUnread {
+        /// The most.
+        limit: usize,
+    },
+    /// The producer was closed; the job was not sent.
+    #[error("the producer is closed")]
+    Closed,
+}
+
+impl EnqueueError {
+    /// True when the job may be at a publisher all the same. Every other error says that it is nowhere.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, EnqueueError::Unknown { .. })
+    }
+}
+
+/// A job's number within its pipeline, or its place within its call: 0, 1, 2 …
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobTicket(pub u64);
+
+/// What became of one job of many.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobReceipt {
+    /// Which one.
+    pub ticket: JobTicket,
+    /// Its id.
+    pub id: JobId,
+    /// Its receipt, or why there is none.
+    pub outcome: Result<Receipt, EnqueueError>,
+}
+
+/// What became of one batch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BatchReceipt {
+    pub(crate) ids: Arc<[JobId]>,
+    /// Tickets of the jobs in runs: the first, and how many.
+    pub(crate) tickets: Vec<(u64, u32)>,
+    pub(crate) end: BatchEnd,
+}
+
+/// How a batch ended, for all of its jobs.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum BatchEnd {
+    Answered {
+        publisher: PublisherId,
+        durability: Durability,
+        outcomes: Runs<EnqueueOutcome>,
+        may_be_at: Option<PublisherId>,
+    },
+    Unknown {
+        publisher: PublisherId,
+        why: Arc<str>,
+    },
+    /// Nowhere: never sent, or refused as a whole.
+    Failed(EnqueueError),
+}
+
+impl BatchReceipt {
+    /// Jobs in it.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// How many of its jobs a publisher holds, new or not. Costs nothing per job.
+    pub fn held(&self) -> usize {
+        match &self.end {
+            BatchEnd::Answered { outcomes, .. } => outcomes
+                .runs()
+                .iter()
+                .filter(|(outcome, _)| !matches!(outcome, EnqueueOutcome::Refused(_)))
+                .map(|&(_, count)| count as usize)
+                .sum(),
+            BatchEnd::Unknown { .. } | BatchEnd::Failed(_) => 0,
+        }
+    }
+
+    /// The publisher that answered; none when nobody did.
+    pub fn publisher(&self) -> Option<PublisherId> {
+        match &self.end {
+            BatchEnd::Answered { publisher, .. } => Some(*publisher),
+            BatchEnd::Unknown { .. } | BatchEnd::Failed(_) => None,
+        }
+    }
+
+    /// What became of each job, in the order of its tickets within the batch.
+    pub fn iter(&self) -> impl Iterator<Item = JobReceipt> + '_ {
+        let tickets =
+            self.tickets.iter().flat_map(|&(first, count)| first..first + u64::from(count));
+        let outcomes: Box<dyn Iterator<Item = Result<Receipt, EnqueueError>> + '_> = match &self.end
+        {
+            BatchEnd::Answered { outcomes, .. } => Box::new(
+                outcomes.iter().enumerate().map(move |(place, outcome)| self.one(place, outcome)),
+            ),
+            _ => Box::new(std::iter::repeat_with(|| self.outcome(0))),
+        };
+        self.ids.iter().zip(tickets).zip(outcomes).map(|((&id, ticket), outcome)| JobReceipt {
+            ticket: JobTicket(ticket),
+            id,
+            outcome,
+        })
+    }
+
+    /// What became of the job at `place`.
+    pub(crate) fn outcome(&self, place: usize) -> Result<Receipt, EnqueueError> {
+        match &self.end {
+            BatchEnd::Answered { outcomes, .. } => match outcomes.iter().nth(place) {
+                Some(outcome) => self.one(place, outcome),
+                // The core has compared the number of outcomes with the number of jobs.
+                None => Err(EnqueueError::Closed),
+            },
+            BatchEnd::Unknown { publisher, why } => Err(EnqueueError::Unknown {
+                publisher: *publisher,
+                ids: self.ids.clone(),
+                why: why.clone(),
+            }),
+            BatchEnd::Failed(error) => Err(error.clone()),
+        }
+    }
+
+    fn one(&self, place: usize, outcome: EnqueueOutcome) -> Result<Receipt, EnqueueError> {
+        let BatchEnd::Answered { publisher, durability, may_be_at, .. } = &self.end else {
+            return Err(EnqueueError::Closed);
+        };
+        let existing = match outcome {
+            EnqueueOutcome::Created => false,
+            EnqueueOutcome::Existing => true,
+            EnqueueOutcome::Refused(refusal) => {
+                return Err(EnqueueError::Refused { publisher: *publisher, refusal });
+            }
+        };
+        Ok(Receipt {
+            job: JobRef { publisher: *publisher, id: self.ids[place] },
+            existing,
+            durability: *durability,
+            may_be_at: *may_be_at,
+        })
+    }
+}

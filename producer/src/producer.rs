@@ -1,0 +1,202 @@
+//! The producer: hands jobs to publishers.
+
+use std::sync::Arc;
+
+use longshore_protocol::{NewJob, Path, PublisherInfo, SessionId};
+use longshore_resolver::{Cluster, ReadClient};
+
+use crate::core::LaneRules;
+use crate::directory::Directory;
+use crate::options::{BatchOptions, PipelineOptions, ProducerOptions};
+use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
+use crate::pipeline::{Pipeline, Receipts};
+use crate::shell::{Cell, Lane, Shell};
+
+/// Batches of single callers that may be under way before one waits for more callers.
+const SINGLE_EAGER_BATCHES: usize = 8;
+
+/// Hands jobs to publishers: finds who publishes a path, keeps links, numbers batches, and sends again what was not answered.
+/// Cheap to clone; all clones share links and batches. Dropping the last one ends the links.
+#[derive(Clone)]
+pub struct Producer {
+    handle: Arc<Handle>,
+}
+
+/// Ends everything once nobody holds it.
+pub(crate) struct Handle {
+    pub(crate) shell: Arc<Shell>,
+    /// The lane of single callers.
+    lane: Lane,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shell.closed.cancel();
+    }
+}
+
+impl Producer {
+    /// A producer for the publishers that `cluster` knows. Opens links when they are needed. Needs a tokio runtime.
+    pub fn connect(cluster: impl Into<Cluster>, options: ProducerOptions) -> Producer {
+        let session = new_session();
+        let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
+        Producer::start(Directory::Resolver(client), session, options)
+    }
+
+    /// A producer for just these publishers, without a resolver: each is taken to have every path.
+    pub fn to_publishers(publishers: Vec<PublisherInfo>, options: ProducerOptions) -> Producer {
+        Producer::start(Directory::Named(publishers.into()), new_session(), options)
+    }
+
+    fn start(directory: Directory, session: SessionId, options: ProducerOptions) -> Producer {
+        let single = LaneRules {
+            in_flight_jobs_max: options.in_flight_jobs_max,
+            in_flight_bytes_max: options.in_flight_bytes_max,
+            eager_batches: SINGLE_EAGER_BATCHES,
+            ..rules(&PipelineOptions::default())
+        };
+        let shell = Shell::start(directory, session, options);
+        let lane = shell.open_lane(single);
+        Producer { handle: Arc::new(Handle { shell, lane }) }
+    }
+
+    /// Hands in one job, and waits until a publisher holds it. Callers at the same time share batches.
+    ///
+    /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the job was sent. Handing in the
+    /// same job (the same id) again at the same publisher is harmless.
+    pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
+        let Handle { shell, lane } = &*self.handle;
+        let pushed = shell.push(lane, 0, &job, true).await?;
+        // Asked for, so it is there.
+        let cell = pushed.tag.ok_or(EnqueueError::Closed)?;
+        cell.wait().await.outcome(pushed.place)
+    }
+
+    /// Hands in many jobs, and waits until each has its end. One receipt per job, in order; its ticket is its place.
+    pub async fn enqueue_all(&self, jobs: Vec<NewJob>, options: BatchOptions) -> Vec<JobReceipt> {
+        let shell = &self.handle.shell;
+        let bounds = PipelineOptions {
+            in_flight_jobs_max: shell.options.in_flight_jobs_max,
+            in_flight_bytes_max: shell.options.in_flight_bytes_max,
+            ..PipelineOptions::default()
+        };
+        let lane = OwnLane { lane: shell.open_lane(rules(&bounds)), shell };
+        let mut receipts = vec![None; jobs.len()];
+        let mut cells: Vec<Arc<Cell>> = Vec::new();
+        if options.atomic {
+            match push_atomic(shell, &lane.lane, &jobs).await {
+                Ok(cell) => cells.push(cell),
+                Err(error) => receipts.fill(Some(Err(error))),
+            }
+        } else {
+            ask_for_paths(shell, &jobs);
+            for (ticket, job) in jobs.iter().enumerate() {
+                match shell.push(&lane.lane, ticket as u64, job, false).await {
+                    Ok(pushed) => cells.extend(pushed.tag),
+                    Err(error) => receipts[ticket] = Some(Err(error)),
+                }
+            }
+        }
+        lane.close();
+        for cell in cells {
+            for receipt in cell.wait().await.iter() {
+                if let Some(slot) = receipts.get_mut(receipt.ticket.0 as usize) {
+                    *slot = Some(receipt.outcome);
+                }
+            }
+        }
+        let with_ids = jobs.iter().zip(receipts).enumerate();
+        with_ids
+            .map(|(ticket, (job, outcome))| JobReceipt {
+                ticket: JobTicket(ticket as u64),
+                id: job.id,
+                outcome: outcome.unwrap_or(Err(EnqueueError::Closed)),
+            })
+            .collect()
+    }
+
+    /// A pipeline: jobs go in at one half, receipts come out at the other, a batch at a time.
+    pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
+        let lane = self.handle.shell.open_lane(rules(&options));
+        Pipeline::new(self.handle.clone(), lane, options)
+    }
+
+    /// Waits until everything handed in has its end.
+    pub async fn settled(&self) {
+        loop {
+            let ended = self.handle.shell.ended();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            if self.handle.shell.step(|inner, _| inner.core.in_flight_jobs()) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl std::fmt::Debug for Producer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Producer").field("session", &self.handle.shell.session).finish()
+    }
+}
+
+/// A lane of one call: closed when the call is over or dropped.
+struct OwnLane<'a> {
+    lane: Lane,
+    shell: &'a Arc<Shell>,
+}
+
+impl OwnLane<'_> {
+    fn close(&self) {
+        self.shell.step(|inner, now| inner.core.close_lane(now, self.lane.id));
+    }
+}
+
+impl Drop for OwnLane<'_> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+async fn push_atomic(
+    shell: &Arc<Shell>,
+    lane: &Lane,
+    jobs: &[NewJob],
+) -> Result<Arc<Cell>, EnqueueError> {
+    let all: Vec<&NewJob> = one_per_path(jobs);
+    let since = shell.now();
+    shell.wait(lane, since, &all, |inner, now| inner.core.push_atomic(now, lane.id, jobs)).await
+}
+
+/// Asks for all paths at once, not one after the other as their jobs come up.
+fn ask_for_paths(shell: &Arc<Shell>, jobs: &[NewJob]) {
+    shell.step(|inner, now| {
+        for job in one_per_path(jobs) {
+            inner.core.route(now, &job.path, now);
+        }
+    });
+}
+
+fn one_per_path(jobs: &[NewJob]) -> Vec<&NewJob> {
+    let mut seen: hashbrown::HashSet<&Path> = hashbrown::HashSet::new();
+    jobs.iter().filter(|job| seen.insert(&job.path)).collect()
+}
+
+pub(crate) fn rules(options: &PipelineOptions) -> LaneRules {
+    LaneRules {
+        in_flight_jobs_max: options.in_flight_jobs_max,
+        in_flight_bytes_max: options.in_flight_bytes_max,
+        linger: options.linger,
+        batch_jobs_max: options.batch_jobs_max,
+        batch_bytes_max: options.batch_bytes_max,
+        eager_batches: options.eager_batches,
+    }
+}
+
+/// The name of this run, as publishers know it.
+pub(crate) fn new_session() -> SessionId {
+    let mut id = [0; 16];
+    rand::Rng::fill_bytes(&mut rand::rng(), &mut id);
+    SessionId(id)
+}
