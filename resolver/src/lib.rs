@@ -2,11 +2,13 @@
 //! every replica ([`WriteClient`]), everybody reads from any ([`ReadClient`]). What publishers want published is the truth,
 //! and it is in the publishers; a replica may forget everything and is told again.
 //!
-//! Three pure cores decide: `directory`, `read_client::core` and `write_client::core`. They are told the time and what happened, and
-//! say what is to be done. The tasks around them move bytes and time.
+//! Three pure cores decide: `directory`, `read_client::core` and `write_client::core`. They are told the time and what
+//! happened, and say what is to be done. The tasks around them move bytes and time.
 
 mod cluster;
+mod directory;
 mod read_client;
+mod replica_link;
 mod server;
 mod write_client;
 
@@ -15,7 +17,7 @@ pub use read_client::{
     Listing, PathAnswer, PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution,
 };
 pub use server::{ResolverServer, ServerOptions};
-pub use write_client::{ReplicaState, ReplicaStanding, WriteClient};
+pub use write_client::{ReplicaStanding, ReplicaState, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{PathListed, ReplicaStatus};
 pub use longshore_transport::BindError;

@@ -1,137 +1,161 @@
 //! The read client: asks any replica that answers.
 
+mod answer;
+mod core;
+mod task;
+mod watch;
+
+#[cfg(test)]
+mod story_test;
+
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use longshore_protocol::messages::resolver::{PathListed, ReplicaStatus};
-use longshore_protocol::{Glob, Incarnation, Path, PublisherInfo, SessionId};
+use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{FromReplica, ReplicaStatus, ToReplica};
+use longshore_protocol::{Glob, Path, Role, SessionId};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::cluster::{Cluster, ReplicaFailure};
+pub use answer::{Listing, PathAnswer, ReadError, Resolution};
+pub use watch::{PublisherSet, PublisherWatch};
 
-/// What became of a batch of paths.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Resolution {
-    /// False when every replica that answered is warming: a path that was not found may be published all the same.
-    pub complete: bool,
-    /// One answer for each path, in order.
-    pub answers: Vec<PathAnswer>,
-}
-
-/// What became of one path.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PathAnswer {
-    /// These serve it.
-    Publishers {
-        /// Who, shared with the other paths that have the same publishers.
-        set: Arc<[PublisherInfo]>,
-        /// Nobody publishes the path itself; these have declared the nearest default above it.
-        by_default: bool,
-    },
-    /// Nobody does.
-    NotFound,
-    /// This path was refused, and why.
-    Refused(String),
-}
-
-/// Paths that a replica knows.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Listing {
-    /// False when every replica that answered is warming: there may be more paths.
-    pub complete: bool,
-    /// The paths, sorted, none twice.
-    pub paths: Vec<PathListed>,
-}
-
-/// Why a batch has no answer: every replica failed it, in each of three rounds. The client stays good: the next batch starts
-/// afresh.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ReadError {
-    /// No replica answered.
-    #[error("no resolver replica answered: {}", list(.0))]
-    NoAnswer(Vec<ReplicaFailure>),
-    /// A replica refused the whole request, and another would too.
-    #[error("resolver replica {replica} refused the request: {reason}")]
-    Refused {
-        /// Which.
-        replica: String,
-        /// Why, for people.
-        reason: String,
-    },
-    /// The cluster names no replica.
-    #[error("no resolver replica is configured; name at least one as host:port")]
-    NoReplicas,
-}
-
-fn list(failures: &[ReplicaFailure]) -> String {
-    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
+use crate::cluster::Cluster;
+use crate::read_client::answer::Answer;
+use crate::read_client::core::Question;
+use crate::read_client::task::Command;
+use crate::replica_link::{Caller, connect, single_question_timeout};
 
 /// Asks a resolver. Cheap to clone: all clones share one link, over which many batches are in flight; it is opened at
-/// the first batch or watch.
-#[derive(Clone, Debug)]
-pub struct ReadClient {}
+/// the first batch or watch. The link and its task end with the last clone and the last watch.
+#[derive(Clone)]
+pub struct ReadClient {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    caller: Caller,
+    /// Unbounded, and yet bounded: each call and each watch has one command in it at a time.
+    commands: mpsc::UnboundedSender<Command>,
+    next_batch: AtomicU64,
+    next_watch: AtomicU32,
+}
 
 impl ReadClient {
     /// A client of `cluster`. `name` is what operators see. Needs a tokio runtime.
     pub fn new(cluster: Cluster, session: SessionId, name: impl Into<String>) -> ReadClient {
-        let _ = (cluster, session, name.into());
-        todo!()
+        let caller = Caller { cluster, role: Role::ResolverReader, session, name: name.into() };
+        let (commands, received) = mpsc::unbounded_channel();
+        tokio::spawn(task::run(caller.clone(), received));
+        let (next_batch, next_watch) = (AtomicU64::new(1), AtomicU32::new(1));
+        ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch }) }
     }
 
-    /// Who publishes each of `paths`? Any number; answers come in order. A "no" of a replica that is warming is asked of another
-    /// before it is believed. Cancel safe.
+    /// Who publishes each of `paths`? Any number; answers come in order. A "no" of a replica that is warming is asked of
+    /// another before it is believed. Takes until some replica answers or all have failed three times: put a deadline of
+    /// your own around it. Cancel safe.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
-        let _ = paths;
-        todo!()
+        match self.ask(Question::Resolve(paths.into())).await? {
+            Answer::Resolved(resolution) => Ok(resolution),
+            Answer::Listed(_) => unreachable!("the core checks that an answer fits its question"),
+        }
     }
 
     /// What lies just below `path`. Cancel safe.
     pub async fn list(&self, path: Path) -> Result<Listing, ReadError> {
-        let _ = path;
-        todo!()
+        self.listing(Question::List(path)).await
     }
 
-    /// Every path that matches at least one of `globs`: published, or with a default. Cancel safe.
+    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs. Cancel safe.
     pub async fn list_matching(&self, globs: Vec<Glob>) -> Result<Listing, ReadError> {
-        let _ = globs;
-        todo!()
+        self.listing(Question::ListMatching(globs.into())).await
+    }
+
+    async fn listing(&self, question: Question) -> Result<Listing, ReadError> {
+        match self.ask(question).await? {
+            Answer::Listed(listing) => Ok(listing),
+            Answer::Resolved(_) => unreachable!("the core checks that an answer fits its question"),
+        }
     }
 
     /// Watches the publishers that could serve what matches `glob`: those of a path that matches, and those with a default
     /// at or below which one could. Goes from replica to replica by itself, for ever.
     pub fn watch_publishers(&self, glob: Glob) -> PublisherWatch {
-        let _ = glob;
-        todo!()
+        let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
+        PublisherWatch::start(number, glob, self.handle.commands.clone())
     }
 
-    /// Asks every replica, each on a link of its own, how it is. Takes at most connect and hello timeout and 15 s. Cancel safe.
+    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster. Each has until connect and hello timeout
+    /// and 15 s are over. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
-        todo!()
+        let mut asking = JoinSet::new();
+        for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
+            let caller = self.handle.caller.clone();
+            asking.spawn(async move {
+                let limit = single_question_timeout(&caller.cluster);
+                let status = timeout(limit, ask_status(&caller, &replica)).await;
+                (place, replica, status.unwrap_or_else(|_| Err(format!("no answer for {limit:?}"))))
+            });
+        }
+        let mut answers = asking.join_all().await;
+        answers.sort_unstable_by_key(|(place, ..)| *place);
+        answers.into_iter().map(|(_, replica, status)| (replica, status)).collect()
+    }
+
+    async fn ask(&self, question: Question) -> Result<Answer, ReadError> {
+        let batch = self.handle.next_batch.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        let gone = || ReadError::NoAnswer(Vec::new());
+        self.handle
+            .commands
+            .send(Command::Ask { batch, question, reply })
+            .map_err(|_| gone())?;
+        let mut forget = Forget { batch, commands: Some(&self.handle.commands) };
+        let answer = answer.await;
+        forget.commands = None;
+        // The task ends only with its runtime.
+        answer.unwrap_or_else(|_| Err(gone()))
     }
 }
 
-/// All publishers of a watch, as one replica knows them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PublisherSet {
-    /// The replica that told, as `host:port`.
-    pub replica: String,
-    /// Its run.
-    pub incarnation: Incarnation,
-    /// Its revision; within one incarnation it rises.
-    pub revision: u64,
-    /// False while it is warming: who is missing may be there all the same.
-    pub complete: bool,
-    /// The publishers, by id.
-    pub publishers: Vec<PublisherInfo>,
+/// A caller that no longer waits says so.
+struct Forget<'a> {
+    batch: u64,
+    commands: Option<&'a mpsc::UnboundedSender<Command>>,
 }
 
-/// A watch over publishers. Dropping it ends it.
-#[derive(Debug)]
-pub struct PublisherWatch {}
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        if let Some(commands) = self.commands {
+            let _ = commands.send(Command::Forget { batch: self.batch });
+        }
+    }
+}
 
-impl PublisherWatch {
-    /// The publishers once they have changed, or were told of by another replica; at first, as soon as any replica tells. What
-    /// changed while nobody waited is told once. Cancel safe.
-    pub async fn changed(&mut self) -> PublisherSet {
-        todo!()
+impl fmt::Debug for ReadClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadClient")
+            .field("replicas", &self.handle.caller.cluster.replicas)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn ask_status(caller: &Caller, replica: &str) -> Result<ReplicaStatus, String> {
+    let (sender, mut receiver) = connect(caller, replica).await?.split();
+    let mut out = FrameWriter::new();
+    ToReplica::Status { id: 1 }.encode(&mut out);
+    sender.send(out.finish()).map_err(|error| error.to_string())?;
+    loop {
+        let frame = receiver.recv().await.map_err(|end| end.to_string())?;
+        for message in Messages::new(frame) {
+            let (tag, body) = message.map_err(|error| error.to_string())?;
+            match FromReplica::decode(tag, body).map_err(|error| error.to_string())? {
+                Some(FromReplica::Status { status, .. }) => return Ok(status),
+                Some(FromReplica::Refused { reason, .. }) => return Err(reason),
+                _ => {}
+            }
+        }
     }
 }

@@ -1,0 +1,158 @@
+//! The task around the core: moves bytes and time, decides nothing.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use longshore_protocol::Glob;
+use longshore_protocol::messages::resolver::{
+    List, ListMatching, Resolve, ToReplica, WatchPublishers,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::read_client::answer::{Answer, ReadError};
+use crate::read_client::core::{Action, Input, Question, ReadCore};
+use crate::read_client::watch::PublisherSet;
+use crate::replica_link::{Caller, LinkEvent, ReplicaLink, now, until};
+
+/// What a handle wants.
+#[derive(Debug)]
+pub(super) enum Command {
+    Ask { batch: u64, question: Question, reply: oneshot::Sender<Result<Answer, ReadError>> },
+    Forget { batch: u64 },
+    Watch { watch: u32, glob: Glob, news: watch::Sender<Option<PublisherSet>> },
+    Unwatch { watch: u32 },
+}
+
+/// Runs until all handles and watches are gone.
+pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let cluster = &caller.cluster;
+    let core = ReadCore::new(cluster.timing.clone(), cluster.replicas.clone(), rand::random());
+    let mut shell = Shell {
+        core,
+        caller,
+        link: ReplicaLink::None,
+        replies: HashMap::new(),
+        watches: HashMap::new(),
+        inputs: VecDeque::new(),
+    };
+    loop {
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(command) => shell.command(command),
+                None => return,
+            },
+            event = shell.link.next() => shell.event(event),
+            () = until(shell.core.next_deadline()) => shell.inputs.push_back(Input::Tick),
+        }
+        shell.settle();
+    }
+}
+
+struct Shell {
+    caller: Caller,
+    core: ReadCore,
+    link: ReplicaLink,
+    replies: HashMap<u64, oneshot::Sender<Result<Answer, ReadError>>>,
+    watches: HashMap<u32, watch::Sender<Option<PublisherSet>>>,
+    inputs: VecDeque<Input>,
+}
+
+impl Shell {
+    fn command(&mut self, command: Command) {
+        self.inputs.push_back(match command {
+            Command::Ask { batch, question, reply } => {
+                self.replies.insert(batch, reply);
+                Input::Ask { batch, question }
+            }
+            Command::Forget { batch } => {
+                self.replies.remove(&batch);
+                Input::Forget { batch }
+            }
+            Command::Watch { watch, glob, news } => {
+                self.watches.insert(watch, news);
+                Input::Watch { watch, glob }
+            }
+            Command::Unwatch { watch } => {
+                self.watches.remove(&watch);
+                Input::Unwatch { watch }
+            }
+        });
+    }
+
+    fn event(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Linked => self.inputs.push_back(Input::Linked),
+            LinkEvent::Unlinked { why } => self.inputs.push_back(Input::Unlinked { why }),
+            LinkEvent::Told { messages, damaged } => {
+                self.inputs.extend(messages.into_iter().map(Input::Told));
+                if let Some(why) = damaged {
+                    self.link.hang_up();
+                    self.inputs.push_back(Input::Unlinked { why });
+                }
+            }
+        }
+    }
+
+    /// Steps the core until it has nothing more to say.
+    fn settle(&mut self) {
+        while let Some(input) = self.inputs.pop_front() {
+            for action in self.core.step(now(), input) {
+                self.act(action);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Dial { replica } => {
+                self.link.dial(&self.caller, &self.caller.cluster.replicas[replica]);
+            }
+            Action::Hangup => {
+                self.link.hang_up();
+                // What the link has said is not for the next one.
+                self.inputs.retain(|input| {
+                    !matches!(input, Input::Told(_) | Input::Linked | Input::Unlinked { .. })
+                });
+            }
+            Action::Ask { request: id, question, range } => self.send(match question {
+                Question::Resolve(paths) => {
+                    let paths = paths[range].iter().map(Into::into).collect();
+                    ToReplica::Resolve(Resolve { id, paths })
+                }
+                Question::List(path) => ToReplica::List(List { id, path }),
+                Question::ListMatching(globs) => {
+                    ToReplica::ListMatching(ListMatching { id, globs: globs.to_vec() })
+                }
+            }),
+            Action::Watch { watch, glob } => {
+                self.send(ToReplica::WatchPublishers(WatchPublishers { watch, glob }));
+            }
+            Action::Unwatch { watch } => self.send(ToReplica::Unwatch { watch }),
+            Action::Finish { batch, answer } => {
+                if let Err(error) = &answer {
+                    tracing::warn!(%error, "a resolver batch has failed");
+                }
+                if let Some(reply) = self.replies.remove(&batch) {
+                    let _ = reply.send(answer);
+                }
+            }
+            Action::Tell { watch, replica, publishers } => {
+                if let Some(news) = self.watches.get(&watch) {
+                    news.send_replace(Some(PublisherSet {
+                        replica: self.caller.cluster.replicas[replica].clone(),
+                        incarnation: publishers.incarnation,
+                        revision: publishers.revision,
+                        complete: publishers.complete,
+                        publishers: publishers.publishers,
+                    }));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, message: ToReplica) {
+        if let Err(why) = self.link.send(&message) {
+            self.inputs.push_back(Input::Unlinked { why });
+        }
+    }
+}

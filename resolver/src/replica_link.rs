@@ -1,0 +1,160 @@
+//! A client's link to one replica, or the attempt at one: what the cores' shells share.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use longshore_protocol::frame::{Frame, FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
+use longshore_protocol::{Hello, Role, SessionId};
+use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial};
+use tokio::time::{sleep_until, timeout};
+
+use crate::cluster::{Cluster, link_timing};
+
+/// Who dials.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) cluster: Cluster,
+    pub(crate) role: Role,
+    pub(crate) session: SessionId,
+    /// What operators see.
+    pub(crate) name: String,
+}
+
+/// What happened to a link.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// It stands.
+    Linked,
+    /// It does not, and why; or it has ended. There is none now.
+    Unlinked { why: String },
+    /// Messages came; the reason if those after them do not decode. Then the link is of no use.
+    Told { messages: Vec<FromReplica>, damaged: Option<String> },
+}
+
+/// A link, or the attempt at one, or none.
+#[derive(Default)]
+pub(crate) enum ReplicaLink {
+    #[default]
+    None,
+    Dialling(Pin<Box<dyn Future<Output = Result<Link, String>> + Send>>),
+    Up(LinkSender, LinkReceiver),
+}
+
+impl ReplicaLink {
+    /// Begins to connect.
+    pub(crate) fn dial(&mut self, caller: &Caller, replica: &str) {
+        let (caller, replica) = (caller.clone(), replica.to_owned());
+        *self = ReplicaLink::Dialling(Box::pin(async move { connect(&caller, &replica).await }));
+    }
+
+    /// What happens next; for ever nothing while there is no link. Cancel safe.
+    pub(crate) async fn next(&mut self) -> LinkEvent {
+        let event = match self {
+            ReplicaLink::None => std::future::pending().await,
+            ReplicaLink::Dialling(dialling) => match dialling.await {
+                Ok(link) => {
+                    let (sender, receiver) = link.split();
+                    *self = ReplicaLink::Up(sender, receiver);
+                    return LinkEvent::Linked;
+                }
+                Err(why) => LinkEvent::Unlinked { why },
+            },
+            ReplicaLink::Up(_, receiver) => match receiver.recv().await {
+                Ok(frame) => return read(Messages::new(frame)),
+                Err(end) => LinkEvent::Unlinked { why: end.to_string() },
+            },
+        };
+        *self = ReplicaLink::None;
+        event
+    }
+
+    /// Sends one message in a frame of its own. The reason if it cannot be; then there is no link any more.
+    pub(crate) fn send(&mut self, message: &ToReplica) -> Result<(), String> {
+        let mut out = FrameWriter::new();
+        message.encode(&mut out);
+        self.send_frame(out.finish())
+    }
+
+    fn send_frame(&mut self, frame: Frame) -> Result<(), String> {
+        let ReplicaLink::Up(sender, _) = self else { return Ok(()) };
+        let sent = sender.send(frame).map_err(|error| match sender.ended() {
+            Some(end) => end.to_string(),
+            None => error.to_string(),
+        });
+        if sent.is_err() {
+            *self = ReplicaLink::None;
+        }
+        sent
+    }
+
+    /// Closes the link, or stops dialling.
+    pub(crate) fn hang_up(&mut self) {
+        *self = ReplicaLink::None;
+    }
+}
+
+fn read(frame: Messages) -> LinkEvent {
+    let mut messages = Vec::new();
+    for message in frame {
+        match message.and_then(|(tag, body)| FromReplica::decode(tag, body)) {
+            Ok(Some(message)) => messages.push(message),
+            Ok(None) => {}
+            Err(error) => {
+                let damaged = Some(format!("its answer does not decode: {error}"));
+                return LinkEvent::Told { messages, damaged };
+            }
+        }
+    }
+    LinkEvent::Told { messages, damaged: None }
+}
+
+/// Tries every address of the replica.
+pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, String> {
+    let timing = &caller.cluster.timing;
+    let link_timing = link_timing(timing, caller.role);
+    let options = LinkOptions {
+        timing: link_timing,
+        connect_timeout: timing.connect_timeout,
+        hello_timeout: timing.hello_timeout,
+        tls: caller.cluster.tls.clone(),
+        ..LinkOptions::default()
+    };
+    let hello = Hello::new(caller.role, caller.session, caller.name.clone(), link_timing);
+    let addresses = match timeout(timing.connect_timeout, tokio::net::lookup_host(replica)).await {
+        Ok(Ok(addresses)) => addresses,
+        Ok(Err(error)) => return Err(format!("cannot resolve the address {replica}: {error}")),
+        Err(_) => return Err(format!("cannot resolve the address {replica}: no answer in time")),
+    };
+    let mut failures = Vec::new();
+    for address in addresses {
+        match dial(address, &hello, &options).await {
+            Ok(link) => return Ok(link),
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    if failures.is_empty() {
+        failures.push(format!("{replica} has no address"));
+    }
+    Err(failures.join("; "))
+}
+
+/// The time, as the cores are told it.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Waits until `deadline`; for ever if there is none. Cancel safe.
+pub(crate) async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The longest that one question to one replica may take, from dialling to the answer.
+pub(crate) fn single_question_timeout(cluster: &Cluster) -> Duration {
+    let timing = &cluster.timing;
+    timing.connect_timeout * 2 + timing.hello_timeout + timing.request_timeout_min
+}
