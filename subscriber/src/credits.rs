@@ -1,0 +1,519 @@
+//! Which publisher may push how many jobs. Credits granted and jobs held never add up to more than the bound, over all
+//! publishers together: a credit that one publisher has can be had by another only once it is back.
+
+use std::collections::BTreeMap;
+
+use longshore_protocol::PublisherId;
+
+/// An idle publisher keeps this fraction of its even share when others ask: the first job that it gets then need not wait
+/// for a credit to travel. None is kept where a share is so small that it would cost a handler.
+const IDLE_KEEPS_ONE_IN: u32 = 16;
+
+/// What is to be said to a publisher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Move {
+    /// It may push so many more jobs.
+    Grant(PublisherId, u32),
+    /// It is asked for so many credits back.
+    Recall(PublisherId, u32),
+}
+
+/// What is where.
+#[derive(Debug)]
+pub(crate) struct Credits {
+    bound: u32,
+    stopped: bool,
+    /// Publishers whose first try is under way: the even split leaves their share.
+    expected: u32,
+    /// In the order of ids, so that nothing depends on a hash.
+    accounts: BTreeMap<PublisherId, Account>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Account {
+    alive: bool,
+    /// Granted, and neither used nor given back.
+    pub(crate) credits: u32,
+    /// Asked back and not yet answered; part of `credits`.
+    recalled: u32,
+    /// Jobs delivered and not yet freed.
+    pub(crate) held: u32,
+    /// Credits that it could use at once, as far as it has said.
+    wanted: u32,
+}
+
+impl Credits {
+    pub(crate) fn new(bound: u32) -> Credits {
+        Credits { bound, stopped: false, expected: 0, accounts: BTreeMap::new() }
+    }
+
+    pub(crate) fn account(&self, id: &PublisherId) -> Account {
+        self.accounts.get(id).copied().unwrap_or_default()
+    }
+
+    /// So many publishers may be alive soon.
+    pub(crate) fn expect(&mut self, publishers: usize, moves: &mut Vec<Move>) {
+        self.expected = u32::try_from(publishers).unwrap_or(u32::MAX);
+        self.distribute(None, moves);
+    }
+
+    /// A publisher is alive: it gets its even share, from what others have too much of if need be.
+    pub(crate) fn opened(&mut self, id: PublisherId, moves: &mut Vec<Move>) {
+        let account = self.accounts.entry(id).or_default();
+        *account = Account { alive: true, held: account.held, ..Account::default() };
+        let share = self.share();
+        if let Some(account) = self.accounts.get_mut(&id) {
+            account.wanted = share.saturating_sub(account.held);
+        }
+        self.distribute(None, moves);
+        self.recall(share, moves);
+    }
+
+    /// Its link is dead, and its credits with it. Jobs held from it stay.
+    pub(crate) fn lost(&mut self, id: PublisherId, moves: &mut Vec<Move>) {
+        if let Some(account) = self.accounts.get_mut(&id) {
+            *account = Account { held: account.held, ..Account::default() };
+        }
+        self.distribute(None, moves);
+    }
+
+    /// The publisher is no more. Only one that nothing is held from can be forgotten.
+    pub(crate) fn forget(&mut self, id: &PublisherId) {
+        if self.accounts.get(id).is_some_and(|account| account.held == 0) {
+            self.accounts.remove(id);
+        }
+    }
+
+    /// Jobs came, each for a credit.
+    pub(crate) fn delivered(&mut self, id: PublisherId, jobs: u32) {
+        let account = self.accounts.entry(id).or_default();
+        account.credits = account.credits.saturating_sub(jobs);
+        account.recalled = account.recalled.min(account.credits);
+        account.held = account.held.saturating_add(jobs);
+    }
+
+    /// Jobs of it are no longer held. What they freed goes to those that wait, and else back to where it came from.
+    pub(crate) fn freed(&mut self, id: PublisherId, jobs: u32, moves: &mut Vec<Move>) {
+        let account = self.accounts.entry(id).or_default();
+        account.held = account.held.saturating_sub(jobs);
+        self.distribute(Some((id, jobs)), moves);
+    }
+
+    /// A recall is answered.
+    pub(crate) fn returned(&mut self, id: PublisherId, credits: u32, moves: &mut Vec<Move>) {
+        let Some(account) = self.accounts.get_mut(&id) else { return };
+        let all_of_it = credits >= account.recalled;
+        account.credits = account.credits.saturating_sub(credits);
+        account.recalled = 0;
+        self.distribute(None, moves);
+        if all_of_it {
+            self.recall(self.idle_floor(), moves);
+        }
+    }
+
+    /// A publisher has work and no credit: idle credits of others are asked back for it.
+    pub(crate) fn waiting(&mut self, id: PublisherId, jobs: u64, moves: &mut Vec<Move>) {
+        let bound = self.bound;
+        let Some(account) = self.accounts.get_mut(&id).filter(|account| account.alive) else {
+            return;
+        };
+        account.wanted = u32::try_from(jobs).unwrap_or(u32::MAX).min(bound);
+        self.distribute(None, moves);
+        self.recall(self.idle_floor(), moves);
+    }
+
+    /// No more grants, ever.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// What every publisher would have if all were alike.
+    fn share(&self) -> u32 {
+        let alive = self.accounts.values().filter(|account| account.alive).count() as u32;
+        (self.bound / alive.saturating_add(self.expected).max(1)).max(1)
+    }
+
+    fn idle_floor(&self) -> u32 {
+        self.share() / IDLE_KEEPS_ONE_IN
+    }
+
+    /// Neither granted nor held.
+    fn pool(&self) -> u32 {
+        let out = |account: &Account| u64::from(account.credits) + u64::from(account.held);
+        let out: u64 = self.accounts.values().map(out).sum();
+        u32::try_from(u64::from(self.bound).saturating_sub(out)).unwrap_or(0)
+    }
+
+    /// Grants what is free: first to those that wait, the poorest first; then to `home`, whose jobs freed it; then, but for the
+    /// shares of those that are expected, to all alive.
+    fn distribute(&mut self, home: Option<(PublisherId, u32)>, moves: &mut Vec<Move>) {
+        let mut pool = self.pool();
+        if pool == 0 || self.stopped {
+            return;
+        }
+        let alive = || self.accounts.iter().filter(|(_, account)| account.alive);
+        let mut jars: Vec<Jar> = alive().map(|(id, account)| Jar::new(*id, account)).collect();
+        if jars.is_empty() {
+            return;
+        }
+        pool = pour(pool, &mut jars);
+        if let Some((id, jobs)) = home
+            && let Some(jar) = jars.iter_mut().find(|jar| jar.id == id)
+        {
+            let back = jobs.min(pool);
+            jar.granted += back;
+            pool -= back;
+        }
+        let reserved = self.share().saturating_mul(self.expected);
+        jars.iter_mut().for_each(|jar| jar.room = u32::MAX);
+        pour(pool.saturating_sub(reserved), &mut jars);
+        for jar in jars.iter().filter(|jar| jar.granted > 0) {
+            if let Some(account) = self.accounts.get_mut(&jar.id) {
+                account.credits += jar.granted;
+                account.wanted = account.wanted.saturating_sub(jar.granted);
+                moves.push(Move::Grant(jar.id, jar.granted));
+            }
+        }
+    }
+
+    /// Asks those that want nothing for what they have over `keep`, as far as others want it; the richest first.
+    fn recall(&mut self, keep: u32, moves: &mut Vec<Move>) {
+        if self.stopped {
+            return;
+        }
+        let alive = || self.accounts.values().filter(|account| account.alive);
+        let wanted: u32 = alive().fold(0, |sum, account| sum.saturating_add(account.wanted));
+        let coming: u32 = alive().map(|account| account.recalled).sum();
+        let mut missing = wanted.saturating_sub(coming);
+        let mut rich: Vec<(u32, PublisherId)> = self
+            .accounts
+            .iter()
+            .filter(|(_, a)| a.alive && a.wanted == 0 && a.recalled == 0 && a.credits > keep)
+            .map(|(id, account)| (account.credits - keep, *id))
+            .collect();
+        rich.sort_by(|a, b| b.cmp(a));
+        for (spare, id) in rich {
+            let asked = spare.min(missing);
+            if asked == 0 {
+                break;
+            }
+            if let Some(account) = self.accounts.get_mut(&id) {
+                account.recalled = asked;
+                missing -= asked;
+                moves.push(Move::Recall(id, asked));
+            }
+        }
+    }
+}
+
+/// A publisher while credits are poured.
+#[derive(Debug)]
+struct Jar {
+    id: PublisherId,
+    /// What it has: credits and jobs.
+    level: u32,
+    /// How much more it takes.
+    room: u32,
+    granted: u32,
+}
+
+impl Jar {
+    fn new(id: PublisherId, account: &Account) -> Jar {
+        let level = account.credits.saturating_add(account.held);
+        Jar { id, level, room: account.wanted, granted: 0 }
+    }
+
+    fn surface(&self) -> u32 {
+        self.level.saturating_add(self.granted)
+    }
+}
+
+/// Pours `pool` so that the lowest surfaces rise together, none over its room. What nobody takes is given back.
+fn pour(mut pool: u32, jars: &mut [Jar]) -> u32 {
+    for jar in jars.iter_mut() {
+        jar.room = jar.room.saturating_add(jar.granted);
+    }
+    while pool > 0 {
+        let open = || jars.iter().filter(|jar| jar.granted < jar.room);
+        let Some(low) = open().map(Jar::surface).min() else { break };
+        let next = open().map(Jar::surface).filter(|surface| *surface > low).min();
+        let lowest = || open().filter(|jar| jar.surface() == low);
+        let tied = lowest().count() as u32;
+        let room = lowest().map(|jar| jar.room - jar.granted).min().unwrap_or(0);
+        let rise = room.min(next.map_or(u32::MAX, |next| next - low)).min(pool / tied.max(1));
+        // Too little for all of the lowest: one each for the first of them.
+        let each = rise.max(1);
+        for jar in jars.iter_mut() {
+            if pool > 0 && jar.granted < jar.room && jar.surface() == low {
+                jar.granted += each;
+                pool -= each;
+            }
+        }
+    }
+    pool
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn publisher(n: u8) -> PublisherId {
+        PublisherId([n; 16])
+    }
+
+    const A: PublisherId = PublisherId([1; 16]);
+    const B: PublisherId = PublisherId([2; 16]);
+    const C: PublisherId = PublisherId([3; 16]);
+
+    /// Credits, and the moves that they make.
+    fn credits(bound: u32) -> (Credits, Vec<Move>) {
+        (Credits::new(bound), Vec::new())
+    }
+
+    fn taken(moves: &mut Vec<Move>) -> Vec<Move> {
+        std::mem::take(moves)
+    }
+
+    #[test]
+    fn a_lone_publisher_gets_the_whole_bound() {
+        let (mut credits, mut moves) = credits(10);
+        credits.opened(A, &mut moves);
+        assert_eq!(moves, [Move::Grant(A, 10)]);
+    }
+
+    #[test]
+    fn the_first_split_is_even_over_those_that_are_expected() {
+        let (mut credits, mut moves) = credits(10);
+        credits.expect(3, &mut moves);
+        credits.expect(2, &mut moves);
+        credits.opened(A, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 3), Move::Grant(A, 1)][..1]);
+        credits.expect(1, &mut moves);
+        credits.opened(B, &mut moves);
+        credits.expect(0, &mut moves);
+        credits.opened(C, &mut moves);
+        let (a, b, c) = (credits.account(&A), credits.account(&B), credits.account(&C));
+        assert_eq!(a.credits + b.credits + c.credits, 10);
+        assert!([a, b, c].iter().all(|account| (3..=4).contains(&account.credits)));
+    }
+
+    #[test]
+    fn what_was_kept_for_one_that_does_not_come_goes_to_the_others() {
+        let (mut credits, mut moves) = credits(10);
+        credits.expect(1, &mut moves);
+        credits.opened(A, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 5)]);
+        credits.expect(0, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 5)]);
+    }
+
+    #[test]
+    fn a_new_publisher_gets_its_share_only_after_it_was_returned() {
+        let (mut credits, mut moves) = credits(10);
+        credits.opened(A, &mut moves);
+        taken(&mut moves);
+        credits.opened(B, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Recall(A, 5)]);
+        credits.returned(A, 5, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(B, 5)]);
+    }
+
+    #[test]
+    fn idle_credits_go_to_a_publisher_with_work_and_no_credit_after_they_are_returned() {
+        let (mut credits, mut moves) = credits(4);
+        credits.expect(1, &mut moves);
+        credits.opened(A, &mut moves);
+        credits.expect(0, &mut moves);
+        credits.opened(B, &mut moves);
+        let given = credits.account(&A).credits;
+        credits.returned(A, given.saturating_sub(2), &mut moves);
+        taken(&mut moves);
+        credits.delivered(A, 2);
+        credits.waiting(A, 100, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Recall(B, 2)]);
+        credits.waiting(A, 100, &mut moves);
+        assert_eq!(taken(&mut moves), [], "asked once");
+        credits.returned(B, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 1)]);
+    }
+
+    #[test]
+    fn the_credits_of_a_dead_link_go_to_the_others_and_its_jobs_do_not() {
+        let (mut credits, mut moves) = credits(10);
+        credits.expect(1, &mut moves);
+        credits.opened(A, &mut moves);
+        credits.expect(0, &mut moves);
+        credits.opened(B, &mut moves);
+        taken(&mut moves);
+        credits.delivered(A, 2);
+        credits.lost(A, &mut moves);
+        let granted: u32 =
+            moves.iter().map(|m| if let Move::Grant(B, n) = m { *n } else { 0 }).sum();
+        assert_eq!(credits.account(&A).held, 2);
+        assert_eq!(credits.account(&B).credits, 8);
+        assert!(granted > 0);
+    }
+
+    #[test]
+    fn a_freed_job_gives_its_credit_back_to_where_it_came_from_unless_another_waits() {
+        let (mut credits, mut moves) = credits(2);
+        credits.expect(1, &mut moves);
+        credits.opened(A, &mut moves);
+        credits.opened(B, &mut moves);
+        credits.expect(0, &mut moves);
+        taken(&mut moves);
+        credits.delivered(A, 1);
+        credits.freed(A, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 1)]);
+        credits.delivered(A, 1);
+        credits.delivered(B, 1);
+        credits.waiting(B, 3, &mut moves);
+        assert_eq!(taken(&mut moves), [], "A has no idle credit to give");
+        credits.freed(A, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(B, 1)]);
+    }
+
+    #[test]
+    fn with_more_publishers_than_credits_each_that_waits_has_its_turn() {
+        let (mut credits, mut moves) = credits(1);
+        credits.opened(A, &mut moves);
+        credits.opened(B, &mut moves);
+        assert_eq!(taken(&mut moves)[0], Move::Grant(A, 1));
+        credits.delivered(A, 1);
+        credits.waiting(A, 9, &mut moves);
+        credits.waiting(B, 9, &mut moves);
+        credits.freed(A, 1, &mut moves);
+        let first = taken(&mut moves);
+        let [Move::Grant(first, 1)] = first[..] else { panic!("{first:?}") };
+        credits.delivered(first, 1);
+        credits.freed(first, 1, &mut moves);
+        assert_eq!(moves.len(), 1, "one job, one credit");
+    }
+
+    #[test]
+    fn nothing_is_granted_after_a_stop() {
+        let (mut credits, mut moves) = credits(4);
+        credits.opened(A, &mut moves);
+        credits.delivered(A, 4);
+        credits.stop();
+        taken(&mut moves);
+        credits.freed(A, 4, &mut moves);
+        credits.waiting(A, 4, &mut moves);
+        assert_eq!(moves, []);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Expect(usize),
+        Open(u8),
+        Lose(u8),
+        Deliver(u8, u32),
+        Free(u8, u32),
+        Return(u8, u32),
+        Wait(u8, u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let p = 0u8..4;
+        prop_oneof![
+            (0usize..4).prop_map(Event::Expect),
+            p.clone().prop_map(Event::Open),
+            p.clone().prop_map(Event::Lose),
+            (p.clone(), 1u32..20).prop_map(|(p, n)| Event::Deliver(p, n)),
+            (p.clone(), 1u32..20).prop_map(|(p, n)| Event::Free(p, n)),
+            (p.clone(), 0u32..20).prop_map(|(p, n)| Event::Return(p, n)),
+            (p, 0u64..50).prop_map(|(p, n)| Event::Wait(p, n)),
+        ]
+    }
+
+    /// One publisher's side, kept apart from `Credits`: what it has been told and has done.
+    #[derive(Clone, Copy, Default)]
+    struct Side {
+        alive: bool,
+        credits: u32,
+        recalled: Option<u32>,
+        held: u32,
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// However publishers come, go, push, wait and give back: what they were granted and have not used or returned,
+        /// and what is held of them, never exceeds the bound; and no credit is lost for good.
+        #[test]
+        fn credits_and_jobs_never_exceed_the_bound(
+            bound in 1u32..40,
+            events in proptest::collection::vec(event(), 1..200),
+        ) {
+            let mut credits = Credits::new(bound);
+            let mut sides = [Side::default(); 4];
+            let mut moves = Vec::new();
+            for event in events {
+                match event {
+                    Event::Expect(n) => credits.expect(n, &mut moves),
+                    Event::Open(p) if !sides[p as usize].alive => {
+                        sides[p as usize].alive = true;
+                        credits.opened(publisher(p), &mut moves);
+                    }
+                    Event::Lose(p) if sides[p as usize].alive => {
+                        let side = &mut sides[p as usize];
+                        *side = Side { held: side.held, ..Side::default() };
+                        credits.lost(publisher(p), &mut moves);
+                    }
+                    Event::Deliver(p, n) if sides[p as usize].credits > 0 => {
+                        let side = &mut sides[p as usize];
+                        let n = n.min(side.credits);
+                        side.credits -= n;
+                        side.held += n;
+                        credits.delivered(publisher(p), n);
+                    }
+                    Event::Free(p, n) if sides[p as usize].held > 0 => {
+                        let n = n.min(sides[p as usize].held);
+                        sides[p as usize].held -= n;
+                        credits.freed(publisher(p), n, &mut moves);
+                    }
+                    Event::Return(p, n) => {
+                        let side = &mut sides[p as usize];
+                        if let Some(asked) = side.recalled.take() {
+                            let n = n.min(asked).min(side.credits);
+                            side.credits -= n;
+                            credits.returned(publisher(p), n, &mut moves);
+                        }
+                    }
+                    Event::Wait(p, n) if sides[p as usize].alive => {
+                        credits.waiting(publisher(p), n, &mut moves);
+                    }
+                    _ => {}
+                }
+                for one in moves.drain(..) {
+                    match one {
+                        Move::Grant(id, n) => {
+                            let side = &mut sides[id.0[0] as usize];
+                            prop_assert!(side.alive && n > 0);
+                            side.credits += n;
+                        }
+                        Move::Recall(id, n) => {
+                            let side = &mut sides[id.0[0] as usize];
+                            prop_assert!(side.alive && n > 0 && side.recalled.is_none());
+                            side.recalled = Some(n);
+                        }
+                    }
+                }
+                let out: u32 = sides.iter().map(|side| side.credits + side.held).sum();
+                prop_assert!(out <= bound, "{out} are out, {bound} may be");
+            }
+            credits.expect(0, &mut moves);
+            for one in moves {
+                if let Move::Grant(id, n) = one {
+                    sides[id.0[0] as usize].credits += n;
+                }
+            }
+            if sides.iter().any(|side| side.alive) {
+                let out: u32 = sides.iter().map(|side| side.credits + side.held).sum();
+                prop_assert_eq!(out, bound, "with a publisher alive, nothing stays in the pool");
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The run of a worker, from its first look at the resolver to its report: it starts lanes and links, passes on what the resolver
+//! says and that time has passed, and stops everything in order.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::{Glob, SessionId};
+use longshore_resolver::ReadClient;
+use longshore_transport::LinkOptions;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::desk::Desk;
+use crate::lane::{self, Handler};
+use crate::link::{self, LinkPlan};
+use crate::shutdown::Stop;
+use crate::{ShutdownHandle, WorkerReport};
+
+/// The longest that a stopping worker waits for the answers to the ends of its jobs.
+pub(crate) const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What a run is to do.
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) session: SessionId,
+    pub(crate) link: LinkOptions,
+    pub(crate) resolver: ReadClient,
+    pub(crate) pattern: Glob,
+    pub(crate) concurrency: usize,
+    pub(crate) grace: Duration,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) handle: ShutdownHandle,
+    pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// How far the stopping has come.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Stage {
+    Working,
+    /// Handlers finish, until then.
+    Finishing(Instant),
+    /// Handlers were told to stop, and may return until then.
+    Cancelling(Instant),
+    /// The ends of jobs are sent and answered, until then.
+    Answering(Instant),
+    Over,
+}
+
+/// Runs until it is told to stop. Dropped, it ends at once: its tasks end with it.
+pub(crate) async fn run(desk: Arc<Desk>, plan: Plan, handler: impl Handler) -> WorkerReport {
+    let handler = Arc::new(handler);
+    let mut lanes = JoinSet::new();
+    for _ in 0..plan.concurrency {
+        lanes.spawn(lane::run(desk.clone(), handler.clone()));
+    }
+    let mut watch = plan.resolver.watch_publishers(plan.pattern.clone());
+    let link = Arc::new(LinkPlan {
+        name: plan.name,
+        session: plan.session,
+        options: plan.link,
+        pattern: plan.pattern,
+    });
+    let mut shutdown = plan.shutdown.unwrap_or_else(|| Box::pin(std::future::pending()));
+    let mut shutdown_is_over = false;
+    let mut links = JoinSet::new();
+    let mut stage = Stage::Working;
+    loop {
+        for (place, info) in desk.connects() {
+            links.spawn(link::run(desk.clone(), link.clone(), place, info));
+        }
+        stage = next_stage(stage, &desk, plan.handle.stop(), plan.grace, plan.cancel_grace);
+        let until = match stage {
+            Stage::Over => break,
+            Stage::Working => None,
+            Stage::Finishing(at) | Stage::Cancelling(at) | Stage::Answering(at) => Some(at),
+        };
+        let tick = desk.next_deadline().map(|at| desk.started + at);
+        let wake = until.into_iter().chain(tick).min();
+        let next_stop = if stage == Stage::Working { Stop::Drain } else { Stop::Now };
+        tokio::select! {
+            set = watch.changed() => desk.watched(set.complete, set.publishers),
+            () = desk.director.notified() => {}
+            () = sleep_until(wake), if wake.is_some() => desk.tick(),
+            () = plan.handle.reached(next_stop) => {}
+            () = &mut shutdown, if !shutdown_is_over => {
+                shutdown_is_over = true;
+                plan.handle.drain();
+            }
+            Some(_) = links.join_next(), if !links.is_empty() => {}
+        }
+    }
+    lanes.abort_all();
+    links.abort_all();
+    desk.report()
+}
+
+/// Every wait has an end: the grace, the time to return after a cancellation, and that for answers.
+fn next_stage(
+    stage: Stage,
+    desk: &Desk,
+    stop: Stop,
+    grace: Duration,
+    cancel_grace: Duration,
+) -> Stage {
+    let now = Instant::now();
+    let mut stage = stage;
+    if stop == Stop::Now {
+        return Stage::Over;
+    }
+    if stage == Stage::Working && stop == Stop::Drain {
+        desk.drain();
+        stage = Stage::Finishing(now + grace);
+    }
+    if let Stage::Finishing(until) = stage
+        && (now >= until || desk.running() == 0)
+    {
+        desk.cancel_all();
+        stage = Stage::Cancelling(now + cancel_grace);
+    }
+    if let Stage::Cancelling(until) = stage
+        && (now >= until || desk.running() == 0)
+    {
+        desk.give_back();
+        stage = Stage::Answering(now + ANSWERS_WAIT_MAX);
+    }
+    if let Stage::Answering(until) = stage
+        && (now >= until || desk.unanswered() == 0)
+    {
+        stage = Stage::Over;
+    }
+    stage
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,355 @@
+//! At which publishers the subscription is held, and when a lost one is tried again.
+//!
+//! It is held at every publisher of the watched set, at new ones at once. A publisher is given up only when its link is dead,
+//! nothing is held from it, and a complete set lacks it: a replica that does not answer, or does not know everything yet,
+//! closes no link.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
+use longshore_protocol::{PublisherId, PublisherInfo};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::credits::{Credits, Move};
+
+/// What each try adds to the longest wait before the next.
+pub(crate) const WAIT_STEP: Duration = Duration::from_millis(100);
+/// The longest wait between tries.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(12);
+/// The longest wait between tries while leases are held there, or ends of jobs are unanswered.
+pub(crate) const WAIT_MAX_BUSY: Duration = Duration::from_secs(2);
+/// A link that stood this long was no failed try: after its loss the count begins anew.
+pub(crate) const STEADY: Duration = Duration::from_secs(1);
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Input {
+    /// A replica's answer: these publishers have matching queues, or defaults that could.
+    Watched { complete: bool, publishers: Vec<PublisherInfo> },
+    /// The link stands and the subscription is made.
+    Attached(PublisherId),
+    /// A try came to nothing.
+    TryFailed { publisher: PublisherId, reason: String, busy: bool },
+    /// The link is dead. `busy` when leases are held there or ends of jobs unanswered.
+    LinkLost { publisher: PublisherId, reason: String, busy: bool },
+    /// Jobs came.
+    Delivered { publisher: PublisherId, jobs: u32 },
+    /// Jobs of it are no longer held.
+    Freed { publisher: PublisherId, jobs: u32 },
+    /// The answer to a recall.
+    Returned { publisher: PublisherId, credits: u32 },
+    /// It has work and no credit.
+    Waiting { publisher: PublisherId, jobs: u64 },
+    /// No more jobs are wanted. Publishers that are owed the ends of jobs are still tried.
+    Drain,
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Action {
+    /// Dial, attach, subscribe; answered by `Attached` or `TryFailed`.
+    Connect(PublisherInfo),
+    /// Tell it of more credits.
+    Grant { publisher: PublisherId, credits: u32 },
+    /// Ask it for credits back.
+    Recall { publisher: PublisherId, credits: u32 },
+    /// Tell it that no more jobs are wanted.
+    Unsubscribe(PublisherId),
+    /// It is given up.
+    Forget(PublisherId),
+}
+
+/// A publisher as the subscription sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublisherState {
+    /// Its id.
+    pub id: PublisherId,
+    /// Its name.
+    pub name: String,
+    /// How the subscription stands there.
+    pub standing: Standing,
+    /// Jobs that it may push.
+    pub credits: u32,
+    /// Jobs of it that are held here.
+    pub held: u32,
+}
+
+/// How a subscription stands at a publisher. Times are counted from the worker's start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is being made for the first time.
+    Pending,
+    /// It is held.
+    Alive {
+        /// Since when.
+        since: Duration,
+    },
+    /// It is not held, and tried again.
+    Dead {
+        /// What went wrong last.
+        reason: String,
+        /// Since when.
+        since: Duration,
+        /// Tries that failed in a row, the loss of the link counted as the first.
+        attempt: u32,
+    },
+}
+
+/// The core: told the time and what happened, it says what is to be done.
+#[derive(Debug)]
+pub(crate) struct Durable {
+    random: StdRng,
+    draining: bool,
+    credits: Credits,
+    moves: Vec<Move>,
+    publishers: BTreeMap<PublisherId, Known>,
+    /// Counts changes of any publisher's standing.
+    revision: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    info: PublisherInfo,
+    /// False once a complete set lacked it.
+    listed: bool,
+    phase: Phase,
+    /// Tries that failed in a row.
+    attempt: u32,
+    /// What went wrong last, and when it first did.
+    failure: Option<(String, Duration)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    Trying,
+    Alive { since: Duration },
+    Resting { until: Duration, busy: bool },
+}
+
+impl Durable {
+    pub(crate) fn new(bound: u32, seed: u64) -> Durable {
+        Durable {
+            random: StdRng::seed_from_u64(seed),
+            draining: false,
+            credits: Credits::new(bound),
+            moves: Vec::new(),
+            publishers: BTreeMap::new(),
+            revision: 0,
+        }
+    }
+
+    /// Takes what happened at `now`, and adds what is to be done.
+    pub(crate) fn step(&mut self, now: Duration, input: Input, actions: &mut Vec<Action>) {
+        match input {
+            Input::Watched { complete, publishers } => self.watched(complete, publishers, actions),
+            Input::Attached(publisher) => self.attached(now, publisher),
+            Input::TryFailed { publisher, reason, busy }
+            | Input::LinkLost { publisher, reason, busy } => {
+                self.lost(now, publisher, reason, busy, actions);
+            }
+            Input::Delivered { publisher, jobs } => self.credits.delivered(publisher, jobs),
+            Input::Freed { publisher, jobs } => {
+                self.credits.freed(publisher, jobs, &mut self.moves);
+            }
+            Input::Returned { publisher, credits } => {
+                self.credits.returned(publisher, credits, &mut self.moves);
+            }
+            Input::Waiting { publisher, jobs } => {
+                self.credits.waiting(publisher, jobs, &mut self.moves);
+            }
+            Input::Drain => self.drain(actions),
+            Input::Tick => {}
+        }
+        self.try_those_due(now, actions);
+        actions.extend(self.moves.drain(..).map(|one| match one {
+            Move::Grant(publisher, credits) => Action::Grant { publisher, credits },
+            Move::Recall(publisher, credits) => Action::Recall { publisher, credits },
+        }));
+    }
+
+    /// When the next `Tick` has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        let until = |known: &Known| match known.phase {
+            Phase::Resting { until, .. } => Some(until),
+            _ => None,
+        };
+        self.publishers.values().filter_map(until).min()
+    }
+
+    /// Changes with any publisher's standing.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) fn states(&self) -> Vec<PublisherState> {
+        let state = |(id, known): (&PublisherId, &Known)| {
+            let account = self.credits.account(id);
+            PublisherState {
+                id: *id,
+                name: known.info.name.clone(),
+                standing: known.standing(),
+                credits: account.credits,
+                held: account.held,
+            }
+        };
+        self.publishers.iter().map(state).collect()
+    }
+
+    /// Publishers alive, and all of them.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let alive = |known: &&Known| matches!(known.phase, Phase::Alive { .. });
+        (self.publishers.values().filter(alive).count(), self.publishers.len())
+    }
+
+    fn watched(&mut self, complete: bool, set: Vec<PublisherInfo>, actions: &mut Vec<Action>) {
+        if self.draining {
+            // What is owed to a publisher that moved is sent to where it is now; no new one is taken up.
+            for info in set {
+                if let Some(known) = self.publishers.get_mut(&info.id) {
+                    known.learn(info);
+                }
+            }
+            return;
+        }
+        if complete {
+            self.publishers.values_mut().for_each(|known| known.listed = false);
+        }
+        for info in set {
+            if let Some(known) = self.publishers.get_mut(&info.id) {
+                known.listed = true;
+                known.learn(info);
+            } else if self.publishers.len() < PUBLISHERS_PER_PATH_MAX {
+                actions.push(Action::Connect(info.clone()));
+                self.publishers.insert(info.id, Known::new(info));
+                self.revision += 1;
+            }
+        }
+        let given_up: Vec<PublisherId> = self
+            .publishers
+            .iter()
+            .filter(|(_, k)| k.is_to_be_given_up())
+            .map(|(id, _)| *id)
+            .collect();
+        given_up.into_iter().for_each(|id| self.forget(id, actions));
+        self.expect();
+    }
+
+    fn attached(&mut self, now: Duration, publisher: PublisherId) {
+        let Some(known) = self.publishers.get_mut(&publisher) else { return };
+        known.phase = Phase::Alive { since: now };
+        self.revision += 1;
+        self.expect();
+        if !self.draining {
+            self.credits.opened(publisher, &mut self.moves);
+        }
+    }
+
+    fn lost(
+        &mut self,
+        now: Duration,
+        publisher: PublisherId,
+        reason: String,
+        busy: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(known) = self.publishers.get_mut(&publisher) else { return };
+        if let Phase::Alive { since } = known.phase {
+            if now.saturating_sub(since) >= STEADY {
+                known.attempt = 0;
+            }
+            known.failure = None;
+        }
+        known.attempt = known.attempt.saturating_add(1);
+        let since = known.failure.as_ref().map_or(now, |(_, since)| *since);
+        known.failure = Some((reason, since));
+        let wait = if busy && known.attempt == 1 {
+            Duration::ZERO
+        } else {
+            let longest = if busy { WAIT_MAX_BUSY } else { WAIT_MAX };
+            let longest = WAIT_STEP.saturating_mul(known.attempt).min(longest);
+            longest.mul_f64(self.random.random::<f64>())
+        };
+        known.phase = Phase::Resting { until: now + wait, busy };
+        let given_up = known.is_to_be_given_up() || (self.draining && !busy);
+        self.revision += 1;
+        self.credits.lost(publisher, &mut self.moves);
+        if given_up {
+            self.forget(publisher, actions);
+        }
+        self.expect();
+    }
+
+    fn drain(&mut self, actions: &mut Vec<Action>) {
+        self.draining = true;
+        self.credits.stop();
+        let mut idle = Vec::new();
+        for (id, known) in &self.publishers {
+            match known.phase {
+                Phase::Alive { .. } => actions.push(Action::Unsubscribe(*id)),
+                Phase::Resting { busy: false, .. } => idle.push(*id),
+                Phase::Trying | Phase::Resting { .. } => {}
+            }
+        }
+        idle.into_iter().for_each(|id| self.forget(id, actions));
+    }
+
+    fn forget(&mut self, publisher: PublisherId, actions: &mut Vec<Action>) {
+        self.publishers.remove(&publisher);
+        self.credits.forget(&publisher);
+        self.revision += 1;
+        actions.push(Action::Forget(publisher));
+    }
+
+    /// Each try goes the whole way again: to where the latest set has the publisher.
+    fn try_those_due(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        for known in self.publishers.values_mut() {
+            if matches!(known.phase, Phase::Resting { until, .. } if until <= now) {
+                known.phase = Phase::Trying;
+                actions.push(Action::Connect(known.info.clone()));
+            }
+        }
+    }
+
+    fn expect(&mut self) {
+        let expected = |known: &&Known| known.phase == Phase::Trying && known.attempt == 0;
+        let expected = self.publishers.values().filter(expected).count();
+        self.credits.expect(expected, &mut self.moves);
+    }
+}
+
+impl Known {
+    fn new(info: PublisherInfo) -> Known {
+        Known { info, listed: true, phase: Phase::Trying, attempt: 0, failure: None }
+    }
+
+    /// Takes the newest of what replicas say. One that has started again is worth a try at once.
+    fn learn(&mut self, info: PublisherInfo) {
+        let newer = info.epoch > self.info.epoch;
+        let moved = info.epoch == self.info.epoch && info.addresses != self.info.addresses;
+        if newer && let Phase::Resting { until, .. } = &mut self.phase {
+            self.attempt = 0;
+            *until = Duration::ZERO;
+        }
+        if newer || moved {
+            self.info = info;
+        }
+    }
+
+    fn is_to_be_given_up(&self) -> bool {
+        !self.listed && matches!(self.phase, Phase::Resting { busy: false, .. })
+    }
+
+    fn standing(&self) -> Standing {
+        match (&self.phase, &self.failure) {
+            (Phase::Alive { since }, _) => Standing::Alive { since: *since },
+            (_, None) => Standing::Pending,
+            (_, Some((reason, since))) => {
+                Standing::Dead { reason: reason.clone(), since: *since, attempt: self.attempt }
+            }
+        }
+    }
+}

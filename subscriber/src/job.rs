@@ -1,0 +1,117 @@
+//! What a handler is given.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::{Headers, JobId, Path, Token};
+use tokio::time::Instant;
+
+use crate::signal::LeaseSignal;
+
+/// A job, its payload read.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job<T> {
+    /// Its id, the same at every attempt.
+    pub id: JobId,
+    /// The queue that it came from.
+    pub path: Path,
+    /// What its producer attached.
+    pub headers: Headers,
+    /// What it is about.
+    pub payload: T,
+}
+
+/// The right to run a job, as its handler sees it. Cheap to clone. The lease is renewed beside the handler for as long as
+/// the handler runs, so there is nothing to call.
+#[derive(Clone)]
+pub struct JobContext {
+    pub(crate) signal: Arc<LeaseSignal>,
+    pub(crate) started: Instant,
+    pub(crate) id: JobId,
+    pub(crate) path: Path,
+    pub(crate) token: Token,
+    pub(crate) attempt: u16,
+    pub(crate) deliveries: u16,
+}
+
+/// Why a handler should stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CancelReason {
+    /// The job is another worker's by now, or its publisher could not be told in time that it is still being worked on.
+    /// Whatever the handler returns is refused.
+    #[error("the lease was lost")]
+    LeaseLost,
+    /// A user cancelled the job. Whatever the handler returns is refused.
+    #[error("the job was cancelled")]
+    Cancelled,
+    /// The worker is stopping and its grace is over: the job goes back, its attempt given back.
+    #[error("the worker is stopping")]
+    Shutdown,
+}
+
+impl JobContext {
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// The queue that the job came from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number that proves this lease: strictly rising at the job's publisher, so that a store which remembers the
+    /// highest one can refuse a late writer.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn attempt(&self) -> u16 {
+        self.attempt
+    }
+
+    /// How often the job was delivered, this time included: over `attempt` when a delivery was given back unstarted.
+    pub fn deliveries(&self) -> u16 {
+        self.deliveries
+    }
+
+    /// When the lease ends unless it is renewed once more.
+    pub fn deadline(&self) -> Instant {
+        self.started + self.signal.ends()
+    }
+
+    /// How long the lease runs on if it is not renewed once more; zero when it is over.
+    pub fn remaining(&self) -> Duration {
+        self.deadline().saturating_duration_since(Instant::now())
+    }
+
+    /// Why the handler should stop, if it should.
+    pub fn cancel_reason(&self) -> Option<CancelReason> {
+        self.signal.reason()
+    }
+
+    /// True when the handler should stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel_reason().is_some()
+    }
+
+    /// Waits until the handler should stop. Cancel safe; it may be awaited many times, and at several places at once.
+    pub async fn cancelled(&self) -> CancelReason {
+        self.signal.cancelled().await
+    }
+}
+
+impl fmt::Debug for JobContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobContext")
+            .field("id", &self.id)
+            .field("path", &self.path)
+            .field("token", &self.token)
+            .field("attempt", &self.attempt)
+            .field("deliveries", &self.deliveries)
+            .field("cancelled", &self.cancel_reason())
+            .finish()
+    }
+}

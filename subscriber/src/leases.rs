@@ -1,0 +1,265 @@
+//! The leases held from one publisher: when each is renewed, and when it is over as far as this side can tell.
+//!
+//! A lease counts from its delivery, a renewed one from when the renewal was *sent*: the publisher's own clock started later
+//! for both, so this side gives up first.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use longshore_protocol::Token;
+
+/// A lease is renewed when this fraction of it has passed.
+const RENEW_AT_ONE_IN: u32 = 3;
+/// Leases that come due within this fraction of their length are renewed together.
+const TOGETHER_ONE_IN: u32 = 12;
+
+/// The leases; `H` is what holds one.
+#[derive(Debug)]
+pub(crate) struct Leases<H> {
+    held: HashMap<Token, Lease<H>>,
+    connected: bool,
+    /// No lease comes due before; one that has gone since may make it too early.
+    next_due: Option<Duration>,
+    /// Renewals without an answer, in the order they were sent: when, and what. Emptied with the link.
+    renewals: VecDeque<(Duration, Vec<Token>)>,
+}
+
+/// One lease.
+#[derive(Debug)]
+pub(crate) struct Lease<H> {
+    length: Duration,
+    ends: Duration,
+    renew_at: Duration,
+    /// True once its publisher was told that the attempt began, or is about to be.
+    pub(crate) started: bool,
+    /// What holds it.
+    pub(crate) holder: H,
+}
+
+impl<H> Lease<H> {
+    /// Until when it runs.
+    pub(crate) fn ends(&self) -> Duration {
+        self.ends
+    }
+}
+
+/// What time has brought.
+#[derive(Debug)]
+pub(crate) struct Due<H> {
+    /// To be sent now.
+    pub(crate) renew: Vec<Token>,
+    /// Over: they were not renewed in time.
+    pub(crate) lost: Vec<(Token, H)>,
+}
+
+impl<H> Default for Leases<H> {
+    fn default() -> Leases<H> {
+        Leases { held: HashMap::new(), connected: false, next_due: None, renewals: VecDeque::new() }
+    }
+}
+
+impl<H> Leases<H> {
+    /// A job came, with a lease of `length`.
+    pub(crate) fn insert(&mut self, now: Duration, token: Token, length: Duration, holder: H) {
+        let (ends, renew_at) = (now + length, now + length / RENEW_AT_ONE_IN);
+        self.held.insert(token, Lease { length, ends, renew_at, started: false, holder });
+        self.due_by(if self.connected { renew_at } else { ends });
+    }
+
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Lease<H>> {
+        self.held.get_mut(&token)
+    }
+
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Lease<H>> {
+        self.held.remove(&token)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Lease<H>)> {
+        self.held.iter().map(|(token, lease)| (*token, lease))
+    }
+
+    /// Takes all of them.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Token, Lease<H>)> {
+        self.held.drain()
+    }
+
+    /// The link stands again: everything is renewed at once, as nobody knows how long it still runs.
+    pub(crate) fn connected(&mut self, now: Duration) {
+        self.connected = true;
+        self.held.values_mut().for_each(|lease| lease.renew_at = now);
+        self.next_due = if self.held.is_empty() { None } else { Some(now) };
+    }
+
+    /// The link is dead: leases run on, unrenewed.
+    pub(crate) fn disconnected(&mut self) {
+        self.connected = false;
+        self.renewals.clear();
+        self.next_due = self.held.values().map(|lease| lease.ends).min();
+    }
+
+    /// When [`Leases::due`] next has something to say, at the earliest.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        self.next_due
+    }
+
+    /// What is due by now.
+    pub(crate) fn due(&mut self, now: Duration) -> Due<H> {
+        let mut due = Due { renew: Vec::new(), lost: Vec::new() };
+        if self.next_due.is_none_or(|next| next > now) {
+            return due;
+        }
+        for (token, lease) in self.held.extract_if(|_, lease| lease.ends <= now) {
+            due.lost.push((token, lease.holder));
+        }
+        let mut next: Option<Duration> = None;
+        for (token, lease) in &mut self.held {
+            if self.connected && lease.renew_at <= now + lease.length / TOGETHER_ONE_IN {
+                lease.renew_at = now + lease.length / RENEW_AT_ONE_IN;
+                due.renew.push(*token);
+            }
+            let at = if self.connected { lease.renew_at.min(lease.ends) } else { lease.ends };
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+        self.next_due = next;
+        if !due.renew.is_empty() {
+            // Neighbours cost a byte each on the wire.
+            due.renew.sort_unstable();
+            self.renewals.push_back((now, due.renew.clone()));
+        }
+        due
+    }
+
+    /// The answer to the oldest renewal: those that are not stale run their full length from when it was sent.
+    /// `extended` is told of each; what was stale is given back.
+    pub(crate) fn renewed(
+        &mut self,
+        stale: &[Token],
+        mut extended: impl FnMut(&H, Duration),
+    ) -> Vec<(Token, H)> {
+        let lost = self.revoke(stale);
+        let Some((sent, tokens)) = self.renewals.pop_front() else { return lost };
+        for token in tokens {
+            if let Some(lease) = self.held.get_mut(&token) {
+                lease.ends = lease.ends.max(sent + lease.length);
+                extended(&lease.holder, lease.ends);
+            }
+        }
+        lost
+    }
+
+    /// These are held no more, as their publisher says.
+    pub(crate) fn revoke(&mut self, tokens: &[Token]) -> Vec<(Token, H)> {
+        let taken = |token: &Token| self.held.remove(token).map(|lease| (*token, lease.holder));
+        tokens.iter().filter_map(taken).collect()
+    }
+
+    fn due_by(&mut self, at: Duration) {
+        self.next_due = Some(self.next_due.map_or(at, |next| next.min(at)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn leases() -> Leases<&'static str> {
+        let mut leases = Leases::default();
+        leases.connected(at(0));
+        leases
+    }
+
+    #[test]
+    fn a_lease_is_renewed_when_a_third_of_it_has_passed_and_not_before() {
+        let mut leases = leases();
+        leases.insert(at(100), Token(1), LEASE, "a");
+        assert_eq!(leases.next_due(), Some(at(110)));
+        assert!(leases.due(at(110) - Duration::from_nanos(1)).renew.is_empty());
+        assert_eq!(leases.due(at(110)).renew, [Token(1)]);
+        assert_eq!(leases.next_due(), Some(at(120)));
+    }
+
+    #[test]
+    fn leases_that_come_due_close_together_share_one_renewal() {
+        let mut leases = leases();
+        for n in 0..5 {
+            leases.insert(at(100 + n), Token(n), LEASE, "a");
+        }
+        assert_eq!(leases.due(at(110)).renew, [Token(0), Token(1), Token(2)]);
+        assert_eq!(leases.next_due(), Some(at(113)));
+    }
+
+    #[test]
+    fn an_answered_renewal_counts_from_when_it_was_sent() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.due(at(10));
+        let mut told = Vec::new();
+        assert!(leases.renewed(&[], |holder, ends| told.push((*holder, ends))).is_empty());
+        assert_eq!(told, [("a", at(40))]);
+        assert!(leases.due(at(39)).lost.is_empty());
+    }
+
+    #[test]
+    fn a_lease_whose_renewals_stay_unanswered_is_over_at_its_end() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        assert_eq!(leases.due(at(10)).renew, [Token(1)]);
+        assert_eq!(leases.due(at(20)).renew, [Token(1)]);
+        assert!(leases.due(at(30) - Duration::from_nanos(1)).lost.is_empty());
+        assert_eq!(leases.due(at(30)).lost, [(Token(1), "a")]);
+        assert_eq!(leases.len(), 0);
+    }
+
+    #[test]
+    fn a_stale_answer_takes_the_lease_at_once() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.insert(at(0), Token(2), LEASE, "b");
+        leases.due(at(10));
+        assert_eq!(leases.renewed(&[Token(1)], |_, _| {}), [(Token(1), "a")]);
+        assert!(leases.get_mut(Token(2)).is_some());
+    }
+
+    #[test]
+    fn answers_belong_to_renewals_in_the_order_they_were_sent() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.due(at(10));
+        leases.due(at(20));
+        leases.renewed(&[], |_, ends| assert_eq!(ends, at(40)));
+        leases.renewed(&[], |_, ends| assert_eq!(ends, at(50)));
+    }
+
+    #[test]
+    fn without_a_link_nothing_is_renewed_and_everything_is_at_once_when_it_is_back() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.disconnected();
+        assert_eq!(leases.next_due(), Some(at(30)));
+        assert!(leases.due(at(15)).renew.is_empty());
+        leases.connected(at(16));
+        assert_eq!(leases.due(at(16)).renew, [Token(1)]);
+    }
+
+    #[test]
+    fn an_answer_on_a_new_link_is_not_taken_for_one_on_the_old() {
+        let mut leases = leases();
+        leases.insert(at(0), Token(1), LEASE, "a");
+        leases.due(at(10));
+        leases.disconnected();
+        leases.connected(at(12));
+        leases.due(at(12));
+        leases.renewed(&[], |_, ends| assert_eq!(ends, at(42)));
+    }
+}

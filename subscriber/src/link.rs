@@ -1,0 +1,235 @@
+//! One link to one publisher, from dialling to its end. It moves bytes and time between the socket and the desk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{
+    Attach, Attached, Credit, FromPublisher, SettleBatchBuilder, Subscribe, ToPublisher, Tokens,
+};
+use longshore_protocol::{
+    FrameWriter, Glob, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
+};
+use longshore_transport::{
+    DialError, LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, dial,
+};
+use tokio::sync::Notify;
+
+use crate::desk::{Desk, Flooded, Outgoing, PlaceId};
+
+/// The number of the one subscription that a worker's link has.
+const SUBSCRIPTION: u32 = 1;
+/// While more bytes than this wait in the send queue, ends of jobs wait at the desk.
+const SEND_QUEUE_BYTES: usize = 16 * 1024 * 1024;
+/// A frame is closed once it has this many bytes.
+const FRAME_BYTES: usize = 1024 * 1024;
+/// The longest that a publisher may take to make an attachment durable.
+const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// What every link of a worker has in common.
+#[derive(Debug)]
+pub(crate) struct LinkPlan {
+    pub(crate) name: String,
+    pub(crate) session: SessionId,
+    pub(crate) options: LinkOptions,
+    pub(crate) pattern: Glob,
+}
+
+/// Why there is no link, or no longer.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("no link to {0}")]
+    Dial(String),
+    #[error("{address} is publisher {found}, not {wanted}")]
+    Another { address: std::net::SocketAddr, found: PublisherId, wanted: PublisherId },
+    #[error("the publisher took over {0:?} to attach the link")]
+    AttachTimeout(Duration),
+    #[error("{0}")]
+    End(#[from] LinkEnd),
+    #[error("{0}")]
+    Send(#[from] SendError),
+    #[error("the publisher's bytes do not decode: {0}")]
+    Wire(#[from] WireError),
+    #[error("{0}")]
+    Flooded(#[from] Flooded),
+    #[error("the subscription was refused: {0}")]
+    Refused(String),
+    #[error("the publisher said goodbye: {0}")]
+    Goodbye(String),
+    #[error("the publisher answered before it was attached")]
+    Order,
+}
+
+/// One try: dials every address in turn, attaches, subscribes, and then serves the link until it ends. However it ends, the
+/// desk is told.
+pub(crate) async fn run(desk: Arc<Desk>, plan: Arc<LinkPlan>, place: PlaceId, info: PublisherInfo) {
+    let lost = match connect(&plan, &info).await {
+        Ok((sender, receiver)) => {
+            Session { desk: &desk, plan: &plan, place, sender, receiver }.serve().await
+        }
+        Err(lost) => lost,
+    };
+    desk.link_lost(place, lost.to_string());
+}
+
+async fn connect(
+    plan: &LinkPlan,
+    info: &PublisherInfo,
+) -> Result<(LinkSender, LinkReceiver), Lost> {
+    let hello = Hello::new(Role::Worker, plan.session, plan.name.clone(), plan.options.timing);
+    let mut reasons: Vec<String> = Vec::new();
+    for address in &info.addresses {
+        let link = match dial(*address, &hello, &plan.options).await {
+            Ok(link) => link,
+            Err(error) => {
+                let error: DialError = error;
+                reasons.push(format!("{address}: {error}"));
+                continue;
+            }
+        };
+        let found = link.welcome().map(|welcome| PublisherId(welcome.instance));
+        if let Some(found) = found.filter(|found| *found != info.id) {
+            let another = Lost::Another { address: *address, found, wanted: info.id };
+            reasons.push(another.to_string());
+            continue;
+        }
+        return Ok(link.split());
+    }
+    Err(Lost::Dial(reasons.join("; ")))
+}
+
+struct Session<'a> {
+    desk: &'a Desk,
+    plan: &'a LinkPlan,
+    place: PlaceId,
+    sender: LinkSender,
+    receiver: LinkReceiver,
+}
+
+impl Session<'_> {
+    async fn serve(mut self) -> Lost {
+        match self.attach().await {
+            Ok(()) => match self.run().await {
+                Ok(never) => match never {},
+                Err(lost) => lost,
+            },
+            Err(lost) => lost,
+        }
+    }
+
+    async fn attach(&mut self) -> Result<(), Lost> {
+        let resume = self.desk.resume(self.place);
+        self.send(|out| ToPublisher::Attach(Attach { resume }).encode(out))?;
+        let answer = tokio::time::timeout(ATTACH_WAIT_MAX, self.attached()).await;
+        let (answer, rest) = answer.map_err(|_| Lost::AttachTimeout(ATTACH_WAIT_MAX))??;
+        // Subscribed before the desk knows: the first credit is for a subscription that the publisher has.
+        let pattern = self.plan.pattern.clone();
+        self.send(|out| {
+            ToPublisher::Subscribe(Subscribe { subscription: SUBSCRIPTION, pattern }).encode(out);
+        })?;
+        let started = self.desk.attached(self.place, self.sender.clone(), answer);
+        if !started.0.is_empty() {
+            self.send(|out| ToPublisher::Started(started).encode(out))?;
+        }
+        for message in rest {
+            self.handle(message)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for `Attached`; what else came in its frame follows it.
+    async fn attached(&mut self) -> Result<(Attached, Vec<FromPublisher>), Lost> {
+        loop {
+            let mut messages = decode(self.receiver.recv().await?)?.into_iter();
+            match messages.next() {
+                Some(FromPublisher::Attached(answer)) => return Ok((answer, messages.collect())),
+                Some(FromPublisher::Goodbye { reason }) => return Err(Lost::Goodbye(reason)),
+                Some(_) => return Err(Lost::Order),
+                None => {}
+            }
+        }
+    }
+
+    async fn run(&mut self) -> Result<std::convert::Infallible, Lost> {
+        let wake: Arc<Notify> = self.desk.wake(self.place);
+        loop {
+            let room = self.sender.queued_bytes() < SEND_QUEUE_BYTES;
+            let mut out = self.desk.outgoing(self.place, room);
+            let deadline = out.deadline.take();
+            self.send_all(out)?;
+            let at = self.desk.started + deadline.unwrap_or(Duration::from_secs(3_600));
+            tokio::select! {
+                frame = self.receiver.recv() => {
+                    for message in decode(frame?)? {
+                        self.handle(message)?;
+                    }
+                }
+                () = wake.notified() => {}
+                () = tokio::time::sleep_until(at), if deadline.is_some() => {}
+                ready = self.sender.ready(SEND_QUEUE_BYTES), if !room => ready?,
+            }
+        }
+    }
+
+    fn handle(&self, message: FromPublisher) -> Result<(), Lost> {
+        let (desk, place) = (self.desk, self.place);
+        match message {
+            FromPublisher::Deliver(deliver) => desk.delivered(place, deliver)?,
+            FromPublisher::Settled(settled) => desk.settled(place, &settled),
+            FromPublisher::Returned(credit) => desk.returned(place, credit.count),
+            FromPublisher::Waiting(waiting) => desk.waiting(place, waiting.jobs),
+            FromPublisher::Renewed { stale } => desk.renewed(place, &stale.0),
+            FromPublisher::Revoked { reason, tokens } => desk.revoked(place, reason, &tokens.0),
+            FromPublisher::SubscribeRefused { reason, .. } => return Err(Lost::Refused(reason)),
+            FromPublisher::Goodbye { reason } => return Err(Lost::Goodbye(reason)),
+            FromPublisher::Attached(_) => return Err(Lost::Order),
+            // Answers to what workers do not ask.
+            FromPublisher::Enqueued(_) | FromPublisher::Answer { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Ends of jobs first: a credit that follows them never raises what the publisher counts above the bound.
+    fn send_all(&self, out: Outgoing) -> Result<(), Lost> {
+        let mut frame = FrameWriter::new();
+        for body in &out.settles {
+            SettleBatchBuilder::encode(body, &mut frame);
+            if frame.body_len() >= FRAME_BYTES {
+                self.sender.send(std::mem::take(&mut frame).finish())?;
+            }
+        }
+        let credit = |count| Credit { subscription: SUBSCRIPTION, count };
+        if out.unsubscribe {
+            ToPublisher::Unsubscribe(SUBSCRIPTION).encode(&mut frame);
+        }
+        if out.recall > 0 {
+            ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
+        }
+        if out.grant > 0 && !out.unsubscribe {
+            ToPublisher::Credit(credit(out.grant)).encode(&mut frame);
+        }
+        if !out.renew.is_empty() {
+            ToPublisher::Renew(Tokens(out.renew)).encode(&mut frame);
+        }
+        if !frame.is_empty() {
+            self.sender.send(frame.finish())?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, write: impl FnOnce(&mut FrameWriter)) -> Result<(), Lost> {
+        let mut out = FrameWriter::new();
+        write(&mut out);
+        Ok(self.sender.send(out.finish())?)
+    }
+}
+
+/// The messages of a frame, those of later versions left out.
+fn decode(frame: Bytes) -> Result<Vec<FromPublisher>, WireError> {
+    let mut messages = Vec::new();
+    for message in Messages::new(frame) {
+        let (tag, body) = message?;
+        messages.extend(FromPublisher::decode(tag, body)?);
+    }
+    Ok(messages)
+}

@@ -1,0 +1,53 @@
+//! How a worker is told to stop.
+
+use tokio::sync::watch;
+
+/// How far a worker is to go with stopping; it only ever rises.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Stop {
+    No,
+    Drain,
+    Now,
+}
+
+/// Stops a worker, from anywhere. Cheap to clone; dropping it stops nothing.
+#[derive(Clone, Debug)]
+pub struct ShutdownHandle {
+    stop: watch::Sender<Stop>,
+}
+
+impl ShutdownHandle {
+    pub(crate) fn new() -> ShutdownHandle {
+        ShutdownHandle { stop: watch::Sender::new(Stop::No) }
+    }
+
+    /// Takes no more jobs, gives back those that have not begun, lets running handlers finish within the grace, then cancels
+    /// their contexts and gives back the rest. What a program does at SIGTERM.
+    pub fn drain(&self) {
+        self.raise(Stop::Drain);
+    }
+
+    /// Ends at once: handlers are dropped where they stand, links closed, and leases go the way of a lost link. What a
+    /// program does at a second signal.
+    pub fn stop_now(&self) {
+        self.raise(Stop::Now);
+    }
+
+    fn raise(&self, to: Stop) {
+        self.stop.send_if_modified(|stop| {
+            let rises = to > *stop;
+            *stop = to.max(*stop);
+            rises
+        });
+    }
+
+    pub(crate) fn stop(&self) -> Stop {
+        *self.stop.borrow()
+    }
+
+    /// Waits until it is at least `least`. Cancel safe.
+    pub(crate) async fn reached(&self, least: Stop) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop >= least).await;
+    }
+}

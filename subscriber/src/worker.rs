@@ -1,0 +1,233 @@
+//! What users touch: a worker, its subscription, its run.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use longshore_protocol::limits::NAME_BYTES_MAX;
+use longshore_protocol::{Glob, GlobError, SessionId};
+use longshore_resolver::{Cluster, ReadClient};
+use longshore_transport::LinkOptions;
+
+use crate::desk::Desk;
+use crate::director::{self, Plan};
+use crate::lane::{Blocking, InPlace};
+use crate::{
+    FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, StatsWatch, WorkerReport,
+};
+
+/// The most jobs that one worker may hold, `concurrency + prefetch`. Twice as many tokens (those held, and those whose end is
+/// not yet answered) are what one link can resume.
+pub const HELD_MAX: usize = 32_768;
+/// Handlers at a time, unless told otherwise.
+pub const CONCURRENCY: usize = 16;
+/// How long a draining worker lets its handlers run, unless told otherwise.
+pub const GRACE: Duration = Duration::from_secs(25);
+/// How long handlers have to return once their contexts are cancelled, unless told otherwise.
+pub const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
+/// A process that runs jobs. It has a session of its own at every publisher.
+#[derive(Debug)]
+pub struct Worker {
+    options: WorkerOptions,
+    session: SessionId,
+    resolver: ReadClient,
+}
+
+/// How a worker presents itself and dials.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    /// What operators see; 1 to 128 bytes. The default is `worker-` and the process's id.
+    pub name: String,
+    /// How its links to publishers are dialled.
+    pub link: LinkOptions,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> WorkerOptions {
+        WorkerOptions {
+            name: format!("worker-{}", std::process::id()),
+            link: LinkOptions::default(),
+        }
+    }
+}
+
+/// Why there is no worker.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No replica was named.
+    #[error("no resolver replica was named; name them as HOST:PORT,…")]
+    NoReplica,
+    /// The name is empty or too long.
+    #[error("a worker's name of {0} bytes is not within 1 to {NAME_BYTES_MAX} bytes")]
+    Name(usize),
+}
+
+/// Why a worker did not run.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// The pattern is not a glob over paths.
+    #[error(transparent)]
+    Pattern(#[from] GlobError),
+    /// No handler could ever run, or more jobs would be held than links can resume.
+    #[error(
+        "concurrency {concurrency} and prefetch {prefetch} are not within their limits: concurrency is at least 1, \
+         both together at most {HELD_MAX}"
+    )]
+    Bound {
+        /// Handlers at a time.
+        concurrency: usize,
+        /// Jobs held beside those that run.
+        prefetch: usize,
+    },
+}
+
+impl Worker {
+    /// A worker with default options that finds its publishers through `cluster`: a [`Cluster`], or its replicas as
+    /// `"HOST:PORT,…"`. It needs no replica to be up: it waits for one, and goes on with its links when they all fail.
+    pub async fn connect(cluster: impl Into<Cluster>) -> Result<Worker, ConnectError> {
+        Worker::connect_with(cluster, WorkerOptions::default()).await
+    }
+
+    /// A worker with options of its own.
+    pub async fn connect_with(
+        cluster: impl Into<Cluster>,
+        options: WorkerOptions,
+    ) -> Result<Worker, ConnectError> {
+        let cluster = cluster.into();
+        if cluster.replicas.is_empty() {
+            return Err(ConnectError::NoReplica);
+        }
+        if options.name.is_empty() || options.name.len() > NAME_BYTES_MAX {
+            return Err(ConnectError::Name(options.name.len()));
+        }
+        let session = SessionId(rand::random());
+        let resolver = ReadClient::new(cluster, session, options.name.clone());
+        Ok(Worker { options, session, resolver })
+    }
+
+    /// Takes jobs of every queue that matches `pattern`, at every publisher that has or could have one, those that appear
+    /// later included. A disconnect is tried again until the worker stops.
+    pub fn durable_subscribe(self, pattern: impl ToString) -> Subscription {
+        Subscription {
+            worker: self,
+            pattern: Glob::new(&pattern.to_string()),
+            concurrency: CONCURRENCY,
+            prefetch: None,
+            grace: GRACE,
+            cancel_grace: CANCEL_GRACE,
+            handle: ShutdownHandle::new(),
+            shutdown: None,
+            stats: StatsWatch::default(),
+        }
+    }
+}
+
+/// A worker and what it takes, not yet running.
+#[must_use = "a subscription takes jobs once it is `run`"]
+pub struct Subscription {
+    worker: Worker,
+    pattern: Result<Glob, GlobError>,
+    concurrency: usize,
+    prefetch: Option<usize>,
+    grace: Duration,
+    cancel_grace: Duration,
+    handle: ShutdownHandle,
+    shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    stats: StatsWatch,
+}
+
+impl Subscription {
+    /// How many handlers run at a time; 16 unless told otherwise.
+    pub fn concurrency(mut self, handlers: usize) -> Subscription {
+        self.concurrency = handlers;
+        self
+    }
+
+    /// How many jobs are held beside those that run, so that a handler's end finds the next one here; as many as
+    /// `concurrency` unless told otherwise. Thousands for throughput, 0 where jobs are long and should wait where any worker can
+    /// take them.
+    pub fn prefetch(mut self, jobs: usize) -> Subscription {
+        self.prefetch = Some(jobs);
+        self
+    }
+
+    /// How long a draining worker lets its handlers run; 25 s unless told otherwise.
+    pub fn grace(mut self, grace: Duration) -> Subscription {
+        self.grace = grace;
+        self
+    }
+
+    /// How long handlers have to return once their contexts are cancelled at the end of the grace; 1 s unless told otherwise.
+    /// Those that have not are dropped, and their jobs given back.
+    pub fn cancel_grace(mut self, grace: Duration) -> Subscription {
+        self.cancel_grace = grace;
+        self
+    }
+
+    /// Drains once `shutdown` is done, as [`ShutdownHandle::drain`] does.
+    pub fn shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Subscription {
+        self.shutdown = Some(Box::pin(shutdown));
+        self
+    }
+
+    /// What stops this worker from elsewhere.
+    pub fn handle(&self) -> ShutdownHandle {
+        self.handle.clone()
+    }
+
+    /// What shows this worker's counts and publishers while it runs.
+    pub fn stats(&self) -> StatsWatch {
+        self.stats.clone()
+    }
+
+    /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time. Its error decides what becomes of the
+    /// job ([`JobFailure`]); a panic is a failed attempt; a payload that does not decode buries the job. Dropping the future stops as
+    /// [`ShutdownHandle::stop_now`] does.
+    pub async fn run<T, O, F, Fut>(self, handler: F) -> Result<WorkerReport, RunError>
+    where
+        T: FromPayload,
+        O: JobOutput,
+        F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
+    {
+        let (desk, plan) = self.plan()?;
+        Ok(director::run(desk, plan, InPlace::new(handler)).await)
+    }
+
+    /// The same for a handler that blocks its thread: each runs on tokio's pool for blocking work, up to `concurrency` at a time.
+    /// It cannot be dropped: one that does not look at [`JobContext::is_cancelled`] runs on after its job was given back.
+    pub async fn run_blocking<T, O, F>(self, handler: F) -> Result<WorkerReport, RunError>
+    where
+        T: FromPayload,
+        O: JobOutput,
+        F: Fn(Job<T>, JobContext) -> Result<O, JobFailure> + Send + Sync + 'static,
+    {
+        let (desk, plan) = self.plan()?;
+        Ok(director::run(desk, plan, Blocking::new(handler)).await)
+    }
+
+    fn plan(self) -> Result<(std::sync::Arc<Desk>, Plan), RunError> {
+        let pattern = self.pattern?;
+        let (concurrency, prefetch) = (self.concurrency, self.prefetch.unwrap_or(self.concurrency));
+        let bound = concurrency.saturating_add(prefetch);
+        if concurrency == 0 || bound > HELD_MAX {
+            return Err(RunError::Bound { concurrency, prefetch });
+        }
+        let desk = Desk::new(concurrency, bound, rand::random());
+        self.stats.show(desk.clone());
+        let plan = Plan {
+            name: self.worker.options.name,
+            session: self.worker.session,
+            link: self.worker.options.link,
+            resolver: self.worker.resolver,
+            pattern,
+            concurrency,
+            grace: self.grace,
+            cancel_grace: self.cancel_grace,
+            handle: self.handle,
+            shutdown: self.shutdown,
+        };
+        Ok((desk, plan))
+    }
+}
