@@ -369,6 +369,55 @@ fn options_out_of_their_range_are_refused() {
     }
 }
 
+/// An option, flag or code that is not obeyed would be a broken promise: only a later version may send it.
+#[test]
+fn unknown_options_flags_and_codes_are_refused_not_skipped() {
+    let plain = Sample::Entry(samples::plain_job()).encode();
+    for bit in 0..64 {
+        let mut out = FrameWriter::new();
+        out.u64(1 << bit);
+        out.put(&[0, 0xff, 0xff, 0]);
+        let unknown = bit >= 7;
+        let read = JobOptions::decode(&mut Reader::new(out.into_body()));
+        let what = "job option that this version does not know";
+        assert_eq!(read == Err(WireError::Invalid { offset: 0, what }), unknown, "bit {bit}");
+    }
+    for bit in 2..8 {
+        let mut entry = plain.to_vec();
+        entry[16] |= 1 << bit;
+        assert!(Entry::read(entry.clone().into()).is_err(), "bit {bit}");
+        let length = entry.len();
+        assert!(EntryHead::read(&mut Reader::new(entry.into()), length).is_err(), "bit {bit}");
+    }
+    for bit in 1..8 {
+        assert!(EnqueueBatch::decode(Bytes::from(vec![1, 1 << bit, 0, 0])).is_err(), "bit {bit}");
+    }
+    macro_rules! unknown_codes {
+        ($($code:ty),*) => {$(
+            for code in 0..=255u8 {
+                let read = <$code>::decode(&mut Reader::new(Bytes::from(vec![code])));
+                let known = <$code>::ALL.iter().copied().find(|known| known.code() == code);
+                assert_eq!(read.ok(), known, "{} {code}", stringify!($code));
+            }
+        )*};
+    }
+    unknown_codes!(
+        Role,
+        HelloRefusal,
+        Refusal,
+        BatchRefusal,
+        SettleOutcome,
+        Revoked,
+        Durability,
+        JobState,
+        DeathReason,
+        Action,
+        RequestError,
+        resolver::Change,
+        resolver::RequestRefusal
+    );
+}
+
 #[test]
 fn numbers_that_do_not_fit_are_refused() {
     let read = |bytes: &'static [u8]| Reader::new(Bytes::from_static(bytes)).u64();
