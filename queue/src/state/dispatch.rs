@@ -142,7 +142,7 @@ impl State {
     }
 
     /// Tells a queue's groups of its present head and number of ready jobs.
-    fn bring_up_to_date(&mut self, queue: u32) {
+    pub(super) fn bring_up_to_date(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
         let head = q.ready.next(&self.rows).map(|(head, _)| head);
         let (known, counted) = (q.known_head, q.known_ready);

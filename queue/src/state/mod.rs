@@ -12,6 +12,7 @@ mod act;
 mod dispatch;
 mod due;
 mod enqueue;
+mod invariant;
 mod limits;
 mod links;
 mod profile;
@@ -23,14 +24,17 @@ mod rows;
 mod session;
 mod settle;
 mod slab;
+mod snapshot;
 mod subscribe;
 mod transition;
+
 
 use std::collections::{BTreeMap, HashMap};
 
 use longshore_protocol::{LinkId, Path};
 
 pub use read::Totals;
+pub use snapshot::SnapshotError;
 
 use self::dispatch::Dispatch;
 use self::due::DueJobs;

@@ -106,10 +106,14 @@ impl Ready {
         lists.filter(|(_, list)| !list.is_empty())
     }
 
-    /// Puts a list of fresh jobs back, as a snapshot has it.
-    pub(super) fn restore_fresh(&mut self, priority: i32, list: List, jobs: u64) {
+    /// Puts a list of fresh jobs back, as a snapshot has it; `restored_fresh` is then called for each of them.
+    pub(super) fn restore_fresh(&mut self, priority: i32, list: List) {
         self.levels.entry(Reverse(priority)).or_default().fresh = list;
-        self.len += jobs;
+    }
+
+    /// Counts a job of a list that was put back.
+    pub(super) fn restored_fresh(&mut self) {
+        self.len += 1;
     }
 
     /// Every ready job, by walking everything: for the invariant.

@@ -1,0 +1,226 @@
+//! What must hold between commands, checked by walking everything: for tests, and for a scrub of a state in doubt.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_protocol::messages::work::JobCounts;
+
+use super::State;
+use super::queue::count;
+use super::row::{NONE, Place};
+use super::rows::{Links, List};
+
+macro_rules! holds {
+    ($condition:expr, $($what:tt)+) => {
+        if !$condition {
+            return Err(format!($($what)+));
+        }
+    };
+}
+
+impl State {
+    /// Walks all jobs, lists, sets and groups and compares them with the counters and with each other.
+    ///
+    /// # Errors
+    /// The first thing that does not fit, in words.
+    pub fn invariant(&self) -> Result<(), String> {
+        holds!(self.dispatch.is_settled(), "a command left something to be handed out");
+        self.rows_hold()?;
+        self.queues_hold()?;
+        self.sessions_hold()?;
+        self.groups_hold()
+    }
+
+    fn rows_hold(&self) -> Result<(), String> {
+        let mut free = BTreeSet::new();
+        let mut slot = self.rows.free;
+        while slot != NONE {
+            holds!(self.rows[slot].place == Place::Free, "row {slot} is used and free");
+            holds!(free.insert(slot), "the free rows run in a circle");
+            slot = self.rows[slot].next;
+        }
+        let mut counts = vec![JobCounts::default(); self.queues.len()];
+        let (mut held, mut running, mut sides) = (0, 0, BTreeSet::new());
+        let (mut mono, mut wall) = (BTreeSet::new(), BTreeSet::new());
+        let mut profiles: BTreeMap<u32, u64> = BTreeMap::new();
+        for slot in 0..self.rows.made() {
+            let row = &self.rows[slot];
+            if row.place == Place::Free {
+                holds!(free.contains(&slot), "free row {slot} is not in the list of free rows");
+                continue;
+            }
+            held += 1;
+            count(&mut counts[row.queue as usize], row);
+            *profiles.entry(row.profile).or_default() += 1;
+            holds!(self.rows.find(&row.id) == Some(slot), "id {} leads elsewhere", row.id);
+            holds!(
+                (row.place == Place::Dead) == row.death_reason().is_some(),
+                "row {slot} has a reason of death, or none, wrongly"
+            );
+            if row.side != NONE {
+                holds!(self.sides.get(row.side).is_some(), "row {slot} has lost its side row");
+                holds!(sides.insert(row.side), "two rows share a side row");
+            }
+            match row.place {
+                Place::Delayed | Place::Retrying => mono.insert((row.when, slot)),
+                Place::Timed => wall.insert((row.when, slot)),
+                Place::Running => {
+                    running += 1;
+                    let token = longshore_protocol::Token(row.when);
+                    holds!(row.when < self.next_token, "token {token} was never given");
+                    holds!(self.rows.find_token(token) == Some(slot), "token {token} is lost");
+                    true
+                }
+                _ => true,
+            };
+        }
+        holds!(held == self.rows.held, "{} rows counted, {held} found", self.rows.held);
+        holds!(self.rows.ids() == held as usize, "ids and rows differ");
+        holds!(self.rows.tokens() == running, "tokens and running jobs differ");
+        holds!(self.sides.len() == sides.len(), "side rows without a job");
+        holds!(mono == self.due.mono, "the jobs due in monotonic time differ");
+        holds!(wall == self.due.wall, "the jobs due in wall time differ");
+        for (number, profile) in self.profiles.table().iter() {
+            let found = profiles.get(&number).copied().unwrap_or(0);
+            holds!(number == 0 || profile.jobs == found, "profile {number} is miscounted");
+            holds!(number == 0 || found > 0, "profile {number} is kept for nobody");
+        }
+        for (queue, counts) in self.queues.iter().zip(counts) {
+            holds!(queue.counts == counts, "{}: counters differ from a full scan", queue.path);
+        }
+        Ok(())
+    }
+
+    fn queues_hold(&self) -> Result<(), String> {
+        let mut collect = BTreeSet::new();
+        for (number, queue) in (0u32..).zip(&self.queues) {
+            let path = &queue.path;
+            holds!(self.by_path.get(path) == Some(&number), "{path} leads to another queue");
+            let ready = queue.ready.walk(&self.rows);
+            holds!(ready.len() as u64 == queue.counts.ready, "{path}: ready jobs differ");
+            holds!(queue.ready.len() == queue.counts.ready, "{path}: ready jobs are miscounted");
+            let mut last = None;
+            for (priority, place, slot) in ready {
+                let row = &self.rows[slot];
+                let options = self.profiles.options(row.profile);
+                holds!(row.place == place && row.queue == number, "{path}: a wrong ready job");
+                holds!(options.priority == priority, "{path}: a job of another priority");
+                let key = (priority, place as u8, row.order());
+                if let Some((p, k, order)) = last
+                    && (p, k) == (key.0, key.1)
+                {
+                    holds!(order < key.2, "{path}: ready jobs are out of order");
+                }
+                last = Some(key);
+            }
+            let next = queue.ready.next(&self.rows).map(|(head, _)| head);
+            holds!(queue.known_head == next, "{path}: its groups know another head");
+            holds!(queue.known_ready == queue.counts.ready, "{path}: its groups count otherwise");
+            let c = &queue.counts;
+            for (name, list, links, jobs) in [
+                ("scheduled", queue.scheduled, Links::Main, c.scheduled + c.retrying),
+                ("running", queue.running, Links::Queue, c.running),
+                ("ended", queue.ended, Links::Main, c.completed + c.cancelled),
+                ("dead", queue.dead, Links::Main, c.dead),
+            ] {
+                let found = self.walk(list, links)?;
+                holds!(found.len() as u64 == jobs, "{path}: {name} jobs differ");
+                let is_own = |&slot: &u32| self.rows[slot].queue == number;
+                holds!(found.iter().all(is_own), "{path}: another queue's {name} job");
+            }
+            holds!(queue.ended_jobs() <= self.limits.ended_per_queue, "{path}: keeps too many");
+            holds!(queue.ended.is_empty() || queue.collect_at.is_some(), "{path}: keeps for ever");
+            collect.extend(queue.collect_at.map(|at| (at, number)));
+        }
+        holds!(collect == self.due.collect, "the queues to be cleaned differ");
+        Ok(())
+    }
+
+    fn sessions_hold(&self) -> Result<(), String> {
+        let mut leaving = BTreeSet::new();
+        let mut held = 0;
+        for (number, session) in self.sessions.table.iter() {
+            let id = session.id;
+            holds!(self.sessions.by_id.get(&id) == Some(&number), "session {id} is lost");
+            let leases = self.walk(session.held, Links::Main)?;
+            holds!(leases.len() as u32 == session.held_count, "session {id}: leases differ");
+            for slot in leases {
+                let row = &self.rows[slot];
+                let is_own = row.place == Place::Running && row.session == number;
+                holds!(is_own, "session {id} holds what it does not");
+                held += 1;
+            }
+            let link = self.links.get(&session.link).map(|link| link.session);
+            holds!(session.is_up == (link == Some(number)), "session {id}: up or not");
+            holds!(session.is_up != session.forget_at.is_some(), "session {id}: leaving or not");
+            leaving.extend(session.forget_at.map(|at| (at, number)));
+        }
+        holds!(held == self.rows.tokens(), "leases that no session holds");
+        holds!(leaving == self.sessions.leaving, "the sessions to be forgotten differ");
+        holds!(self.sessions.by_id.len() == self.sessions.table.len(), "sessions differ");
+        Ok(())
+    }
+
+    fn groups_hold(&self) -> Result<(), String> {
+        let mut of_links = 0;
+        for (id, link) in &self.links {
+            for (&number, &place) in &link.subscriptions {
+                let s = &self.dispatch.subscriptions[place];
+                let is_own = s.link == *id && s.number == number && s.session == link.session;
+                holds!(is_own, "link {} names another's subscription", id.0);
+                of_links += 1;
+            }
+        }
+        holds!(of_links == self.dispatch.subscriptions.len(), "subscriptions without a link");
+        for (number, group) in self.dispatch.groups.iter() {
+            let pattern = &group.pattern;
+            let known = self.dispatch.by_pattern.get(pattern.as_str());
+            holds!(known == Some(&number), "{pattern} leads to another group");
+            let all = self.dispatch.subscriptions.iter().filter(|(_, s)| s.group == number);
+            let (mut credits, mut subscriptions) = (0, 0);
+            for (place, s) in all {
+                subscriptions += 1;
+                credits += u64::from(s.credit);
+                let turns = group.waiting.iter().filter(|&&waiting| waiting == place).count();
+                holds!(turns == usize::from(s.credit > 0), "{pattern}: {turns} turns for one");
+                let is_untold = group.untold.contains(&place);
+                holds!(!is_untold || s.credit == 0, "{pattern}: credit, and to be told");
+                let told = group.ready == 0 || !is_untold;
+                holds!(told, "{pattern}: jobs wait, and a subscription without credit is not told");
+            }
+            holds!(subscriptions == group.subscriptions, "{pattern}: subscriptions differ");
+            holds!(subscriptions > 0, "{pattern}: a group of nobody");
+            holds!(credits == group.credits, "{pattern}: credits differ");
+            let queues = self.queues_matching(pattern);
+            let ready = queues.iter().map(|&q| self.queues[q as usize].counts.ready).sum::<u64>();
+            holds!(ready == group.ready, "{pattern}: ready jobs differ");
+            holds!(ready == 0 || credits == 0, "{pattern}: jobs and credits wait for each other");
+            let heads = queues.iter().filter_map(|&q| {
+                self.queues[q as usize].known_head.map(|head| (head, q))
+            });
+            holds!(group.heads == heads.collect(), "{pattern}: heads differ");
+            for (q, queue) in (0u32..).zip(&self.queues) {
+                let member = queue.groups.iter().filter(|&&g| g == number).count();
+                let matches = usize::from(queues.contains(&q));
+                holds!(member == matches, "{pattern}: {} is in it {member} times", queue.path);
+            }
+        }
+        Ok(())
+    }
+
+    fn walk(&self, list: List, links: Links) -> Result<Vec<u32>, String> {
+        let (mut found, mut before, mut slot) = (Vec::new(), NONE, list.head);
+        while slot != NONE {
+            let row = &self.rows[slot];
+            let (prev, next) = match links {
+                Links::Main => (row.prev, row.next),
+                Links::Queue => (row.queue_prev, row.queue_next),
+            };
+            holds!(prev == before, "row {slot} does not lead back");
+            holds!(found.len() < self.rows.made() as usize, "a list runs in a circle");
+            found.push(slot);
+            (before, slot) = (slot, next);
+        }
+        holds!(list.tail == before, "a list does not end at its tail");
+        Ok(found)
+    }
+}
