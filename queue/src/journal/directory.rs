@@ -1,0 +1,99 @@
+//! The directory of a journal: where its files are, and how new segments come to be.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use longshore_protocol::PublisherId;
+
+use super::files::{Files, JournalFile};
+use super::format::{SegmentHeader, crc_seed};
+use crate::Poisoned;
+
+/// The folder of the segments.
+pub(crate) const SEGMENTS_DIR: &str = "segments";
+/// The folder of what `accept_loss` dropped.
+pub(crate) const LOST_DIR: &str = "lost";
+const EXTENSION: &str = "seg";
+
+/// A journal's directory.
+pub(crate) struct Directory {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) dir: PathBuf,
+    pub(crate) publisher: PublisherId,
+    /// Bytes of a segment, unless one record needs more.
+    pub(crate) segment_bytes: u64,
+    next_sequence: AtomicU64,
+    /// Bytes of all segments.
+    pub(crate) bytes: AtomicU64,
+}
+
+/// A segment that can be written to.
+pub(crate) struct Segment {
+    pub(crate) file: Arc<dyn JournalFile>,
+    pub(crate) path: PathBuf,
+    pub(crate) sequence: u64,
+    pub(crate) seed: u32,
+    /// How long it may become.
+    pub(crate) capacity: u64,
+    /// Where the next write goes; 0 while it has no records, and its header has yet to say their first index.
+    pub(crate) at: u64,
+    /// Up to where the disk's blocks were written before, be it with zeros.
+    pub(crate) written_to: u64,
+}
+
+impl Directory {
+    pub(crate) fn new(
+        files: Arc<dyn Files>,
+        dir: PathBuf,
+        publisher: PublisherId,
+        segment_bytes: u64,
+    ) -> Directory {
+        let (next_sequence, bytes) = (AtomicU64::new(1), AtomicU64::new(0));
+        Directory { files, dir, publisher, segment_bytes, next_sequence, bytes }
+    }
+
+    pub(crate) fn segments_dir(&self) -> PathBuf {
+        self.dir.join(SEGMENTS_DIR)
+    }
+
+    pub(crate) fn segment_path(&self, sequence: u64) -> PathBuf {
+        self.segments_dir().join(format!("{sequence:010}.{EXTENSION}"))
+    }
+
+    /// The number in a segment's name; none for other files.
+    pub(crate) fn sequence_of(name: &str) -> Option<u64> {
+        name.strip_suffix(EXTENSION)?.strip_suffix('.')?.parse().ok()
+    }
+
+    /// Numbers up to that one are taken.
+    pub(crate) fn taken(&self, sequence: u64) {
+        self.next_sequence.fetch_max(sequence + 1, Ordering::Relaxed);
+    }
+
+    /// Makes a segment that has room for `bytes` bytes, so that it and its name last.
+    pub(crate) fn create_segment(&self, bytes: u64) -> Result<Segment, Poisoned> {
+        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        let path = self.segment_path(sequence);
+        let header = SegmentHeader { publisher: self.publisher, sequence, first_index: 0 }.encode();
+        let created = (|| {
+            let file = self.files.create(&path)?;
+            file.allocate(bytes)?;
+            file.write_at(&header, 0)?;
+            file.sync_data()?;
+            self.files.sync_dir(&self.segments_dir())?;
+            Ok(file)
+        })();
+        let file = created.map_err(|error| poisoned("making", &path, error))?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let seed = crc_seed(self.publisher, sequence);
+        let written_to = header.len() as u64;
+        Ok(Segment { file, path, sequence, seed, capacity: bytes, at: 0, written_to })
+    }
+}
+
+/// A failure of that file.
+pub(crate) fn poisoned(what: &'static str, file: &Path, error: io::Error) -> Poisoned {
+    Poisoned { what, file: file.to_owned(), error: Arc::new(error) }
+}

@@ -1,0 +1,186 @@
+//! The few things that a journal asks of a file system, so that tests can lose writes, tear them and fail them.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// A file system.
+pub(crate) trait Files: Send + Sync {
+    /// Makes a directory and those above it, and makes their names last.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// The names of the files in a directory, in no order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Opens a file that is there, to read and write.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
+    /// Makes an empty file; an older one of that name is emptied.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
+    /// Gives a file another name, over an older file of that name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file's name.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in a directory last.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes the directory for this process, for as long as what is returned lives.
+    fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError>;
+}
+
+/// An open file. All calls may be made from several threads.
+pub(crate) trait JournalFile: Send + Sync {
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Reads up to `bytes.len()` bytes at `offset`; fewer only at the end.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of it at `offset`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes data and length last.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Makes the file at least `length` bytes long, with room on the disk for all of it; what is new reads as zeros.
+    fn allocate(&self, length: u64) -> io::Result<()>;
+}
+
+/// Why a directory cannot be taken.
+#[derive(Debug)]
+pub(crate) enum LockError {
+    /// Another process has it, and says who it is.
+    Held(String),
+    /// The lock file cannot be used.
+    Io(io::Error),
+}
+
+/// The name of the file that holds the lock.
+pub(crate) const LOCK_FILE: &str = "LOCK";
+
+/// The real file system.
+#[derive(Debug)]
+pub(crate) struct Disk;
+
+impl Files for Disk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        // Each directory's name lasts once the one above it is synced.
+        let mut missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+        while let Some(dir) = missing.pop() {
+            match fs::create_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            match dir.parent() {
+                Some(above) if above.as_os_str().is_empty() => self.sync_dir(Path::new("."))?,
+                Some(above) => self.sync_dir(above)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            // A name that is not UTF-8 is not one of the journal's.
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        Ok(Arc::new(File::options().read(true).write(true).open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        Ok(Arc::new(
+            File::options().read(true).write(true).create(true).truncate(true).open(path)?,
+        ))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
+        let path = dir.join(LOCK_FILE);
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(LockError::Io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let holder = fs::read_to_string(&path).unwrap_or_default();
+                let holder = holder.lines().next().unwrap_or_default().trim();
+                let said = if holder.is_empty() { "a process that has not said which" } else { holder };
+                return Err(LockError::Held(said.to_owned()));
+            }
+            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+        }
+        let program = std::env::current_exe().ok().as_deref().map(program_name).unwrap_or_default();
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "process {} ({program})", std::process::id()))
+            .map_err(LockError::Io)?;
+        Ok(Box::new(file))
+    }
+}
+
+fn program_name(program: &Path) -> String {
+    program.file_name().map(PathBuf::from).unwrap_or_default().display().to_string()
+}
+
+impl JournalFile for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut read = 0;
+        while read < bytes.len() {
+            match FileExt::read_at(self, &mut bytes[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(n) => read += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        match fallocate(self, FallocateFlags::empty(), 0, length) {
+            Ok(()) => Ok(()),
+            // Some file systems cannot: zeros take the same room, only slower.
+            Err(rustix::io::Errno::OPNOTSUPP) => fill_with_zeros(self, length),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn fill_with_zeros(file: &File, length: u64) -> io::Result<()> {
+    let zeros = vec![0; 256 * 1024];
+    let mut at = file.metadata()?.len();
+    while at < length {
+        let n = (length - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    Ok(())
+}

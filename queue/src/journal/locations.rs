@@ -1,0 +1,136 @@
+//! Where each record lies, and reading it back.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use super::directory::Directory;
+use super::files::JournalFile;
+use super::format::{RECORD_HEADER_BYTES, RecordHeader, crc_seed};
+use crate::log::{ReadError, Records};
+
+/// Segments kept open for reading.
+const OPEN_SEGMENTS_MAX: usize = 64;
+/// Bytes of bodies kept after they were read and checked: neighbours are asked for one after the other.
+const READ_BODIES_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Where the records of one segment lie.
+pub(crate) struct SegmentLocations {
+    pub(crate) first_index: u64,
+    pub(crate) sequence: u64,
+    /// One for each record, from the first on: 4 bytes per command, however many jobs it holds.
+    pub(crate) offsets: Vec<u32>,
+}
+
+/// The records of a journal, readable from any thread.
+pub(crate) struct JournalRecords {
+    directory: Arc<Directory>,
+    segments: RwLock<Vec<SegmentLocations>>,
+    open: Mutex<VecDeque<(u64, Arc<dyn JournalFile>)>>,
+    bodies: Mutex<Bodies>,
+}
+
+#[derive(Default)]
+struct Bodies {
+    /// The latest at the end.
+    kept: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+}
+
+impl JournalRecords {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        segments: Vec<SegmentLocations>,
+    ) -> JournalRecords {
+        JournalRecords {
+            directory,
+            segments: RwLock::new(segments),
+            open: Mutex::default(),
+            bodies: Mutex::default(),
+        }
+    }
+
+    /// Adds committed records that follow each other in one segment.
+    pub(crate) fn extend(&self, sequence: u64, first_index: u64, offsets: &[u32]) {
+        let mut segments = self.segments.write();
+        match segments.last_mut() {
+            Some(last) if last.sequence == sequence => last.offsets.extend_from_slice(offsets),
+            _ => segments.push(SegmentLocations { first_index, sequence, offsets: offsets.to_vec() }),
+        }
+    }
+
+    fn locate(&self, index: u64) -> Option<(u64, u64)> {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.first_index <= index);
+        let segment = &segments[after.checked_sub(1)?];
+        let place = usize::try_from(index - segment.first_index).ok()?;
+        Some((segment.sequence, u64::from(*segment.offsets.get(place)?)))
+    }
+
+    fn file(&self, sequence: u64, path: &PathBuf) -> io::Result<Arc<dyn JournalFile>> {
+        let mut open = self.open.lock();
+        if let Some((_, file)) = open.iter().find(|(open, _)| *open == sequence) {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.directory.files.open(path)?;
+        if open.len() == OPEN_SEGMENTS_MAX {
+            open.pop_front();
+        }
+        open.push_back((sequence, Arc::clone(&file)));
+        Ok(file)
+    }
+}
+
+impl Records for JournalRecords {
+    fn body(&self, index: u64) -> Result<Bytes, ReadError> {
+        if let Some(body) = self.bodies.lock().get(index) {
+            return Ok(body);
+        }
+        let (sequence, offset) = self.locate(index).ok_or(ReadError::NotThere { index })?;
+        let path = self.directory.segment_path(sequence);
+        let io = |error| ReadError::Io { file: path.clone(), error: Arc::new(error) };
+        let damaged = || ReadError::Damaged { file: path.clone(), offset };
+        let file = self.file(sequence, &path).map_err(io)?;
+        let mut header = [0; RECORD_HEADER_BYTES];
+        file.read_at(&mut header, offset).map_err(io)?;
+        let left = file.len().map_err(io)?.saturating_sub(offset);
+        let length = RecordHeader::claimed_len(&header, left).map_err(|_| damaged())?;
+        let mut record = vec![0; length];
+        file.read_at(&mut record, offset).map_err(io)?;
+        let seed = crc_seed(self.directory.publisher, sequence);
+        match RecordHeader::decode(&record, seed) {
+            Ok(header) if header.index == index => {}
+            _ => return Err(damaged()),
+        }
+        let body = Bytes::from(record).slice(RECORD_HEADER_BYTES..);
+        self.bodies.lock().keep(index, body.clone());
+        Ok(body)
+    }
+}
+
+impl Bodies {
+    fn get(&mut self, index: u64) -> Option<Bytes> {
+        let place = self.kept.iter().rposition(|(kept, _)| *kept == index)?;
+        let found = self.kept.remove(place)?;
+        let body = found.1.clone();
+        self.kept.push_back(found);
+        Some(body)
+    }
+
+    fn keep(&mut self, index: u64, body: Bytes) {
+        if self.kept.iter().any(|(kept, _)| *kept == index) {
+            return;
+        }
+        self.bytes += body.len() + RECORD_HEADER_BYTES;
+        self.kept.push_back((index, body));
+        while self.bytes > READ_BODIES_BYTES_MAX && self.kept.len() > 1 {
+            if let Some((_, body)) = self.kept.pop_front() {
+                self.bytes -= body.len() + RECORD_HEADER_BYTES;
+            }
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! The default log: append-only segments of commands, in a directory of one publisher's own.
+//!
+//! ```text
+//! append ─▶ batch ─flush─▶ pending ─▶ writer: one write, one fdatasync ─▶ committed ─▶ those who wait
+//!                                       ▲ next segment, firm mark: housekeeper
+//! ```
+
+mod directory;
+mod files;
+mod format;
+mod housekeeper;
+mod identity;
+mod locations;
+mod mark;
+mod progress;
+mod recovery;
+#[cfg(test)]
+mod simulated_disk;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+use bytes::Bytes;
+use longshore_protocol::{Durability, PublisherId, WireError};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::watch;
+
+use self::directory::{Directory, SEGMENTS_DIR, poisoned};
+use self::files::{Disk, Files, LockError};
+use self::format::{BODY_BYTES_MAX, FORMAT_VERSION};
+use self::housekeeper::Housekeeper;
+use self::identity::IdentityError;
+use self::locations::JournalRecords;
+use self::mark::{MARK_FILE, Mark};
+use self::progress::{Progress, Reached};
+pub use self::recovery::{CutTail, Dropped};
+use self::writer::{Pending, Writer};
+use crate::log::{Log, LogFigures, Poisoned, Reader};
+use crate::Now;
+
+/// Shortest segment, in bytes.
+pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
+/// Longest segment, in bytes.
+pub const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// A segment's length unless it is told otherwise, in bytes.
+pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// How a journal is opened.
+#[derive(Clone, Debug)]
+pub struct JournalOptions {
+    /// Bytes of a segment, [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`].
+    pub segment_bytes: u64,
+    /// What a commit stands for.
+    pub durability: Durability,
+    /// Starts although something acknowledged is damaged: it and all after it are set aside in `lost/`.
+    pub accept_loss: bool,
+    /// The id that a new directory gets; random.
+    pub new_publisher: PublisherId,
+}
+
+/// A command read back at start.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// Its index.
+    pub index: u64,
+    /// When it was logged.
+    pub now: Now,
+    /// Its kind.
+    pub kind: u8,
+    /// Its body. Holding on to it holds on to the memory of its neighbours.
+    pub body: Bytes,
+}
+
+/// What opening a journal found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recovered {
+    /// Whose journal it is.
+    pub publisher: PublisherId,
+    /// The last index; 0 for a new journal.
+    pub last_index: u64,
+    /// Commands replayed.
+    pub records: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// The torn tail that was cut off, if there was one.
+    pub cut: Option<CutTail>,
+    /// What was dropped, if damage was found and accepted.
+    pub dropped: Option<Dropped>,
+}
+
+/// Why a journal cannot be opened. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("{dir:?} is in use by {holder}; one process at a time may have a data directory")]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Who has it.
+        holder: String,
+    },
+    /// The system refused.
+    #[error("{what} {file:?} failed: {error}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A newer program wrote it.
+    #[error("{file:?} has format version {version}; this program knows versions up to {FORMAT_VERSION}: use a newer one")]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Its version.
+        version: u16,
+    },
+    /// It belongs to another publisher's journal.
+    #[error("{file:?} belongs to publisher {publisher}, this directory to {expected}: files of two journals were mixed")]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// Whose it is.
+        publisher: PublisherId,
+        /// Whose the directory is.
+        expected: PublisherId,
+    },
+    /// Something that was acknowledged is not there as it was written.
+    #[error(
+        "{file:?} is damaged at byte {offset}: command {index} cannot be read, and {why}. Restore a copy, or start with \
+         --accept-loss to set aside that command and all after it"
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where the damage begins.
+        offset: u64,
+        /// The first command that is lost.
+        index: u64,
+        /// How it is known to be more than a torn tail.
+        why: &'static str,
+    },
+    /// The file that says whose directory this is cannot be read.
+    #[error("{file:?} is missing or damaged, and the directory holds a journal: restore the file")]
+    NoIdentity {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A whole record that this program cannot read: a newer one wrote it.
+    #[error("{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this program: {error}")]
+    Undecodable {
+        /// The file.
+        file: PathBuf,
+        /// Where the record begins.
+        offset: u64,
+        /// Its index.
+        index: u64,
+        /// Its kind.
+        kind: u8,
+        /// What is wrong.
+        error: WireError,
+    },
+    /// The segment size is out of range.
+    #[error("a segment of {0} bytes; it needs {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}")]
+    SegmentBytes(u64),
+}
+
+/// The journal of one publisher: the default [`Log`].
+pub struct Journal {
+    directory: Arc<Directory>,
+    progress: Arc<Progress>,
+    records: Arc<JournalRecords>,
+    queue: Arc<WriterQueue>,
+    housekeeper: Arc<Housekeeper>,
+    reached: watch::Receiver<Reached>,
+    /// Appended and not yet flushed.
+    batch: Vec<Pending>,
+    appended: u64,
+    threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
+    _lock: Box<dyn Send + Sync>,
+}
+
+/// What the writer's thread takes from: everything at once.
+#[derive(Default)]
+struct WriterQueue {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    batch: Vec<Pending>,
+    closing: bool,
+}
+
+/// A journal's parts before its threads run.
+struct Parts {
+    directory: Arc<Directory>,
+    records: Arc<JournalRecords>,
+    progress: Arc<Progress>,
+    mark: Arc<Mark>,
+    segment: Option<directory::Segment>,
+    recovered: Recovered,
+    lock: Box<dyn Send + Sync>,
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, or makes it, and replays every command in order. Blocks. Once it returns, what was
+    /// replayed is what there is, for good.
+    pub fn open(
+        dir: &Path,
+        options: JournalOptions,
+        replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
+    ) -> Result<(Journal, Recovered), OpenError> {
+        Journal::open_on(Arc::new(Disk), dir, options, replay)
+    }
+
+    fn open_on(
+        files: Arc<dyn Files>,
+        dir: &Path,
+        options: JournalOptions,
+        replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
+    ) -> Result<(Journal, Recovered), OpenError> {
+        let durability = options.durability;
+        let parts = Parts::open(files, dir, options, replay)?;
+        let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
+        let housekeeper = Arc::new(Housekeeper::new(
+            Arc::clone(&directory),
+            Arc::clone(&progress),
+            Arc::clone(&mark),
+        ));
+        let queue = Arc::new(WriterQueue::default());
+        let writer = Writer::new(
+            Arc::clone(&directory),
+            Arc::clone(&records),
+            Arc::clone(&progress),
+            mark,
+            Arc::clone(&housekeeper),
+            durability,
+            segment,
+        );
+        let threads = {
+            let (housekeeper, queue) = (Arc::clone(&housekeeper), Arc::clone(&queue));
+            let progress = Arc::clone(&progress);
+            let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+                let io = |error| OpenError::io("starting the threads of", dir, error);
+                thread::Builder::new().name(name.to_owned()).spawn(run).map_err(io)
+            };
+            let keeper = spawn("journal-keeper", Box::new(move || housekeeper.run()))?;
+            (spawn("journal-writer", Box::new(move || write(writer, &queue, &progress)))?, keeper)
+        };
+        let journal = Journal {
+            directory,
+            reached: progress.subscribe(),
+            progress,
+            records,
+            queue,
+            housekeeper,
+            batch: Vec::new(),
+            appended: recovered.last_index,
+            threads: Some(threads),
+            _lock: lock,
+        };
+        Ok((journal, recovered))
+    }
+}
+
+impl Parts {
+    fn open(
+        files: Arc<dyn Files>,
+        dir: &Path,
+        options: JournalOptions,
+        replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
+    ) -> Result<Parts, OpenError> {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
+            return Err(OpenError::SegmentBytes(options.segment_bytes));
+        }
+        files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
+        let lock = files.lock(dir).map_err(|error| match error {
+            LockError::Held(holder) => OpenError::InUse { dir: dir.to_owned(), holder },
+            LockError::Io(error) => OpenError::io("locking", &dir.join(files::LOCK_FILE), error),
+        })?;
+        let segments_dir = dir.join(SEGMENTS_DIR);
+        files
+            .create_dir(&segments_dir)
+            .map_err(|error| OpenError::io("making", &segments_dir, error))?;
+        let publisher = identify(&*files, dir, &segments_dir, options.new_publisher)?;
+        let directory = Arc::new(Directory::new(
+            Arc::clone(&files),
+            dir.to_owned(),
+            publisher,
+            options.segment_bytes,
+        ));
+        let (mark, committed) = open_mark(&directory, options.accept_loss)?;
+        let found = recovery::recover(&directory, committed, options.accept_loss, replay)?;
+        let io = |error| OpenError::io("syncing", &mark.path, error);
+        if found.dropped.is_some() {
+            // Last of all: until then, the mark says that something is missing.
+            mark.reset(found.last_index).map_err(io)?;
+        } else if found.last_index > committed {
+            mark.firm(found.last_index).map_err(io)?;
+        }
+        let recovered = Recovered {
+            publisher,
+            last_index: found.last_index,
+            records: found.records,
+            bytes: found.bytes,
+            cut: found.cut,
+            dropped: found.dropped,
+        };
+        let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
+        let progress = Arc::new(Progress::new(found.last_index));
+        let segment = found.segment;
+        let mark = Arc::new(mark);
+        Ok(Parts { directory, records, progress, mark, segment, recovered, lock })
+    }
+}
+
+/// The directory's id; a new one gets `new`, and its mark, before anything else.
+fn identify(
+    files: &dyn Files,
+    dir: &Path,
+    segments_dir: &Path,
+    new: PublisherId,
+) -> Result<PublisherId, OpenError> {
+    let known = identity::read(files, dir).map_err(|error| match error {
+        IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
+        IdentityError::Damaged(file) => OpenError::NoIdentity { file },
+    })?;
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let names = files
+        .list(segments_dir)
+        .map_err(|error| OpenError::io("listing", segments_dir, error))?;
+    if names.iter().any(|name| Directory::sequence_of(name).is_some()) {
+        return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
+    }
+    // The mark first: a directory with an id has one, so a missing mark is never taken for a new journal.
+    let path = dir.join(MARK_FILE);
+    let io = |error| OpenError::io("making", &path, error);
+    let file = files.create(&path).map_err(io)?;
+    let nothing = Mark::read(&*file, new).map_err(io)?;
+    Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
+    files.sync_dir(dir).map_err(io)?;
+    identity::write(files, dir, new).map_err(|error| match error {
+        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
+        IdentityError::Damaged(file) => OpenError::NoIdentity { file },
+    })?;
+    Ok(new)
+}
+
+fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {
+    let path = directory.dir.join(MARK_FILE);
+    let io = |error| OpenError::io("reading", &path, error);
+    let lost = || OpenError::Damaged {
+        file: path.clone(),
+        offset: 0,
+        index: 0,
+        why: "without a mark nobody can tell how far commits had come",
+    };
+    let file = match directory.files.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && accept_loss => {
+            directory.files.create(&path).map_err(io)?
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
+        Err(error) => return Err(io(error)),
+    };
+    let read = Mark::read(&*file, directory.publisher).map_err(io)?;
+    if read.index.is_none() && !accept_loss {
+        return Err(lost());
+    }
+    let mark = Mark::new(file, path.clone(), directory.publisher, read);
+    if read.index.is_none() {
+        mark.reset(0).map_err(io)?;
+    }
+    Ok((mark, read.index.unwrap_or(0)))
+}
+
+/// The writer's thread: commits all that waits, until the journal is closed or has failed.
+fn write(mut writer: Writer<Arc<Housekeeper>>, queue: &WriterQueue, progress: &Progress) {
+    let mut batch = Vec::new();
+    loop {
+        {
+            let mut waiting = queue.waiting.lock();
+            while waiting.batch.is_empty() && !waiting.closing {
+                queue.wake.wait(&mut waiting);
+            }
+            if waiting.batch.is_empty() {
+                return;
+            }
+            std::mem::swap(&mut batch, &mut waiting.batch);
+        }
+        if let Err(why) = writer.write(&batch) {
+            tracing::error!(%why, "the journal has failed; nothing is acknowledged any more");
+            progress.poison(why);
+            return;
+        }
+        batch.clear();
+    }
+}
+
+impl Log for Journal {
+    fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned> {
+        self.progress.check()?;
+        if head.len() + body.len() > BODY_BYTES_MAX {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "a command is over 4 GiB");
+            return Err(poisoned("appending to", &self.directory.dir, why));
+        }
+        self.appended += 1;
+        let command = Pending { index: self.appended, now, kind, head, body };
+        self.progress.uncommitted_bytes.fetch_add(command.record_len(), Ordering::Relaxed);
+        self.batch.push(command);
+        Ok(self.appended)
+    }
+
+    fn flush(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let mut waiting = self.queue.waiting.lock();
+        if waiting.batch.is_empty() {
+            std::mem::swap(&mut waiting.batch, &mut self.batch);
+        } else {
+            waiting.batch.append(&mut self.batch);
+        }
+        drop(waiting);
+        self.queue.wake.notify_one();
+    }
+
+    fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    fn committed(&self) -> u64 {
+        self.progress.committed()
+    }
+
+    fn committed_beyond(
+        &mut self,
+        index: u64,
+    ) -> impl Future<Output = Result<u64, Poisoned>> + Send + '_ {
+        async move {
+            let wanted = |reached: &Reached| reached.committed > index || reached.poisoned.is_some();
+            match self.reached.wait_for(wanted).await.map(|reached| reached.clone()) {
+                Ok(Reached { committed, .. }) if committed > index => Ok(committed),
+                Ok(Reached { poisoned: Some(why), .. }) => Err(why),
+                // Never so: one of the two was wanted, and the sender lives in `progress`, which `self` holds.
+                Ok(_) | Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    fn uncommitted_bytes(&self) -> usize {
+        self.progress.uncommitted_bytes.load(Ordering::Relaxed)
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.records) as _)
+    }
+
+    fn figures(&self) -> LogFigures {
+        LogFigures {
+            bytes: self.directory.bytes.load(Ordering::Relaxed),
+            written_bytes: self.progress.written_bytes.load(Ordering::Relaxed),
+            syncs: self.progress.syncs.load(Ordering::Relaxed),
+            commits: self.progress.commits.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Commits what was appended, unless the journal has failed; makes the mark firm; gives the directory free.
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.flush();
+        self.queue.waiting.lock().closing = true;
+        self.queue.wake.notify_all();
+        if let Some((writer, keeper)) = self.threads.take() {
+            // A panic of theirs was reported by the thread itself.
+            let _ = writer.join();
+            self.housekeeper.close();
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("dir", &self.directory.dir)
+            .field("appended", &self.appended)
+            .field("committed", &self.committed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! How far a journal has come: what its writer tells everyone else.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::watch;
+
+use crate::Poisoned;
+
+/// What those who wait for commits see.
+#[derive(Clone, Debug)]
+pub(crate) struct Reached {
+    pub(crate) committed: u64,
+    pub(crate) poisoned: Option<Poisoned>,
+}
+
+/// Shared by the journal's handle, its writer and its housekeeper.
+pub(crate) struct Progress {
+    reached: watch::Sender<Reached>,
+    committed: AtomicU64,
+    failed: AtomicBool,
+    pub(crate) uncommitted_bytes: AtomicUsize,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) commits: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn new(committed: u64) -> Progress {
+        Progress {
+            reached: watch::Sender::new(Reached { committed, poisoned: None }),
+            committed: AtomicU64::new(committed),
+            failed: AtomicBool::new(false),
+            uncommitted_bytes: AtomicUsize::new(0),
+            written_bytes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Reached> {
+        self.reached.subscribe()
+    }
+
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// All up to `index` is durable. Says nothing once something has failed, whoever it was.
+    pub(crate) fn reach(&self, index: u64) {
+        self.reached.send_if_modified(|reached| {
+            if reached.poisoned.is_some() {
+                return false;
+            }
+            reached.committed = index;
+            self.committed.store(index, Ordering::Release);
+            true
+        });
+    }
+
+    /// The first failure is the one that everyone is told.
+    pub(crate) fn poison(&self, why: Poisoned) {
+        self.reached.send_modify(|reached| {
+            reached.poisoned.get_or_insert(why);
+        });
+        self.failed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Poisoned> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.reached.borrow().poisoned.clone().map_or(Ok(()), Err)
+    }
+}

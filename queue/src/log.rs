@@ -1,0 +1,149 @@
+//! The seam between the state machine and what makes its commands last.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{Now, RecordRef};
+
+/// A log of commands: pipelined and ordered. [`Journal`](crate::Journal) is one; a consensus log will be another.
+///
+/// What every log promises; [`log_conformance`](crate::log_conformance) checks it:
+/// 1. Indexes rise by one from the first append of an empty log, which gets 1.
+/// 2. Commands become durable in the order of their indexes: what is committed is a prefix, and [`Log::committed`] never falls.
+/// 3. What was committed is there after any crash, byte for byte, and read back by its [`RecordRef`].
+/// 4. What was appended and not committed may be gone after a crash, but never in part, and never without all that follows it.
+/// 5. After its first failure nothing is committed any more: appends and waits answer [`Poisoned`] for good.
+///
+/// A log takes what it is given: it is for the caller to take no more input while [`Log::uncommitted_bytes`] is over
+/// [`UNCOMMITTED_BYTES_MAX`].
+pub trait Log: Send + 'static {
+    /// Appends a command and gives its index. Its body is `head` followed by `body`, which is shared, not copied, until it
+    /// is written. Takes its course with the next [`Log::flush`].
+    fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned>;
+
+    /// Hands what was appended to the writer: a batch at a time, so that nothing locks per command.
+    fn flush(&mut self);
+
+    /// The last index that was appended; 0 for none.
+    fn appended(&self) -> u64;
+
+    /// The last index that is durable at the log's declared level; 0 for none.
+    fn committed(&self) -> u64;
+
+    /// Waits until more than `index` is committed, and gives the last committed index. Cancel safe: nothing is lost by
+    /// dropping it. What was committed before a failure is still given; the failure comes after it.
+    fn committed_beyond(
+        &mut self,
+        index: u64,
+    ) -> impl Future<Output = Result<u64, Poisoned>> + Send + '_;
+
+    /// Bytes appended and not yet committed.
+    fn uncommitted_bytes(&self) -> usize;
+
+    /// Reads committed records back.
+    fn reader(&self) -> Reader;
+
+    /// What it has done so far.
+    fn figures(&self) -> LogFigures;
+}
+
+/// Bytes appended and not yet committed, beyond which a caller takes no more input.
+pub const UNCOMMITTED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The log has failed. Nothing was acknowledged after the failure, and nothing will be: start again, and recover.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{what} {file:?} failed: {error}")]
+pub struct Poisoned {
+    /// What was being done.
+    pub what: &'static str,
+    /// To which file.
+    pub file: PathBuf,
+    /// What the system said.
+    pub error: Arc<std::io::Error>,
+}
+
+/// What a log has done since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogFigures {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Syncs of commits.
+    pub syncs: u64,
+    /// Commits.
+    pub commits: u64,
+}
+
+/// Reads records back. Cheap to clone; blocks, so it belongs on threads that may.
+#[derive(Clone)]
+pub struct Reader {
+    records: Arc<dyn Records>,
+}
+
+impl Reader {
+    /// A reader of these records.
+    pub fn new(records: Arc<dyn Records>) -> Reader {
+        Reader { records }
+    }
+
+    /// A part of a committed command's body, checked. Blocks on the disk.
+    pub fn read(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+        let body = self.records.body(at.index)?;
+        let (from, to) = (at.at as usize, at.at as usize + at.length as usize);
+        if to > body.len() {
+            return Err(ReadError::OutOfRange { at, body_bytes: body.len() });
+        }
+        Ok(body.slice(from..to))
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+/// Where committed bodies are read from.
+pub trait Records: Send + Sync {
+    /// The whole body of a command, checked against its checksum. Blocks.
+    fn body(&self, index: u64) -> Result<Bytes, ReadError>;
+}
+
+/// Why a record cannot be read back.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The log holds no committed command of that index.
+    #[error("there is no committed command {index}")]
+    NotThere {
+        /// The index that was asked for.
+        index: u64,
+    },
+    /// The part that was asked for does not lie within the command.
+    #[error("{at:?} is not within the command's body of {body_bytes} bytes")]
+    OutOfRange {
+        /// What was asked for.
+        at: RecordRef,
+        /// How long the body is.
+        body_bytes: usize,
+    },
+    /// The record is not what was written.
+    #[error("{file:?} is damaged at byte {offset}")]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where the record begins.
+        offset: u64,
+    },
+    /// The file cannot be read.
+    #[error("reading {file:?} failed: {error}")]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: Arc<std::io::Error>,
+    },
+}
