@@ -3,6 +3,36 @@
 //! heartbeats both ways turn a hang into an end.
 //!
 //! What a link decides about time is in [`Liveness`], which reads no clock; everything else here moves bytes.
+//!
+//! ```
+//! use longshore_protocol::{FrameWriter, Hello, LinkTiming, Messages, Role, SessionId};
+//! use longshore_transport::{Identity, LinkOptions, Listener, ListenerOptions, dial};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let identity = Identity { instance: [1; 16], epoch: 1, name: "left".into(), serves: |_| true };
+//! let mut listener =
+//!     Listener::bind("127.0.0.1:0".parse()?, identity, ListenerOptions::default()).await?;
+//!
+//! let hello = Hello::new(Role::Worker, SessionId([2; 16]), "worker-1", LinkTiming::WORK);
+//! let dialled = dial(listener.local_address(), &hello, &LinkOptions::default()).await?;
+//! let (sender, _replies) = dialled.split();
+//! let (_sender, mut receiver) = listener.accept().await.split();
+//!
+//! let mut out = FrameWriter::new();
+//! out.message(50, |out| out.string("hello"));
+//! sender.send(out.finish())?;
+//! for message in Messages::new(receiver.recv().await?) {
+//!     let (tag, body) = message?;
+//!     assert_eq!((tag, &body[..]), (50, &b"\x05hello"[..]));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `liveness` knows what is due (all
+//! three are pure); `queue` is what the halves of a link share, `keeper` the task that writes and ends it; `socket` is the
+//! TCP connection below, with or without TLS.
 
 mod dial;
 mod end;

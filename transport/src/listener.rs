@@ -9,6 +9,7 @@ use std::time::Duration;
 use longshore_protocol::{HelloAnswer, HelloRefusal};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
@@ -94,7 +95,7 @@ impl Listener {
         }
         let (listener, local_address) =
             listen(address).map_err(|source| bind_error(address, source))?;
-        // Each link in the channel holds one of `connections_max` places, so the channel never fills.
+        // As many as may be open; it fills only if links end faster than they are taken.
         let (ready, links) = mpsc::channel(options.connections_max.max(1));
         let door = Arc::new(Door {
             places: Arc::new(Semaphore::new(options.connections_max)),
@@ -232,11 +233,11 @@ impl Door {
         let limit = self.options.hello_timeout;
         let greeted = timeout(limit, self.greet(stream, peer)).await;
         let reason = match greeted {
-            Ok(Ok(link)) => {
-                // It fails only when the listener is gone, and then the link is not wanted.
-                let _ = self.ready.try_send(link);
-                return;
-            }
+            Ok(Ok(link)) => match self.ready.try_send(link) {
+                Ok(()) => return,
+                Err(TrySendError::Full(_)) => "nobody takes links from the listener".to_owned(),
+                Err(TrySendError::Closed(_)) => return,
+            },
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no hello within {limit:?}"),
         };
