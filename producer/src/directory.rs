@@ -1,9 +1,12 @@
 //! Where a producer learns who publishes what.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use longshore_protocol::{Path, PublisherInfo};
+use longshore_protocol::{Glob, Path, PublisherInfo};
 use longshore_resolver::{PathAnswer, ReadClient, ReadError, Resolution};
+
+use crate::queues::QueuesError;
 
 /// A resolver, or publishers that the user has named.
 #[derive(Clone)]
@@ -21,5 +24,31 @@ impl Directory {
                 Ok(Resolution { complete: true, answers: vec![answer; paths.len()] })
             }
         }
+    }
+
+    /// The publishers that could serve what matches, and whether these are sure to be all. Waits up to `limit` for a replica
+    /// that tells, and up to `complete_wait` more for one that is not warming.
+    pub(crate) async fn publishers(
+        &self,
+        pattern: &Glob,
+        limit: Duration,
+        complete_wait: Duration,
+    ) -> Result<(bool, Vec<PublisherInfo>), QueuesError> {
+        let client = match self {
+            Directory::Named(set) => return Ok((true, set.to_vec())),
+            Directory::Resolver(client) => client,
+        };
+        let mut watch = client.watch_publishers(pattern.clone());
+        let told = tokio::time::timeout(limit, watch.changed()).await;
+        let mut set = told.map_err(|_| QueuesError::Resolver(limit))?;
+        let patience = tokio::time::sleep(complete_wait);
+        tokio::pin!(patience);
+        while !set.complete {
+            tokio::select! {
+                () = &mut patience => break,
+                newer = watch.changed() => set = newer,
+            }
+        }
+        Ok((set.complete, set.publishers))
     }
 }

@@ -12,6 +12,7 @@ mod options;
 mod outcome;
 mod pipeline;
 mod producer;
+mod queues;
 mod shell;
 
 pub use new_job::{new_id, new_job};
@@ -19,3 +20,7 @@ pub use options::{BatchOptions, Failover, PipelineOptions, ProducerOptions};
 pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};
 pub use pipeline::{Pipeline, Receipts};
 pub use producer::Producer;
+pub use queues::{
+    Answered, Gathered, JobAt, JobLookupError, JobName, JobNameError, JobPage, JobPages, Missing,
+    Queues, QueuesError, QueuesOptions,
+};

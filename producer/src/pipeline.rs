@@ -61,7 +61,9 @@ impl Pipeline {
     /// future was dropped was not taken in.
     pub async fn send(&mut self, job: NewJob) -> Result<JobTicket, EnqueueError> {
         let limit = self.options.receipts_jobs_max;
-        if self.next_ticket % RECEIPTS_CHECK_EVERY == 0 && self.unread_jobs() >= limit as u64 {
+        if self.next_ticket.is_multiple_of(RECEIPTS_CHECK_EVERY)
+            && self.unread_jobs() >= limit as u64
+        {
             return Err(EnqueueError::ReceiptsUnread { limit });
         }
         let pushed = self.handle.shell.push(&self.lane, self.next_ticket, &job, false).await?;

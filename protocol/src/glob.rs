@@ -79,6 +79,11 @@ impl Glob {
         Ok(Glob { text: text.to_owned(), alternatives })
     }
 
+    /// `/**`: matches every path.
+    pub fn everything() -> Glob {
+        Glob { text: "/**".to_owned(), alternatives: vec![vec![Part::Deep]] }
+    }
+
     /// The text it was made from.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -272,6 +277,11 @@ impl Decode for Glob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_glob_of_everything_is_the_one_that_its_text_spells() {
+        assert_eq!(Ok(Glob::everything()), Glob::new("/**"));
+    }
 
     #[test]
     fn globs_match_what_they_say() {

@@ -1,0 +1,190 @@
+//! Answers of many publishers, with the names of those that gave none.
+
+use std::collections::BTreeMap;
+
+use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
+use longshore_protocol::{JobId, JobRef, Path, PublisherInfo};
+
+/// What publishers answered.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gathered<T> {
+    /// False when the resolver's replicas have started only now: there may be publishers that are not named here.
+    pub complete: bool,
+    /// Those that answered, by name.
+    pub answers: Vec<Answered<T>>,
+    /// Those that did not, by name.
+    pub missing: Vec<Missing>,
+}
+
+/// One publisher's answer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answered<T> {
+    /// Whose.
+    pub publisher: PublisherInfo,
+    /// What.
+    pub answer: T,
+}
+
+/// A publisher that did not answer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Missing {
+    /// Who.
+    pub publisher: PublisherInfo,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// A job and who holds it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobAt {
+    /// The publisher.
+    pub publisher: PublisherInfo,
+    /// The job.
+    pub job: JobInfo,
+}
+
+impl JobAt {
+    /// How a receipt names it.
+    pub fn job_ref(&self) -> JobRef {
+        JobRef { publisher: self.publisher.id, id: self.job.id }
+    }
+}
+
+/// Why nobody could be asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QueuesError {
+    /// No replica told which publishers there are.
+    #[error(
+        "no resolver replica told of publishers within {0:?}; longshore resolver status says how they are"
+    )]
+    Resolver(std::time::Duration),
+    /// None is configured.
+    #[error("no resolver replica is configured; name at least one as host:port")]
+    NoReplicas,
+}
+
+/// Why a job was not shown.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum JobLookupError {
+    /// Nobody could be asked.
+    #[error(transparent)]
+    Queues(#[from] QueuesError),
+    /// Every publisher that could have it was asked and answered: none has it.
+    #[error("no job {id}: {} publishers were asked and none has it", .asked.len())]
+    NotFound {
+        /// The job.
+        id: JobId,
+        /// Who answered.
+        asked: Vec<PublisherInfo>,
+    },
+    /// Those that answered do not have it; others did not answer, or may not be known.
+    #[error("Unknown: job {id} is not at the {} publishers that answered{}", .asked.len(), unheard(.missing, *.complete))]
+    Unknown {
+        /// The job.
+        id: JobId,
+        /// Who answered.
+        asked: Vec<PublisherInfo>,
+        /// Who did not.
+        missing: Vec<Missing>,
+        /// False when there may be publishers that the resolver does not know yet.
+        complete: bool,
+    },
+    /// The publisher that the name begins with is not known to the resolver.
+    #[error(
+        "publisher {prefix} is not known to the resolver at the moment; the job is on its disk"
+    )]
+    PublisherAway {
+        /// How the name begins.
+        prefix: String,
+    },
+}
+
+fn unheard(missing: &[Missing], complete: bool) -> String {
+    let mut text = String::new();
+    for Missing { publisher, why } in missing {
+        text.push_str(&format!(
+            "; {} ({}) did not answer: {why}",
+            publisher.name,
+            publisher.id.prefix()
+        ));
+    }
+    if !complete {
+        text.push_str("; the resolver has just started and may not know all publishers yet");
+    }
+    text
+}
+
+impl<T> Gathered<T> {
+    pub(super) fn new(complete: bool) -> Gathered<T> {
+        Gathered { complete, answers: Vec::new(), missing: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, publisher: PublisherInfo, answer: Result<T, String>) {
+        match answer {
+            Ok(answer) => self.answers.push(Answered { publisher, answer }),
+            Err(why) => self.missing.push(Missing { publisher, why }),
+        }
+    }
+
+    pub(super) fn sorted(mut self) -> Gathered<T> {
+        let by_name = |p: &PublisherInfo| (p.name.clone(), p.id);
+        self.answers.sort_by_cached_key(|answered| by_name(&answered.publisher));
+        self.missing.sort_by_cached_key(|missing| by_name(&missing.publisher));
+        self
+    }
+
+    /// True when every publisher that could answer did.
+    pub fn is_whole(&self) -> bool {
+        self.complete && self.missing.is_empty()
+    }
+}
+
+impl Gathered<Vec<QueueStat>> {
+    /// One row per queue, over the publishers that answered, by path. Ages are the oldest; counts are sums.
+    pub fn merged(&self) -> Vec<QueueStat> {
+        let mut rows: BTreeMap<Path, QueueStat> = BTreeMap::new();
+        for stat in self.answers.iter().flat_map(|answered| &answered.answer) {
+            match rows.get_mut(&stat.path) {
+                Some(row) => add(row, stat),
+                None => {
+                    rows.insert(stat.path.clone(), stat.clone());
+                }
+            }
+        }
+        rows.into_values().collect()
+    }
+}
+
+fn add(row: &mut QueueStat, stat: &QueueStat) {
+    let (sum, more) = (&mut row.counts, &stat.counts);
+    sum.scheduled += more.scheduled;
+    sum.retrying += more.retrying;
+    sum.ready += more.ready;
+    sum.running += more.running;
+    sum.completed += more.completed;
+    sum.dead += more.dead;
+    sum.cancelled += more.cancelled;
+    row.oldest_ready_ms = row.oldest_ready_ms.max(stat.oldest_ready_ms);
+    row.enqueued += stat.enqueued;
+    row.completed += stat.completed;
+    row.failed += stat.failed;
+    row.redelivered += stat.redelivered;
+    row.stale_refused += stat.stale_refused;
+    row.subscriptions += stat.subscriptions;
+    row.credits += stat.credits;
+}
+
+impl Gathered<ActionReport> {
+    /// Over the publishers that answered. `unknown` is a sum over publishers: a job that one of several has is unknown to the
+    /// others.
+    pub fn total(&self) -> ActionReport {
+        let mut total = ActionReport::default();
+        for Answered { answer, .. } in &self.answers {
+            total.done += answer.done;
+            total.refused += answer.refused;
+            total.unknown += answer.unknown;
+            total.more |= answer.more;
+        }
+        total
+    }
+}

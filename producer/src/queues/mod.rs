@@ -1,0 +1,319 @@
+//! Looks into queues and acts on them, at every publisher that could hold what is asked for. Every result names the
+//! publishers that answered, and those that did not and why.
+
+mod answers;
+mod link;
+mod name;
+mod pages;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use longshore_protocol::limits::BATCH_JOBS_MAX;
+use longshore_protocol::messages::work::{
+    Action, ActionReport, Answer, JobsQuery, PublisherStatus, QueueStat, Request, Selection,
+};
+use longshore_protocol::{Glob, PublisherId, PublisherInfo};
+use longshore_resolver::{Cluster, ReadClient};
+use longshore_transport::LinkOptions;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use crate::directory::Directory;
+use crate::producer::new_session;
+
+pub use answers::{Answered, Gathered, JobAt, JobLookupError, Missing, QueuesError};
+use link::{LinkSlot, RequestFailure, ToolLink};
+pub use name::{JobName, JobNameError};
+pub use pages::{JobPage, JobPages};
+
+/// Most links to publishers; past it, those at rest are closed.
+const LINKS_MAX: usize = 256;
+/// The longest wait for a replica that tells which publishers there are.
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest wait for a replica that is not warming, once another has told.
+const COMPLETE_WAIT: Duration = Duration::from_secs(1);
+
+/// How [`Queues`] works.
+#[derive(Clone, Debug)]
+pub struct QueuesOptions {
+    /// What operators see.
+    pub name: String,
+    /// How long a publisher may take for one answer: 15 s.
+    pub request_timeout: Duration,
+    /// How links are made.
+    pub link: LinkOptions,
+}
+
+impl Default for QueuesOptions {
+    fn default() -> QueuesOptions {
+        QueuesOptions {
+            name: format!("tool-{}", std::process::id()),
+            request_timeout: Duration::from_secs(15),
+            link: LinkOptions::default(),
+        }
+    }
+}
+
+/// Looks into queues and acts on them. Cheap to clone; all clones share links, which are opened when they are needed.
+#[derive(Clone)]
+pub struct Queues {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    directory: Directory,
+    options: QueuesOptions,
+    links: Mutex<HashMap<PublisherId, Arc<LinkSlot>>>,
+}
+
+impl Queues {
+    /// Looks into the queues of the publishers that `cluster` knows. Needs a tokio runtime.
+    pub fn connect(cluster: impl Into<Cluster>, options: QueuesOptions) -> Queues {
+        let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
+        Queues::start(Directory::Resolver(client), options)
+    }
+
+    /// Looks into the queues of just these publishers, without a resolver.
+    pub fn to_publishers(publishers: Vec<PublisherInfo>, options: QueuesOptions) -> Queues {
+        Queues::start(Directory::Named(publishers.into()), options)
+    }
+
+    fn start(directory: Directory, options: QueuesOptions) -> Queues {
+        let links = Mutex::new(HashMap::new());
+        Queues { shared: Arc::new(Shared { directory, options, links }) }
+    }
+
+    /// The publishers that could have queues which match, and whether the directory was sure to know all.
+    pub async fn publishers(
+        &self,
+        pattern: &Glob,
+    ) -> Result<(bool, Vec<PublisherInfo>), QueuesError> {
+        self.shared.directory.publishers(pattern, DIRECTORY_TIMEOUT, COMPLETE_WAIT).await
+    }
+
+    /// Figures of every publisher. Cancel safe.
+    pub async fn status(&self) -> Result<Gathered<PublisherStatus>, QueuesError> {
+        self.ask_all(&everything(), Request::Status, |answer| match answer {
+            Answer::Status(status) => Some(status),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Figures of the queues that match, publisher by publisher; [`Gathered::merged`] adds them up. Cancel safe.
+    pub async fn stats(&self, pattern: Glob) -> Result<Gathered<Vec<QueueStat>>, QueuesError> {
+        let request = Request::Queues { pattern: pattern.clone() };
+        self.ask_all(&pattern, request, |answer| match answer {
+            Answer::Queues(queues) => Some(queues),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size of a page; `query.cursor` is
+    /// where each publisher begins, usually 0.
+    pub async fn jobs(&self, query: JobsQuery) -> Result<JobPages, QueuesError> {
+        let (complete, publishers) = self.publishers(&query.pattern).await?;
+        Ok(JobPages::new(self.clone(), query, complete, publishers))
+    }
+
+    /// One job with its payload and result. A bare id is asked of every publisher. Cancel safe.
+    pub async fn job(&self, name: &JobName) -> Result<JobAt, JobLookupError> {
+        let (complete, mut publishers) = self.publishers(&everything()).await?;
+        if let Some(prefix) = &name.publisher {
+            publishers.retain(|publisher| publisher.id.prefix() == *prefix);
+            if publishers.is_empty() {
+                return Err(JobLookupError::PublisherAway { prefix: prefix.clone() });
+            }
+        }
+        let mut asked = self.fan_out(&publishers, &Request::Job { id: name.id });
+        let mut answered = Vec::new();
+        let mut missing = Vec::new();
+        while let Some(answer) = next(&mut asked).await {
+            match answer {
+                (publisher, Ok(Answer::Job(Some(job)))) => {
+                    return Ok(JobAt { publisher, job: *job });
+                }
+                (publisher, Ok(Answer::Job(None))) => answered.push(publisher),
+                (publisher, Ok(_)) => {
+                    missing.push(Missing { publisher, why: "it answered something else".into() });
+                }
+                (publisher, Err(failure)) => {
+                    missing.push(Missing { publisher, why: failure.to_string() });
+                }
+            }
+        }
+        // With the publisher named, its own word is enough; otherwise all have to have spoken, and all have to be known.
+        if missing.is_empty() && (complete || name.publisher.is_some()) {
+            return Err(JobLookupError::NotFound { id: name.id, asked: answered });
+        }
+        Err(JobLookupError::Unknown { id: name.id, asked: answered, missing, complete })
+    }
+
+    /// Does something to jobs, or with `dry_run` counts them, at every publisher that could have them. What a filter matches is
+    /// worked through to its end. Not cancel safe: what was done stays done.
+    pub async fn act(
+        &self,
+        action: Action,
+        selection: Selection,
+        dry_run: bool,
+    ) -> Result<Gathered<ActionReport>, QueuesError> {
+        let (pattern, parts) = match selection {
+            Selection::Ids(ids) => {
+                let parts = ids.chunks(BATCH_JOBS_MAX).map(|ids| Selection::Ids(ids.to_vec()));
+                (everything(), parts.collect())
+            }
+            Selection::Matching { pattern, state } => {
+                (pattern.clone(), vec![Selection::Matching { pattern, state }])
+            }
+        };
+        let (complete, publishers) = self.publishers(&pattern).await?;
+        let mut acting = JoinSet::new();
+        for publisher in publishers {
+            let (shared, parts) = (self.shared.clone(), parts.clone());
+            acting.spawn(async move {
+                let report = shared.act_at(&publisher, action, parts, dry_run).await;
+                (publisher, report)
+            });
+        }
+        let mut gathered = Gathered::new(complete);
+        while let Some((publisher, report)) = next(&mut acting).await {
+            gathered.add(publisher, report);
+        }
+        Ok(gathered.sorted())
+    }
+
+    async fn ask_all<T>(
+        &self,
+        pattern: &Glob,
+        request: Request,
+        wanted: impl Fn(Answer) -> Option<T>,
+    ) -> Result<Gathered<T>, QueuesError> {
+        let (complete, publishers) = self.publishers(pattern).await?;
+        let mut asked = self.fan_out(&publishers, &request);
+        let mut gathered = Gathered::new(complete);
+        while let Some((publisher, answer)) = next(&mut asked).await {
+            let answer = answer.map_err(|failure| failure.to_string()).and_then(|answer| {
+                wanted(answer).ok_or_else(|| "it answered something else".to_owned())
+            });
+            gathered.add(publisher, answer);
+        }
+        Ok(gathered.sorted())
+    }
+
+    fn fan_out(
+        &self,
+        publishers: &[PublisherInfo],
+        request: &Request,
+    ) -> JoinSet<(PublisherInfo, Result<Answer, RequestFailure>)> {
+        let mut asked = JoinSet::new();
+        for publisher in publishers.iter().cloned() {
+            let (shared, request) = (self.shared.clone(), request.clone());
+            asked.spawn(async move {
+                let answer = shared.ask(&publisher, &request).await;
+                (publisher, answer)
+            });
+        }
+        asked
+    }
+
+    async fn ask(
+        &self,
+        publisher: &PublisherInfo,
+        request: &Request,
+    ) -> Result<Answer, RequestFailure> {
+        self.shared.ask(publisher, request).await
+    }
+}
+
+impl std::fmt::Debug for Queues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queues").field("links", &self.shared.links.lock().len()).finish()
+    }
+}
+
+impl Shared {
+    /// Asks one publisher. What only reads is asked once more on a fresh link when a kept one turns out to be dead.
+    async fn ask(
+        &self,
+        publisher: &PublisherInfo,
+        request: &Request,
+    ) -> Result<Answer, RequestFailure> {
+        let slot = self.slot(publisher.id);
+        let (link, fresh) = self.link(&slot, publisher).await?;
+        match link.ask(request, self.options.request_timeout).await {
+            Err(RequestFailure::LinkEnded(why)) => {
+                slot.forget(&link).await;
+                if fresh || matches!(request, Request::Act { .. }) {
+                    return Err(RequestFailure::LinkEnded(why));
+                }
+                let (link, _) = self.link(&slot, publisher).await?;
+                link.ask(request, self.options.request_timeout).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn act_at(
+        &self,
+        publisher: &PublisherInfo,
+        action: Action,
+        parts: Vec<Selection>,
+        dry_run: bool,
+    ) -> Result<ActionReport, String> {
+        let mut total = ActionReport::default();
+        for selection in parts {
+            let request = Request::Act { action, selection, dry_run };
+            loop {
+                let report = match self.ask(publisher, &request).await {
+                    Ok(Answer::Acted(report)) => report,
+                    Ok(_) => return Err("it answered something else".into()),
+                    Err(failure) => {
+                        return Err(format!("{failure}; it had confirmed {} before", total.done));
+                    }
+                };
+                total.done += report.done;
+                total.refused += report.refused;
+                total.unknown += report.unknown;
+                total.more = report.more;
+                // A dry run would count the same jobs again.
+                if !report.more || dry_run || report.done == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn slot(&self, publisher: PublisherId) -> Arc<LinkSlot> {
+        let mut links = self.links.lock();
+        if links.len() >= LINKS_MAX && !links.contains_key(&publisher) {
+            links.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        links.entry(publisher).or_default().clone()
+    }
+
+    async fn link(
+        &self,
+        slot: &LinkSlot,
+        publisher: &PublisherInfo,
+    ) -> Result<(Arc<ToolLink>, bool), RequestFailure> {
+        slot.link(publisher, &self.options).await
+    }
+}
+
+/// The next answer of a fan-out. A task that was cancelled or panicked gives none.
+async fn next<T: 'static>(asked: &mut JoinSet<T>) -> Option<T> {
+    loop {
+        match asked.join_next().await? {
+            Ok(answer) => return Some(answer),
+            Err(error) => tracing::error!(%error, "a request's task failed"),
+        }
+    }
+}
+
+fn everything() -> Glob {
+    Glob::everything()
+}

@@ -1,0 +1,95 @@
+//! How a user names a job: `prefix:uuid` as receipts print it, or the id alone.
+
+use std::fmt;
+use std::str::FromStr;
+
+use longshore_protocol::id::IdError;
+use longshore_protocol::{JobId, JobRef};
+
+/// A job, with the beginning of its publisher's id or without.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobName {
+    /// The first eight hex digits of its publisher's id, if they are known.
+    pub publisher: Option<String>,
+    /// Its id.
+    pub id: JobId,
+}
+
+/// A text that names no job.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum JobNameError {
+    /// The id is none.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// What stands before the colon is not the beginning of a publisher's id.
+    #[error(
+        "'{0}' is not the beginning of a publisher's id; it has eight hex digits, as in 1a2b3c4d:01920f3e-…"
+    )]
+    Publisher(String),
+}
+
+impl FromStr for JobName {
+    type Err = JobNameError;
+
+    fn from_str(text: &str) -> Result<JobName, JobNameError> {
+        let Some((prefix, id)) = text.split_once(':') else {
+            return Ok(JobName { publisher: None, id: text.parse()? });
+        };
+        if prefix.len() != 8 || !prefix.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(JobNameError::Publisher(prefix.chars().take(64).collect()));
+        }
+        Ok(JobName { publisher: Some(prefix.to_ascii_lowercase()), id: id.parse()? })
+    }
+}
+
+impl fmt::Display for JobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.publisher {
+            Some(prefix) => write!(f, "{prefix}:{}", self.id),
+            None => self.id.fmt(f),
+        }
+    }
+}
+
+impl From<JobId> for JobName {
+    fn from(id: JobId) -> JobName {
+        JobName { publisher: None, id }
+    }
+}
+
+impl From<JobRef> for JobName {
+    fn from(job: JobRef) -> JobName {
+        JobName { publisher: Some(job.publisher.prefix()), id: job.id }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_as_its_receipt_prints_it_or_by_its_id_alone() {
+        let job = JobRef {
+            publisher: longshore_protocol::PublisherId([0xab; 16]),
+            id: JobId::new_v7(7, [3; 10]),
+        };
+        assert_eq!(job.to_string().parse(), Ok(JobName::from(job)));
+        assert_eq!(job.id.to_string().parse(), Ok(JobName::from(job.id)));
+        assert_eq!(JobName::from(job).to_string(), job.to_string());
+    }
+
+    #[test]
+    fn a_text_that_names_no_job_is_refused_and_says_what_one_looks_like() {
+        let id = JobId::new_v7(7, [3; 10]);
+        for text in [
+            String::new(),
+            "x".into(),
+            format!("abc:{id}"),
+            format!("xxxxxxxx:{id}"),
+            "abababab:1".into(),
+        ] {
+            let error = text.parse::<JobName>().expect_err(&text).to_string();
+            assert!(error.contains("01920f3e"), "{error}");
+        }
+    }
+}

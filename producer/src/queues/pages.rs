@@ -1,0 +1,99 @@
+//! Listings of jobs, page by page.
+
+use std::collections::VecDeque;
+
+use longshore_protocol::PublisherInfo;
+use longshore_protocol::limits::PAGE_JOBS_MAX;
+use longshore_protocol::messages::work::{Answer, JobInfo, JobsQuery, Request};
+
+use super::{Missing, Queues};
+
+/// Some jobs of one publisher, in the order in which it holds them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobPage {
+    /// Who holds them.
+    pub publisher: PublisherInfo,
+    /// The jobs; never none.
+    pub jobs: Vec<JobInfo>,
+}
+
+/// All jobs that match, page by page, publisher after publisher.
+#[derive(Debug)]
+pub struct JobPages {
+    queues: Queues,
+    query: JobsQuery,
+    /// Where each publisher begins.
+    start: u64,
+    complete: bool,
+    left: VecDeque<PublisherInfo>,
+    answered: Vec<PublisherInfo>,
+    missing: Vec<Missing>,
+}
+
+impl JobPages {
+    pub(super) fn new(
+        queues: Queues,
+        mut query: JobsQuery,
+        complete: bool,
+        publishers: Vec<PublisherInfo>,
+    ) -> JobPages {
+        query.limit = query.limit.clamp(1, PAGE_JOBS_MAX as u32);
+        JobPages {
+            start: query.cursor,
+            queues,
+            query,
+            complete,
+            left: publishers.into(),
+            answered: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// The next page; `None` after the last publisher's last. A publisher that does not answer is passed over: see
+    /// [`JobPages::missing`]. Cancel safe.
+    pub async fn next(&mut self) -> Option<JobPage> {
+        loop {
+            let publisher = self.left.front()?.clone();
+            let request = Request::Jobs(self.query.clone());
+            let why = match self.queues.ask(&publisher, &request).await {
+                Ok(Answer::Jobs(page)) => {
+                    match page.next {
+                        Some(next) if next != self.query.cursor => self.query.cursor = next,
+                        _ => {
+                            self.pass_on();
+                            self.answered.push(publisher.clone());
+                        }
+                    }
+                    if page.jobs.is_empty() {
+                        continue;
+                    }
+                    return Some(JobPage { publisher, jobs: page.jobs });
+                }
+                Ok(_) => "it answered something else".to_owned(),
+                Err(failure) => failure.to_string(),
+            };
+            self.pass_on();
+            self.missing.push(Missing { publisher, why });
+        }
+    }
+
+    fn pass_on(&mut self) {
+        self.left.pop_front();
+        self.query.cursor = self.start;
+    }
+
+    /// False when the resolver's replicas have started only now: there may be publishers that were not asked.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The publishers that were listed to their end so far.
+    pub fn answered(&self) -> &[PublisherInfo] {
+        &self.answered
+    }
+
+    /// The publishers that did not answer so far; pages of theirs may be missing.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+}
