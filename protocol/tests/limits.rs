@@ -296,6 +296,16 @@ fn words_for_people_are_cut_at_a_character_and_never_make_a_message_unreadable()
         panic!("a goodbye")
     };
     assert_eq!(reason, "ü".repeat(REASON_BYTES_MAX / 2));
+    for refusal in [
+        FromReplica::Refused {
+            id: 1,
+            code: resolver::RequestRefusal::Malformed,
+            reason: long.clone(),
+        },
+        FromReplica::WatchRefused(resolver::WatchRefused { watch: 1, reason: long.clone() }),
+    ] {
+        cut(Sample::FromReplica(refusal));
+    }
     let mut builder = SettleBatchBuilder::new();
     builder.push(Token(1), &NewSettle::Fail(JobError { kind: format!("x{long}"), message: long }));
     let batch = SettleBatch::decode(builder.seal(1)).expect("readable");
@@ -367,6 +377,23 @@ fn options_out_of_their_range_are_refused() {
     for (change, error) in table {
         assert_eq!(with(change), Err(error.to_owned()));
     }
+}
+
+#[test]
+fn the_paths_of_a_write_are_counted_over_all_its_groups() {
+    use resolver::{Change, Group, PathText, Write};
+    let group = |n| Group { change: Change::Publish, paths: vec![PathText::from(Bytes::new()); n] };
+    let read = |groups| {
+        let mut out = FrameWriter::new();
+        Write { id: 9, groups }.encode(&mut out);
+        Write::decode(&mut Reader::new(out.into_body())).map(|_| ())
+    };
+    let half = RESOLVER_BATCH_PATHS_MAX / 2;
+    assert_eq!(read(vec![group(half), group(half)]), Ok(()));
+    assert_eq!(
+        read(vec![group(half), group(half + 1)]).unwrap_err().to_string(),
+        "paths of a write at byte 1 is 100001; the limit is 100000"
+    );
 }
 
 /// An option, flag or code that is not obeyed would be a broken promise: only a later version may send it.
