@@ -34,12 +34,19 @@ pub(crate) struct Account {
     alive: bool,
     /// Granted, and neither used nor given back.
     pub(crate) credits: u32,
-    /// Asked back and not yet answered; part of `credits`.
-    recalled: u32,
+    /// Asked back and not yet answered. Some may be used up before the publisher reads of it.
+    recalled: Option<u32>,
     /// Jobs delivered and not yet freed.
     pub(crate) held: u32,
     /// Credits that it could use at once, as far as it has said.
     wanted: u32,
+}
+
+impl Account {
+    /// What a recall can still bring.
+    fn coming(&self) -> u32 {
+        self.recalled.unwrap_or(0).min(self.credits)
+    }
 }
 
 impl Credits {
@@ -57,8 +64,10 @@ impl Credits {
         self.distribute(None, moves);
     }
 
-    /// A publisher is alive: it gets its even share, from what others have too much of if need be.
-    pub(crate) fn opened(&mut self, id: PublisherId, moves: &mut Vec<Move>) {
+    /// A publisher is alive: it gets its even share, from what others have too much of if need be. So many others are still
+    /// expected.
+    pub(crate) fn opened(&mut self, id: PublisherId, expected: usize, moves: &mut Vec<Move>) {
+        self.expected = u32::try_from(expected).unwrap_or(u32::MAX);
         let account = self.accounts.entry(id).or_default();
         *account = Account { alive: true, held: account.held, ..Account::default() };
         let share = self.share();
@@ -88,7 +97,6 @@ impl Credits {
     pub(crate) fn delivered(&mut self, id: PublisherId, jobs: u32) {
         let account = self.accounts.entry(id).or_default();
         account.credits = account.credits.saturating_sub(jobs);
-        account.recalled = account.recalled.min(account.credits);
         account.held = account.held.saturating_add(jobs);
     }
 
@@ -102,9 +110,10 @@ impl Credits {
     /// A recall is answered.
     pub(crate) fn returned(&mut self, id: PublisherId, credits: u32, moves: &mut Vec<Move>) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        let all_of_it = credits >= account.recalled;
+        // Less than was asked for means that it has none left: asking again would be asking for ever.
+        let all_of_it = account.recalled.is_some_and(|asked| credits >= asked);
         account.credits = account.credits.saturating_sub(credits);
-        account.recalled = 0;
+        account.recalled = None;
         self.distribute(None, moves);
         if all_of_it {
             self.recall(self.idle_floor(), moves);
@@ -183,12 +192,12 @@ impl Credits {
         }
         let alive = || self.accounts.values().filter(|account| account.alive);
         let wanted: u32 = alive().fold(0, |sum, account| sum.saturating_add(account.wanted));
-        let coming: u32 = alive().map(|account| account.recalled).sum();
+        let coming: u32 = alive().map(Account::coming).sum();
         let mut missing = wanted.saturating_sub(coming);
         let mut rich: Vec<(u32, PublisherId)> = self
             .accounts
             .iter()
-            .filter(|(_, a)| a.alive && a.wanted == 0 && a.recalled == 0 && a.credits > keep)
+            .filter(|(_, a)| a.alive && a.wanted == 0 && a.recalled.is_none() && a.credits > keep)
             .map(|(id, account)| (account.credits - keep, *id))
             .collect();
         rich.sort_by(|a, b| b.cmp(a));
@@ -198,7 +207,7 @@ impl Credits {
                 break;
             }
             if let Some(account) = self.accounts.get_mut(&id) {
-                account.recalled = asked;
+                account.recalled = Some(asked);
                 missing -= asked;
                 moves.push(Move::Recall(id, asked));
             }
@@ -279,7 +288,7 @@ mod tests {
     #[test]
     fn a_lone_publisher_gets_the_whole_bound() {
         let (mut credits, mut moves) = credits(10);
-        credits.opened(A, &mut moves);
+        credits.opened(A, 0, &mut moves);
         assert_eq!(moves, [Move::Grant(A, 10)]);
     }
 
@@ -287,23 +296,16 @@ mod tests {
     fn the_first_split_is_even_over_those_that_are_expected() {
         let (mut credits, mut moves) = credits(10);
         credits.expect(3, &mut moves);
-        credits.expect(2, &mut moves);
-        credits.opened(A, &mut moves);
-        assert_eq!(taken(&mut moves), [Move::Grant(A, 3), Move::Grant(A, 1)][..1]);
-        credits.expect(1, &mut moves);
-        credits.opened(B, &mut moves);
-        credits.expect(0, &mut moves);
-        credits.opened(C, &mut moves);
-        let (a, b, c) = (credits.account(&A), credits.account(&B), credits.account(&C));
-        assert_eq!(a.credits + b.credits + c.credits, 10);
-        assert!([a, b, c].iter().all(|account| (3..=4).contains(&account.credits)));
+        credits.opened(A, 2, &mut moves);
+        credits.opened(B, 1, &mut moves);
+        credits.opened(C, 0, &mut moves);
+        assert_eq!(moves, [Move::Grant(A, 4), Move::Grant(B, 3), Move::Grant(C, 3)]);
     }
 
     #[test]
     fn what_was_kept_for_one_that_does_not_come_goes_to_the_others() {
         let (mut credits, mut moves) = credits(10);
-        credits.expect(1, &mut moves);
-        credits.opened(A, &mut moves);
+        credits.opened(A, 1, &mut moves);
         assert_eq!(taken(&mut moves), [Move::Grant(A, 5)]);
         credits.expect(0, &mut moves);
         assert_eq!(taken(&mut moves), [Move::Grant(A, 5)]);
@@ -312,9 +314,9 @@ mod tests {
     #[test]
     fn a_new_publisher_gets_its_share_only_after_it_was_returned() {
         let (mut credits, mut moves) = credits(10);
-        credits.opened(A, &mut moves);
+        credits.opened(A, 0, &mut moves);
         taken(&mut moves);
-        credits.opened(B, &mut moves);
+        credits.opened(B, 0, &mut moves);
         assert_eq!(taken(&mut moves), [Move::Recall(A, 5)]);
         credits.returned(A, 5, &mut moves);
         assert_eq!(taken(&mut moves), [Move::Grant(B, 5)]);
@@ -323,10 +325,8 @@ mod tests {
     #[test]
     fn idle_credits_go_to_a_publisher_with_work_and_no_credit_after_they_are_returned() {
         let (mut credits, mut moves) = credits(4);
-        credits.expect(1, &mut moves);
-        credits.opened(A, &mut moves);
-        credits.expect(0, &mut moves);
-        credits.opened(B, &mut moves);
+        credits.opened(A, 1, &mut moves);
+        credits.opened(B, 0, &mut moves);
         let given = credits.account(&A).credits;
         credits.returned(A, given.saturating_sub(2), &mut moves);
         taken(&mut moves);
@@ -342,10 +342,8 @@ mod tests {
     #[test]
     fn the_credits_of_a_dead_link_go_to_the_others_and_its_jobs_do_not() {
         let (mut credits, mut moves) = credits(10);
-        credits.expect(1, &mut moves);
-        credits.opened(A, &mut moves);
-        credits.expect(0, &mut moves);
-        credits.opened(B, &mut moves);
+        credits.opened(A, 1, &mut moves);
+        credits.opened(B, 0, &mut moves);
         taken(&mut moves);
         credits.delivered(A, 2);
         credits.lost(A, &mut moves);
@@ -359,10 +357,8 @@ mod tests {
     #[test]
     fn a_freed_job_gives_its_credit_back_to_where_it_came_from_unless_another_waits() {
         let (mut credits, mut moves) = credits(2);
-        credits.expect(1, &mut moves);
-        credits.opened(A, &mut moves);
-        credits.opened(B, &mut moves);
-        credits.expect(0, &mut moves);
+        credits.opened(A, 1, &mut moves);
+        credits.opened(B, 0, &mut moves);
         taken(&mut moves);
         credits.delivered(A, 1);
         credits.freed(A, 1, &mut moves);
@@ -378,8 +374,8 @@ mod tests {
     #[test]
     fn with_more_publishers_than_credits_each_that_waits_has_its_turn() {
         let (mut credits, mut moves) = credits(1);
-        credits.opened(A, &mut moves);
-        credits.opened(B, &mut moves);
+        credits.opened(A, 0, &mut moves);
+        credits.opened(B, 0, &mut moves);
         assert_eq!(taken(&mut moves)[0], Move::Grant(A, 1));
         credits.delivered(A, 1);
         credits.waiting(A, 9, &mut moves);
@@ -395,7 +391,7 @@ mod tests {
     #[test]
     fn nothing_is_granted_after_a_stop() {
         let (mut credits, mut moves) = credits(4);
-        credits.opened(A, &mut moves);
+        credits.opened(A, 0, &mut moves);
         credits.delivered(A, 4);
         credits.stop();
         taken(&mut moves);
@@ -407,7 +403,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Expect(usize),
-        Open(u8),
+        Open(u8, usize),
         Lose(u8),
         Deliver(u8, u32),
         Free(u8, u32),
@@ -419,7 +415,7 @@ mod tests {
         let p = 0u8..4;
         prop_oneof![
             (0usize..4).prop_map(Event::Expect),
-            p.clone().prop_map(Event::Open),
+            (p.clone(), 0usize..4).prop_map(|(p, n)| Event::Open(p, n)),
             p.clone().prop_map(Event::Lose),
             (p.clone(), 1u32..20).prop_map(|(p, n)| Event::Deliver(p, n)),
             (p.clone(), 1u32..20).prop_map(|(p, n)| Event::Free(p, n)),
@@ -453,9 +449,9 @@ mod tests {
             for event in events {
                 match event {
                     Event::Expect(n) => credits.expect(n, &mut moves),
-                    Event::Open(p) if !sides[p as usize].alive => {
+                    Event::Open(p, n) if !sides[p as usize].alive => {
                         sides[p as usize].alive = true;
-                        credits.opened(publisher(p), &mut moves);
+                        credits.opened(publisher(p), n, &mut moves);
                     }
                     Event::Lose(p) if sides[p as usize].alive => {
                         let side = &mut sides[p as usize];

@@ -242,9 +242,8 @@ impl Durable {
         let Some(known) = self.publishers.get_mut(&publisher) else { return };
         known.phase = Phase::Alive { since: now };
         self.revision += 1;
-        self.expect();
         if !self.draining {
-            self.credits.opened(publisher, &mut self.moves);
+            self.credits.opened(publisher, self.expected(), &mut self.moves);
         }
     }
 
@@ -315,9 +314,13 @@ impl Durable {
     }
 
     fn expect(&mut self) {
-        let expected = |known: &&Known| known.phase == Phase::Trying && known.attempt == 0;
-        let expected = self.publishers.values().filter(expected).count();
-        self.credits.expect(expected, &mut self.moves);
+        self.credits.expect(self.expected(), &mut self.moves);
+    }
+
+    /// Publishers whose first try is under way.
+    fn expected(&self) -> usize {
+        let first = |known: &&Known| known.phase == Phase::Trying && known.attempt == 0;
+        self.publishers.values().filter(first).count()
     }
 }
 
