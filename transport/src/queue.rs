@@ -94,7 +94,6 @@ pub(crate) enum Task {
 }
 
 impl Shared {
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
         raw: Arc<OwnedWriteHalf>,
         pulse: Arc<Pulse>,
@@ -349,5 +348,38 @@ pub(crate) fn advance(parts: &mut VecDeque<Bytes>, mut written: usize) {
         }
         written -= first.len();
         parts.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_part_is_written_the_rest_follows_it(
+            lengths in prop::collection::vec(1usize..50, 0..40),
+            writes in prop::collection::vec(1usize..200, 1..20),
+        ) {
+            let mut parts: VecDeque<Bytes> = lengths
+                .iter()
+                .enumerate()
+                .map(|(i, length)| Bytes::from(vec![i as u8; *length]))
+                .collect();
+            let whole = parts.iter().flatten().copied().collect::<Vec<u8>>();
+            let mut out = Vec::new();
+            let mut writes = writes.iter().cycle();
+            while !parts.is_empty() {
+                let written = with_slices(&parts, |slices| {
+                    let offered: Vec<u8> = slices.iter().flat_map(|s| s.iter().copied()).collect();
+                    let written = (*writes.next().unwrap_or(&1)).min(offered.len());
+                    out.extend_from_slice(&offered[..written]);
+                    written
+                });
+                advance(&mut parts, written);
+            }
+            prop_assert_eq!(out, whole);
+        }
     }
 }

@@ -327,3 +327,37 @@ async fn a_receive_that_is_given_up_loses_nothing() {
     assert!(given_up > 0, "nothing was given up, so nothing was tested");
     drop(soon(sending).await.unwrap());
 }
+
+#[tokio::test]
+async fn a_close_is_learned_at_once_though_the_other_side_stays() {
+    let mut listener = listener(listening()).await;
+    let _stays = raw_dialler(listener.local_address(), LinkTiming::WORK).await;
+    let (sender, mut receiver) = soon(listener.accept()).await.split();
+    let receiving = tokio::spawn(async move { receiver.recv().await.unwrap_err() });
+    tokio::task::yield_now().await;
+    let closed_at = Instant::now();
+    sender.close("done");
+    let end = soon(receiving).await.unwrap();
+    assert!(matches!(end, LinkEnd::Local(_)), "{end}");
+    assert!(closed_at.elapsed() < Duration::from_millis(500), "not only after the last words");
+}
+
+#[tokio::test]
+async fn short_frames_into_a_kernel_that_is_filling_up_stay_whole() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    let mut sent = 0;
+    while sender.queued_bytes() < 200_000 {
+        // No burst: each is written at once, as far as the kernel takes it.
+        let last = Instant::now();
+        while last.elapsed() < Duration::from_micros(30) {
+            std::hint::spin_loop();
+        }
+        sender.send(frame(sent, 9_999)).unwrap();
+        sent += 1;
+    }
+    for i in 0..sent {
+        assert_eq!(number(&soon(receiver.recv()).await.unwrap()), i);
+    }
+}
