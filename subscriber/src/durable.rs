@@ -356,3 +356,6 @@ impl Known {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

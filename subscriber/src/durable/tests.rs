@@ -1,0 +1,263 @@
+//! The fault-tolerance chapter's paragraph on the crash of a publisher, sentence by sentence, and the rules of `durable`, all in
+//! virtual time.
+
+use longshore_protocol::Epoch;
+use proptest::prelude::*;
+
+use super::*;
+
+const A: PublisherId = PublisherId([1; 16]);
+const B: PublisherId = PublisherId([2; 16]);
+
+fn info(id: PublisherId, port: u16) -> PublisherInfo {
+    let name = format!("p{}", id.0[0]);
+    PublisherInfo { id, epoch: Epoch(1), name, addresses: vec![([127, 0, 0, 1], port).into()] }
+}
+
+/// A core, its clock, and what it asked for.
+struct Story {
+    core: Durable,
+    now: Duration,
+}
+
+impl Story {
+    fn new(bound: u32) -> Story {
+        Story::with_seed(bound, 7)
+    }
+
+    fn with_seed(bound: u32, seed: u64) -> Story {
+        Story { core: Durable::new(bound, seed), now: Duration::from_secs(1_000) }
+    }
+
+    fn tell(&mut self, input: Input) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.core.step(self.now, input, &mut actions);
+        actions
+    }
+
+    fn watched(&mut self, complete: bool, publishers: &[PublisherInfo]) -> Vec<Action> {
+        self.tell(Input::Watched { complete, publishers: publishers.to_vec() })
+    }
+
+    fn fails(&mut self, publisher: PublisherId, busy: bool) -> Vec<Action> {
+        self.tell(Input::TryFailed { publisher, reason: "connection refused".into(), busy })
+    }
+
+    fn loses(&mut self, publisher: PublisherId, busy: bool) -> Vec<Action> {
+        self.tell(Input::LinkLost { publisher, reason: "the other side closed the link".into(), busy })
+    }
+
+    /// Attached and steady.
+    fn alive(&mut self, publisher: PublisherInfo) {
+        let id = publisher.id;
+        self.watched(false, &[publisher]);
+        self.tell(Input::Attached(id));
+        self.now += STEADY;
+    }
+
+    /// Goes to the next deadline, and gives how long that was and what happened then.
+    fn next(&mut self) -> (Duration, Vec<Action>) {
+        let deadline = self.core.next_deadline().expect("something to wait for");
+        let wait = deadline.saturating_sub(self.now);
+        self.now = self.now.max(deadline);
+        (wait, self.tell(Input::Tick))
+    }
+
+    fn standing(&self, id: PublisherId) -> Option<Standing> {
+        self.core.states().into_iter().find(|state| state.id == id).map(|state| state.standing)
+    }
+}
+
+#[test]
+fn the_subscription_is_held_at_every_publisher_of_the_set() {
+    let mut story = Story::new(8);
+    let set = [info(A, 1), info(B, 2)];
+    let [a, b] = set.clone();
+    assert_eq!(story.watched(true, &set), [Action::Connect(a), Action::Connect(b)]);
+    assert_eq!(story.standing(A), Some(Standing::Pending));
+}
+
+#[test]
+fn it_picks_up_a_new_publisher_at_once() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    assert_eq!(story.watched(true, &[info(A, 1), info(B, 2)]), [Action::Connect(info(B, 2))]);
+}
+
+#[test]
+fn it_keeps_trying_with_linear_backoff_until_it_succeeds() {
+    // Over many runs, the longest wait after attempt n comes close to n × 100 ms and is never over it, nor over 12 s.
+    for attempt in [1u32, 2, 3, 10, 119, 120, 121, 200] {
+        let limit = (WAIT_STEP * attempt).min(WAIT_MAX);
+        let mut longest = Duration::ZERO;
+        let mut shortest = WAIT_MAX;
+        for seed in 0..200 {
+            let mut story = Story::with_seed(8, seed);
+            story.watched(true, &[info(A, 1)]);
+            for _ in 1..attempt {
+                story.fails(A, false);
+                assert_eq!(story.next().1, [Action::Connect(info(A, 1))]);
+            }
+            story.fails(A, false);
+            let (wait, actions) = story.next();
+            assert_eq!(actions, [Action::Connect(info(A, 1))]);
+            assert!(wait <= limit, "attempt {attempt} waited {wait:?}");
+            (longest, shortest) = (longest.max(wait), shortest.min(wait));
+        }
+        assert!(longest > limit * 9 / 10, "attempt {attempt}: at most {longest:?} of {limit:?}");
+        assert!(shortest < limit / 10, "attempt {attempt}: at least {shortest:?} of {limit:?}");
+    }
+    let mut story = Story::new(8);
+    story.watched(true, &[info(A, 1)]);
+    story.fails(A, false);
+    story.next();
+    assert_eq!(story.tell(Input::Attached(A)), [Action::Grant { publisher: A, credits: 8 }]);
+    assert_eq!(story.core.next_deadline(), None);
+}
+
+#[test]
+fn a_disconnect_is_told_as_dead_with_its_reason_its_time_and_the_attempt() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    let since = story.now;
+    story.loses(A, false);
+    let reason = "the other side closed the link".to_owned();
+    assert_eq!(story.standing(A), Some(Standing::Dead { reason, since, attempt: 1 }));
+    story.next();
+    story.fails(A, false);
+    let reason = "connection refused".to_owned();
+    assert_eq!(story.standing(A), Some(Standing::Dead { reason, since, attempt: 2 }));
+    story.next();
+    story.tell(Input::Attached(A));
+    assert_eq!(story.standing(A), Some(Standing::Alive { since: story.now }));
+}
+
+#[test]
+fn each_try_goes_the_whole_way_again_and_so_finds_where_the_publisher_is_now() {
+    let mut story = Story::new(8);
+    story.watched(true, &[info(A, 1)]);
+    story.fails(A, false);
+    story.watched(true, &[info(A, 9)]);
+    assert_eq!(story.next().1, [Action::Connect(info(A, 9))]);
+}
+
+#[test]
+fn a_publisher_that_has_started_again_is_tried_at_once() {
+    let mut story = Story::new(8);
+    story.watched(true, &[info(A, 1)]);
+    for _ in 0..50 {
+        story.fails(A, false);
+        story.next();
+    }
+    story.fails(A, false);
+    let restarted = PublisherInfo { epoch: Epoch(2), ..info(A, 5) };
+    let actions = story.watched(true, std::slice::from_ref(&restarted));
+    assert_eq!(actions, [Action::Connect(restarted)]);
+}
+
+#[test]
+fn an_older_start_told_by_a_replica_that_lags_changes_nothing() {
+    let mut story = Story::new(8);
+    let restarted = PublisherInfo { epoch: Epoch(2), ..info(A, 5) };
+    story.watched(true, std::slice::from_ref(&restarted));
+    story.watched(true, &[info(A, 1)]);
+    story.fails(A, false);
+    assert_eq!(story.next().1, [Action::Connect(restarted)]);
+}
+
+#[test]
+fn with_leases_held_the_first_try_is_at_once_and_later_ones_within_two_seconds() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    let actions = story.loses(A, true);
+    assert_eq!(actions, [Action::Connect(info(A, 1))], "at the last known address");
+    let mut longest = Duration::ZERO;
+    for _ in 0..300 {
+        story.fails(A, true);
+        longest = longest.max(story.next().0);
+    }
+    assert!(longest <= WAIT_MAX_BUSY && longest > WAIT_MAX_BUSY * 9 / 10, "{longest:?}");
+}
+
+#[test]
+fn a_link_that_dies_as_soon_as_it_stands_is_not_tried_without_a_wait() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    story.loses(A, true);
+    let mut waited = Duration::ZERO;
+    for _ in 0..100 {
+        story.tell(Input::Attached(A));
+        story.now += STEADY / 10;
+        story.loses(A, true);
+        waited += story.next().0;
+    }
+    assert!(waited > Duration::from_secs(30), "{waited:?} over 100 tries");
+}
+
+#[test]
+fn a_live_link_is_kept_whatever_the_resolver_says() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    assert_eq!(story.watched(true, &[]), []);
+    assert_eq!(story.watched(false, &[]), []);
+    assert!(matches!(story.standing(A), Some(Standing::Alive { .. })));
+}
+
+#[test]
+fn a_publisher_is_given_up_only_when_its_link_is_dead_and_a_complete_set_lacks_it() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    story.loses(A, false);
+    assert_eq!(story.watched(false, &[]), [], "a replica that is warming up says nothing");
+    assert!(story.standing(A).is_some());
+    assert_eq!(story.watched(true, &[]), [Action::Forget(A)]);
+    assert_eq!(story.standing(A), None);
+
+    story.alive(info(B, 2));
+    assert_eq!(story.watched(true, &[]), []);
+    assert_eq!(story.loses(B, false), [Action::Forget(B)]);
+}
+
+#[test]
+fn a_publisher_whose_leases_are_held_is_not_given_up() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    story.watched(true, &[]);
+    assert_eq!(story.loses(A, true), [Action::Connect(info(A, 1))]);
+    story.fails(A, true);
+    assert_eq!(story.next().1, [Action::Connect(info(A, 1))]);
+    assert_eq!(story.fails(A, false), [Action::Forget(A)]);
+}
+
+#[test]
+fn a_drain_ends_subscriptions_and_goes_on_only_where_ends_of_jobs_are_owed() {
+    let mut story = Story::new(8);
+    story.alive(info(A, 1));
+    story.alive(info(B, 2));
+    story.loses(B, false);
+    let actions = story.tell(Input::Drain);
+    assert_eq!(actions, [Action::Unsubscribe(A), Action::Forget(B)]);
+    assert_eq!(story.watched(true, &[info(B, 2)]), [], "no new publisher");
+    assert_eq!(story.loses(A, true), [Action::Connect(info(A, 1))]);
+    assert_eq!(story.tell(Input::Attached(A)), [], "no credits");
+    assert_eq!(story.loses(A, false), [Action::Forget(A)]);
+}
+
+proptest! {
+    /// The same seed and the same story give the same actions: nothing here reads a clock or draws elsewhere.
+    #[test]
+    fn the_same_story_has_the_same_end(seed: u64, losses in proptest::collection::vec(any::<bool>(), 1..40)) {
+        let run = || {
+            let mut story = Story::with_seed(8, seed);
+            story.watched(true, &[info(A, 1)]);
+            story.fails(A, false);
+            let mut again = |busy: &bool| {
+                let found = story.next();
+                story.fails(A, *busy);
+                found
+            };
+            losses.iter().map(&mut again).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
