@@ -32,7 +32,6 @@ use longshore_protocol::{Incarnation, Path, PublisherId, PublisherInfo};
 
 pub(crate) use listing::{Children, Matching};
 pub(crate) use resolving::Resolver;
-pub(crate) use watches::WatchLimit;
 
 use publisher::{Publisher, Slots};
 use watches::Watches;
@@ -158,6 +157,11 @@ impl Directory {
 
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.incarnation
+    }
+
+    /// How long a publisher may be silent.
+    pub(crate) fn writer_ttl(&self) -> Duration {
+        self.rules.writer_ttl
     }
 
     /// Publishers that can be seen.

@@ -127,6 +127,7 @@ impl Slots {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Publisher)> {
         (0..).zip(&self.slots).filter_map(|(slot, publisher)| Some((slot, publisher.as_ref()?)))
     }

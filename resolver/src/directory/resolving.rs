@@ -14,9 +14,15 @@ pub(crate) struct Resolver {
     sets: HashMap<Vec<Slot>, u32>,
     answers: Vec<PathAnswer>,
     scratch: Vec<Slot>,
+    members: usize,
 }
 
 impl Resolver {
+    /// Members of all sets so far: what the message's length depends on, beside the number of answers.
+    pub(crate) fn members(&self) -> usize {
+        self.members
+    }
+
     /// Answers the next path.
     pub(crate) fn answer(&mut self, directory: &Directory, text: &PathText) {
         let answer = match text.as_str() {
@@ -92,6 +98,7 @@ impl Resolver {
                 self.publishers.push(slot);
             }
         }
+        self.members += self.scratch.len();
         let place = self.sets.len() as u32;
         self.sets.insert(self.scratch.clone(), place);
         place

@@ -532,7 +532,7 @@ fn timeout(timing: &ResolverTiming, question: &Question) -> Duration {
 impl Question {
     /// The requests that it takes.
     fn parts(&self) -> Vec<Range<usize>> {
-        let Question::Resolve(paths) = self else { return vec![0..0] };
+        let Question::Resolve(paths) = self else { return Vec::from([0..0]) };
         let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
         for (at, path) in paths.iter().enumerate() {
             let length = path.as_str().len();

@@ -1,27 +1,48 @@
 //! A replica as a service.
 
+mod connection;
+mod desk;
+mod job;
+
+#[cfg(test)]
+mod socket_test;
+
 use std::future::Future;
 use std::net::SocketAddr;
 
-use longshore_protocol::ResolverTiming;
-use longshore_transport::{BindError, CONNECTIONS_MAX, TlsAcceptor};
+use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
+use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
+use longshore_transport::{
+    BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, TlsAcceptor,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-/// Most watches of one replica.
-pub(crate) const WATCHES_MAX: usize = 16_384;
+use crate::cluster::link_timing;
+use crate::directory::{Client, Directory, Rules};
+use crate::replica_link::now;
+use crate::server::desk::{Desk, SAID_MAX};
+
+/// Most watches of one replica, over all its connections.
+const WATCHES_MAX: usize = 16_384;
+/// Most paths of one replica, defaults included.
+const PATHS_MAX: usize = 16_000_000;
 
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// What operators see.
+    /// What operators see; at most 128 bytes, what is over is cut.
     pub name: String,
     /// `reader_ttl`, `writer_ttl` and `hello_timeout`.
     pub timing: ResolverTiming,
     /// This is a new cluster: nobody can have published before, so nothing is missing at the start.
     pub fresh: bool,
-    /// Most connections; an excess one is told `Busy`.
+    /// Most connections; an excess one is told `Busy`. Default 768.
     pub connections_max: usize,
-    /// Most watches, over all connections.
+    /// Most watches, over all connections. Default 16,384.
     pub watches_max: usize,
+    /// Most paths, defaults included. Default 16 million.
+    pub paths_max: usize,
     /// Allows an address that other machines can reach, without TLS.
     pub insecure: bool,
     /// TLS, for every connection.
@@ -36,6 +57,7 @@ impl Default for ServerOptions {
             fresh: false,
             connections_max: CONNECTIONS_MAX,
             watches_max: WATCHES_MAX,
+            paths_max: PATHS_MAX,
             insecure: false,
             tls: None,
         }
@@ -44,7 +66,11 @@ impl Default for ServerOptions {
 
 /// One replica. It knows of no other.
 #[derive(Debug)]
-pub struct ResolverServer {}
+pub struct ResolverServer {
+    listener: Listener,
+    desk: Desk,
+    said: mpsc::Sender<desk::Said>,
+}
 
 impl ResolverServer {
     /// Listens at `address`; port 0 takes any free one. The replica warms from now on, unless it is `fresh`.
@@ -52,17 +78,78 @@ impl ResolverServer {
         address: SocketAddr,
         options: ServerOptions,
     ) -> Result<ResolverServer, BindError> {
-        let _ = (address, options);
-        todo!()
+        let incarnation = Incarnation(rand::random());
+        let mut name = options.name;
+        while name.len() > NAME_BYTES_MAX {
+            name.pop();
+        }
+        let timing = options.timing;
+        let identity = Identity {
+            instance: incarnation.0,
+            epoch: 0,
+            name: name.clone(),
+            serves: Role::is_for_resolver,
+        };
+        let of = |role| link_timing(&timing, role);
+        let (reader, writer) = (of(Role::ResolverReader), of(Role::ResolverWriter));
+        let listener_options = ListenerOptions {
+            // The client's hello says what its role wants; this is the longest of any role.
+            timing: LinkTiming {
+                heartbeat: reader.heartbeat.max(writer.heartbeat),
+                hang: reader.hang.max(writer.hang),
+            },
+            hello_timeout: timing.hello_timeout,
+            connections_max: options.connections_max,
+            tls: options.tls,
+            insecure: options.insecure,
+            ..ListenerOptions::default()
+        };
+        let listener = Listener::bind(address, identity, listener_options).await?;
+        let rules = Rules {
+            writer_ttl: timing.writer_ttl,
+            fresh: options.fresh,
+            publishers_max: RESOLVER_PUBLISHERS_MAX,
+            paths_max: options.paths_max,
+            watches_max: options.watches_max,
+        };
+        let (said, received) = mpsc::channel(SAID_MAX);
+        let directory = Directory::new(now(), incarnation, rules);
+        let desk = Desk::new(name, directory, received, said.downgrade());
+        Ok(ResolverServer { listener, desk, said })
     }
 
-    /// Where it listens.
+    /// Where it listens, the port that was chosen included.
     pub fn local_address(&self) -> SocketAddr {
-        todo!()
+        self.listener.local_address()
     }
 
-    /// Serves until `shutdown` is ready, then closes every link.
+    /// Serves until `shutdown` is ready, then closes every link; the port is free when it returns.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        shutdown.await;
+        let ResolverServer { mut listener, desk, said } = self;
+        // Dropped at the end, they stop.
+        let mut desk_task = JoinSet::new();
+        desk_task.spawn(desk.run());
+        let mut connections = JoinSet::new();
+        let mut clients = (0..).map(Client);
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                link = listener.accept() => {
+                    if let Some(client) = clients.next() {
+                        connections.spawn(connection::serve(client, link, said.clone()));
+                    }
+                }
+                Some(_) = connections.join_next() => {}
+                Some(ended) = desk_task.join_next() => {
+                    tracing::error!(?ended, "the directory has stopped; so does the replica");
+                    break;
+                }
+            }
+        }
+        listener.refuse_new();
+        listener.close().await;
+        connections.shutdown().await;
+        desk_task.shutdown().await;
     }
 }

@@ -1,0 +1,236 @@
+//! A request that is being answered, a slice at a time.
+
+use std::time::{Duration, Instant};
+
+use longshore_protocol::Path;
+use longshore_protocol::messages::resolver::{
+    Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, RefusedPath,
+    ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written,
+};
+
+use crate::directory::{Children, Client, Directory, Matching, Resolver, Slot};
+use crate::replica_link::now;
+
+/// How long a slice may take. What it is in the middle of is finished: some microseconds more.
+pub(super) const SLICE: Duration = Duration::from_millis(2);
+/// Paths between two looks at the clock.
+const STRIDE: usize = 64;
+/// Most paths in one message of an answer.
+const ANSWER_PATHS_MAX: usize = 4_096;
+/// Most members of publisher sets in one message of an answer.
+const ANSWER_MEMBERS_MAX: usize = 65_536;
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) enum Job {
+    Resolve { id: u64, paths: Vec<PathText>, at: usize },
+    List { id: u64, children: Children },
+    ListMatching { id: u64, matching: Matching },
+    Status { id: u64 },
+    Watch(WatchPublishers),
+    Unwatch { watch: u32 },
+    Announce(Announce),
+    Write { id: u64, groups: std::vec::IntoIter<Group>, rest: Option<Group>, at: usize, done: u64 },
+    Confirm { id: u64, cursor: Option<Path> },
+    Clear { id: u64 },
+    Refuse { id: u64, code: RequestRefusal, reason: String },
+}
+
+/// What a job works with.
+pub(super) struct Bench<'a> {
+    pub(super) directory: &'a mut Directory,
+    pub(super) client: Client,
+    /// The client has come to write.
+    pub(super) writes: bool,
+    /// Filled in for [`Job::Status`].
+    pub(super) status: &'a dyn Fn(&Directory) -> ReplicaStatus,
+    pub(super) writer_ttl: Duration,
+    /// When the slice ends.
+    pub(super) until: Instant,
+}
+
+/// What a slice has come to.
+pub(super) enum Progress {
+    /// There is more to do.
+    More(Option<FromReplica>),
+    Done(Option<FromReplica>),
+}
+
+impl Job {
+    pub(super) fn new(request: Result<ToReplica, (u64, String)>) -> Job {
+        match request {
+            Ok(ToReplica::Resolve(ask)) => Job::Resolve { id: ask.id, paths: ask.paths, at: 0 },
+            Ok(ToReplica::List(ask)) => {
+                Job::List { id: ask.id, children: Children::new(&ask.path) }
+            }
+            Ok(ToReplica::ListMatching(ask)) => {
+                Job::ListMatching { id: ask.id, matching: Matching::new(ask.globs) }
+            }
+            Ok(ToReplica::Status { id }) => Job::Status { id },
+            Ok(ToReplica::WatchPublishers(watch)) => Job::Watch(watch),
+            Ok(ToReplica::Unwatch { watch }) => Job::Unwatch { watch },
+            Ok(ToReplica::Announce(announce)) => Job::Announce(announce),
+            Ok(ToReplica::Write(write)) => Job::Write {
+                id: write.id,
+                groups: write.groups.into_iter(),
+                rest: None,
+                at: 0,
+                done: 0,
+            },
+            Ok(ToReplica::Confirm { id }) => Job::Confirm { id, cursor: None },
+            Ok(ToReplica::Clear { id }) => Job::Clear { id },
+            Err((id, fault)) => Job::Refuse {
+                id,
+                code: RequestRefusal::Malformed,
+                reason: format!("{}: {fault}", RequestRefusal::Malformed),
+            },
+        }
+    }
+
+    /// Does the next slice.
+    pub(super) fn slice(&mut self, bench: &mut Bench<'_>) -> Progress {
+        match self {
+            Job::Resolve { id, paths, at } => resolve(bench, *id, paths, at),
+            Job::List { id, children } => {
+                list(bench, *id, |directory, out| children.take(directory, STRIDE, out))
+            }
+            Job::ListMatching { id, matching } => {
+                list(bench, *id, |directory, out| matching.take(directory, STRIDE, out))
+            }
+            Job::Status { id } => {
+                let status = (bench.status)(bench.directory);
+                Progress::Done(Some(FromReplica::Status { id: *id, status }))
+            }
+            Job::Watch(WatchPublishers { watch, glob }) => {
+                let made = bench.directory.watch(bench.client, *watch, glob.clone());
+                Progress::Done(made.err().map(|limit| {
+                    FromReplica::WatchRefused(WatchRefused {
+                        watch: *watch,
+                        reason: limit.to_string(),
+                    })
+                }))
+            }
+            Job::Unwatch { watch } => {
+                bench.directory.unwatch(bench.client, *watch);
+                Progress::Done(None)
+            }
+            Job::Announce(announce) => self::announce(bench, announce),
+            Job::Write { id, groups, rest, at, done } => write(bench, *id, groups, rest, at, done),
+            Job::Confirm { id, cursor } => confirm(bench, *id, cursor),
+            Job::Clear { id } => match bench.directory.clear(bench.client) {
+                Ok(()) => Progress::Done(Some(written(*id, true, 0, Vec::new()))),
+                Err(code) => refused(*id, code),
+            },
+            Job::Refuse { id, code, reason } => {
+                let reason = std::mem::take(reason);
+                Progress::Done(Some(FromReplica::Refused { id: *id, code: *code, reason }))
+            }
+        }
+    }
+}
+
+fn refused(id: u64, code: RequestRefusal) -> Progress {
+    Progress::Done(Some(FromReplica::Refused { id, code, reason: code.to_string() }))
+}
+
+fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromReplica {
+    FromReplica::Written(Written { id, last, done, refused })
+}
+
+fn resolve(bench: &Bench<'_>, id: u64, paths: &[PathText], at: &mut usize) -> Progress {
+    let mut resolver = Resolver::default();
+    let most = (*at + ANSWER_PATHS_MAX).min(paths.len());
+    while *at < most && resolver.members() < ANSWER_MEMBERS_MAX {
+        resolver.answer(bench.directory, &paths[*at]);
+        *at += 1;
+        if (*at).is_multiple_of(STRIDE) && now() >= bench.until {
+            break;
+        }
+    }
+    let last = *at == paths.len();
+    let answer = Some(FromReplica::Resolved(resolver.finish(bench.directory, id, last)));
+    if last { Progress::Done(answer) } else { Progress::More(answer) }
+}
+
+/// A slice that finds nothing is answered too: it shows that the replica is at work.
+fn list(
+    bench: &Bench<'_>,
+    id: u64,
+    mut take: impl FnMut(&Directory, &mut Vec<PathListed>) -> bool,
+) -> Progress {
+    let mut paths = Vec::new();
+    let last = loop {
+        if take(bench.directory, &mut paths) {
+            break true;
+        }
+        if paths.len() >= ANSWER_PATHS_MAX || now() >= bench.until {
+            break false;
+        }
+    };
+    let complete = bench.directory.is_complete();
+    let answer = Some(FromReplica::Listed(Listed { id, last, complete, paths }));
+    if last { Progress::Done(answer) } else { Progress::More(answer) }
+}
+
+fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
+    if !bench.writes {
+        return refused(announce.id, RequestRefusal::NotAnnounced);
+    }
+    match bench.directory.announce(now(), bench.client, &announce.publisher) {
+        Ok(held) => Progress::Done(Some(FromReplica::Announced(Announced {
+            id: announce.id,
+            // One bucket is all that is compared so far.
+            held: if announce.wanted.len() == 1 { vec![held] } else { Vec::new() },
+            writer_ttl_ms: u64::try_from(bench.writer_ttl.as_millis()).unwrap_or(u64::MAX),
+        }))),
+        Err(code) => refused(announce.id, code),
+    }
+}
+
+fn write(
+    bench: &mut Bench<'_>,
+    id: u64,
+    groups: &mut std::vec::IntoIter<Group>,
+    rest: &mut Option<Group>,
+    at: &mut usize,
+    done: &mut u64,
+) -> Progress {
+    let slot: Slot = match bench.directory.writer(bench.client) {
+        Ok(slot) => slot,
+        Err(code) => return refused(id, code),
+    };
+    let mut refusals = Vec::new();
+    loop {
+        let Some(group) = rest.as_ref().filter(|group| *at < group.paths.len()) else {
+            match groups.next() {
+                Some(group) => (*rest, *at) = (Some(group), 0),
+                None => return Progress::Done(Some(written(id, true, *done, refusals))),
+            }
+            continue;
+        };
+        let changed = group.paths[*at]
+            .parse()
+            .and_then(|path| bench.directory.change(slot, group.change, &path));
+        if let Err(reason) = changed {
+            refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
+        }
+        (*at, *done) = (*at + 1, *done + 1);
+        let over = done.is_multiple_of(STRIDE as u64) && now() >= bench.until;
+        if over || refusals.len() >= ANSWER_PATHS_MAX {
+            return Progress::More(Some(written(id, false, *done, refusals)));
+        }
+    }
+}
+
+fn confirm(bench: &mut Bench<'_>, id: u64, cursor: &mut Option<Path>) -> Progress {
+    let slot = match bench.directory.writer(bench.client) {
+        Ok(slot) => slot,
+        Err(code) => return refused(id, code),
+    };
+    while !bench.directory.confirm(slot, cursor, STRIDE) {
+        if now() >= bench.until {
+            return Progress::More(Some(written(id, false, 0, Vec::new())));
+        }
+    }
+    Progress::Done(Some(written(id, true, 0, Vec::new())))
+}

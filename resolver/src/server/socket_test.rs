@@ -1,0 +1,277 @@
+//! Replicas and clients over real sockets, on loopback, with shortened times.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longshore_protocol::{
+    Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming, SessionId,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    Cluster, PathAnswer, ReadClient, ReplicaStanding, ResolverServer, ServerOptions, WriteClient,
+};
+
+/// Longer than anything here takes, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn quick() -> ResolverTiming {
+    ResolverTiming {
+        reader_ttl: Duration::from_secs(4),
+        writer_ttl: Duration::from_secs(4),
+        hello_timeout: Duration::from_secs(2),
+        connect_timeout: Duration::from_secs(1),
+        retry_wait_min: Duration::from_millis(20),
+        retry_wait_max: Duration::from_millis(60),
+        request_timeout_min: Duration::from_secs(2),
+        ..ResolverTiming::default()
+    }
+}
+
+struct Replica {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Replica {
+    async fn start() -> Replica {
+        Replica::start_with("127.0.0.1:0".parse().unwrap(), |_| {}).await
+    }
+
+    async fn start_with(address: SocketAddr, adjust: impl FnOnce(&mut ServerOptions)) -> Replica {
+        let mut options =
+            ServerOptions { timing: quick(), fresh: true, ..ServerOptions::default() };
+        adjust(&mut options);
+        let server = ResolverServer::bind(address, options).await.unwrap();
+        let address = server.local_address();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        Replica { address, stop, task }
+    }
+
+    async fn kill(self) -> SocketAddr {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+        self.address
+    }
+}
+
+fn cluster<'a>(replicas: impl IntoIterator<Item = &'a Replica>) -> Cluster {
+    let replicas = replicas.into_iter().map(|replica| replica.address.to_string());
+    Cluster { timing: quick(), ..Cluster::new(replicas) }
+}
+
+fn publisher(number: u8) -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([number; 16]),
+        epoch: Epoch(1),
+        name: format!("publisher-{number}"),
+        addresses: vec![SocketAddr::from(([127, 0, 0, 1], 4000 + u16::from(number)))],
+    }
+}
+
+fn writer(cluster: &Cluster, number: u8) -> WriteClient {
+    WriteClient::new(cluster.clone(), publisher(number), SessionId([number; 16]))
+}
+
+fn reader(cluster: &Cluster) -> ReadClient {
+    ReadClient::new(cluster.clone(), SessionId([99; 16]), "a reader")
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+fn glob(text: &str) -> Glob {
+    Glob::new(text).unwrap()
+}
+
+fn who(answer: &PathAnswer) -> Vec<(String, bool)> {
+    match answer {
+        PathAnswer::Publishers { set, by_default } => {
+            set.iter().map(|info| (info.name.clone(), *by_default)).collect()
+        }
+        PathAnswer::NotFound => Vec::new(),
+        PathAnswer::Refused(reason) => panic!("{reason}"),
+    }
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what).await.expect("it takes too long")
+}
+
+#[tokio::test]
+async fn what_is_published_at_every_replica_is_resolved_listed_and_watched_at_any() {
+    let replicas = [Replica::start().await, Replica::start().await, Replica::start().await];
+    let cluster = cluster(&replicas);
+    let (left, right) = (writer(&cluster, 1), writer(&cluster, 2));
+    left.publish(path("/jobs/mail/welcome"));
+    left.publish(path("/jobs/mail/bye"));
+    right.publish(path("/jobs/mail/bye"));
+    right.publish_default(path("/jobs"));
+    in_time(left.flushed(3)).await;
+    in_time(right.flushed(3)).await;
+
+    for replica in &replicas {
+        let reader = reader(&self::cluster([replica]));
+        let asked = ["/jobs/mail/welcome", "/jobs/mail/bye", "/jobs/else", "/jobsx"].map(path);
+        let resolution = in_time(reader.resolve(asked.to_vec())).await.unwrap();
+        assert!(resolution.complete);
+        let answers: Vec<_> = resolution.answers.iter().map(who).collect();
+        let (one, two) = (String::from("publisher-1"), String::from("publisher-2"));
+        assert_eq!(
+            answers,
+            [
+                vec![(one.clone(), false)],
+                vec![(one, false), (two.clone(), false)],
+                vec![(two, true)],
+                vec![],
+            ]
+        );
+        let below = in_time(reader.list(path("/jobs"))).await.unwrap();
+        let below: Vec<_> = below.paths.iter().map(|p| (p.path.as_str(), p.published)).collect();
+        assert_eq!(below, [("/jobs/mail", false)]);
+        let matching = in_time(reader.list_matching(vec![glob("/jobs/**")])).await.unwrap();
+        let matching: Vec<_> =
+            matching.paths.iter().map(|p| (p.path.as_str(), p.published, p.default)).collect();
+        assert_eq!(
+            matching,
+            [
+                ("/jobs", false, true),
+                ("/jobs/mail/bye", true, false),
+                ("/jobs/mail/welcome", true, false),
+            ]
+        );
+    }
+
+    let reader = reader(&cluster);
+    let mut watch = reader.watch_publishers(glob("/jobs/mail/welcome"));
+    let mut both = in_time(watch.changed()).await;
+    while both.publishers.len() < 2 {
+        both = in_time(watch.changed()).await;
+    }
+    assert!(both.complete);
+    left.unpublish(path("/jobs/mail/welcome"));
+    assert_eq!(in_time(watch.changed()).await.publishers, [publisher(2)]);
+    in_time(right.close(PATIENCE)).await;
+    assert_eq!(in_time(watch.changed()).await.publishers, []);
+}
+
+#[tokio::test]
+async fn a_replica_that_comes_back_empty_is_told_everything_again() {
+    let replicas = [Replica::start().await, Replica::start().await];
+    let cluster = cluster(&replicas);
+    let writer = writer(&cluster, 1);
+    writer.publish(path("/a"));
+    in_time(writer.flushed(2)).await;
+    let [first, second] = replicas;
+    let address = first.kill().await;
+    // Published while that replica is away; the other one takes it.
+    writer.publish(path("/b"));
+    in_time(writer.flushed(1)).await;
+    let first = Replica::start_with(address, |_| {}).await;
+    in_time(writer.flushed(2)).await;
+    let reader = reader(&self::cluster([&first]));
+    let resolution = in_time(reader.resolve(vec![path("/a"), path("/b")])).await.unwrap();
+    assert!(resolution.answers.iter().all(|answer| who(answer).len() == 1), "{resolution:?}");
+    drop(second);
+}
+
+#[tokio::test]
+async fn when_all_replicas_crash_and_return_all_is_published_again_within_half_the_writer_ttl() {
+    let replicas = [Replica::start().await, Replica::start().await, Replica::start().await];
+    let cluster = cluster(&replicas);
+    let writer = writer(&cluster, 1);
+    writer.publish(path("/a"));
+    in_time(writer.flushed(3)).await;
+    let mut addresses = Vec::new();
+    for replica in replicas {
+        addresses.push(replica.kill().await);
+    }
+    // Long enough for three tries: every replica is degraded by then.
+    let degraded = |state: &crate::ReplicaState| {
+        matches!(state.standing, ReplicaStanding::Degraded { .. }) && state.last_error.is_some()
+    };
+    in_time(async {
+        while !writer.status().iter().all(degraded) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    writer.publish(path("/b"));
+    let mut returned = Vec::new();
+    for address in addresses {
+        returned.push(Replica::start_with(address, |_| {}).await);
+    }
+    let since = Instant::now();
+    in_time(writer.flushed(3)).await;
+    // The rule is exact in virtual time; here there is a second for a busy machine.
+    assert!(since.elapsed() < quick().heartbeat() + Duration::from_secs(1));
+    for replica in &returned {
+        let reader = reader(&self::cluster([replica]));
+        let resolution = in_time(reader.resolve(vec![path("/a"), path("/b")])).await.unwrap();
+        assert!(resolution.answers.iter().all(|answer| who(answer).len() == 1));
+    }
+}
+
+#[tokio::test]
+async fn a_full_replica_says_so_at_once_and_readers_go_elsewhere() {
+    let full = Replica::start_with("127.0.0.1:0".parse().unwrap(), |o| o.connections_max = 1).await;
+    let roomy = Replica::start().await;
+    let occupant = reader(&cluster([&full]));
+    in_time(occupant.resolve(vec![path("/a")])).await.unwrap();
+    let both = cluster([&full, &roomy]);
+    let since = Instant::now();
+    for _ in 0..8 {
+        in_time(reader(&both).resolve(vec![path("/a")])).await.unwrap();
+    }
+    assert!(since.elapsed() < quick().request_timeout_min);
+    let error = in_time(reader(&cluster([&full])).resolve(vec![path("/a")])).await.unwrap_err();
+    assert!(error.to_string().contains("connections"), "{error}");
+    let states = in_time(reader(&both).replica_status()).await;
+    assert!(states[0].1.is_err() && states[1].1.is_ok(), "{states:?}");
+}
+
+#[tokio::test]
+async fn a_silent_publisher_is_hidden_and_one_that_closes_is_gone_at_once() {
+    let replica = Replica::start().await;
+    let cluster = cluster([&replica]);
+    let (crashed, stopped) = (writer(&cluster, 1), writer(&cluster, 2));
+    crashed.publish(path("/a"));
+    stopped.publish(path("/a"));
+    in_time(crashed.flushed(1)).await;
+    in_time(stopped.flushed(1)).await;
+    let mut watch = reader(&cluster).watch_publishers(glob("/a"));
+    while in_time(watch.changed()).await.publishers.len() < 2 {}
+    drop(crashed);
+    in_time(stopped.close(PATIENCE)).await;
+    let since = Instant::now();
+    assert_eq!(in_time(watch.changed()).await.publishers, [publisher(1)]);
+    assert!(since.elapsed() < Duration::from_secs(1));
+    assert_eq!(in_time(watch.changed()).await.publishers, []);
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
+    let replica = Replica::start().await;
+    let cluster = cluster([&replica]);
+    let writer = writer(&cluster, 1);
+    let paths: Vec<Path> =
+        (0..100_000).map(|n| path(&format!("/jobs/{}/{n}", n % 100))).collect();
+    paths.iter().for_each(|path| writer.publish(path.clone()));
+    in_time(writer.flushed(1)).await;
+    let reader = reader(&cluster);
+    let resolution = in_time(reader.resolve(paths.clone())).await.unwrap();
+    assert_eq!(resolution.answers.len(), paths.len());
+    assert!(resolution.answers.iter().all(|answer| who(answer).len() == 1));
+    let all = in_time(reader.list_matching(vec![glob("/jobs/**")])).await.unwrap();
+    assert_eq!(all.paths.len(), paths.len());
+    assert_eq!(in_time(reader.list(path("/jobs"))).await.unwrap().paths.len(), 100);
+    let status = in_time(reader.replica_status()).await.remove(0).1.unwrap();
+    assert_eq!((status.paths, status.publishers, status.warming), (100_000, 1, false));
+}
