@@ -45,7 +45,14 @@ pub(crate) struct LoadedAnswer {
 
 impl ColdLoads {
     pub(crate) fn new(reader: Reader, inputs: mpsc::Sender<Input>) -> ColdLoads {
-        ColdLoads { reader, inputs, jobs: VecDeque::new(), answers: VecDeque::new(), job_loads: 0, answer_loads: 0 }
+        ColdLoads {
+            reader,
+            inputs,
+            jobs: VecDeque::new(),
+            answers: VecDeque::new(),
+            job_loads: 0,
+            answer_loads: 0,
+        }
     }
 
     /// An answer to be completed and sent.
@@ -78,7 +85,8 @@ impl ColdLoads {
             self.job_loads += 1;
             let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
             tokio::task::spawn_blocking(move || {
-                let jobs = jobs.into_iter().map(|handed| (handed, load_entry(&reader, &handed))).collect();
+                let jobs =
+                    jobs.into_iter().map(|handed| (handed, load_entry(&reader, &handed))).collect();
                 let _stopping = inputs.blocking_send(Input::Loaded { jobs });
             });
         }
@@ -89,7 +97,8 @@ impl ColdLoads {
             let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
             tokio::task::spawn_blocking(move || {
                 let answer = complete(&reader, asked);
-                let _stopping = inputs.blocking_send(Input::Answered(LoadedAnswer { link, id, answer }));
+                let _stopping =
+                    inputs.blocking_send(Input::Answered(LoadedAnswer { link, id, answer }));
             });
         }
     }

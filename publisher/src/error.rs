@@ -13,7 +13,9 @@ pub enum OpenError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// It listens on every address, and none of them is one that others can dial.
-    #[error("a publisher that listens on all addresses ({0}) needs --advertise HOST:PORT, the address that workers and producers dial")]
+    #[error(
+        "a publisher that listens on all addresses ({0}) needs --advertise HOST:PORT, the address that workers and producers dial"
+    )]
     NeedsAdvertise(std::net::SocketAddr),
     /// A path below `/sys`, or the root as a path.
     #[error("{0} cannot be published: {1}")]

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use longshore_protocol::messages::HEARTBEAT;
+use longshore_protocol::messages::work::RequestError;
 use longshore_protocol::messages::work::{Attach, Enqueued, FromPublisher, ToPublisher, tag};
 use longshore_protocol::{BatchRefusal, FrameWriter, Hello, LinkId, Messages, Reader, WireError};
-use longshore_protocol::messages::work::RequestError;
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
 use tokio::sync::mpsc;
 use tracing::{debug, info};
@@ -27,7 +27,14 @@ pub(crate) async fn serve(
         }
     };
     let (resume, rest) = attached;
-    let up = Up { link, sender: sender.clone(), role: hello.role, session: hello.session, name: hello.name, resume };
+    let up = Up {
+        link,
+        sender: sender.clone(),
+        role: hello.role,
+        session: hello.session,
+        name: hello.name,
+        resume,
+    };
     if inputs.send(Input::Up(up)).await.is_err() {
         return;
     }
@@ -37,16 +44,21 @@ pub(crate) async fn serve(
 }
 
 /// The first message has to be `Attach`; what follows it in its frame is kept.
-async fn attach(receiver: &mut LinkReceiver) -> Result<(longshore_protocol::messages::work::Tokens, Messages), String> {
+async fn attach(
+    receiver: &mut LinkReceiver,
+) -> Result<(longshore_protocol::messages::work::Tokens, Messages), String> {
     let body = receiver.recv().await.map_err(|end| end.to_string())?;
     let mut messages = Messages::new(body);
     match messages.next() {
         Some(Ok((tag::ATTACH, body))) => {
             use longshore_protocol::Decode;
-            let attach = Attach::decode(&mut Reader::new(body)).map_err(|error| format!("attach: {error}"))?;
+            let attach = Attach::decode(&mut Reader::new(body))
+                .map_err(|error| format!("attach: {error}"))?;
             Ok((attach.resume, messages))
         }
-        Some(Ok((tag, _))) => Err(format!("the first message of a work link has tag {}, not {tag}", tag::ATTACH)),
+        Some(Ok((tag, _))) => {
+            Err(format!("the first message of a work link has tag {}, not {tag}", tag::ATTACH))
+        }
         Some(Err(error)) => Err(error.to_string()),
         None => Err("the first frame is empty".to_owned()),
     }
@@ -100,16 +112,16 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
         Ok(message) => return Ok(message),
         Err(error) => error,
     };
-    let number = Reader::new(body).u64();
-    let answer = match (tag, number) {
-        (tag::ENQUEUE, Ok(sequence)) => {
-            let refusal = match error {
-                WireError::OverLimit { .. } => BatchRefusal::TooLarge,
-                _ => BatchRefusal::Malformed,
-            };
+    let over_limit = matches!(error, WireError::OverLimit { .. });
+    let answer = match (tag, ToPublisher::number(tag, &body)) {
+        (tag::ENQUEUE, Some(sequence)) => {
+            let refusal = if over_limit { BatchRefusal::TooLarge } else { BatchRefusal::Malformed };
             FromPublisher::Enqueued(Enqueued { sequence, outcome: Err(refusal) })
         }
-        (tag::REQUEST, Ok(id)) => FromPublisher::Answer { id, answer: Err(RequestError::Unknown) },
+        (tag::REQUEST, Some(id)) => {
+            let refusal = if over_limit { RequestError::OverLimit } else { RequestError::Unknown };
+            FromPublisher::Answer { id, answer: Err(refusal) }
+        }
         _ => return Err(error),
     };
     debug!(%error, tag, "message refused");
@@ -122,12 +134,7 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
 }
 
 /// Tells the other side why, then closes.
-pub(crate) fn say_goodbye(sender: &LinkSender, mut reason: String) {
-    use longshore_protocol::limits::REASON_BYTES_MAX;
-    if reason.len() > REASON_BYTES_MAX {
-        let cut = (0..=REASON_BYTES_MAX).rev().find(|&at| reason.is_char_boundary(at)).unwrap_or(0);
-        reason.truncate(cut);
-    }
+pub(crate) fn say_goodbye(sender: &LinkSender, reason: String) {
     let mut out = FrameWriter::new();
     FromPublisher::Goodbye { reason: reason.clone() }.encode(&mut out);
     let _gone_already = sender.send(out.finish());

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use longshore_protocol::{Durability, LinkTiming, Path};
 use longshore_queue::LeaseTiming;
 use longshore_resolver::Cluster;
+use longshore_transport::TlsAcceptor;
 
 /// What a publisher is told when it starts.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct PublisherOptions {
     pub durability: Durability,
     /// Allows a non-loopback address without TLS.
     pub insecure: bool,
+    /// TLS, for every link.
+    pub tls: Option<TlsAcceptor>,
     /// Most links at once; more are told `Busy`.
     pub connections_max: usize,
     /// Bytes of a journal segment; at least 1 MiB.
@@ -62,6 +65,7 @@ impl PublisherOptions {
             cluster: None,
             durability: Durability::Fsync,
             insecure: false,
+            tls: None,
             connections_max: PublisherOptions::CONNECTIONS_MAX,
             segment_bytes: PublisherOptions::SEGMENT_BYTES,
             accept_loss: false,

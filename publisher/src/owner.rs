@@ -91,7 +91,9 @@ impl Owner {
                 () = sleep_until(deadline) => {}
             }
             // Input already received is applied before any lease ends.
-            if self.inputs.is_empty() || deadline.is_some_and(|at| at.elapsed() > Duration::from_millis(50)) {
+            if self.inputs.is_empty()
+                || deadline.is_some_and(|at| at.elapsed() > Duration::from_millis(50))
+            {
                 deadline = self.turn()?;
             }
         }
@@ -129,7 +131,10 @@ impl Owner {
             Input::Loaded { jobs } => self.loaded(now, jobs),
             Input::Answered(loaded) => {
                 self.cold.answer_loaded();
-                self.router.say(loaded.link, &FromPublisher::Answer { id: loaded.id, answer: loaded.answer });
+                self.router.say(
+                    loaded.link,
+                    &FromPublisher::Answer { id: loaded.id, answer: loaded.answer },
+                );
                 Ok(())
             }
         }
@@ -146,7 +151,10 @@ impl Owner {
         let command = match message {
             ToPublisher::Enqueue(batch) if self.stopping => {
                 let outcome = Err(BatchRefusal::Stopping);
-                self.router.say(link, &FromPublisher::Enqueued(Enqueued { sequence: batch.sequence, outcome }));
+                self.router.say(
+                    link,
+                    &FromPublisher::Enqueued(Enqueued { sequence: batch.sequence, outcome }),
+                );
                 return Ok(());
             }
             ToPublisher::Enqueue(batch) => Command::Enqueue { link, batch },
@@ -157,9 +165,11 @@ impl Owner {
             ToPublisher::Recall(credit) => {
                 Command::Recall { link, subscription: credit.subscription, count: credit.count }
             }
-            ToPublisher::Subscribe(subscribe) => {
-                Command::Subscribe { link, subscription: subscribe.subscription, pattern: subscribe.pattern }
-            }
+            ToPublisher::Subscribe(subscribe) => Command::Subscribe {
+                link,
+                subscription: subscribe.subscription,
+                pattern: subscribe.pattern,
+            },
             ToPublisher::Unsubscribe(subscription) => Command::Unsubscribe { link, subscription },
             ToPublisher::Started(tokens) => {
                 self.store.started(link, &tokens);
@@ -178,7 +188,13 @@ impl Owner {
         Ok(())
     }
 
-    fn request(&mut self, now: Now, link: LinkId, id: u64, request: Request) -> Result<(), Poisoned> {
+    fn request(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        id: u64,
+        request: Request,
+    ) -> Result<(), Poisoned> {
         match request {
             // Figures of what is durable: nothing to wait for.
             Request::Status => {
@@ -236,7 +252,10 @@ impl Owner {
             }
         }
         for (link, reply) in released.replies.drain(..) {
-            self.router.say(link, &message_of(reply));
+            match reply {
+                Reply::LinkRefused { reason } => self.router.refuse(link, reason),
+                reply => self.router.say(link, &message_of(reply)),
+            }
         }
         for handed in released.handed.drain(..) {
             self.router.hand(handed);
@@ -309,11 +328,14 @@ impl Entries for Source<'_> {
 fn message_of(reply: Reply) -> FromPublisher {
     match reply {
         Reply::Attached(attached) => FromPublisher::Attached(attached),
+        Reply::LinkRefused { reason } => FromPublisher::Goodbye { reason },
         Reply::Enqueued(answer) => FromPublisher::Enqueued(answer),
         Reply::Settled(answer) => FromPublisher::Settled(answer),
         Reply::Returned(credit) => FromPublisher::Returned(credit),
         Reply::Waiting(waiting) => FromPublisher::Waiting(waiting),
-        Reply::SubscribeRefused { subscription, reason } => FromPublisher::SubscribeRefused { subscription, reason },
+        Reply::SubscribeRefused { subscription, reason } => {
+            FromPublisher::SubscribeRefused { subscription, reason }
+        }
         Reply::Acted { request, report } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Acted(report)) }
         }

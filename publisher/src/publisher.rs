@@ -1,7 +1,7 @@
 //! A publisher from start to stop.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
@@ -10,6 +10,7 @@ use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, Peer};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::{OpenError, PublisherFailed};
@@ -19,7 +20,10 @@ use crate::options::PublisherOptions;
 use crate::owner::Owner;
 
 /// How long a stop waits for the replicas to take note of it.
-const CLEAR_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+const CLEAR_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a stop waits for links to take their goodbye.
+const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 
 /// A publisher that is open: its journal recovered, its start durable, its address bound. [`Publisher::run`] serves.
 pub struct Publisher {
@@ -61,6 +65,7 @@ impl Publisher {
             timing: options.timing,
             connections_max: options.connections_max,
             insecure: options.insecure,
+            tls: options.tls.clone(),
             ..ListenerOptions::default()
         };
         let listener = Listener::bind(options.listen, identity, listener_options).await?;
@@ -69,7 +74,12 @@ impl Publisher {
         } else {
             options.advertise.clone()
         };
-        let info = PublisherInfo { id: opened.publisher, epoch: opened.epoch, name: options.name.clone(), addresses };
+        let info = PublisherInfo {
+            id: opened.publisher,
+            epoch: opened.epoch,
+            name: options.name.clone(),
+            addresses,
+        };
 
         let registry = options.cluster.map(|cluster| {
             // One session per start: the replicas tell the starts of a publisher apart by its epoch.
@@ -115,9 +125,13 @@ impl Publisher {
     /// the process should end, and be started again.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
         let Publisher { owner, inputs, listener, info, registry, .. } = self;
-        let accepting = tokio::spawn(accept(listener, inputs, info.epoch.0));
+        let closing = CancellationToken::new();
+        let accepting = tokio::spawn(accept(listener, inputs, info.epoch.0, closing.clone()));
         let served = owner.run(stop).await;
-        accepting.abort();
+        closing.cancel();
+        if let Err(why) = accepting.await {
+            error!(%why, "the listener's task ended early");
+        }
         if let Some(registry) = registry {
             registry.close(CLEAR_WAIT).await;
         }
@@ -126,19 +140,27 @@ impl Publisher {
     }
 }
 
-/// Accepts links for ever; their tasks end with this one.
-async fn accept(mut listener: Listener, inputs: mpsc::Sender<Input>, epoch: u64) {
+/// Accepts links until `closing`; then waits for those that stand to hear their goodbye.
+async fn accept(
+    mut listener: Listener,
+    inputs: mpsc::Sender<Input>,
+    epoch: u64,
+    closing: CancellationToken,
+) {
     let mut links = JoinSet::new();
-    let number = AtomicU64::new(1);
+    let mut number = 0;
     loop {
         tokio::select! {
+            biased;
+            () = closing.cancelled() => break,
             link = listener.accept() => {
                 let Peer::Client(hello) = link.peer().clone() else {
                     warn!("a link was accepted without a hello");
                     continue;
                 };
+                number += 1;
                 // Never reused within a data directory: the epoch rises with each start.
-                let id = LinkId(epoch << 32 | number.fetch_add(1, Ordering::Relaxed));
+                let id = LinkId(epoch << 32 | number);
                 let (sender, receiver) = link.split();
                 links.spawn(link::serve(id, hello, sender, receiver, inputs.clone()));
             }
@@ -149,6 +171,12 @@ async fn accept(mut listener: Listener, inputs: mpsc::Sender<Input>, epoch: u64)
             }
         }
     }
+    listener.refuse_new();
+    let all_ended = async { while links.join_next().await.is_some() {} };
+    if tokio::time::timeout(GOODBYE_WAIT, all_ended).await.is_err() {
+        info!("links that did not take their goodbye are cut");
+    }
+    listener.close().await;
 }
 
 fn check(options: &PublisherOptions) -> Result<(), OpenError> {
@@ -164,7 +192,10 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
         }
     }
     if options.paths.iter().any(Path::is_root) {
-        return Err(OpenError::BadPath(Path::root(), "jobs need a path below the root; '/' can be a default"));
+        return Err(OpenError::BadPath(
+            Path::root(),
+            "jobs need a path below the root; '/' can be a default",
+        ));
     }
     Ok(())
 }

@@ -83,7 +83,10 @@ impl Router {
         if let Some(older) = self.sessions.insert(up.session, up.link)
             && let Some(outlet) = self.links.remove(&older)
         {
-            say_goodbye(&outlet.sender, "a newer link of the same session has replaced this one".to_owned());
+            say_goodbye(
+                &outlet.sender,
+                "a newer link of the same session has replaced this one".to_owned(),
+            );
         }
         let outlet = Outlet {
             sender: up.sender.clone(),
@@ -104,6 +107,14 @@ impl Router {
             self.sessions.remove(&outlet.session);
         }
         true
+    }
+
+    /// Tells a link why it is closed, and forgets it.
+    pub(crate) fn refuse(&mut self, link: LinkId, reason: String) {
+        if let Some(outlet) = self.links.get(&link) {
+            say_goodbye(&outlet.sender, reason);
+        }
+        self.remove(link);
     }
 
     /// Tells every link why it is closed.
@@ -135,7 +146,9 @@ impl Router {
         let Router { links, touched, deliver, places, .. } = self;
         let mut rest = jobs;
         while let [(first, _), ..] = rest {
-            let run = rest.iter().take_while(|(h, _)| h.link == first.link && h.subscription == first.subscription);
+            let run = rest
+                .iter()
+                .take_while(|(h, _)| h.link == first.link && h.subscription == first.subscription);
             let (run, later) = rest.split_at(run.count());
             rest = later;
             let Some(outlet) = touch(links, touched, first.link) else { continue };
@@ -204,7 +217,8 @@ impl Outlet {
         let waited = self.awaited;
         let mut bytes = 0;
         begin(deliver, places, 0);
-        while self.sender.queued_bytes() + self.frame.body_len() + bytes < LINK_BYTES_UNDER_WAY_MAX {
+        while self.sender.queued_bytes() + self.frame.body_len() + bytes < LINK_BYTES_UNDER_WAY_MAX
+        {
             let Some(handed) = self.backlog.pop_front() else { break };
             if waited && !entries.holds(&handed) {
                 continue;
@@ -213,7 +227,8 @@ impl Outlet {
                 cold.push_back(handed);
                 continue;
             };
-            let other = deliver.subscription != handed.subscription || places.len() >= DELIVER_PATHS_MAX;
+            let other =
+                deliver.subscription != handed.subscription || places.len() >= DELIVER_PATHS_MAX;
             if other || deliver.jobs.len() >= BATCH_JOBS_MAX || bytes >= FRAME_BYTES_TARGET {
                 self.write(link, deliver, places);
                 deliver.subscription = handed.subscription;
@@ -257,7 +272,13 @@ fn begin(deliver: &mut Deliver, places: &mut Vec<QueueId>, subscription: u32) {
     places.clear();
 }
 
-fn add(deliver: &mut Deliver, places: &mut Vec<QueueId>, handed: &Handed, entry: Bytes, entries: &impl Entries) {
+fn add(
+    deliver: &mut Deliver,
+    places: &mut Vec<QueueId>,
+    handed: &Handed,
+    entry: Bytes,
+    entries: &impl Entries,
+) {
     // Neighbours mostly come from one queue: look from the end.
     let place = places.iter().rposition(|&queue| queue == handed.queue).unwrap_or_else(|| {
         places.push(handed.queue);
