@@ -280,9 +280,12 @@ async fn dropping_both_halves_sends_what_is_queued_and_ends_the_link() {
     assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 1);
     assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 2);
     assert!(matches!(soon(receiver.recv()).await, Err(LinkEnd::Closed)));
-    while listener.connections() > 0 {
-        soon(tokio::task::yield_now()).await;
-    }
+    let freed = async {
+        while listener.connections() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(freed).await;
 }
 
 #[tokio::test]
