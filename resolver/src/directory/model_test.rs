@@ -1,0 +1,386 @@
+//! The directory against a naive model, over random operations: after each of them its indexes agree with each other, and its
+//! answers with the model's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use longshore_protocol::messages::resolver::{
+    Change, Digest, PathAnswer, PathListed, PathText, RequestRefusal,
+};
+use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
+use proptest::prelude::*;
+
+use crate::directory::{Children, Client, Directory, Matching, Resolver, Rules};
+
+const TTL: Duration = Duration::from_millis(1_000);
+/// Chosen so that one's text begins another's, with and without a slash between.
+const PATHS: [&str; 12] = [
+    "/", "/a", "/a/b", "/a/b/c", "/a/b/d", "/a/bb", "/a/b-c", "/a-b", "/ab", "/ab/c", "/b", "/b/c/d",
+];
+const GLOBS: [&str; 7] = ["/**", "/a/**", "/a/*", "/a", "/*/b", "/{a,ab}/c", "/b/c/d/e"];
+
+#[derive(Clone, Debug)]
+enum Op {
+    Announce { client: u64, publisher: u8, epoch: u64 },
+    Change { client: u64, change: Change, path: usize },
+    Confirm { client: u64 },
+    Clear { client: u64 },
+    Beat { client: u64 },
+    Gone { client: u64 },
+    Pass { ms: u64 },
+    Watch { client: u64, watch: u32, glob: usize },
+    Unwatch { client: u64, watch: u32 },
+    Sweep { budget: usize },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let client = 0..4u64;
+    let change = proptest::sample::select(Change::ALL);
+    prop_oneof![
+        3 => (client.clone(), 0..3u8, 0..4u64)
+            .prop_map(|(client, publisher, epoch)| Op::Announce { client, publisher, epoch }),
+        12 => (client.clone(), change, 0..PATHS.len())
+            .prop_map(|(client, change, path)| Op::Change { client, change, path }),
+        2 => client.clone().prop_map(|client| Op::Confirm { client }),
+        1 => client.clone().prop_map(|client| Op::Clear { client }),
+        2 => client.clone().prop_map(|client| Op::Beat { client }),
+        1 => client.clone().prop_map(|client| Op::Gone { client }),
+        3 => (1..600u64).prop_map(|ms| Op::Pass { ms }),
+        3 => (client.clone(), 0..2u32, 0..GLOBS.len())
+            .prop_map(|(client, watch, glob)| Op::Watch { client, watch, glob }),
+        1 => (client, 0..2u32).prop_map(|(client, watch)| Op::Unwatch { client, watch }),
+        4 => (1..6usize).prop_map(|budget| Op::Sweep { budget }),
+    ]
+}
+
+/// What a publisher is to the model.
+#[derive(Clone, Debug)]
+struct Known {
+    epoch: u64,
+    client: u64,
+    round: u64,
+    deadline: Instant,
+    holds: BTreeMap<(Path, bool), u64>,
+}
+
+#[derive(Default, Debug)]
+struct Model {
+    known: BTreeMap<u8, Known>,
+    /// For whom each client writes; none once a newer has taken over.
+    writers: BTreeMap<u64, Option<u8>>,
+    watches: BTreeMap<(u64, u32), usize>,
+}
+
+impl Model {
+    fn writer(&mut self, client: u64) -> Result<&mut Known, RequestRefusal> {
+        match self.writers.get(&client) {
+            None => Err(RequestRefusal::NotAnnounced),
+            Some(None) => Err(RequestRefusal::Superseded),
+            Some(Some(publisher)) => Ok(self.known.get_mut(publisher).unwrap()),
+        }
+    }
+
+    fn announce(&mut self, now: Instant, client: u64, publisher: u8, epoch: u64) -> bool {
+        let known = self.known.entry(publisher).or_insert_with(|| Known {
+            epoch,
+            client,
+            round: 0,
+            deadline: now,
+            holds: BTreeMap::new(),
+        });
+        if epoch < known.epoch {
+            return false;
+        }
+        let before = known.client;
+        let wrote_before = self.writers.get(&before) == Some(&Some(publisher));
+        (known.epoch, known.client) = (epoch, client);
+        known.round += 1;
+        known.deadline = now + TTL;
+        if before != client && wrote_before {
+            self.writers.insert(before, None);
+        }
+        self.writers.insert(client, Some(publisher));
+        true
+    }
+
+    fn forget(&mut self, publisher: u8) {
+        self.known.remove(&publisher);
+        self.writers.retain(|_, writes_for| *writes_for != Some(publisher));
+    }
+
+    fn holders(&self, path: &Path, default: bool) -> BTreeSet<u8> {
+        let holds = |known: &Known| known.holds.contains_key(&(path.clone(), default));
+        self.known.iter().filter(|(_, known)| holds(known)).map(|(&number, _)| number).collect()
+    }
+
+    fn resolve(&self, path: &Path) -> (BTreeSet<u8>, bool) {
+        let exact = self.holders(path, false);
+        if !exact.is_empty() {
+            return (exact, false);
+        }
+        let mut above = Some(path.clone());
+        while let Some(at) = above {
+            let default = self.holders(&at, true);
+            if !default.is_empty() {
+                return (default, true);
+            }
+            above = at.parent();
+        }
+        (BTreeSet::new(), false)
+    }
+
+    fn listed(&self, path: &Path) -> PathListed {
+        PathListed {
+            path: path.clone(),
+            published: !self.holders(path, false).is_empty(),
+            default: !self.holders(path, true).is_empty(),
+        }
+    }
+
+    fn held_paths(&self) -> BTreeSet<Path> {
+        self.known.values().flat_map(|k| k.holds.keys().map(|(path, _)| path.clone())).collect()
+    }
+
+    fn children(&self, of: &Path) -> BTreeSet<PathListed> {
+        let mut children = BTreeSet::new();
+        for mut path in self.held_paths() {
+            while let Some(parent) = path.parent() {
+                if parent == *of {
+                    children.insert(self.listed(&path));
+                }
+                path = parent;
+            }
+        }
+        children
+    }
+
+    fn concerned(&self, glob: &Glob) -> BTreeSet<u8> {
+        let concerns = |(path, default): &(Path, bool)| {
+            if *default { glob.could_match_at_or_below(path) } else { glob.matches(path) }
+        };
+        let holds = |known: &Known| known.holds.keys().any(concerns);
+        self.known.iter().filter(|(_, known)| holds(known)).map(|(&number, _)| number).collect()
+    }
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+fn info(publisher: u8, epoch: u64) -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([publisher; 16]),
+        epoch: Epoch(epoch),
+        name: format!("publisher-{publisher}"),
+        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(publisher)).into()],
+    }
+}
+
+fn numbers<'a>(publishers: impl IntoIterator<Item = &'a PublisherInfo>) -> BTreeSet<u8> {
+    publishers.into_iter().map(|info| info.id.0[0]).collect()
+}
+
+struct Pair {
+    now: Instant,
+    directory: Directory,
+    model: Model,
+    /// What each watch was told last.
+    told: BTreeMap<(u64, u32), BTreeSet<u8>>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let now = Instant::now();
+        let rules = Rules {
+            writer_ttl: TTL,
+            fresh: true,
+            publishers_max: 16,
+            paths_max: 100,
+            watches_max: 16,
+        };
+        let directory = Directory::new(now, Incarnation([9; 16]), rules);
+        Pair { now, directory, model: Model::default(), told: BTreeMap::new() }
+    }
+
+    fn step(&mut self, op: &Op) {
+        let now = self.now;
+        match *op {
+            Op::Announce { client, publisher, epoch } => {
+                let taken = self.model.announce(now, client, publisher, epoch);
+                let answer =
+                    self.directory.announce(now, Client(client), &info(publisher, epoch));
+                match answer {
+                    Ok(digest) => {
+                        assert!(taken, "a lower epoch is refused");
+                        let mut expected = Digest::default();
+                        let known = &self.model.known[&publisher];
+                        known.holds.keys().for_each(|(path, d)| expected.add(path, *d));
+                        assert_eq!(digest, expected);
+                    }
+                    Err(error) => {
+                        assert_eq!((taken, error), (false, RequestRefusal::Superseded));
+                    }
+                }
+            }
+            Op::Change { client, change, path: at } => {
+                let path = path(PATHS[at]);
+                let slot = self.directory.writer(Client(client));
+                let known = self.model.writer(client);
+                assert_eq!(slot.is_ok(), known.is_ok());
+                let (Ok(slot), Ok(known)) = (slot, known) else { return };
+                let done = self.directory.change(slot, change, &path);
+                let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
+                match change {
+                    Change::Publish if path.is_root() => assert!(done.is_err()),
+                    Change::Publish | Change::PublishDefault => {
+                        known.holds.insert((path, default), known.round);
+                        assert_eq!(done, Ok(()));
+                    }
+                    Change::Unpublish | Change::UnpublishDefault => {
+                        known.holds.remove(&(path, default));
+                        assert_eq!(done, Ok(()));
+                    }
+                }
+            }
+            Op::Confirm { client } => {
+                let Ok(slot) = self.directory.writer(Client(client)) else { return };
+                let mut cursor = None;
+                while !self.directory.confirm(slot, &mut cursor, 2) {
+                    self.directory.invariant();
+                }
+                let known = self.model.writer(client).unwrap();
+                let round = known.round;
+                known.holds.retain(|_, seen| *seen == round);
+            }
+            Op::Clear { client } => {
+                let expected = self.model.writer(client).map(|_| ()).map_err(|error| error);
+                assert_eq!(self.directory.clear(Client(client)), expected);
+                if let Some(&Some(publisher)) = self.model.writers.get(&client) {
+                    self.model.forget(publisher);
+                }
+            }
+            Op::Beat { client } => {
+                self.directory.heard(Client(client), now);
+                if let Ok(known) = self.model.writer(client) {
+                    known.deadline = now + TTL;
+                }
+            }
+            Op::Gone { client } => {
+                self.directory.client_gone(Client(client));
+                self.model.writers.remove(&client);
+                self.model.watches.retain(|(of, _), _| *of != client);
+            }
+            Op::Pass { ms } => {
+                self.now += Duration::from_millis(ms);
+                self.directory.tick(self.now);
+                let silent: Vec<u8> = self
+                    .model
+                    .known
+                    .iter()
+                    .filter(|(_, known)| known.deadline <= self.now)
+                    .map(|(&publisher, _)| publisher)
+                    .collect();
+                silent.into_iter().for_each(|publisher| self.model.forget(publisher));
+            }
+            Op::Watch { client, watch, glob } => {
+                let made =
+                    self.directory.watch(Client(client), watch, Glob::new(GLOBS[glob]).unwrap());
+                assert_eq!(made, Ok(()));
+                self.model.watches.insert((client, watch), glob);
+                self.told.remove(&(client, watch));
+            }
+            Op::Unwatch { client, watch } => {
+                self.directory.unwatch(Client(client), watch);
+                self.model.watches.remove(&(client, watch));
+            }
+            Op::Sweep { budget } => {
+                self.directory.sweep(budget);
+            }
+        }
+    }
+
+    fn compare(&mut self) {
+        self.directory.invariant();
+        assert_eq!(self.directory.publishers_len(), self.model.known.len());
+        let asked: Vec<Path> =
+            PATHS.iter().chain(&["/a/b/c/d", "/abc", "/z"]).map(|text| path(text)).collect();
+        let mut resolver = Resolver::default();
+        asked.iter().for_each(|path| resolver.answer(&self.directory, &PathText::from(path)));
+        let answer = resolver.finish(&self.directory, 7, true);
+        for (path, answered) in asked.iter().zip(&answer.answers) {
+            let members = |set: u32| {
+                let members = answer.sets[set as usize].iter();
+                numbers(members.map(|member| &answer.publishers[member.publisher as usize]))
+            };
+            let answered = match answered {
+                PathAnswer::Published { set } => (members(*set), false),
+                PathAnswer::ByDefault { set } => (members(*set), true),
+                PathAnswer::NotFound => (BTreeSet::new(), false),
+                PathAnswer::Refused { reason } => panic!("{path}: {reason}"),
+            };
+            assert_eq!(answered, self.model.resolve(path), "{path}");
+        }
+        for of in PATHS.map(path) {
+            for budget in [1, 3, 100] {
+                let (mut children, mut out) = (Children::new(&of), Vec::new());
+                while !children.take(&self.directory, budget, &mut out) {}
+                let once: BTreeSet<PathListed> = out.iter().cloned().collect();
+                assert_eq!(once.len(), out.len(), "{of}: one is told twice: {out:?}");
+                assert_eq!(once, self.model.children(&of), "below {of}, {budget} at a time");
+            }
+        }
+        for globs in [&GLOBS[..1], &GLOBS[1..2], &GLOBS[2..4], &GLOBS[4..6], &GLOBS[6..]] {
+            let globs: Vec<Glob> = globs.iter().map(|text| Glob::new(text).unwrap()).collect();
+            let matches = |path: &Path| globs.iter().any(|glob| glob.matches(path));
+            let held = self.model.held_paths();
+            let expected: Vec<PathListed> =
+                held.iter().filter(|p| matches(p)).map(|p| self.model.listed(p)).collect();
+            let (mut matching, mut out) = (Matching::new(globs.clone()), Vec::new());
+            while !matching.take(&self.directory, 2, &mut out) {}
+            assert_eq!(out, expected, "{globs:?}");
+        }
+    }
+
+    /// Level-triggered: whatever happened in between, what was told last is what is so, once nothing is left to tell.
+    fn compare_watches(&mut self) {
+        while self.directory.sweep(3) {
+            self.directory.invariant();
+        }
+        for client in self.directory.clients_to_push() {
+            while let Some(push) = self.directory.push(client) {
+                assert!(self.model.watches.contains_key(&(client.0, push.watch)));
+                let told = numbers(&push.publishers);
+                assert_eq!(told.len(), push.publishers.len());
+                for info in &push.publishers {
+                    assert_eq!(info.epoch.0, self.model.known[&info.id.0[0]].epoch);
+                }
+                self.told.insert((client.0, push.watch), told);
+            }
+        }
+        assert_eq!(self.directory.clients_to_push(), []);
+        for (key, &glob) in &self.model.watches {
+            let expected = self.model.concerned(&Glob::new(GLOBS[glob]).unwrap());
+            assert_eq!(self.told.get(key), Some(&expected), "watch {key:?} of {}", GLOBS[glob]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_directory_does_as_the_model(ops in proptest::collection::vec(op(), 1..120)) {
+        let mut pair = Pair::new();
+        for number in 0..3 {
+            pair.step(&Op::Announce { client: number.into(), publisher: number, epoch: 1 });
+        }
+        for (step, op) in ops.iter().enumerate() {
+            pair.step(op);
+            pair.compare();
+            if step % 5 == 4 {
+                pair.compare_watches();
+            }
+        }
+        pair.compare_watches();
+    }
+}
