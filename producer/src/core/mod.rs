@@ -14,6 +14,8 @@ mod batch;
 mod lane;
 mod peer;
 mod routing;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -442,7 +444,8 @@ impl<T: Default + Clone> Core<T> {
             return;
         }
         let durability = attached.durability;
-        peer.link = LinkState::Up { link, since: now, durability, stopping: false };
+        peer.link =
+            LinkState::Up { link, since: now, durability, answered: false, stopping: false };
         peer.reason = None;
         let next = attached.next_batch.max(1);
         if next <= peer.accepted {
@@ -536,7 +539,8 @@ impl<T: Default + Clone> Core<T> {
             })
     }
 
-    /// Takes a publisher's unanswered batches to others that are up; their owner allows that.
+    /// Takes a publisher's unanswered batches to others that are up; their owner allows that. Once only: a job exists twice at
+    /// most, and its receipt names both places.
     fn fail_over(&mut self, publisher: PublisherId) {
         let Some(peer) = self.peers.get_mut(&publisher) else { return };
         let mut stay = VecDeque::new();
@@ -545,7 +549,7 @@ impl<T: Default + Clone> Core<T> {
             let others = self.routing.routes.get(&in_flight.batch.route).is_some_and(|route| {
                 route.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.is_up()))
             });
-            if others {
+            if others && in_flight.batch.may_be_at.is_none() {
                 let mut batch = in_flight.batch;
                 batch.may_be_at = Some(publisher);
                 self.wait_for_publisher(batch);
@@ -618,7 +622,9 @@ impl<T: Default + Clone> Core<T> {
         match answer.outcome {
             Ok(outcomes) if outcomes.len() == batch.ids.len() => {
                 peer.accepted = peer.accepted.max(sequence);
-                peer.attempt = 0;
+                if let LinkState::Up { answered, .. } = &mut peer.link {
+                    *answered = true;
+                }
                 if outcomes
                     .runs()
                     .iter()

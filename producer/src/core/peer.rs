@@ -9,7 +9,7 @@ use longshore_protocol::{Durability, PublisherInfo};
 use super::batch::Batch;
 use super::{Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
 
-/// A link that stood this long was a good one: the wait before the next try begins at nothing again.
+/// A link that stood this long, or that answered a batch, was a good one: the next try is made at once.
 const GOOD_LINK: Duration = Duration::from_secs(1);
 /// What each failed try adds to the longest wait before the next.
 const RETRY_STEP: Duration = Duration::from_millis(100);
@@ -24,9 +24,20 @@ pub(crate) struct LinkNumber(pub(crate) u64);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum LinkState {
-    Away { retry_at: Time },
-    Dialing { link: LinkNumber },
-    Up { link: LinkNumber, since: Time, durability: Durability, stopping: bool },
+    Away {
+        retry_at: Time,
+    },
+    Dialing {
+        link: LinkNumber,
+    },
+    Up {
+        link: LinkNumber,
+        since: Time,
+        durability: Durability,
+        /// A batch was answered on it.
+        answered: bool,
+        stopping: bool,
+    },
 }
 
 pub(super) struct InFlight<T> {
@@ -93,7 +104,7 @@ impl<T> Peer<T> {
     /// The link has gone or was not made. `random` is from the whole range of u64.
     pub(super) fn lost(&mut self, now: Time, reason: Arc<str>, needed: bool, random: u64) {
         self.attempt = match self.link {
-            LinkState::Up { since, .. } if now >= since + GOOD_LINK => 0,
+            LinkState::Up { since, answered, .. } if answered || now >= since + GOOD_LINK => 0,
             _ => self.attempt + 1,
         };
         let most = if needed { RETRY_WAIT_MAX } else { RETRY_WAIT_IDLE_MAX };

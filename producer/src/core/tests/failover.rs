@@ -1,0 +1,122 @@
+//! What goes to another publisher, and what does not.
+
+use super::*;
+
+#[test]
+fn a_batch_refused_because_the_publisher_stops_goes_to_another() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), &[a, b]);
+    story.push(1);
+    let first = story.next_sent();
+    story.answer(&first, Err(BatchRefusal::Stopping));
+    let second = story.next_sent();
+    assert_ne!(second.publisher, first.publisher);
+    story.answer_all(&second);
+    assert_eq!(held_by(&story.next_end().end), second.publisher);
+}
+
+#[test]
+fn a_stopping_publisher_gets_nothing_new_and_its_own_batches_stay() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), &[a, b]);
+    story.push(1);
+    let first = story.next_sent();
+    story.core.goodbye(story.now, first.publisher, first.link);
+    for n in 2..20 {
+        story.push(n);
+        assert_ne!(story.next_sent().publisher, first.publisher);
+    }
+    story.answer_all(&first);
+    assert_eq!(held_by(&story.next_end().end), first.publisher);
+}
+
+#[test]
+fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_stopping_publisher() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), &[a, b]);
+    story.push(1);
+    let first = story.next_sent();
+    story.lose(first.publisher, first.link);
+    let link = story.attach_next(first.sequence + 1);
+    let again = story.next_sent();
+    story.answer(&again, Err(BatchRefusal::Stopping));
+    assert!(story.sent.is_empty(), "the first copy is there: another publisher would run it twice");
+    story.lose(first.publisher, link);
+    story.pass(ms(200));
+    story.attach_next(first.sequence + 1);
+    let third = story.next_sent();
+    assert_eq!((third.publisher, third.sequence), (first.publisher, first.sequence));
+    story.answer_all(&third);
+    assert_eq!(story.next_end().jobs, [1]);
+}
+
+#[test]
+fn new_batches_avoid_a_publisher_whose_link_is_down_while_another_is_up() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), &[a, b]);
+    story.push(1);
+    let first = story.next_sent();
+    story.lose(first.publisher, first.link);
+    for n in 2..20 {
+        story.push(n);
+        assert_ne!(story.next_sent().publisher, first.publisher);
+    }
+}
+
+#[test]
+fn a_batch_that_was_never_sent_goes_to_whichever_publisher_comes_first() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve(&[a, b.clone()]);
+    story.push(1);
+    assert_eq!(story.dialled.len(), 2, "both are tried at once");
+    assert!(story.sent.is_empty());
+    let dialled = story.dialled.iter().find(|d| d.publisher == b.id).expect("b is dialled");
+    let link = dialled.link;
+    story.attach(b.id, link, 1);
+    assert_eq!(story.next_sent().publisher, b.id);
+}
+
+#[test]
+fn with_duplicates_allowed_a_batch_goes_elsewhere_once_its_publisher_cannot_be_reached() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::with(single(), Failover::MayDuplicate);
+    story.link_all(&[a, b]);
+    story.push(1);
+    let first = story.next_sent();
+    story.lose(first.publisher, first.link);
+    assert!(story.sent.is_empty(), "its publisher is tried at once before another gets it");
+    story.pass(ms(100));
+    let dialled = story.dialled.pop_front().expect("a try");
+    assert_eq!(dialled.publisher, first.publisher);
+    story.lose(first.publisher, dialled.link);
+    let second = story.next_sent();
+    assert_ne!(second.publisher, first.publisher);
+    story.answer_all(&second);
+    let BatchEnd::Answered { publisher, may_be_at, .. } = story.next_end().end else {
+        panic!("it was answered")
+    };
+    assert_eq!((publisher, may_be_at), (second.publisher, Some(first.publisher)));
+}
+
+#[test]
+fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_publisher() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::with(single(), Failover::MayDuplicate);
+    story.link_all(&[a, b]);
+    story.push(1);
+    let first = story.next_sent();
+    story.lose(first.publisher, first.link);
+    story.pass(ms(100));
+    let dialled = story.dialled.pop_front().expect("a try");
+    story.lose(first.publisher, dialled.link);
+    let second = story.next_sent();
+    story.answer(&second, Err(BatchRefusal::Stopping));
+    story.pass(secs(31));
+    let end = story.next_end().end;
+    assert!(
+        matches!(end, BatchEnd::Unknown { publisher, .. } if publisher == first.publisher),
+        "{end:?}"
+    );
+}

@@ -1,0 +1,117 @@
+//! When links are tried.
+
+use super::*;
+
+#[test]
+fn a_lost_link_is_tried_again_at_once_and_then_after_growing_random_waits_of_at_most_two_seconds() {
+    let a = publisher(1);
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    story.pass(secs(5));
+    story.push(1);
+    let sent = story.next_sent();
+    story.lose(a.id, sent.link);
+    let mut failed_at = story.now;
+    let mut waits = Vec::new();
+    while story.now < secs(34) {
+        while let Some(dialled) = story.dialled.pop_front() {
+            waits.push(dialled.at - failed_at);
+            story.lose(a.id, dialled.link);
+            failed_at = story.now;
+        }
+        story.until(story.core.next_deadline());
+    }
+    assert_eq!(waits[0], ms(0), "the first try is made at once");
+    for (n, wait) in waits.iter().enumerate() {
+        assert!(*wait <= (ms(100) * n as u32).min(secs(2)), "try {n} waited {wait:?}");
+    }
+    assert!(waits.len() > 25, "{}", waits.len());
+    assert!(waits.iter().any(|wait| *wait > ms(500)), "the waits grow");
+}
+
+#[test]
+fn a_link_that_breaks_at_once_is_not_tried_in_a_tight_loop() {
+    let a = publisher(1);
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    story.push(1);
+    let sent = story.next_sent();
+    story.lose(a.id, sent.link);
+    let mut tries = 0;
+    while story.now < secs(25) {
+        while let Some(dialled) = story.dialled.pop_front() {
+            tries += 1;
+            story.attach(a.id, dialled.link, 3);
+            story.lose(a.id, dialled.link);
+        }
+        story.until(story.core.next_deadline().max(story.now));
+    }
+    assert!(tries < 150, "{tries} tries in 25 s");
+}
+
+#[test]
+fn a_publisher_that_was_started_again_elsewhere_is_found_by_its_id_and_gets_its_batch_there() {
+    let a = publisher(1);
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    story.pass(secs(2));
+    story.push(1);
+    let first = story.next_sent();
+    story.lose(a.id, first.link);
+    let dialled = story.dialled.pop_front().expect("the old address is tried at once");
+    assert_eq!(dialled.address, "127.0.0.1:4780");
+    story.lose(a.id, dialled.link);
+    let moved = PublisherInfo {
+        epoch: Epoch(2),
+        addresses: vec![([127, 0, 0, 9], 4799).into()],
+        ..a.clone()
+    };
+    story.resolve(&[moved]);
+    let dialled = story.dialled.pop_front().expect("the new address is tried at once");
+    assert_eq!(dialled.address, "127.0.0.9:4799");
+    story.attach(a.id, dialled.link, first.sequence);
+    let again = story.next_sent();
+    assert_eq!((again.publisher, again.sequence), (a.id, first.sequence));
+}
+
+#[test]
+fn links_are_kept_to_at_most_eight_publishers_of_a_path_and_failed_ones_make_room_for_others() {
+    let many: Vec<PublisherInfo> = (1..=20).map(publisher).collect();
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve(&many);
+    story.push(1);
+    assert_eq!(story.dialled.len(), LINKS_PER_ROUTE);
+    let first: Vec<PublisherId> = story.dialled.iter().map(|d| d.publisher).collect();
+    let failed = story.dialled.pop_front().expect("a try");
+    story.lose(failed.publisher, failed.link);
+    let other = story.dialled.back().expect("another is tried instead").publisher;
+    assert!(!first.contains(&other));
+}
+
+#[test]
+fn an_idle_link_is_closed_after_five_minutes() {
+    let a = publisher(1);
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    story.until(secs(290));
+    assert!(story.closed.is_empty());
+    story.until(secs(310));
+    assert_eq!(story.closed.len(), 1);
+    assert!(story.dialled.is_empty(), "nothing needs it");
+}
+
+#[test]
+fn spread_over_publishers_is_even_over_time_and_steady_for_a_while() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), &[a.clone(), b]);
+    let mut at_a = 0;
+    let mut changes = 0;
+    let mut last = None;
+    for n in 0..2_000 {
+        story.push(n);
+        let sent = story.next_sent();
+        story.answer_all(&sent);
+        at_a += usize::from(sent.publisher == a.id);
+        changes += usize::from(last.replace(sent.publisher).is_some_and(|l| l != sent.publisher));
+        story.pass(ms(50));
+    }
+    assert!((600..1_400).contains(&at_a), "{at_a} of 2000 at one of two");
+    assert!(changes < 500, "{changes} changes");
+}

@@ -1,0 +1,270 @@
+//! Stories about the core in virtual time: the test is the network, the resolver and the publishers.
+
+mod deadlines;
+mod failover;
+mod links;
+mod model;
+mod resending;
+mod routing;
+mod sealing;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::messages::work::{Attached, Enqueued, SealedBatch, Tokens};
+use longshore_protocol::{
+    BatchRefusal, Durability, EnqueueOutcome, Epoch, JobId, NewJob, Path, PublisherId,
+    PublisherInfo, Runs,
+};
+use longshore_resolver::{PathAnswer, Resolution};
+
+use super::*;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn publisher(n: u8) -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([n; 16]),
+        epoch: Epoch(1),
+        name: format!("p{n}"),
+        addresses: vec![([127, 0, 0, n], 4780).into()],
+    }
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).expect("a path")
+}
+
+fn job(n: u64) -> NewJob {
+    job_of(n, b"x")
+}
+
+fn job_of(n: u64, payload: &'static [u8]) -> NewJob {
+    let mut id = [0; 16];
+    id[8..].copy_from_slice(&n.to_be_bytes());
+    NewJob::new(path("/jobs"), JobId(id), payload)
+}
+
+fn number(id: JobId) -> u64 {
+    u64::from_be_bytes(id.0[8..].try_into().expect("eight bytes"))
+}
+
+/// Batches of one job, sent as soon as a publisher takes them.
+fn single() -> LaneRules {
+    LaneRules {
+        in_flight_jobs_max: 1_000,
+        in_flight_bytes_max: 1 << 20,
+        linger: ms(1),
+        batch_jobs_max: 1,
+        batch_bytes_max: 1 << 20,
+        eager_batches: usize::MAX,
+    }
+}
+
+/// A batch that went to a link.
+#[derive(Debug)]
+struct Sent {
+    publisher: PublisherId,
+    link: LinkNumber,
+    sequence: u64,
+    jobs: usize,
+    batch: SealedBatch,
+}
+
+#[derive(Debug)]
+struct Dialled {
+    publisher: PublisherId,
+    link: LinkNumber,
+    at: Time,
+    address: String,
+}
+
+#[derive(Debug)]
+struct Ended {
+    at: Time,
+    jobs: Vec<u64>,
+    end: BatchEnd,
+}
+
+/// The core, the time, and what the core has done so far.
+struct Story {
+    core: Core<()>,
+    now: Time,
+    lane: LaneId,
+    sent: VecDeque<Sent>,
+    dialled: VecDeque<Dialled>,
+    closed: Vec<(PublisherId, LinkNumber)>,
+    asked: VecDeque<Vec<Path>>,
+    ended: VecDeque<Ended>,
+}
+
+impl Story {
+    fn new(rules: LaneRules) -> Story {
+        Story::with(rules, Failover::SamePublisher)
+    }
+
+    fn with(rules: LaneRules, failover: Failover) -> Story {
+        let mut core = Core::new(secs(30), failover, 7);
+        let lane = core.open_lane(rules);
+        Story {
+            core,
+            now: ms(0),
+            lane,
+            sent: VecDeque::new(),
+            dialled: VecDeque::new(),
+            closed: Vec::new(),
+            asked: VecDeque::new(),
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// `/jobs` is published by these, and links to them stand.
+    fn linked_to(rules: LaneRules, publishers: &[PublisherInfo]) -> Story {
+        let mut story = Story::new(rules);
+        story.link_all(publishers);
+        story
+    }
+
+    fn link_all(&mut self, publishers: &[PublisherInfo]) {
+        self.ask();
+        self.resolve(publishers);
+        // A first job makes the core want links; it is answered before the story begins.
+        self.push(999_999);
+        while let Some(dialled) = self.dialled.pop_front() {
+            self.attach(dialled.publisher, dialled.link, 1);
+        }
+        let first = self.sent.pop_front().expect("the first job is sent");
+        self.answer_all(&first);
+        self.ended.clear();
+    }
+
+    fn drain(&mut self) {
+        while let Some(action) = self.core.poll_action() {
+            match action {
+                Action::Resolve(paths) => self.asked.push_back(paths),
+                Action::Dial { publisher, link, addresses } => {
+                    let address = addresses[0].to_string();
+                    let at = self.now;
+                    self.dialled.push_back(Dialled { publisher, link, at, address });
+                }
+                Action::Send { publisher, link, sequence, batch } => {
+                    let jobs = batch.len();
+                    self.sent.push_back(Sent { publisher, link, sequence, jobs, batch });
+                }
+                Action::Close { publisher, link, .. } => self.closed.push((publisher, link)),
+                Action::Finish { ids, end, .. } => {
+                    let jobs = ids.into_iter().map(number).collect();
+                    self.ended.push_back(Ended { at: self.now, jobs, end });
+                }
+                Action::RoutesChanged | Action::LaneGone(_) => {}
+            }
+        }
+    }
+
+    /// Lets time pass until `at`, turning the core exactly when it wants.
+    fn until(&mut self, at: Time) {
+        let mut turns = 0;
+        loop {
+            let next = self.core.next_deadline();
+            if next > at {
+                break;
+            }
+            self.now = self.now.max(next);
+            self.core.turn(self.now);
+            self.drain();
+            turns += 1;
+            assert!(turns < 100_000, "the core spins at {:?}", self.now);
+        }
+        self.now = at;
+        self.core.turn(at);
+        self.drain();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.until(self.now + time);
+    }
+
+    fn push(&mut self, n: u64) {
+        self.try_push(&job(n)).expect("the job is taken in");
+    }
+
+    fn try_push(&mut self, job: &NewJob) -> Result<(), PushError> {
+        let result = self.core.push(self.now, self.lane, 0, job, false).map(|_| ());
+        self.drain();
+        result
+    }
+
+    fn ask(&mut self) -> Routed {
+        let routed = self.core.route(self.now, &path("/jobs"), self.now);
+        self.drain();
+        routed
+    }
+
+    /// Answers the oldest question: these publish its paths.
+    fn resolve(&mut self, publishers: &[PublisherInfo]) {
+        let set: Arc<[PublisherInfo]> = publishers.into();
+        self.resolve_with(PathAnswer::Publishers { set, by_default: false }, true);
+    }
+
+    fn resolve_with(&mut self, answer: PathAnswer, complete: bool) {
+        let paths = self.asked.pop_front().expect("a question");
+        let answers = vec![answer; paths.len()];
+        self.core.resolved(self.now, &paths, Ok(Resolution { complete, answers }));
+        self.drain();
+    }
+
+    fn attach(&mut self, publisher: PublisherId, link: LinkNumber, next_batch: u64) {
+        let attached = Attached {
+            durability: Durability::Fsync,
+            next_batch,
+            next_settle: 1,
+            gone: Tokens::default(),
+        };
+        self.core.linked(self.now, publisher, link, &attached);
+        self.drain();
+    }
+
+    /// The next dial succeeds; the publisher expects that batch next.
+    fn attach_next(&mut self, next_batch: u64) -> LinkNumber {
+        let dialled = self.dialled.pop_front().expect("a dial");
+        self.attach(dialled.publisher, dialled.link, next_batch);
+        dialled.link
+    }
+
+    fn lose(&mut self, publisher: PublisherId, link: LinkNumber) {
+        self.core.link_lost(self.now, publisher, link, "gone");
+        self.drain();
+    }
+
+    fn answer(&mut self, sent: &Sent, outcome: Result<Runs<EnqueueOutcome>, BatchRefusal>) {
+        let answer = Enqueued { sequence: sent.sequence, outcome };
+        self.core.answered(self.now, sent.publisher, sent.link, answer);
+        self.drain();
+    }
+
+    fn answer_all(&mut self, sent: &Sent) {
+        self.answer(sent, Ok(Runs::all(EnqueueOutcome::Created, sent.jobs)));
+    }
+
+    fn next_sent(&mut self) -> Sent {
+        self.sent.pop_front().expect("a batch is sent")
+    }
+
+    fn next_end(&mut self) -> Ended {
+        self.ended.pop_front().expect("a batch has come to its end")
+    }
+}
+
+fn held_by(end: &BatchEnd) -> PublisherId {
+    match end {
+        BatchEnd::Answered { publisher, .. } => *publisher,
+        other => panic!("answered was expected, not {other:?}"),
+    }
+}

@@ -1,0 +1,141 @@
+//! Who publishes a path, and what happens when that changes.
+
+use super::*;
+
+#[test]
+fn a_path_that_nobody_publishes_is_told_to_who_asked_and_asked_again_for_the_next() {
+    let mut story = Story::new(single());
+    assert_eq!(story.ask(), Routed::Asked);
+    let since = story.now;
+    story.pass(ms(3));
+    story.resolve_with(PathAnswer::NotFound, true);
+    let core = &mut story.core;
+    assert_eq!(core.route(story.now, &path("/jobs"), since), Routed::No(NoRoute::Nobody));
+    story.pass(ms(1));
+    assert_eq!(story.ask(), Routed::Asked, "an old no is not good for a new job");
+    assert_eq!(story.asked.len(), 1);
+}
+
+#[test]
+fn a_warming_replicas_no_is_asked_again_half_a_second_later() {
+    let a = publisher(1);
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve_with(PathAnswer::NotFound, false);
+    assert_eq!(story.ask(), Routed::Asked);
+    story.pass(ms(499));
+    assert!(story.asked.is_empty());
+    story.pass(ms(1));
+    story.resolve(std::slice::from_ref(&a));
+    assert_eq!(story.ask(), Routed::Known);
+}
+
+#[test]
+fn a_refused_path_and_a_silent_resolver_are_told_with_their_reasons() {
+    let mut story = Story::new(single());
+    let since = story.now;
+    story.ask();
+    story.resolve_with(PathAnswer::Refused("no such tree".into()), true);
+    let routed = story.core.route(story.now, &path("/jobs"), since);
+    assert_eq!(routed, Routed::No(NoRoute::Refused("no such tree".into())));
+    story.pass(ms(1));
+    story.ask();
+    let paths = story.asked.pop_front().expect("a question");
+    story.core.resolved(story.now, &paths, Err(ReadError::NoReplicas));
+    let routed = story.core.route(story.now, &path("/jobs"), story.now);
+    assert_eq!(routed, Routed::No(NoRoute::Resolver(Arc::new(ReadError::NoReplicas))));
+}
+
+#[test]
+fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    for n in 0..35 {
+        story.push(n);
+        let sent = story.next_sent();
+        story.answer_all(&sent);
+        story.pass(secs(1));
+    }
+    assert_eq!(story.asked.len(), 1);
+    story.resolve(&[a, b.clone()]);
+    story.push(100);
+    story.attach_next(1);
+    let mut publishers = Vec::new();
+    for n in 0..50 {
+        story.push(n);
+        let sent = std::iter::from_fn(|| story.sent.pop_front()).collect::<Vec<_>>();
+        for sent in sent {
+            publishers.push(sent.publisher);
+            story.answer_all(&sent);
+        }
+        story.pass(secs(1));
+        story.asked.clear();
+    }
+    assert!(publishers.contains(&b.id));
+}
+
+#[test]
+fn what_waits_for_a_publisher_that_is_away_goes_to_one_that_has_come_since() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve(std::slice::from_ref(&a));
+    story.push(1);
+    story.pass(secs(2));
+    let dialled = story.dialled.pop_front().expect("a try");
+    story.lose(a.id, dialled.link);
+    story.resolve(std::slice::from_ref(&b));
+    let dialled = story.dialled.pop_back().expect("the new one is tried");
+    assert_eq!(dialled.publisher, b.id);
+    story.attach(b.id, dialled.link, 1);
+    assert_eq!(story.next_sent().publisher, b.id);
+}
+
+#[test]
+fn a_publisher_that_answers_is_kept_whatever_the_directory_has_forgotten() {
+    let a = publisher(1);
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    for n in 0..35 {
+        story.push(n);
+        let sent = story.next_sent();
+        story.answer_all(&sent);
+        story.pass(secs(1));
+    }
+    story.resolve_with(PathAnswer::NotFound, true);
+    story.push(100);
+    assert_eq!(story.next_sent().publisher, a.id);
+}
+
+#[test]
+fn paths_with_the_same_publishers_share_batches() {
+    let a = publisher(1);
+    let mut story = Story::new(LaneRules { batch_jobs_max: 10, ..single() });
+    for text in ["/a", "/b"] {
+        story.core.route(story.now, &path(text), story.now);
+        story.drain();
+        story.resolve(std::slice::from_ref(&a));
+    }
+    for n in 0..10 {
+        let path = path(if n % 2 == 0 { "/a" } else { "/b" });
+        story.try_push(&NewJob { path, ..job(n) }).expect("taken");
+    }
+    story.attach_next(1);
+    let sent = story.next_sent();
+    assert_eq!((sent.jobs, sent.batch.paths().len()), (10, 2));
+}
+
+#[test]
+fn a_full_table_of_paths_is_emptied_and_what_is_used_is_asked_again() {
+    let a = publisher(1);
+    let mut story = Story::new(single());
+    for n in 0..=PATHS_MAX {
+        story.core.route(story.now, &path(&format!("/p/{n}")), story.now);
+        story.drain();
+    }
+    while !story.asked.is_empty() {
+        story.resolve(std::slice::from_ref(&a));
+    }
+    assert!(story.core.routing.paths.len() <= PATHS_MAX);
+    let forgotten = NewJob { path: path("/p/0"), ..job(1) };
+    assert!(matches!(story.try_push(&forgotten), Err(PushError::NoRoute)));
+}
