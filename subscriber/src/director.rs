@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::{Glob, SessionId};
-use longshore_resolver::ReadClient;
+use longshore_resolver::{PublisherSet, PublisherWatch};
 use longshore_transport::LinkOptions;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -21,12 +21,23 @@ use crate::{ShutdownHandle, WorkerReport};
 /// The longest that a stopping worker waits for the answers to the ends of its jobs.
 pub(crate) const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// Where the sets of publishers come from.
+pub(crate) trait Sets: Send {
+    /// Waits for the next whole set. Cancel safe.
+    fn changed(&mut self) -> impl Future<Output = PublisherSet> + Send;
+}
+
+impl Sets for PublisherWatch {
+    fn changed(&mut self) -> impl Future<Output = PublisherSet> + Send {
+        PublisherWatch::changed(self)
+    }
+}
+
 /// What a run is to do.
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) session: SessionId,
     pub(crate) link: LinkOptions,
-    pub(crate) resolver: ReadClient,
     pub(crate) pattern: Glob,
     pub(crate) concurrency: usize,
     pub(crate) grace: Duration,
@@ -49,13 +60,17 @@ enum Stage {
 }
 
 /// Runs until it is told to stop. Dropped, it ends at once: its tasks end with it.
-pub(crate) async fn run(desk: Arc<Desk>, plan: Plan, handler: impl Handler) -> WorkerReport {
+pub(crate) async fn run(
+    desk: Arc<Desk>,
+    plan: Plan,
+    mut sets: impl Sets,
+    handler: impl Handler,
+) -> WorkerReport {
     let handler = Arc::new(handler);
     let mut lanes = JoinSet::new();
     for _ in 0..plan.concurrency {
         lanes.spawn(lane::run(desk.clone(), handler.clone()));
     }
-    let mut watch = plan.resolver.watch_publishers(plan.pattern.clone());
     let link = Arc::new(LinkPlan {
         name: plan.name,
         session: plan.session,
@@ -80,7 +95,7 @@ pub(crate) async fn run(desk: Arc<Desk>, plan: Plan, handler: impl Handler) -> W
         let wake = until.into_iter().chain(tick).min();
         let next_stop = if stage == Stage::Working { Stop::Drain } else { Stop::Now };
         tokio::select! {
-            set = watch.changed() => desk.watched(set.complete, set.publishers),
+            set = sets.changed() => desk.watched(set.complete, set.publishers),
             () = desk.director.notified() => {}
             () = sleep_until(wake), if wake.is_some() => desk.tick(),
             () = plan.handle.reached(next_stop) => {}

@@ -59,3 +59,6 @@ pub use worker::{
     CANCEL_GRACE, CONCURRENCY, ConnectError, GRACE, HELD_MAX, RunError, Subscription, Worker,
     WorkerOptions,
 };
+
+#[cfg(test)]
+mod stories;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::limits::NAME_BYTES_MAX;
@@ -191,8 +192,9 @@ impl Subscription {
         F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
     {
-        let (desk, plan) = self.plan()?;
-        Ok(director::run(desk, plan, InPlace::new(handler)).await)
+        let (desk, plan, resolver) = self.plan()?;
+        let sets = resolver.watch_publishers(plan.pattern.clone());
+        Ok(director::run(desk, plan, sets, InPlace::new(handler)).await)
     }
 
     /// The same for a handler that blocks its thread: each runs on tokio's pool for blocking work, up to `concurrency` at a time.
@@ -203,11 +205,12 @@ impl Subscription {
         O: JobOutput,
         F: Fn(Job<T>, JobContext) -> Result<O, JobFailure> + Send + Sync + 'static,
     {
-        let (desk, plan) = self.plan()?;
-        Ok(director::run(desk, plan, Blocking::new(handler)).await)
+        let (desk, plan, resolver) = self.plan()?;
+        let sets = resolver.watch_publishers(plan.pattern.clone());
+        Ok(director::run(desk, plan, sets, Blocking::new(handler)).await)
     }
 
-    fn plan(self) -> Result<(std::sync::Arc<Desk>, Plan), RunError> {
+    fn plan(self) -> Result<(Arc<Desk>, Plan, ReadClient), RunError> {
         let pattern = self.pattern?;
         let (concurrency, prefetch) = (self.concurrency, self.prefetch.unwrap_or(self.concurrency));
         let bound = concurrency.saturating_add(prefetch);
@@ -220,7 +223,6 @@ impl Subscription {
             name: self.worker.options.name,
             session: self.worker.session,
             link: self.worker.options.link,
-            resolver: self.worker.resolver,
             pattern,
             concurrency,
             grace: self.grace,
@@ -228,6 +230,6 @@ impl Subscription {
             handle: self.handle,
             shutdown: self.shutdown,
         };
-        Ok((desk, plan))
+        Ok((desk, plan, self.worker.resolver))
     }
 }

@@ -44,7 +44,11 @@ impl Story {
     }
 
     fn loses(&mut self, publisher: PublisherId, busy: bool) -> Vec<Action> {
-        self.tell(Input::LinkLost { publisher, reason: "the other side closed the link".into(), busy })
+        self.tell(Input::LinkLost {
+            publisher,
+            reason: "the other side closed the link".into(),
+            busy,
+        })
     }
 
     /// Attached and steady.

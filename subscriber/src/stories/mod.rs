@@ -1,0 +1,525 @@
+//! Workers against publishers of the test's making, over real links: what a worker says and does at each turn. Nothing sleeps:
+//! every story waits for what has to come.
+
+mod fake_publisher;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens, Verdict};
+use longshore_protocol::{Glob, Incarnation, PublisherInfo, Revoked, SessionId, SettleOutcome};
+use longshore_resolver::PublisherSet;
+use longshore_transport::LinkOptions;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::desk::Desk;
+use crate::director::{self, Plan, Sets};
+use crate::lane::{Blocking, Handler, InPlace};
+use crate::{
+    CancelReason, FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, Standing,
+    WorkerReport,
+};
+use fake_publisher::{FakePublisher, ends, entry, within};
+
+/// A worker under test.
+struct Running {
+    desk: Arc<Desk>,
+    handle: ShutdownHandle,
+    sets: watch::Sender<Vec<PublisherInfo>>,
+    run: JoinHandle<WorkerReport>,
+}
+
+struct TestSets(watch::Receiver<Vec<PublisherInfo>>);
+
+impl Sets for TestSets {
+    async fn changed(&mut self) -> PublisherSet {
+        if self.0.changed().await.is_err() {
+            // The resolver is down, for good.
+            std::future::pending::<()>().await;
+        }
+        PublisherSet {
+            replica: "test:1".into(),
+            incarnation: Incarnation::default(),
+            revision: 1,
+            complete: true,
+            publishers: self.0.borrow_and_update().clone(),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Bound {
+    concurrency: usize,
+    prefetch: usize,
+    grace: Duration,
+}
+
+const ONE: Bound = Bound { concurrency: 1, prefetch: 0, grace: Duration::from_secs(25) };
+
+fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl Handler) -> Running {
+    let desk = Desk::new(bound.concurrency, bound.concurrency + bound.prefetch, 7);
+    let handle = ShutdownHandle::new();
+    let sets = watch::Sender::new(Vec::new());
+    let plan = Plan {
+        name: "worker".into(),
+        session: SessionId([5; 16]),
+        link: LinkOptions::default(),
+        pattern: Glob::new("/jobs/**").unwrap(),
+        concurrency: bound.concurrency,
+        grace: bound.grace,
+        cancel_grace: Duration::from_millis(50),
+        handle: handle.clone(),
+        shutdown: None,
+    };
+    let run = director::run(desk.clone(), plan, TestSets(sets.subscribe()), handler);
+    let run = tokio::spawn(run);
+    sets.send_replace(publishers.iter().map(|publisher| publisher.info()).collect());
+    Running { desk, handle, sets, run }
+}
+
+impl Running {
+    async fn report(self) -> WorkerReport {
+        within(self.run).await.unwrap()
+    }
+
+    async fn until(&self, reached: impl Fn(&WorkerReport) -> bool) {
+        within(async {
+            while !reached(&self.desk.stats()) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+}
+
+fn handler<T, O, F, Fut>(handler: F) -> impl Handler
+where
+    T: FromPayload,
+    O: JobOutput,
+    F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
+{
+    InPlace::new(handler)
+}
+
+/// A handler that says which job it began, and then waits to be told its answer or to be cancelled.
+fn told() -> (impl Handler, mpsc::UnboundedReceiver<JobContext>, Arc<tokio::sync::Semaphore>) {
+    let (began, begun) = mpsc::unbounded_channel();
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let permits = go.clone();
+    let handler = handler(move |_: Job<Bytes>, ctx: JobContext| {
+        let _ = began.send(ctx);
+        let permits = permits.clone();
+        async move {
+            permits.acquire().await.unwrap().forget();
+            Ok(())
+        }
+    });
+    (handler, begun, go)
+}
+
+#[tokio::test]
+async fn a_job_is_announced_run_and_settled_with_its_result() {
+    let mut publisher = FakePublisher::start(1).await;
+    let worker = work(
+        ONE,
+        &[&publisher],
+        handler(|job: Job<String>, ctx: JobContext| async move {
+            assert_eq!((ctx.token().0, ctx.attempt(), job.path.as_str()), (11, 1, "/jobs/x"));
+            Ok(job.payload.to_uppercase())
+        }),
+    );
+    let (mut link, resumed) = publisher.attach(1, &[]).await;
+    assert!(resumed.is_empty());
+    link.granted(1).await;
+    link.deliver(&[(11, "abc")]);
+    assert_eq!(link.started().await, [11]);
+    let batch = link.settle().await;
+    assert_eq!(batch.sequence, 1);
+    let [(11, Verdict::Complete(Some(span)))] = ends(&batch)[..] else { panic!("{batch:?}") };
+    assert_eq!(&batch.body()[span.at as usize..][..span.length as usize], b"ABC");
+    link.accept(&batch);
+    link.granted(2).await;
+    worker.handle.drain();
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.in_hand, report.unanswered), (1, 0, 0));
+}
+
+#[tokio::test]
+async fn only_jobs_that_have_a_lane_are_announced_as_started() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, go) = told();
+    let bound = Bound { concurrency: 2, prefetch: 3, ..ONE };
+    let worker = work(bound, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(5).await;
+    link.deliver(&[(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]);
+    assert_eq!(link.started().await, [1, 2]);
+    within(begun.recv()).await.unwrap();
+    within(begun.recv()).await.unwrap();
+    assert!(!link.has_unread(|message| matches!(message, ToPublisher::Started(_))));
+    go.add_permits(1);
+    assert_eq!(link.started().await, [3]);
+    drop(worker);
+}
+
+#[tokio::test]
+async fn what_a_handler_says_becomes_of_its_job() {
+    let mut publisher = FakePublisher::start(1).await;
+    let worker = work(
+        ONE,
+        &[&publisher],
+        handler(|job: Job<String>, _| async move {
+            match job.payload.as_str() {
+                "retry" => Err("x".parse::<u32>().unwrap_err())?,
+                "bury" => Err(JobFailure::bury("never")),
+                "snooze" => Err(JobFailure::Snooze(Duration::from_secs(2))),
+                "release" => Err(JobFailure::Release),
+                "panic" => panic!("on purpose"),
+                "large" => Ok(Some(vec![0u8; 1024 * 1024 + 1])),
+                _ => Ok(None),
+            }
+        }),
+    );
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    let said = ["retry", "bury", "snooze", "release", "panic", "large", "fine"];
+    for (token, payload) in said.into_iter().enumerate() {
+        link.granted(token as u32 + 1).await;
+        link.deliver(&[(token as u64, payload)]);
+        let batch = link.settle().await;
+        let [(_, verdict)] = ends(&batch)[..] else { panic!("{batch:?}") };
+        let text = String::from_utf8_lossy(batch.body()).into_owned();
+        match payload {
+            "retry" => {
+                assert!(matches!(verdict, Verdict::Fail(_)) && text.contains("ParseIntError"))
+            }
+            "bury" => assert!(matches!(verdict, Verdict::Bury(_)) && text.contains("never")),
+            "snooze" => assert_eq!(verdict, Verdict::Snooze(2_000)),
+            "release" => assert_eq!(verdict, Verdict::Release),
+            "panic" => assert!(matches!(verdict, Verdict::Fail(_)) && text.contains("on purpose")),
+            "large" => {
+                assert!(matches!(verdict, Verdict::Bury(_)) && text.contains("ResultTooLarge"))
+            }
+            _ => assert_eq!(verdict, Verdict::Complete(None)),
+        }
+        link.accept(&batch);
+    }
+    link.granted(said.len() as u32 + 1).await;
+    worker.handle.drain();
+    let report = worker.report().await;
+    let counts = (report.completed, report.failed, report.buried, report.snoozed, report.released);
+    assert_eq!(counts, (1, 2, 2, 1, 1));
+    assert_eq!(report.panicked, 1);
+}
+
+#[tokio::test]
+async fn a_payload_that_does_not_decode_is_buried_and_a_damaged_one_is_a_failed_attempt() {
+    let mut publisher = FakePublisher::start(1).await;
+    let worker = work(ONE, &[&publisher], handler(|_: Job<Vec<u32>>, _| async move { Ok(()) }));
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "not json")]);
+    let batch = link.settle().await;
+    assert!(matches!(ends(&batch)[..], [(1, Verdict::Bury(_))]));
+    assert!(String::from_utf8_lossy(batch.body()).contains("PayloadNotDecoded"));
+    link.accept(&batch);
+    link.granted(2).await;
+    let mut damaged = entry("[1]").to_vec();
+    *damaged.last_mut().unwrap() ^= 1;
+    link.deliver_entries([(2, damaged.into())], 30_000);
+    let batch = link.settle().await;
+    assert!(matches!(ends(&batch)[..], [(2, Verdict::Fail(_))]));
+    assert!(String::from_utf8_lossy(batch.body()).contains("PayloadDamaged"));
+    link.accept(&batch);
+    worker.until(|stats| stats.damaged == 1 && stats.failed == 1 && stats.buried == 1).await;
+}
+
+#[tokio::test]
+async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, go) = told();
+    let bound = Bound { concurrency: 1, prefetch: 3, ..ONE };
+    let worker = work(bound, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(4).await;
+    link.deliver(&[(1, "answered"), (2, "settled"), (3, "running"), (4, "waiting")]);
+    go.add_permits(1);
+    let batch = link.settle().await;
+    link.accept(&batch);
+    go.add_permits(1);
+    let lost = link.settle().await;
+    for token in [1, 2, 3] {
+        assert_eq!(within(begun.recv()).await.unwrap().token().0, token);
+    }
+    worker.until(|stats| stats.completed == 1).await;
+    drop(link);
+
+    let (mut link, resumed) = publisher.attach(3, &[]).await;
+    assert_eq!(resumed, [2, 3, 4]);
+    assert_eq!(link.started().await, [3], "the publisher learns again what runs");
+    let again = link.settle().await;
+    assert_eq!(again, lost, "the same number, the same bytes");
+    link.accept(&again);
+    worker.until(|stats| stats.completed == 2).await;
+    go.add_permits(2);
+    for sequence in [3, 4] {
+        let batch = link.settle().await;
+        assert_eq!(batch.sequence, sequence);
+        link.accept(&batch);
+    }
+    worker.handle.drain();
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.stale_refused, report.leases_lost), (4, 0, 0));
+}
+
+#[tokio::test]
+async fn a_token_gone_after_a_reconnect_cancels_its_context_and_its_result_is_refused_and_counted()
+{
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, go) = told();
+    let bound = Bound { concurrency: 1, prefetch: 1, ..ONE };
+    let worker = work(bound, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(2).await;
+    link.deliver(&[(1, "running"), (2, "waiting")]);
+    let ctx = within(begun.recv()).await.unwrap();
+    drop(link);
+    let (mut link, resumed) = publisher.attach(1, &[1, 2]).await;
+    assert_eq!(resumed, [1, 2]);
+    assert_eq!(within(ctx.cancelled()).await, CancelReason::LeaseLost);
+    go.add_permits(2);
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(1, Verdict::Complete(None))]);
+    link.answer(&batch, SettleOutcome::StaleToken);
+    worker.until(|stats| stats.stale_refused == 1).await;
+    link.granted(2).await;
+    worker.handle.drain();
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.leases_lost), (0, 2));
+    assert!(begun.try_recv().is_err(), "the one that waited never ran");
+}
+
+#[tokio::test]
+async fn a_cancelled_job_has_its_context_cancelled_and_its_failure_is_not_sent() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (began, mut begun) = mpsc::unbounded_channel();
+    let worker = work(
+        ONE,
+        &[&publisher],
+        handler(move |_: Job<Bytes>, ctx: JobContext| {
+            let began = began.clone();
+            async move {
+                let _ = began.send(ctx.token().0);
+                if ctx.token().0 == 1 {
+                    let reason = ctx.cancelled().await;
+                    assert_eq!(reason, CancelReason::Cancelled);
+                    return Err(JobFailure::retry(reason));
+                }
+                Ok(())
+            }
+        }),
+    );
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "x")]);
+    within(begun.recv()).await.unwrap();
+    link.revoke(Revoked::Cancelled, 1);
+    link.granted(2).await;
+    link.deliver(&[(2, "y")]);
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(2, Verdict::Complete(None))]);
+    drop(worker);
+}
+
+#[tokio::test]
+async fn a_running_job_is_renewed_and_one_whose_renewals_stay_unanswered_is_cancelled() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, _go) = told();
+    let worker = work(ONE, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver_with_lease(1, 300);
+    let ctx = within(begun.recv()).await.unwrap();
+    let first_deadline = ctx.deadline();
+    assert_eq!(link.renewal().await, [1]);
+    link.say(FromPublisher::Renewed { stale: Tokens::default() });
+    assert_eq!(link.renewal().await, [1]);
+    assert!(ctx.deadline() > first_deadline && !ctx.is_cancelled());
+    assert_eq!(within(ctx.cancelled()).await, CancelReason::LeaseLost);
+    worker.until(|stats| stats.leases_lost == 1).await;
+}
+
+#[tokio::test]
+async fn a_drain_finishes_what_runs_gives_back_what_does_not_and_wants_no_more() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, go) = told();
+    let bound = Bound { concurrency: 1, prefetch: 2, ..ONE };
+    let worker = work(bound, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(3).await;
+    link.deliver(&[(1, "running"), (2, "waiting")]);
+    let ctx = within(begun.recv()).await.unwrap();
+    worker.handle.drain();
+    link.unsubscribe().await;
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(2, Verdict::Release)]);
+    link.accept(&batch);
+    link.deliver(&[(3, "crossed the drain")]);
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(3, Verdict::Release)]);
+    link.accept(&batch);
+    assert!(!ctx.is_cancelled(), "within its grace");
+    go.add_permits(1);
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(1, Verdict::Complete(None))]);
+    link.accept(&batch);
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.released, report.unanswered), (1, 2, 0));
+    link.ended().await;
+}
+
+#[tokio::test]
+async fn after_the_grace_contexts_are_cancelled_and_what_still_runs_is_given_back() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, _go) = told();
+    let worker = work(Bound { grace: Duration::ZERO, ..ONE }, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "stuck")]);
+    let ctx = within(begun.recv()).await.unwrap();
+    worker.handle.drain();
+    assert_eq!(within(ctx.cancelled()).await, CancelReason::Shutdown);
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(1, Verdict::Release)]);
+    link.accept(&batch);
+    let report = worker.report().await;
+    assert_eq!((report.released, report.unanswered), (1, 0));
+}
+
+#[tokio::test]
+async fn stop_now_waits_for_nothing() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, _go) = told();
+    let worker = work(ONE, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "stuck")]);
+    within(begun.recv()).await.unwrap();
+    worker.handle.drain();
+    worker.handle.stop_now();
+    let report = worker.report().await;
+    assert_eq!(report.completed, 0);
+    link.ended().await;
+}
+
+#[tokio::test]
+async fn two_publishers_share_one_bound_and_idle_credits_move_to_the_one_with_work() {
+    let mut busy = FakePublisher::start(1).await;
+    let mut idle = FakePublisher::start(2).await;
+    let (handler, mut begun, _go) = told();
+    let bound = Bound { concurrency: 4, prefetch: 0, ..ONE };
+    let worker = work(bound, &[&busy, &idle], handler);
+    let (mut busy_link, _) = busy.attach(1, &[]).await;
+    let (mut idle_link, _) = idle.attach(1, &[]).await;
+    busy_link.granted(2).await;
+    idle_link.granted(2).await;
+    busy_link.deliver(&[(1, "a"), (2, "b")]);
+    busy_link.waiting(10);
+    assert_eq!(idle_link.recall().await, 2);
+    assert_eq!(busy_link.credits, 2, "nothing is granted before it is returned");
+    idle_link.returned(2);
+    busy_link.granted(4).await;
+    busy_link.deliver(&[(3, "c"), (4, "d")]);
+    for _ in 0..4 {
+        within(begun.recv()).await.unwrap();
+    }
+    drop(worker);
+}
+
+#[tokio::test]
+async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing() {
+    let mut first = FakePublisher::start(1).await;
+    let mut second = FakePublisher::start(2).await;
+    let worker = work(ONE, &[&first], handler(|_: Job<Bytes>, _| async move { Ok(()) }));
+    let (first_link, _) = first.attach(1, &[]).await;
+    worker.sets.send_replace(vec![first.info(), second.info()]);
+    let (mut second_link, _) = second.attach(1, &[]).await;
+    let Running { desk, handle: _handle, sets, run } = worker;
+    drop(sets);
+    drop(first_link);
+    let (mut first_link, _) = first.attach(1, &[]).await;
+    first_link.waiting(1);
+    assert_eq!(second_link.recall().await, 1, "the one credit went there when the link was lost");
+    second_link.returned(1);
+    first_link.granted(1).await;
+    first_link.deliver(&[(1, "x")]);
+    let batch = first_link.settle().await;
+    first_link.accept(&batch);
+    within(async {
+        while desk.stats().completed == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let states = desk.publishers().borrow().clone();
+    assert_eq!(states.len(), 2);
+    assert!(states.iter().all(|state| matches!(state.standing, Standing::Alive { .. })));
+    run.abort();
+}
+
+#[tokio::test]
+async fn a_publisher_that_answers_at_anothers_address_is_not_taken_for_it() {
+    let other = FakePublisher::start(2).await;
+    let wanted = PublisherInfo { id: longshore_protocol::PublisherId([1; 16]), ..other.info() };
+    let mut other = other;
+    let worker = work(ONE, &[], handler(|_: Job<Bytes>, _| async move { Ok(()) }));
+    worker.sets.send_replace(vec![wanted]);
+    let mut states = worker.desk.publishers();
+    let dead = within(states.wait_for(|states| {
+        states.iter().any(|state| matches!(state.standing, Standing::Dead { .. }))
+    }))
+    .await
+    .unwrap()
+    .clone();
+    let Standing::Dead { reason, .. } = &dead[0].standing else { panic!("{dead:?}") };
+    assert!(reason.contains("is publisher 02020202"), "{reason}");
+    worker.sets.send_replace(vec![other.info()]);
+    other.attach(1, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocking_handlers_run_side_by_side_and_their_panics_are_caught() {
+    let mut publisher = FakePublisher::start(1).await;
+    let both = Arc::new(std::sync::Barrier::new(2));
+    let meet = both.clone();
+    let bound = Bound { concurrency: 2, prefetch: 0, ..ONE };
+    let worker = work(
+        bound,
+        &[&publisher],
+        Blocking::new(move |job: Job<String>, _: JobContext| {
+            meet.wait();
+            if job.payload == "panic" {
+                panic!("on purpose");
+            }
+            Ok(job.payload)
+        }),
+    );
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(2).await;
+    link.deliver(&[(1, "fine"), (2, "panic")]);
+    worker.until(|stats| stats.panicked == 1).await;
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let batch = link.settle().await;
+        seen.extend(ends(&batch));
+        link.accept(&batch);
+    }
+    seen.sort_by_key(|(token, _)| *token);
+    assert!(matches!(seen[..], [(1, Verdict::Complete(Some(_))), (2, Verdict::Fail(_))]));
+    worker.handle.drain();
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.failed), (1, 1));
+}
