@@ -44,3 +44,42 @@ pub(crate) fn link_timing(timing: &ResolverTiming, role: Role) -> LinkTiming {
     };
     LinkTiming { heartbeat: hang / 4, hang }
 }
+
+/// Where a replica listens unless it is told otherwise.
+pub const REPLICA_PORT: u16 = 4770;
+
+impl Cluster {
+    /// The replicas that a text names, separated by commas; one without a port listens at [`REPLICA_PORT`].
+    pub fn parse(replicas: &str) -> Cluster {
+        let named = replicas.split(',').map(str::trim).filter(|replica| !replica.is_empty());
+        Cluster::new(named.map(|replica| match replica.rsplit_once(':') {
+            // A colon within brackets is the address's own.
+            Some((_, after)) if !after.contains(']') => replica.to_owned(),
+            _ => format!("{replica}:{REPLICA_PORT}"),
+        }))
+    }
+}
+
+impl From<&str> for Cluster {
+    fn from(replicas: &str) -> Cluster {
+        Cluster::parse(replicas)
+    }
+}
+
+impl From<String> for Cluster {
+    fn from(replicas: String) -> Cluster {
+        Cluster::parse(&replicas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cluster;
+
+    #[test]
+    fn a_text_names_replicas_with_or_without_their_port() {
+        let cluster = Cluster::from("localhost, a:1,[::1],[::1]:2,");
+        assert_eq!(cluster.replicas, ["localhost:4770", "a:1", "[::1]:4770", "[::1]:2"]);
+        assert!(Cluster::from("").replicas.is_empty());
+    }
+}
