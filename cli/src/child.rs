@@ -1,6 +1,8 @@
 //! Processes of this same binary, started for a demo or a measurement: spawned, awaited until ready, killed, started again.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ pub(crate) struct Role {
     pub(crate) arguments: Vec<OsString>,
     /// Its environment, beside what it inherits.
     pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// Where its standard error goes; none: where ours does.
+    pub(crate) log: Option<PathBuf>,
 }
 
 /// A running process of this binary. Its standard output is JSON, a value per line, the first of them once it is ready. Its
@@ -40,11 +44,19 @@ impl Child {
     /// Starts it and waits until it is ready.
     pub(crate) async fn start(role: &Role) -> anyhow::Result<Child> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
+        let errors = match &role.log {
+            None => Stdio::inherit(),
+            Some(log) => {
+                let file = OpenOptions::new().create(true).append(true).open(log);
+                file.with_context(|| format!("cannot write {}", log.display()))?.into()
+            }
+        };
         let mut process = Command::new(binary)
             .args(&role.arguments)
             .envs(role.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(errors)
             .kill_on_drop(true)
             // Ctrl-C is for the one who watches, who then ends the others in order.
             .process_group(0)

@@ -3,12 +3,15 @@
 use std::future::Future;
 use std::io;
 use std::process;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// 128 + SIGTERM, as a shell would say it.
 const STOPPED_NOW: i32 = 143;
+/// What is left to those that want to end something of their own when the program stops now.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// Knows whether the program was asked to stop. Cheap to clone.
 #[derive(Clone)]
@@ -19,7 +22,7 @@ pub(crate) struct Stop {
 impl Stop {
     /// Begins to listen for SIGTERM and SIGINT. The process no longer ends by them at once: the second one ends it.
     pub(crate) fn listen() -> io::Result<Stop> {
-        let (asked, stop) = Stop::by_hand();
+        let (asked, stopped) = watch::channel(0);
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::spawn(async move {
@@ -35,18 +38,15 @@ impl Stop {
                 });
                 if times == 1 {
                     eprintln!("stopping; once more to stop now");
-                } else if times > 1 {
-                    process::exit(STOPPED_NOW);
+                } else if times == 2 {
+                    tokio::spawn(async {
+                        tokio::time::sleep(LAST_WORDS).await;
+                        process::exit(STOPPED_NOW);
+                    });
                 }
             }
         });
-        Ok(stop)
-    }
-
-    /// A stop that the caller gives the word for, by raising the number.
-    pub(crate) fn by_hand() -> (watch::Sender<u32>, Stop) {
-        let (sender, asked) = watch::channel(0);
-        (sender, Stop { asked })
+        Ok(Stop { asked: stopped })
     }
 
     /// True once the program was asked to stop.
@@ -56,10 +56,19 @@ impl Stop {
 
     /// Ends when the program is asked to stop.
     pub(crate) fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.times(1)
+    }
+
+    /// Ends when the program is asked to stop now; it ends a moment later, however things stand.
+    pub(crate) fn asked_twice(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.times(2)
+    }
+
+    fn times(&self, least: u32) -> impl Future<Output = ()> + Send + 'static {
         let mut asked = self.asked.clone();
         async move {
-            // The sender lives as long as the program, or the caller has dropped it and nobody will ever ask.
-            if asked.wait_for(|n| *n > 0).await.is_err() {
+            // Without a sender nobody will ever ask.
+            if asked.wait_for(|n| *n >= least).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }

@@ -1,9 +1,49 @@
-//! Longshore moves jobs from the programs that produce them to the workers that run them, over plain TCP.
+//! Longshore moves jobs from the programs that produce them to the workers that run them, over plain TCP. This crate is the
+//! one to depend on: it holds everything that a program needs.
+//!
+//! A **publisher** holds queues on its disk and pushes jobs to workers; a small replicated **resolver** knows which publisher
+//! holds which path. `longshore up` starts both in one process. Then:
+//!
+//! - hand in jobs with a [`Producer`],
+//! - run them with a [`Worker`],
+//! - look into queues and act on them with [`Queues`],
+//! - hold queues inside a program of yours with a [`Publisher`], and find publishers with a [`ReadClient`].
+//!
+//! Three promises:
+//!
+//! 1. **Nothing acknowledged is lost.** An acknowledgement names the durability that it stands for; by default that is fsync
+//!    on the publisher that holds the job.
+//! 2. **One owner at a time.** Every delivery carries a lease token; a result with a stale token is refused, and its sender is told.
+//!    Execution is at-least-once; acceptance is exactly-once, by the publisher that holds the job.
+//! 3. **A hang becomes a crash, and a crash becomes a retry.** Heartbeats, leases, flush timeouts and batch-sized request timeouts
+//!    turn whatever stops answering into something that is disconnected and recovered from.
+//!
+//! `docs/ARCHITECTURE.md` has the map of the code, `docs/PROTOCOL.md` the bytes on the wire.
 
+pub mod prelude;
+
+/// What travels between processes: paths, ids, jobs, messages, and their limits.
 pub use longshore_protocol as protocol;
 
+pub use longshore_producer::{
+    Answered, BatchOptions, BatchReceipt, EnqueueError, Failover, Gathered, JobAt, JobLookupError,
+    JobName, JobNameError, JobPage, JobPages, JobReceipt, JobTicket, Missing, Pipeline,
+    PipelineOptions, Producer, ProducerOptions, Queues, QueuesError, QueuesOptions, Receipt,
+    Receipts, new_id, new_job,
+};
 pub use longshore_protocol::{
     Backoff, DeathReason, Due, Durability, Glob, GlobError, Headers, JobError, JobId, JobOptions,
     JobRef, JobState, NewJob, Path, PathError, PublisherId, PublisherInfo, Refusal, ResolverTiming,
     Token,
+};
+pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
+pub use longshore_resolver::{
+    BindError, Cluster, Listing, PathAnswer, PublisherSet, PublisherWatch, ReadClient, ReadError,
+    ReplicaStanding, ReplicaState, ReplicaStatus, Resolution, ResolverServer, ServerOptions,
+    WriteClient,
+};
+pub use longshore_subscriber::{
+    CancelReason, ConnectError, FromPayload, Job, JobContext, JobFailure, JobOutput, Json,
+    PayloadError, RunError, ShutdownHandle, StatsWatch, Subscription, Worker, WorkerOptions,
+    WorkerReport, WorkerStats,
 };

@@ -1,2 +1,88 @@
-//! xtask
-fn main() {}
+//! Longshore's chores. `cargo xtask test` runs everything that has to hold before a change is taken.
+
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+const USAGE: &str = "\
+cargo xtask test    formatting, clippy, all tests, doc tests, examples built and the quick ones run";
+
+/// Examples that end by themselves within seconds. They need no system: each starts its own.
+const QUICK_EXAMPLES: [&str; 0] = [];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["test"] => test(),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// One thing that has to hold.
+struct Step {
+    name: String,
+    command: Vec<String>,
+}
+
+impl Step {
+    fn cargo(name: &str, arguments: &str) -> Step {
+        let words = std::iter::once("cargo").chain(arguments.split(' '));
+        Step { name: name.to_owned(), command: words.map(str::to_owned).collect() }
+    }
+
+    /// Runs it, its output shown as it comes.
+    fn run(&self) -> anyhow::Result<bool> {
+        eprintln!("\n── {}: {}", self.name, self.command.join(" "));
+        let (program, arguments) = self.command.split_at(1);
+        let mut command = Command::new(&program[0]);
+        // Colour and progress are for terminals; what a log keeps is plain.
+        command.args(arguments).env("CARGO_TERM_PROGRESS_WHEN", "never");
+        Ok(command.status()?.success())
+    }
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        Step::cargo("formatting", "fmt --all --check"),
+        Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
+        Step::cargo("tests", "test --workspace --all-targets --locked"),
+        Step::cargo("doc tests", "test --workspace --doc --locked"),
+    ];
+    for example in QUICK_EXAMPLES {
+        let run = format!("run --quiet --locked --package longshore-examples --example {example}");
+        steps.push(Step::cargo(&format!("example {example}"), &run));
+    }
+    steps
+}
+
+/// Runs every step, also after one has failed: one run tells everything that is wrong.
+fn test() -> ExitCode {
+    let started = Instant::now();
+    let mut lines = Vec::new();
+    let mut failed = 0;
+    for step in steps() {
+        let began = Instant::now();
+        let verdict = match step.run() {
+            Ok(true) => "ok".to_owned(),
+            Ok(false) => "FAILED".to_owned(),
+            Err(error) => format!("FAILED: {error}"),
+        };
+        failed += u32::from(verdict != "ok");
+        lines.push(format!("{:<22} {:>7}  {verdict}", step.name, seconds(began.elapsed())));
+    }
+    println!("\n{}", lines.join("\n"));
+    println!("{:<22} {:>7}", "all", seconds(started.elapsed()));
+    if failed == 0 {
+        println!("test result: ok");
+        ExitCode::SUCCESS
+    } else {
+        println!("test result: FAILED, {failed} of {} steps", lines.len());
+        ExitCode::FAILURE
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

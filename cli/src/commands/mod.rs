@@ -1,1 +1,96 @@
-mod demo; mod enqueue; mod work;
+//! One file for each command.
+
+mod act;
+mod bench;
+mod check;
+mod config;
+mod dead;
+mod demo;
+pub(crate) mod enqueue;
+mod job;
+mod job_view;
+mod jobs;
+mod ls;
+mod publisher;
+mod resolve;
+mod resolver;
+mod stat;
+mod up;
+mod work;
+
+use longshore::protocol::SessionId;
+use longshore::{Cluster, Missing, Queues, QueuesOptions, ReadClient};
+use serde_json::{Value, json};
+
+use crate::arguments::Command;
+use crate::config::Config;
+use crate::output::Output;
+
+/// What every command works with.
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// The resolver that is configured.
+    pub(crate) fn cluster(&self) -> Cluster {
+        let mut cluster = Cluster::from(self.config.resolvers.value.join(","));
+        cluster.timing = self.config.timing();
+        cluster
+    }
+
+    /// Reads its directory.
+    pub(crate) fn read_client(&self) -> ReadClient {
+        ReadClient::new(self.cluster(), SessionId(rand::random()), "longshore")
+    }
+
+    /// Looks into its queues.
+    pub(crate) fn queues(&self) -> Queues {
+        Queues::connect(self.cluster(), QueuesOptions::default())
+    }
+}
+
+/// Runs one command.
+pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()> {
+    match command {
+        Command::Up(arguments) => up::run(arguments, context).await,
+        Command::Resolver(arguments) => resolver::run(arguments, context).await,
+        Command::Publisher(arguments) => publisher::run(arguments, context).await,
+        Command::Work(arguments) => work::run(arguments, context).await,
+        Command::Ls(arguments) => ls::run(arguments, context).await,
+        Command::Resolve(arguments) => resolve::run(arguments, context).await,
+        Command::Demo(arguments) => demo::run(arguments, context).await,
+        Command::Enqueue(arguments) => enqueue::run(arguments, context).await,
+        Command::Stat(arguments) => stat::run(arguments, context).await,
+        Command::Jobs(arguments) => jobs::run(arguments, context).await,
+        Command::Job(arguments) => job::run(arguments, context).await,
+        Command::Dead(arguments) => dead::run(arguments, context).await,
+        Command::Cancel(arguments) => act::cancel(arguments, context).await,
+        Command::Check(arguments) => check::run(arguments, context).await,
+        Command::Bench(arguments) => bench::run(arguments, context).await,
+        Command::DemoWorker(arguments) => demo::worker::run(arguments, context).await,
+        Command::BenchProducer(arguments) => bench::producer::run(arguments, context).await,
+        Command::BenchWorker(arguments) => bench::worker::run(arguments, context).await,
+        Command::Config => config::run(context),
+    }
+}
+
+/// Names the publishers that did not answer. True when there are any, or may be.
+pub(crate) fn warn_of_missing(missing: &[Missing], complete: bool) -> bool {
+    for Missing { publisher, why } in missing {
+        eprintln!("error: publisher {} ({}) did not answer: {why}", publisher.name, publisher.id.prefix());
+    }
+    if !complete {
+        eprintln!("the resolver is still warming up: there may be publishers that were not asked");
+    }
+    !missing.is_empty()
+}
+
+/// The same for programs.
+pub(crate) fn missing_json(missing: &[Missing]) -> Vec<Value> {
+    let one = |Missing { publisher, why }: &Missing| {
+        json!({ "publisher": publisher.id.to_string(), "name": publisher.name, "error": why })
+    };
+    missing.iter().map(one).collect()
+}

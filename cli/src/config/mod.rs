@@ -360,8 +360,13 @@ fn check_resolvers(list: &[String]) -> Result<(), String> {
         return Err("expected at least one HOST:PORT".to_owned());
     }
     for replica in list {
-        let port = replica.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-        if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        let (host, port) = match replica.rsplit_once(':') {
+            // A colon within brackets is the address's own.
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (replica.as_str(), None),
+        };
+        let port_is_good = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+        if host.is_empty() || !port_is_good {
             return Err(format!("'{replica}' is not HOST:PORT, like 127.0.0.1:{RESOLVER_PORT}"));
         }
     }
@@ -442,7 +447,7 @@ mod tests {
             ("[publisher]\ndurability = 'sometimes'\n", 2, "fsync or none"),
             ("[timing]\nwriter_ttl = '2 weeks'\n", 2, "1h30m"),
             ("[timing]\nwriter_ttl = '0s'\n", 2, "above 0"),
-            ("resolvers = ['host']\n", 1, "HOST:PORT"),
+            ("resolvers = ['host:port']\n", 1, "HOST:PORT"),
             ("resolvers = []\n", 1, "at least one"),
         ] {
             let case = with_file(text);

@@ -1,1 +1,216 @@
-mod digests; mod files; mod ledger; mod pace;
+//! `longshore demo`: the main job, watched. Real files go in as jobs, workers in other processes get them pushed, every result
+//! comes back, and processes are killed meanwhile.
+
+mod digests;
+mod files;
+mod hand_in;
+mod ledger;
+mod observe;
+mod pace;
+mod system;
+pub(crate) mod worker;
+
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use longshore::protocol::limits::PAGE_JOBS_MAX;
+use longshore::protocol::messages::work::JobsQuery;
+use longshore::{Glob, JobState, Path, Queues, QueuesOptions};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::Context;
+use crate::arguments::Demo;
+use crate::failure::Reported;
+use crate::output::{Progress, Table, grouped, shown};
+use crate::signals::Stop;
+use crate::time::show_length;
+use ledger::{End, Judgement, Ledger};
+use observe::Seen;
+use pace::{Pace, Victim};
+use system::System;
+
+/// The paths of the demo's queues lie below this one.
+const BELOW: &str = "/demo";
+/// Files of one queue: publishers keep the newest 100,000 ended jobs of each, and all are wanted in the end.
+const FILES_PER_QUEUE: usize = 50_000;
+/// Files of each kind that are named one by one when something has happened to them.
+const NAMED_MAX: usize = 10;
+
+pub(crate) async fn run(arguments: Demo, mut context: Context) -> anyhow::Result<()> {
+    let stop = Stop::listen()?;
+    let folder = arguments.dir.clone().unwrap_or_else(files::default_folder);
+    let files = find_files(&folder, &arguments.digests)?;
+    let temporary = tempfile::Builder::new().prefix("longshore-demo-").tempdir();
+    let temporary = temporary.context("cannot make a temporary folder for the journals")?;
+    if !context.output.is_json() {
+        context.output.line(format!(
+            "{} files below {}; 3 replicas, 2 publishers, 4 workers; journals in {}",
+            grouped(files.len() as u64),
+            folder.display(),
+            temporary.path().display(),
+        ))?;
+    }
+    let ledger = Ledger::new(files.into_iter().map(|file| file.into_os_string().into_vec()));
+    let run = tokio::select! {
+        run = watched(ledger, temporary.path(), &context) => run,
+        () = stop.asked() => bail!("stopped; nothing was written"),
+    };
+    let run = match run {
+        Ok(run) => run,
+        Err(error) => {
+            let kept = temporary.keep();
+            return Err(error.context(format!("the run failed; its logs are in {}", kept.display())));
+        }
+    };
+    write_digests(&arguments.digests, &run.judgement)?;
+    report(&run, &arguments.digests, &mut context)?;
+    if run.judgement.is_clean() {
+        return Ok(());
+    }
+    eprintln!("error: not every file has exactly one result; journals and logs are in {}", temporary.keep().display());
+    Err(Reported.into())
+}
+
+/// What a run has shown.
+struct Run {
+    judgement: Judgement,
+    files: u64,
+    seen: Seen,
+    killed: Vec<String>,
+    took: Duration,
+}
+
+fn find_files(folder: &FilePath, digests: &FilePath) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = files::regular_files(folder, &mut |path, error| {
+        eprintln!("skipped {}: {error}", path.display());
+    })?;
+    // What an earlier run wrote is about to change.
+    if let Ok(written) = digests.canonicalize() {
+        files.retain(|file| {
+            file.file_name() != written.file_name() || file.canonicalize().is_ok_and(|f| f != written)
+        });
+    }
+    if files.is_empty() {
+        bail!("there is no file below {}", folder.display());
+    }
+    Ok(files)
+}
+
+/// Starts the system, drives the jobs through it, kills on the way, and judges.
+async fn watched(ledger: Ledger, folder: &FilePath, context: &Context) -> anyhow::Result<Run> {
+    let total = ledger.len() as u64;
+    let mut system = System::start(folder, BELOW).await?;
+    let cluster = system.cluster()?;
+    let queues = Queues::connect(cluster.clone(), QueuesOptions::default());
+    let paths = queue_paths(ledger.len())?;
+    let ledger = RefCell::new(ledger);
+
+    let mut progress = Progress::new("hashing", "files", Some(total), &context.output);
+    let (allow, allowed) = watch::channel(0);
+    let began = std::time::Instant::now();
+    let handing_in = hand_in::all(cluster, &ledger, &paths, allowed);
+    let observing = observe::until_ended(&mut system, &queues, Pace::new(total), allow, &mut progress);
+    let (_, (seen, killed)) = tokio::try_join!(handing_in, observing)?;
+    let took = began.elapsed();
+    progress.finish();
+    if killed.len() != Victim::ALL.len() {
+        bail!("only {} of {} kills happened: {}", killed.len(), Victim::ALL.len(), killed.join(", "));
+    }
+    collect(&queues, &ledger, system.publishers()).await?;
+    system.end().await?;
+    Ok(Run { judgement: ledger.into_inner().judge(), files: total, seen, killed, took })
+}
+
+fn queue_paths(files: usize) -> anyhow::Result<Vec<Path>> {
+    let path = |n: usize| Ok(Path::new(&format!("{BELOW}/files-{n}"))?);
+    (0..files.div_ceil(FILES_PER_QUEUE)).map(path).collect()
+}
+
+/// Reads every end from the publishers' durable state.
+async fn collect(queues: &Queues, ledger: &RefCell<Ledger>, publishers: usize) -> anyhow::Result<()> {
+    for state in [JobState::Completed, JobState::Dead] {
+        let pattern = Glob::new(&format!("{BELOW}/**"))?;
+        let limit = PAGE_JOBS_MAX as u32;
+        let query = JobsQuery { pattern, state: Some(state), cursor: 0, limit, full: true };
+        let mut pages = queues.jobs(query).await?;
+        while let Some(page) = pages.next().await {
+            let mut ledger = ledger.borrow_mut();
+            for job in page.jobs {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let end = match state {
+                    JobState::Completed => End::Digest(text(&job.result.unwrap_or_default())),
+                    _ => End::Buried(job.error.map(|error| error.message).unwrap_or_default()),
+                };
+                ledger.ended(job.id, end);
+            }
+        }
+        if let Some(missing) = pages.missing().first() {
+            bail!("publisher {} did not list its jobs: {}", missing.publisher.name, missing.why);
+        }
+        if pages.answered().len() != publishers {
+            bail!("{} of {publishers} publishers listed their jobs", pages.answered().len());
+        }
+    }
+    Ok(())
+}
+
+fn write_digests(file: &FilePath, judgement: &Judgement) -> anyhow::Result<()> {
+    let lines: Vec<u8> =
+        judgement.digests.iter().flat_map(|(name, digest)| digests::line(digest, name)).collect();
+    fs::write(file, lines).with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Result<()> {
+    let Run { judgement, files, seen, killed, took } = run;
+    let jobs_per_s = (*files as f64 / took.as_secs_f64()).round();
+    let name = |name: &[u8]| shown(name, 300);
+    if context.output.is_json() {
+        let buried: Vec<_> = judgement
+            .buried
+            .iter()
+            .map(|(file, why)| json!({ "file": name(file), "reason": why }))
+            .collect();
+        context.output.json_pretty(&json!({
+            "files": files, "digests": judgement.digests.len(), "buried": buried,
+            "redeliveries": seen.redelivered, "stale_refused": seen.stale_refused,
+            "lost": judgement.lost.len(), "doubled": judgement.doubled,
+            "unknown": judgement.unknown, "foreign": judgement.foreign, "killed": killed,
+            "seconds": took.as_secs_f64(), "jobs_per_s": jobs_per_s,
+            "written": digests.display().to_string(),
+        }))?;
+    } else {
+        let mut table = Table::new(&["", "count"]);
+        for (what, count) in [
+            ("files", *files),
+            ("digests", judgement.digests.len() as u64),
+            ("buried", judgement.buried.len() as u64),
+            ("redeliveries", seen.redelivered),
+            ("stale results refused", seen.stale_refused),
+            ("lost", judgement.lost.len() as u64),
+            ("doubled", judgement.doubled),
+            ("unknown", judgement.unknown + judgement.foreign),
+            ("jobs/s", jobs_per_s as u64),
+        ] {
+            table.row([what.to_owned(), grouped(count)]);
+        }
+        context.output.table(&table)?;
+        context.output.line(format!(
+            "killed and started again: {}; {} in all",
+            killed.join(", "),
+            show_length(Duration::from_millis(u64::try_from(took.as_millis())?)),
+        ))?;
+        context.output.line(format!("sha256sum -c {}", digests.display()))?;
+    }
+    for (file, why) in judgement.buried.iter().take(NAMED_MAX) {
+        eprintln!("buried: {}: {why}", name(file));
+    }
+    for file in judgement.lost.iter().take(NAMED_MAX) {
+        eprintln!("lost: {}", name(file));
+    }
+    Ok(())
+}

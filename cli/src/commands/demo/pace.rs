@@ -45,6 +45,11 @@ impl Pace {
         })
     }
 
+    /// How many jobs there are.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
     /// True once every kill was called for.
     pub(crate) fn is_done(&self) -> bool {
         self.kills == Victim::ALL.len()

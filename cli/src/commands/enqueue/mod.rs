@@ -1,1 +1,249 @@
+//! `longshore enqueue`: hands in jobs, and says honestly what became of them.
+
+mod jsonl;
 mod ranges;
+mod source;
+mod tally;
+mod wait;
+
+use std::cell::{Cell, RefCell};
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use anyhow::bail;
+use bytes::Bytes;
+use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
+use longshore::{
+    Due, Glob, NewJob, PathAnswer, Pipeline, PipelineOptions, Producer,
+    ProducerOptions, Receipts, new_id,
+};
+use serde_json::json;
+
+pub(crate) use ranges::Ranges;
+pub(crate) use wait::ended;
+
+use super::Context;
+use crate::arguments::Enqueue;
+use crate::failure::{Reported, WrongUsage};
+use crate::output::{Progress, grouped};
+use crate::signals::Stop;
+use source::{Item, Source};
+use tally::{Tally, is_about_one_job};
+
+pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Result<()> {
+    let template = template(&arguments).map_err(WrongUsage)?;
+    let stop = Stop::listen()?;
+    let is_new = is_new_queue(&template, &context).await;
+    let options = ProducerOptions {
+        name: format!("enqueue-{}", std::process::id()),
+        ..ProducerOptions::default()
+    };
+    let producer = Producer::connect(context.cluster(), options);
+    let mut progress = Progress::new("enqueueing", "jobs", None, &context.output);
+    let (pipeline, receipts) = producer.pipeline(PipelineOptions::default());
+    let tally = RefCell::new(Tally::new(arguments.wait));
+    let going = Cell::new(true);
+    let (read, ()) = tokio::join!(
+        send(&arguments, &template, pipeline, &tally, &going, &stop),
+        receive(receipts, &tally, &going, &mut progress),
+    );
+    progress.finish();
+    let tally = tally.into_inner();
+    say(&tally, &mut context)?;
+    read?;
+    if is_new && tally.held() > 0 {
+        warn_without_worker(&template, &context).await;
+    }
+    if arguments.wait {
+        wait::until_ended(&tally, &mut context, &stop).await?;
+    }
+    if tally.is_complete() { Ok(()) } else { Err(Reported.into()) }
+}
+
+/// The job that every line begins from.
+fn template(arguments: &Enqueue) -> Result<NewJob, String> {
+    let id = arguments.id.unwrap_or_else(new_id);
+    let mut job = NewJob::new(arguments.path.clone(), id, Bytes::new());
+    // Who enqueues by hand wants to see what came of it.
+    job.options.keep_result = true;
+    job.options.priority = arguments.priority;
+    job.options.due = match (arguments.delay, arguments.at) {
+        (Some(delay), _) => Due::After(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+        (None, Some(at)) => Due::At(at),
+        (None, None) => Due::Now,
+    };
+    if let Some(most) = arguments.max_attempts {
+        job.options.max_attempts = attempts(most)?;
+    }
+    if let Some(lease) = arguments.lease {
+        job.options.lease_ms = lease_ms(lease)?;
+    }
+    Ok(job)
+}
+
+/// Checks a number of attempts.
+fn attempts(most: u16) -> Result<u16, String> {
+    if most == 0 { Err("max_attempts: 0 is out of range; at least 1".to_owned()) } else { Ok(most) }
+}
+
+/// Checks the length of a lease.
+fn lease_ms(lease: Duration) -> Result<u32, String> {
+    u32::try_from(lease.as_millis())
+        .ok()
+        .filter(|ms| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(ms))
+        .ok_or_else(|| format!("lease: {} is out of range; 1s to 12h", crate::time::show_length(lease)))
+}
+
+/// True when nobody publishes the path yet: a default will make the queue.
+async fn is_new_queue(template: &NewJob, context: &Context) -> bool {
+    let client = context.read_client();
+    let resolution = client.resolve(vec![template.path.clone()]).await;
+    // Trouble with the resolver is told by the producer, which has more to say about it.
+    resolution.is_ok_and(|resolution| {
+        matches!(resolution.answers.first(), Some(PathAnswer::Publishers { by_default: true, .. }))
+    })
+}
+
+async fn warn_without_worker(template: &NewJob, context: &Context) {
+    let path = &template.path;
+    let Ok(glob) = Glob::new(path.as_str()) else { return };
+    let Ok(found) = context.queues().stats(glob).await else { return };
+    let subscriptions: u64 = found.merged().iter().map(|queue| queue.subscriptions).sum();
+    if subscriptions == 0 {
+        eprintln!(
+            "note: {path} is a new queue, and no worker takes from it: longshore work {path} -- COMMAND"
+        );
+    }
+}
+
+/// Sends what is read until it ends, or until it is wise to stop.
+async fn send(
+    arguments: &Enqueue,
+    template: &NewJob,
+    mut pipeline: Pipeline,
+    tally: &RefCell<Tally>,
+    going: &Cell<bool>,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let is_single = arguments.file.is_empty() && !arguments.lines && !arguments.jsonl;
+    let source = if !arguments.file.is_empty() {
+        Source::Files(arguments.file.clone())
+    } else if arguments.lines || arguments.jsonl {
+        Source::Lines
+    } else if let Some(text) = &arguments.text {
+        Source::One(text.clone().into_vec().into())
+    } else {
+        Source::Input
+    };
+    let mut batches = source::read(source, arguments.only.clone());
+    let mut next = 1;
+    loop {
+        let batch = tokio::select! {
+            batch = batches.recv() => batch,
+            () = stop.asked() => {
+                going.set(false);
+                None
+            }
+        };
+        let Some(batch) = batch else { break };
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                tally.borrow_mut().not_read_from(next);
+                bail!("cannot read standard input: {error}");
+            }
+        };
+        for item in batch {
+            next = item.number + 1;
+            let number = item.number;
+            if !going.get() {
+                tally.borrow_mut().not_read_from(number);
+                return Ok(());
+            }
+            let id = if is_single { template.id } else { new_id() };
+            match job_of(item, NewJob { id, ..template.clone() }, arguments.jsonl) {
+                Err(why) => tally.borrow_mut().not_sent(number, why),
+                Ok(job) => match pipeline.send(job).await {
+                    Ok(ticket) => tally.borrow_mut().sent(ticket.0, number),
+                    Err(error) => {
+                        going.set(is_about_one_job(&error));
+                        tally.borrow_mut().not_sent(number, error.to_string());
+                    }
+                },
+            }
+        }
+        if !going.get() {
+            break;
+        }
+    }
+    if !going.get() && !is_single {
+        tally.borrow_mut().not_read_from(next);
+    }
+    Ok(())
+}
+
+fn job_of(item: Item, job: NewJob, is_json: bool) -> Result<NewJob, String> {
+    let payload = item.payload?;
+    if is_json { jsonl::read(&payload, job) } else { Ok(NewJob { payload, ..job }) }
+}
+
+async fn receive(
+    mut receipts: Receipts,
+    tally: &RefCell<Tally>,
+    going: &Cell<bool>,
+    progress: &mut Progress,
+) {
+    while let Some(batch) = receipts.next().await {
+        let mut tally = tally.borrow_mut();
+        if !tally.answered(&batch) {
+            going.set(false);
+        }
+        progress.at(tally.held());
+    }
+}
+
+fn say(tally: &Tally, context: &mut Context) -> anyhow::Result<()> {
+    let held = tally.held();
+    if context.output.is_json() {
+        let mut value = json!({
+            "acknowledged": held, "created": tally.created, "existing": tally.existing,
+            "not_acknowledged": tally.missing.to_string(), "unknown": tally.unknown.to_string(),
+            "errors": tally.reasons.keys().collect::<Vec<_>>(),
+        });
+        if let Some(first) = &tally.first {
+            value["durability"] = first.durability.to_string().into();
+        }
+        if let (1, Some(first)) = (held, &tally.first) {
+            value["job"] = first.job.to_string().into();
+            value["publisher"] = first.job.publisher.to_string().into();
+            value["id"] = first.job.id.to_string().into();
+        }
+        context.output.json(&value)?;
+    } else if let (1, true, Some(first)) = (held, tally.is_complete(), &tally.first) {
+        let known = if first.existing { " (it was there already)" } else { "" };
+        context.output.line(format!("{first}{known}"))?;
+    } else if held > 0 {
+        let durability = tally.first.map(|first| first.durability.to_string()).unwrap_or_default();
+        let known = match tally.existing {
+            0 => String::new(),
+            existing => format!(", {} of them there already", grouped(existing)),
+        };
+        context.output.line(format!("{} jobs acknowledged ({durability}){known}", grouped(held)))?;
+    }
+    for (why, count) in &tally.reasons {
+        match count {
+            1 => eprintln!("error: {why}"),
+            _ => eprintln!("error: {why} ({} times)", grouped(*count)),
+        }
+    }
+    if !tally.missing.is_empty() {
+        eprintln!("not acknowledged: hand them in again with --only {}", tally.missing);
+    }
+    if !tally.unknown.is_empty() {
+        eprintln!(
+            "unknown, they may be there or not: look before you hand them in with --only {}",
+            tally.unknown
+        );
+    }
+    Ok(())
+}

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,7 +63,7 @@ pub(crate) async fn run(
         .process_group(0)
         .kill_on_drop(true)
         .spawn()?;
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let group = Group::of(&child);
     let (Some(mut input), Some(output), Some(errors)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
@@ -75,14 +76,14 @@ pub(crate) async fn run(
     let mut result = tokio::spawn(head(output));
     let mut error = tokio::spawn(tail(errors));
 
-    let (status, stopped) = wait(&mut child, group, cancelled).await?;
+    let (status, stopped) = wait(&mut child, &group, cancelled).await?;
     feed.abort();
     let both = async { ((&mut result).await, (&mut error).await) };
     let (result, error) = match timeout(OUTPUT_GRACE, both).await {
         Ok(both) => both,
         Err(_) => {
             // Something in the group still holds the pipes, so the group's number is still its own.
-            signal(group, Signal::KILL);
+            group.signal(Signal::KILL);
             result.abort();
             error.abort();
             (result.await, error.await)
@@ -99,28 +100,54 @@ pub(crate) async fn run(
 /// Waits for the end, and brings it about when the job is cancelled.
 async fn wait(
     child: &mut Child,
-    group: Option<Pid>,
+    group: &Group,
     cancelled: impl Future<Output = ()>,
 ) -> io::Result<(ExitStatus, bool)> {
     tokio::select! {
         biased;
-        status = child.wait() => return Ok((status?, false)),
+        status = child.wait() => {
+            group.ended.store(true, Relaxed);
+            return Ok((status?, false));
+        }
         () = cancelled => {}
     }
-    signal(group, Signal::TERM);
-    match timeout(TERM_GRACE, child.wait()).await {
-        Ok(status) => Ok((status?, true)),
+    group.signal(Signal::TERM);
+    let status = match timeout(TERM_GRACE, child.wait()).await {
+        Ok(status) => status,
         Err(_) => {
-            signal(group, Signal::KILL);
-            Ok((child.wait().await?, true))
+            group.signal(Signal::KILL);
+            child.wait().await
+        }
+    };
+    group.ended.store(true, Relaxed);
+    Ok((status?, true))
+}
+
+/// The process group of a command. Dropped before the command has ended, it is killed: nobody waits for it any more.
+struct Group {
+    leader: Option<Pid>,
+    ended: AtomicBool,
+}
+
+impl Group {
+    fn of(child: &Child) -> Group {
+        let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Group { leader, ended: AtomicBool::new(false) }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = self.leader {
+            // The group may have ended by itself meanwhile.
+            let _ = kill_process_group(leader, signal);
         }
     }
 }
 
-fn signal(group: Option<Pid>, signal: Signal) {
-    if let Some(group) = group {
-        // The group may have ended by itself meanwhile.
-        let _ = kill_process_group(group, signal);
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.ended.load(Relaxed) {
+            self.signal(Signal::KILL);
+        }
     }
 }
 
@@ -245,6 +272,18 @@ mod tests {
         assert_eq!(ended, Ended::Stopped);
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
         tokio::time::sleep(Duration::from_millis(1_700)).await;
+        assert!(!note.exists());
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_dropped_ends_its_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let note = folder.path().join("alive");
+        let script = format!("(sleep 0.6; touch {}) & wait", note.display());
+        let command = ["sh", "-c", &script].map(OsString::from);
+        let run = run(&command, &[], Bytes::new(), std::future::pending());
+        assert!(timeout(Duration::from_millis(200), run).await.is_err());
+        tokio::time::sleep(Duration::from_millis(800)).await;
         assert!(!note.exists());
     }
 

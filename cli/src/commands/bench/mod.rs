@@ -1,0 +1,57 @@
+//! `longshore bench`: measures a throwaway system or, with `--resolver`, a running one. The publisher, the producer and the
+//! worker are processes of their own.
+
+mod e2e;
+mod latency;
+pub(crate) mod producer;
+mod sync_time;
+mod system;
+pub(crate) mod worker;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+use super::Context;
+use crate::arguments::{Bench, Measure};
+use crate::output::Table;
+
+pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Result<()> {
+    let figures = match arguments.measure {
+        Measure::E2e { jobs, size, system } => e2e::measure(jobs, size, system, &context).await?,
+        Measure::Latency { rate, seconds, size, system } => {
+            latency::measure(rate, seconds, size, system, &context).await?
+        }
+    };
+    if context.output.is_json() {
+        context.output.json(&figures)?;
+        return Ok(());
+    }
+    let mut table = Table::new(&["figure", "value"]);
+    for (key, value) in figures.as_object().into_iter().flatten() {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        table.row([key.clone(), text]);
+    }
+    context.output.table(&table)?;
+    Ok(())
+}
+
+/// Nanoseconds of the machine's monotonic clock: the same in every process.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (seconds, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
+}
+
+/// What every measurement tells.
+fn head(measure: &str, durability: &str, sync_us: f64) -> Value {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    serde_json::json!({
+        "measure": measure, "version": env!("CARGO_PKG_VERSION"), "durability": durability,
+        "cores": cores, "fdatasync_us": rounded(sync_us),
+    })
+}
+
+/// Three digits after the point are as many as mean anything.
+fn rounded(figure: f64) -> f64 {
+    (figure * 1_000.0).round() / 1_000.0
+}

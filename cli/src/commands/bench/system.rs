@@ -1,0 +1,113 @@
+//! What is measured: a throwaway resolver and publisher, or the running system that was named.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use longshore::protocol::messages::work::PublisherStatus;
+use longshore::{Cluster, Path, Queues, QueuesOptions, ResolverServer, ServerOptions, new_id};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::sync_time;
+use crate::arguments::BenchSystem;
+use crate::child::{Child, Role};
+use crate::commands::Context;
+use crate::config::Origin;
+
+pub(crate) struct System {
+    resolvers: String,
+    cluster: Cluster,
+    throwaway: Option<Throwaway>,
+    /// The median fdatasync where the journal lives, in microseconds.
+    pub(crate) sync_us: f64,
+    /// The queue that is measured; nobody else uses it.
+    pub(crate) path: Path,
+}
+
+struct Throwaway {
+    publisher: Child,
+    resolver: JoinHandle<()>,
+    /// Goes away with its journal.
+    _folder: TempDir,
+}
+
+/// Sums over the publishers of a system.
+pub(crate) struct Figures {
+    pub(crate) durability: String,
+    pub(crate) written_bytes: u64,
+    pub(crate) payload_bytes: u64,
+}
+
+impl System {
+    /// Starts a throwaway system, unless one was named on the command line.
+    pub(crate) async fn start(given: BenchSystem, context: &Context) -> anyhow::Result<System> {
+        let above = given.data.unwrap_or_else(std::env::temp_dir);
+        let folder = tempfile::Builder::new()
+            .prefix("longshore-bench-")
+            .tempdir_in(&above)
+            .with_context(|| format!("cannot make a folder in {}", above.display()))?;
+        let sync_us = sync_time::median_us(folder.path())
+            .with_context(|| format!("cannot measure fdatasync in {}", folder.path().display()))?;
+        let path = Path::new(&format!("/bench/{}", new_id()))?;
+        if matches!(context.config.resolvers.origin, Origin::Flag(_)) {
+            return Ok(System {
+                resolvers: context.config.resolvers.value.join(","),
+                cluster: context.cluster(),
+                throwaway: None,
+                sync_us,
+                path,
+            });
+        }
+        let options = ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() };
+        let server = ResolverServer::bind(SocketAddr::from(([127, 0, 0, 1], 0)), options).await?;
+        let resolvers = server.local_address().to_string();
+        let resolver = tokio::spawn(server.run(std::future::pending()));
+
+        let mut role = role("publisher", &resolvers, &["publisher", "--end-with-stdin"]);
+        role.arguments.extend(["--listen", "127.0.0.1:0", "--default", "/"].map(OsString::from));
+        role.arguments.extend(["--durability", &given.durability.to_string()].map(OsString::from));
+        role.arguments.push("--data".into());
+        role.arguments.push(folder.path().join("journal").into_os_string());
+        let publisher = Child::start(&role).await?;
+        Ok(System {
+            cluster: Cluster::from(resolvers.as_str()),
+            resolvers,
+            throwaway: Some(Throwaway { publisher, resolver, _folder: folder }),
+            sync_us,
+            path,
+        })
+    }
+
+    /// Starts a part of the measurement in a process of its own.
+    pub(crate) async fn part(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Child> {
+        Child::start(&role(name, &self.resolvers, arguments)).await
+    }
+
+    /// What the publishers say of themselves.
+    pub(crate) async fn figures(&self) -> anyhow::Result<Figures> {
+        let queues = Queues::connect(self.cluster.clone(), QueuesOptions::default());
+        let gathered = queues.status().await?;
+        let all: Vec<&PublisherStatus> = gathered.answers.iter().map(|a| &a.answer).collect();
+        let first = all.first().context("no publisher answered")?;
+        Ok(Figures {
+            durability: first.durability.to_string(),
+            written_bytes: all.iter().map(|status| status.written_bytes).sum(),
+            payload_bytes: all.iter().map(|status| status.payload_bytes).sum(),
+        })
+    }
+
+    /// Ends what was started for this measurement.
+    pub(crate) async fn end(self) -> anyhow::Result<()> {
+        let Some(throwaway) = self.throwaway else { return Ok(()) };
+        throwaway.publisher.end().await?;
+        throwaway.resolver.abort();
+        Ok(())
+    }
+}
+
+fn role(name: &str, resolvers: &str, arguments: &[&str]) -> Role {
+    let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+    arguments.extend(["--json", "--log", "warn", "--resolver", resolvers].map(OsString::from));
+    Role { name: name.to_owned(), arguments, environment: Vec::new(), log: None }
+}

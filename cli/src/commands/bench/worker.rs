@@ -1,0 +1,81 @@
+//! The worker of a measurement: its handlers do nothing but look at the clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use longshore::{Job, JobContext, JobFailure, Worker};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::monotonic_ns;
+use crate::arguments::BenchWorker;
+use crate::commands::Context;
+use crate::signals::parent_gone;
+
+/// How often it looks whether all is done; also how exact the end is.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long it waits for a publisher at the beginning.
+const ALIVE_WITHIN: Duration = Duration::from_secs(20);
+
+pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow::Result<()> {
+    let latencies = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3)?));
+    let subscription = Worker::connect(context.cluster())
+        .await?
+        .durable_subscribe(&arguments.path)
+        .concurrency(arguments.concurrency)
+        .prefetch(arguments.prefetch);
+    let stats = subscription.stats();
+    let handle = subscription.handle();
+    let running = if arguments.timed {
+        let latencies = latencies.clone();
+        tokio::spawn(subscription.run(move |job: Job<Bytes>, _: JobContext| {
+            let late = sent_at(&job.payload).map(|at| monotonic_ns().saturating_sub(at).max(1));
+            // Ten minutes are the histogram's end; what is later counts as that.
+            late.into_iter().for_each(|late| latencies.lock().saturating_record(late));
+            async { Ok::<_, JobFailure>(()) }
+        }))
+    } else {
+        let nothing = |_: Job<Bytes>, _: JobContext| async { Ok::<_, JobFailure>(()) };
+        tokio::spawn(subscription.run(nothing))
+    };
+
+    let alive = async {
+        while stats.now().publishers_alive == 0 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(ALIVE_WITHIN, alive).await.context("no publisher was reached")?;
+    context.output.json(&json!({ "ready": "worker" }))?;
+    let gone = parent_gone();
+    tokio::pin!(gone);
+    let done = async {
+        while stats.now().completed < arguments.jobs {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        () = done => {}
+        () = &mut gone => return Ok(()),
+    }
+    let ended = monotonic_ns();
+    let us = |ns: u64| ns as f64 / 1_000.0;
+    let histogram = latencies.lock().clone();
+    context.output.json(&json!({
+        "jobs": stats.now().completed, "ended_ns": ended,
+        "p50_us": us(histogram.value_at_quantile(0.5)),
+        "p99_us": us(histogram.value_at_quantile(0.99)),
+        "p999_us": us(histogram.value_at_quantile(0.999)),
+        "max_us": us(histogram.max()),
+    }))?;
+    gone.await;
+    handle.drain();
+    running.await??;
+    Ok(())
+}
+
+fn sent_at(payload: &Bytes) -> Option<u64> {
+    payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,104 @@
+//! A job as one line of JSON.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use longshore::{Due, Headers, NewJob};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::time::{parse_length, parse_moment};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    payload: Value,
+    id: Option<String>,
+    priority: Option<i32>,
+    delay: Option<String>,
+    at: Option<String>,
+    max_attempts: Option<u16>,
+    lease: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+}
+
+/// Reads `line` into `job`, which holds what the command line says. A payload that is a string is its text; any other is
+/// kept as JSON.
+pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
+    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    job.payload = match line.payload {
+        Value::String(text) => Bytes::from(text),
+        other => Bytes::from(other.to_string()),
+    };
+    if let Some(id) = line.id {
+        job.id = id.parse().map_err(|error| format!("id: {error}"))?;
+    }
+    if let Some(priority) = line.priority {
+        job.options.priority = priority;
+    }
+    job.options.due = match (line.delay, line.at) {
+        (None, None) => job.options.due,
+        (Some(delay), None) => {
+            let delay = parse_length(&delay).map_err(|error| format!("delay: {error}"))?;
+            Due::After(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
+        }
+        (None, Some(at)) => Due::At(parse_moment(&at).map_err(|error| format!("at: {error}"))?),
+        (Some(_), Some(_)) => return Err("a job has a delay or a time, not both".to_owned()),
+    };
+    if let Some(attempts) = line.max_attempts {
+        job.options.max_attempts = super::attempts(attempts)?;
+    }
+    if let Some(lease) = line.lease {
+        job.options.lease_ms = super::lease_ms(parse_length(&lease)?)?;
+    }
+    job.headers = Headers(line.headers.into_iter().collect());
+    Ok(job)
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore::{JobId, Path};
+
+    use super::*;
+
+    fn job() -> NewJob {
+        NewJob::new(Path::new("/jobs").unwrap(), JobId([1; 16]), Bytes::new())
+    }
+
+    #[test]
+    fn a_line_says_what_a_job_is() {
+        let line = br#"{"payload":{"to":"a"},"id":"01920f3e-5b7a-7fff-bfff-ffffffffffff","priority":-2,
+            "delay":"5m","max_attempts":3,"lease":"1m","headers":{"a":"b"}}"#;
+        let job = read(line, job()).unwrap();
+        assert_eq!(&job.payload[..], br#"{"to":"a"}"#);
+        assert_eq!(job.id.to_string(), "01920f3e-5b7a-7fff-bfff-ffffffffffff");
+        assert_eq!((job.options.priority, job.options.due), (-2, Due::After(300_000)));
+        assert_eq!((job.options.max_attempts, job.options.lease_ms), (3, 60_000));
+        assert_eq!(job.headers.get("a"), Some("b"));
+    }
+
+    #[test]
+    fn a_text_is_its_own_payload_and_the_rest_has_defaults() {
+        let read = read(br#"{"payload":"a \"b\""}"#, job()).unwrap();
+        assert_eq!(&read.payload[..], b"a \"b\"");
+        assert_eq!(read.options, job().options);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, named) in [
+            ("", "EOF"),
+            ("{}", "payload"),
+            (r#"{"payload":1,"prority":2}"#, "prority"),
+            (r#"{"payload":1,"id":"7"}"#, "id: "),
+            (r#"{"payload":1,"delay":"soon"}"#, "delay: "),
+            (r#"{"payload":1,"delay":"1s","at":"2026-11-20T21:30:00Z"}"#, "not both"),
+            (r#"{"payload":1,"max_attempts":0}"#, "at least 1"),
+            (r#"{"payload":1,"lease":"1ms"}"#, "12h"),
+        ] {
+            let error = read(line.as_bytes(), job()).unwrap_err();
+            assert!(error.contains(named), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Who acknowledged what: counts, and the lines that nobody acknowledged. Pure.
+
+use std::collections::BTreeMap;
+
+use longshore::{BatchReceipt, EnqueueError, JobRef, Receipt};
+
+use super::ranges::Ranges;
+
+/// Different reasons that are remembered; more are counted under the last.
+const REASONS_MAX: usize = 16;
+
+/// What became of everything that was read.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) created: u64,
+    pub(crate) existing: u64,
+    /// Lines that are nowhere: to be handed in again.
+    pub(crate) missing: Ranges,
+    /// Lines that may be somewhere: to be looked for first.
+    pub(crate) unknown: Ranges,
+    /// Why, and how many.
+    pub(crate) reasons: BTreeMap<String, u64>,
+    /// The first receipt.
+    pub(crate) first: Option<Receipt>,
+    /// Every job that a publisher holds, if they are to be waited for.
+    pub(crate) jobs: Option<Vec<JobRef>>,
+    lines: LineNumbers,
+}
+
+impl Tally {
+    /// A tally that remembers the jobs, or does not.
+    pub(crate) fn new(remember_jobs: bool) -> Tally {
+        Tally { jobs: remember_jobs.then(Vec::new), ..Tally::default() }
+    }
+
+    /// The line went out under this ticket. Tickets and lines rise.
+    pub(crate) fn sent(&mut self, ticket: u64, line: u64) {
+        self.lines.add(ticket, line);
+    }
+
+    /// The line did not go out.
+    pub(crate) fn not_sent(&mut self, line: u64, why: String) {
+        self.missing.add(line);
+        self.reason(why);
+    }
+
+    /// From this line on nothing was read.
+    pub(crate) fn not_read_from(&mut self, line: u64) {
+        self.missing.add_from(line);
+    }
+
+    /// A batch was answered, or was not. False when it is wise to stop sending.
+    pub(crate) fn answered(&mut self, receipts: &BatchReceipt) -> bool {
+        let mut go_on = true;
+        for receipt in receipts.iter() {
+            let line = self.lines.line_of(receipt.ticket.0);
+            match receipt.outcome {
+                Ok(held) => {
+                    self.first.get_or_insert(held);
+                    if held.existing { self.existing += 1 } else { self.created += 1 }
+                    if let Some(jobs) = &mut self.jobs {
+                        jobs.push(held.job);
+                    }
+                }
+                Err(error) => {
+                    let lines = if error.is_unknown() { &mut self.unknown } else { &mut self.missing };
+                    lines.add(line);
+                    go_on &= is_about_one_job(&error);
+                    self.reason(error.to_string());
+                }
+            }
+        }
+        go_on
+    }
+
+    /// Jobs that a publisher holds.
+    pub(crate) fn held(&self) -> u64 {
+        self.created + self.existing
+    }
+
+    /// True when every job that was read is held.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.unknown.is_empty()
+    }
+
+    fn reason(&mut self, why: String) {
+        let key = if self.reasons.len() < REASONS_MAX || self.reasons.contains_key(&why) {
+            why
+        } else {
+            "other reasons".to_owned()
+        };
+        *self.reasons.entry(key).or_default() += 1;
+    }
+}
+
+/// True of what another job would not run into.
+pub(crate) fn is_about_one_job(error: &EnqueueError) -> bool {
+    matches!(
+        error,
+        EnqueueError::TooLarge { .. } | EnqueueError::Invalid(_) | EnqueueError::Refused { .. }
+    )
+}
+
+/// Which line a ticket stands for. Both rise, mostly side by side: only where they part is anything kept.
+#[derive(Default)]
+struct LineNumbers(Vec<(u64, u64)>);
+
+impl LineNumbers {
+    fn add(&mut self, ticket: u64, line: u64) {
+        let follows = self.0.last().is_some_and(|&(t, l)| line - l == ticket - t);
+        if !follows {
+            self.0.push((ticket, line));
+        }
+    }
+
+    fn line_of(&self, ticket: u64) -> u64 {
+        let after = self.0.partition_point(|&(first, _)| first <= ticket);
+        // A ticket is known before it is answered.
+        after.checked_sub(1).map_or(0, |at| self.0[at].1 + (ticket - self.0[at].0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_lead_back_to_their_lines() {
+        let mut numbers = LineNumbers::default();
+        let lines: Vec<u64> = (5..9).chain(20..23).chain([40, 42]).collect();
+        for (ticket, line) in (0..).zip(&lines) {
+            numbers.add(ticket, *line);
+        }
+        for (ticket, line) in (0..).zip(&lines) {
+            assert_eq!(numbers.line_of(ticket), *line);
+        }
+        assert_eq!(numbers.0.len(), 4);
+    }
+}

@@ -1,0 +1,154 @@
+//! How a job is shown: to people, and to programs.
+
+use std::io;
+
+use longshore::protocol::messages::work::JobInfo;
+use longshore::{JobRef, JobState};
+use serde_json::{Map, Value, json};
+
+use crate::output::{Output, bytes_json, shown};
+use crate::time::{show_length, show_moment, wall_ms};
+
+/// Characters of a payload, result or error that fit into a table.
+const CELL_CHARS: usize = 60;
+
+/// True of states that a job does not leave by itself.
+pub(crate) fn has_ended(state: JobState) -> bool {
+    matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled)
+}
+
+/// A job as JSON. What the publisher did not tell, or what does not apply, is not there.
+pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
+    let mut value = Map::new();
+    let mut put = |key: &str, field: Value| {
+        if !field.is_null() {
+            value.insert(key.to_owned(), field);
+        }
+    };
+    put("job", json!(at.to_string()));
+    put("id", json!(job.id.to_string()));
+    put("publisher", json!(at.publisher.to_string()));
+    put("path", json!(job.path.as_str()));
+    put("state", json!(job.state.to_string()));
+    put("retrying", if job.retrying { json!(true) } else { Value::Null });
+    put("priority", json!(job.priority));
+    put("attempt", json!(job.attempt));
+    put("max_attempts", json!(job.max_attempts));
+    put("deliveries", json!(job.deliveries));
+    put("enqueued_at", json!(show_moment(job.enqueued_at)));
+    put("due_at", json!(job.due_at.map(show_moment)));
+    put("ended_at", json!(job.ended_at.map(show_moment)));
+    put("token", json!(job.token.map(|token| token.0)));
+    put("worker", json!(job.worker));
+    put("death", json!(job.death.map(|death| death.to_string())));
+    if let Some(error) = &job.error {
+        put("error", json!({ "kind": error.kind, "message": error.message }));
+    }
+    put("payload_bytes", json!(job.payload_len));
+    put("payload", job.payload.as_ref().map_or(Value::Null, |bytes| bytes_json(bytes)));
+    if let Some(headers) = job.headers.as_ref().filter(|headers| !headers.0.is_empty()) {
+        let headers = headers.0.iter().map(|(key, value)| (key.clone(), json!(value)));
+        put("headers", Value::Object(headers.collect()));
+    }
+    put("result", job.result.as_ref().map_or(Value::Null, |bytes| bytes_json(bytes)));
+    Value::Object(value)
+}
+
+/// The headings of a table of jobs.
+pub(crate) const HEADINGS: [&str; 7] =
+    ["job", "path", "state", "attempt", "age", "payload", "outcome"];
+
+/// A job as a row under [`HEADINGS`].
+pub(crate) fn row(at: &JobRef, job: &JobInfo) -> [String; 7] {
+    let state = if job.retrying { "retrying".to_owned() } else { job.state.to_string() };
+    let payload = job.payload.as_ref().map(|payload| shown(payload, CELL_CHARS));
+    [
+        at.to_string(),
+        job.path.to_string(),
+        state,
+        format!("{}/{}", job.attempt, job.max_attempts),
+        age(job.enqueued_at),
+        payload.unwrap_or_default(),
+        outcome(job),
+    ]
+}
+
+fn age(since: u64) -> String {
+    let ms = wall_ms().saturating_sub(since);
+    show_length(std::time::Duration::from_secs(ms / 1_000))
+}
+
+fn outcome(job: &JobInfo) -> String {
+    let error = job.error.as_ref().map(|error| {
+        shown(format!("{}: {}", error.kind, error.message).as_bytes(), CELL_CHARS)
+    });
+    match job.state {
+        JobState::Completed => {
+            job.result.as_ref().map(|result| shown(result, CELL_CHARS)).unwrap_or_default()
+        }
+        JobState::Dead => {
+            let death = job.death.map(|death| death.to_string()).unwrap_or_default();
+            [Some(death), error].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+        JobState::Running => {
+            job.worker.as_ref().map(|worker| format!("at {worker}")).unwrap_or_default()
+        }
+        JobState::Scheduled => {
+            let due = job.due_at.map(|at| format!("due {}", show_moment(at)));
+            [due, error].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+        JobState::Ready | JobState::Cancelled => error.unwrap_or_default(),
+    }
+}
+
+/// Everything about one job.
+pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output) -> io::Result<()> {
+    let mut line = |key: &str, value: String| output.line(format!("{key:<12} {value}"));
+    line("job", at.to_string())?;
+    line("publisher", format!("{name} ({})", at.publisher))?;
+    line("path", job.path.to_string())?;
+    line("state", if job.retrying { "retrying".to_owned() } else { job.state.to_string() })?;
+    line("priority", job.priority.to_string())?;
+    line("attempt", format!("{} of {}, {} deliveries", job.attempt, job.max_attempts, job.deliveries))?;
+    line("enqueued", show_moment(job.enqueued_at))?;
+    if let Some(due) = job.due_at {
+        line("due", show_moment(due))?;
+    }
+    if let Some(ended) = job.ended_at {
+        line("ended", show_moment(ended))?;
+    }
+    if let Some(token) = job.token {
+        line("lease", format!("token {token}, at {}", job.worker.as_deref().unwrap_or("?")))?;
+    }
+    if let Some(death) = job.death {
+        line("died of", death.to_string())?;
+    }
+    if let Some(error) = &job.error {
+        line("error", shown(format!("{}: {}", error.kind, error.message).as_bytes(), usize::MAX / 8))?;
+    }
+    for (key, value) in job.headers.iter().flat_map(|headers| &headers.0) {
+        line("header", shown(format!("{key}: {value}").as_bytes(), 1_000))?;
+    }
+    if let Some(payload) = &job.payload {
+        line("payload", format!("{} bytes: {}", payload.len(), shown(payload, 1_000)))?;
+    }
+    if let Some(result) = &job.result {
+        line("result", format!("{} bytes: {}", result.len(), shown(result, 1_000)))?;
+    }
+    Ok(())
+}
+
+/// How a job that somebody waited for has ended: its result as it is, or its misfortune.
+pub(crate) fn print_end(at: &JobRef, job: &JobInfo, output: &mut Output) -> io::Result<()> {
+    match job.state {
+        JobState::Completed => {
+            let result = job.result.as_deref().unwrap_or_default();
+            output.raw(result)?;
+            if !result.is_empty() && !result.ends_with(b"\n") {
+                output.raw(b"\n")?;
+            }
+        }
+        _ => eprintln!("error: job {at} is {}: {}", job.state, outcome(job)),
+    }
+    Ok(())
+}

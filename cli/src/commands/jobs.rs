@@ -1,0 +1,58 @@
+//! `longshore jobs`: lists jobs, with payloads and results.
+
+use longshore::protocol::limits::PAGE_JOBS_MAX;
+use longshore::protocol::messages::work::JobsQuery;
+use longshore::{Glob, JobRef, JobState};
+
+use super::{Context, job_view, warn_of_missing};
+use crate::arguments::Jobs;
+use crate::failure::Reported;
+use crate::output::Table;
+
+/// Jobs shown to people, unless they ask for more.
+const LIMIT: u64 = 100;
+
+pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()> {
+    list(arguments.pattern, arguments.state.map(JobState::from), arguments.limit, context).await
+}
+
+/// Lists jobs: for programs one per line, as they come; for people a table.
+pub(crate) async fn list(
+    pattern: Glob,
+    state: Option<JobState>,
+    limit: Option<u64>,
+    mut context: Context,
+) -> anyhow::Result<()> {
+    let usual = if context.output.is_json() { 0 } else { LIMIT };
+    let limit = match limit.unwrap_or(usual) {
+        0 => u64::MAX,
+        limit => limit,
+    };
+    let page = u32::try_from(limit.min(PAGE_JOBS_MAX as u64)).unwrap_or(PAGE_JOBS_MAX as u32);
+    let query = JobsQuery { pattern, state, cursor: 0, limit: page, full: true };
+    let mut pages = context.queues().jobs(query).await?;
+    let mut table = Table::new(&job_view::HEADINGS);
+    let mut left = limit;
+    'pages: while let Some(page) = pages.next().await {
+        for job in &page.jobs {
+            if left == 0 {
+                break 'pages;
+            }
+            left -= 1;
+            let at = JobRef { publisher: page.publisher.id, id: job.id };
+            if context.output.is_json() {
+                context.output.json(&job_view::json(&at, job))?;
+            } else {
+                table.row(job_view::row(&at, job));
+            }
+        }
+    }
+    if !table.is_empty() {
+        context.output.table(&table)?;
+    }
+    if left == 0 && !context.output.is_json() {
+        eprintln!("the first {limit}; --limit 0 shows all");
+    }
+    let missing = warn_of_missing(pages.missing(), pages.is_complete());
+    if missing { Err(Reported.into()) } else { Ok(()) }
+}

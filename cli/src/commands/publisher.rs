@@ -1,0 +1,80 @@
+//! `longshore publisher`: holds queues on its disk and pushes jobs to workers.
+
+use anyhow::Context as _;
+use longshore::{Publisher, PublisherOptions};
+use serde_json::json;
+
+use super::Context;
+use crate::arguments;
+use crate::failure::WrongUsage;
+use crate::signals::{Stop, parent_gone};
+
+pub(crate) async fn run(given: arguments::Publisher, mut context: Context) -> anyhow::Result<()> {
+    let stop = Stop::listen()?;
+    let end_with_stdin = given.child.end_with_stdin;
+    let options = options(given, &context)?;
+    let data = options.data.clone();
+    let publisher = open(options).await?;
+
+    let address = publisher.local_address().to_string();
+    if context.output.is_json() {
+        context.output.json(&json!({
+            "ready": "publisher", "name": publisher.name(), "address": address,
+            "publisher": publisher.id().to_string(), "data": data.display().to_string(),
+            "resolvers": context.config.resolvers.value,
+        }))?;
+    } else {
+        context.output.line(format!(
+            "publisher {} ({}) listens on {address}\ndata in {}\nregisters at {}",
+            publisher.name(),
+            publisher.id().prefix(),
+            data.display(),
+            context.config.resolvers.value.join(", "),
+        ))?;
+    }
+    let asked = stop.asked();
+    publisher
+        .run(async move {
+            tokio::select! {
+                () = asked => {}
+                () = parent_gone(), if end_with_stdin => {}
+            }
+        })
+        .await
+        .context("the publisher stopped; start it again once the cause is gone")
+}
+
+fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
+    let configured = &context.config.publisher;
+    let or = |given: Vec<_>, configured: &Vec<_>| if given.is_empty() { configured.clone() } else { given };
+    let mut options = PublisherOptions::new(given.data.unwrap_or(context.config.data.value.clone()));
+    options.name = given.name.unwrap_or_else(|| configured.name.value.clone());
+    options.listen = given.listen.unwrap_or(configured.listen.value);
+    options.advertise =
+        if given.advertise.is_empty() { configured.advertise.value.clone() } else { given.advertise };
+    options.paths = or(given.path, &configured.paths.value);
+    options.defaults = or(given.default, &configured.defaults.value);
+    options.cluster = Some(context.cluster());
+    options.durability = given.durability.unwrap_or(configured.durability.value);
+    options.insecure = given.insecure || configured.insecure.value;
+    options.accept_loss = given.accept_loss;
+    if let Some(bytes) = configured.segment_bytes.value {
+        options.segment_bytes = bytes;
+    }
+    if let Some(most) = configured.connections_max.value {
+        options.connections_max = most;
+    }
+    if options.paths.is_empty() && options.defaults.is_empty() {
+        let what = "a publisher needs something to publish: --path /a/queue for one queue, --default / for any";
+        return Err(WrongUsage(what.to_owned()).into());
+    }
+    Ok(options)
+}
+
+/// Opens a publisher; the error names the data directory.
+pub(crate) async fn open(options: PublisherOptions) -> anyhow::Result<Publisher> {
+    let data = options.data.clone();
+    Publisher::open(options)
+        .await
+        .with_context(|| format!("cannot start a publisher with its data in {}", data.display()))
+}

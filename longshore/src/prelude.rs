@@ -1,0 +1,5 @@
+//! What most programs need: `use longshore::prelude::*;`
+
+pub use crate::{
+    Cluster, Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, Producer, Queues, Worker,
+};
