@@ -194,9 +194,9 @@ impl State {
             let ready = queues.iter().map(|&q| self.queues[q as usize].counts.ready).sum::<u64>();
             holds!(ready == group.ready, "{pattern}: ready jobs differ");
             holds!(ready == 0 || credits == 0, "{pattern}: jobs and credits wait for each other");
-            let heads = queues.iter().filter_map(|&q| {
-                self.queues[q as usize].known_head.map(|head| (head, q))
-            });
+            let heads = queues
+                .iter()
+                .filter_map(|&q| self.queues[q as usize].known_head.map(|head| (head, q)));
             holds!(group.heads == heads.collect(), "{pattern}: heads differ");
             for (q, queue) in (0u32..).zip(&self.queues) {
                 let member = queue.groups.iter().filter(|&&g| g == number).count();

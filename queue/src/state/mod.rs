@@ -28,6 +28,8 @@ mod snapshot;
 mod subscribe;
 mod transition;
 
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -20,7 +20,6 @@ use super::rows::{List, hash_id};
 use super::session::{Answers, Session};
 use super::slab::Slab;
 use super::transition::Side;
-use crate::command::Start;
 use crate::outcome::RecordRef;
 use crate::time::Now;
 
@@ -375,9 +374,7 @@ impl Decode for Queue {
         for _ in 0..r.count("priorities", usize::MAX, 3)? {
             queue.ready.restore_fresh(r.i32()?, List::decode(r)?);
         }
-        for list in
-            [&mut queue.scheduled, &mut queue.running, &mut queue.ended, &mut queue.dead]
-        {
+        for list in [&mut queue.scheduled, &mut queue.running, &mut queue.ended, &mut queue.dead] {
             *list = List::decode(r)?;
         }
         for figure in [

@@ -1,0 +1,160 @@
+//! How fast the state machine is by itself: jobs through enqueue, delivery and settle in one thread, in batches of 500;
+//! then bytes of memory per waiting job, and whether a long queue slows anything down.
+//!
+//! ```text
+//! cargo run --release -p longshore-queue --example apply_speed [JOBS] [WAITING]
+//! ```
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{
+    BatchBuilder, EnqueueBatch, NewSettle, SettleBatch, SettleBatchBuilder, Tokens,
+};
+use longshore_protocol::{
+    Durability, Epoch, Glob, JobId, LinkId, NewJob, Path, PublisherId, Role, SessionId,
+};
+use longshore_queue::{Command, Now, Outcomes, Start, State};
+
+const BATCH: u64 = 500;
+const PAYLOAD_BYTES: usize = 256;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let jobs: u64 = arguments.next().map_or(Ok(2_000_000), |text| text.parse())?;
+    let waiting: u64 = arguments.next().map_or(Ok(10_000_000), |text| text.parse())?;
+
+    let mut run = Run::new()?;
+    run.through(jobs / 10)?;
+    let quiet = run.through(jobs)?;
+    println!("empty queue      {:>12.0} jobs/s through enqueue, delivery and settle", quiet);
+
+    let before = run.state.memory_bytes();
+    run.spent = std::time::Duration::ZERO;
+    for _ in 0..waiting / BATCH {
+        run.enqueue()?;
+    }
+    let seconds = run.spent.as_secs_f64();
+    let bytes = run.state.memory_bytes() - before;
+    println!("enqueue alone    {:>12.0} jobs/s, up to {waiting} waiting", waiting as f64 / seconds);
+    println!("memory           {:>12.1} bytes per waiting job", bytes as f64 / waiting as f64);
+    let busy = run.through(jobs)?;
+    println!(
+        "{waiting:>11} wait {busy:>12.0} jobs/s, {:.2} × the cost of an empty queue",
+        quiet / busy
+    );
+
+    let begun = Instant::now();
+    let snapshot = run.state.snapshot_bytes();
+    let written = begun.elapsed();
+    let begun = Instant::now();
+    State::restore(&snapshot)?;
+    let (mib, read) = (snapshot.len() >> 20, begun.elapsed());
+    println!("snapshot         {mib:>12} MiB, written in {written:.1?}, restored in {read:.1?}");
+    Ok(())
+}
+
+struct Run {
+    state: State,
+    index: u64,
+    now: Now,
+    out: Outcomes,
+    path: Path,
+    made: u64,
+    batches: u64,
+    settles: u64,
+    /// Building batches is the clients' work: it is not counted.
+    spent: std::time::Duration,
+}
+
+const PRODUCER: LinkId = LinkId(1);
+const WORKER: LinkId = LinkId(2);
+
+impl Run {
+    fn new() -> Result<Run, Box<dyn std::error::Error>> {
+        let path = Path::new("/jobs/speed")?;
+        let mut run = Run {
+            state: State::new(),
+            index: 0,
+            now: Now { mono_ms: 0, wall_ms: 1_700_000_000_000 },
+            out: Outcomes::default(),
+            path: path.clone(),
+            made: 0,
+            batches: 0,
+            settles: 0,
+            spent: std::time::Duration::ZERO,
+        };
+        run.apply(&Command::Start(Start {
+            publisher: PublisherId::default(),
+            epoch: Epoch(1),
+            boot: [0; 16],
+            durability: Durability::None,
+            paths: vec![path],
+            defaults: Vec::new(),
+        }));
+        for (link, role) in [(PRODUCER, Role::Producer), (WORKER, Role::Worker)] {
+            run.apply(&Command::LinkUp {
+                link,
+                role,
+                session: SessionId([link.0 as u8; 16]),
+                name: "speed".to_owned(),
+                resume: Tokens::default(),
+            });
+        }
+        let pattern = Glob::new("/jobs/speed")?;
+        run.apply(&Command::Subscribe { link: WORKER, subscription: 1, pattern });
+        Ok(run)
+    }
+
+    fn apply(&mut self, command: &Command) {
+        self.index += 1;
+        self.now.mono_ms += 1;
+        self.now.wall_ms += 1;
+        self.out.clear();
+        let begun = Instant::now();
+        self.state.apply(self.index, self.now, command, &mut self.out);
+        self.spent += begun.elapsed();
+    }
+
+    /// Jobs per second, from enqueue to settle.
+    fn through(&mut self, jobs: u64) -> Result<f64, Box<dyn std::error::Error>> {
+        self.spent = std::time::Duration::ZERO;
+        for _ in 0..jobs / BATCH {
+            let count = BATCH as u32;
+            self.apply(&Command::Credit { link: WORKER, subscription: 1, count });
+            let mut tokens: Vec<_> = self.out.handed.iter().map(|handed| handed.token).collect();
+            self.enqueue()?;
+            tokens.extend(self.out.handed.iter().map(|handed| handed.token));
+            assert_eq!(tokens.len() as u64, BATCH, "every credit is used");
+            self.settles += 1;
+            let mut builder = SettleBatchBuilder::new();
+            let done = NewSettle::Complete { result: None };
+            tokens.iter().for_each(|&token| builder.push(token, &done));
+            let batch = SettleBatch::decode(builder.seal(self.settles))?;
+            self.apply(&Command::Settle { link: WORKER, batch });
+        }
+        Ok(jobs as f64 / self.spent.as_secs_f64())
+    }
+
+    fn enqueue(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+        self.batches += 1;
+        let batch = self.batch(self.batches)?;
+        self.apply(&Command::Enqueue { link: PRODUCER, batch });
+        Ok(())
+    }
+
+    fn batch(&mut self, sequence: u64) -> Result<EnqueueBatch, Box<dyn std::error::Error>> {
+        let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
+        let mut builder = BatchBuilder::new();
+        for _ in 0..BATCH {
+            self.made += 1;
+            let mut random = [0; 10];
+            // Spread like random bits, and the same in every run.
+            let bits = self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            random[2..].copy_from_slice(&bits.to_be_bytes());
+            let id = JobId::new_v7(self.now.wall_ms, random);
+            builder.push(&NewJob::new(self.path.clone(), id, payload.clone()));
+        }
+        Ok(builder.seal(false).to_batch(sequence)?)
+    }
+}

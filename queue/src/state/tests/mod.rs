@@ -1,0 +1,11 @@
+//! Stories about jobs, told against the state in virtual time. Every command of every story is also encoded and decoded,
+//! and followed by a full scan.
+
+mod batches;
+mod crashes;
+mod dispatching;
+mod model;
+mod retries;
+mod snapshots;
+mod story;
+mod time;

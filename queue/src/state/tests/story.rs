@@ -1,0 +1,295 @@
+//! The stage: a state, a virtual clock, and people with short names.
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{
+    Action, ActionReport, BatchBuilder, EnqueueBatch, JobCounts, NewSettle, Selection, SettleBatch,
+    SettleBatchBuilder, Settled, Tokens,
+};
+use longshore_protocol::{
+    BatchRefusal, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobError, JobId,
+    JobOptions, JobState, LinkId, NewJob, Path, PublisherId, Role, Runs, SessionId, SettleOutcome,
+    Token,
+};
+
+use crate::command::{Command, Expired, Start};
+use crate::outcome::{Handed, JobView, Outcomes, Reply};
+use crate::state::State;
+use crate::state::limits::Limits;
+use crate::time::Now;
+
+pub(super) const QUEUE: &str = "/jobs/mail";
+
+pub(super) struct Story {
+    pub(super) state: State,
+    pub(super) now: Now,
+    pub(super) index: u64,
+    pub(super) log: Vec<(u64, Now, Command)>,
+    settles: u64,
+}
+
+impl Story {
+    /// A publisher that has started with a default for `/jobs`.
+    pub(super) fn begin() -> Story {
+        Story::with_limits(Limits::STANDARD)
+    }
+
+    pub(super) fn with_limits(limits: Limits) -> Story {
+        let mut story = Story {
+            state: State::with_limits(limits),
+            now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
+            index: 0,
+            log: Vec::new(),
+            settles: 0,
+        };
+        story.start();
+        story
+    }
+
+    pub(super) fn apply(&mut self, command: Command) -> Outcomes {
+        self.index += 1;
+        let (head, raw) = command.encode();
+        let body = Bytes::from([head, raw].concat());
+        let read = Command::decode(command.kind(), body).expect("what was encoded decodes");
+        assert_eq!(read, command);
+        let mut out = Outcomes::default();
+        self.state.apply(self.index, self.now, &read, &mut out);
+        self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
+        self.log.push((self.index, self.now, command));
+        out
+    }
+
+    pub(super) fn later(&mut self, ms: u64) -> &mut Story {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms;
+        self
+    }
+
+    /// Time passes up to the moment when the state wants to be told, and it is told.
+    pub(super) fn tick_when_due(&mut self) -> Outcomes {
+        let due = self.state.next_due(self.now).expect("something waits for a time");
+        self.later(due.saturating_sub(self.now.mono_ms));
+        self.apply(Command::Tick)
+    }
+
+    pub(super) fn start(&mut self) -> Outcomes {
+        self.start_at(&[], &["/jobs"])
+    }
+
+    pub(super) fn start_at(&mut self, paths: &[&str], defaults: &[&str]) -> Outcomes {
+        let paths_of = |texts: &[&str]| texts.iter().map(|text| path(text)).collect();
+        let epoch = self.state.last_start().map_or(1, |start| start.epoch.0 + 1);
+        self.apply(Command::Start(Start {
+            publisher: PublisherId([7; 16]),
+            epoch: Epoch(epoch),
+            boot: [1; 16],
+            durability: Durability::Fsync,
+            paths: paths_of(paths),
+            defaults: paths_of(defaults),
+        }))
+    }
+
+    /// A link of the session with that name; `resume` are the leases that it still holds.
+    pub(super) fn attach(&mut self, name: &str, resume: &[Token]) -> (LinkId, Outcomes) {
+        let link = self.state.next_link();
+        let out = self.apply(Command::LinkUp {
+            link,
+            role: Role::Worker,
+            session: session(name),
+            name: name.to_owned(),
+            resume: Tokens(resume.to_vec()),
+        });
+        (link, out)
+    }
+
+    /// A producer, or a worker before it subscribes.
+    pub(super) fn link(&mut self, name: &str) -> LinkId {
+        self.attach(name, &[]).0
+    }
+
+    /// A worker with so many credits for the pattern; and what it is handed at once.
+    pub(super) fn worker(
+        &mut self,
+        name: &str,
+        pattern: &str,
+        credits: u32,
+    ) -> (LinkId, Vec<Handed>) {
+        let link = self.link(name);
+        self.subscribe(link, 1, pattern);
+        let handed = self.credit(link, 1, credits);
+        (link, handed)
+    }
+
+    pub(super) fn subscribe(&mut self, link: LinkId, number: u32, pattern: &str) -> Outcomes {
+        let pattern = glob(pattern);
+        self.apply(Command::Subscribe { link, subscription: number, pattern })
+    }
+
+    pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) -> Vec<Handed> {
+        self.apply(Command::Credit { link, subscription: number, count }).handed
+    }
+
+    pub(super) fn send(&mut self, link: LinkId, batch: EnqueueBatch) -> Outcomes {
+        self.apply(Command::Enqueue { link, batch })
+    }
+
+    /// Enqueues jobs as the next batch of the link's session.
+    pub(super) fn enqueue(&mut self, link: LinkId, jobs: &[NewJob]) -> Vec<EnqueueOutcome> {
+        let session = self.state.session_of(link).expect("the link is up");
+        let sequence = self.state.sessions.table[session].next_batch;
+        let out = self.send(link, batch(sequence, jobs));
+        receipts(&out).expect("the batch was looked at").iter().collect()
+    }
+
+    /// Enqueues plain jobs with those numbers.
+    pub(super) fn fill(&mut self, numbers: std::ops::RangeInclusive<u32>) {
+        let producer = self.link("filler");
+        let jobs: Vec<NewJob> = numbers.map(plain).collect();
+        let outcomes = self.enqueue(producer, &jobs);
+        assert!(outcomes.iter().all(|outcome| *outcome == EnqueueOutcome::Created));
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        link: LinkId,
+        token: Token,
+        verdict: &NewSettle,
+    ) -> (SettleOutcome, Outcomes) {
+        self.settles += 1;
+        let out = self.send_settles(link, settles(self.settles, &[(token, verdict.clone())]));
+        let Settled { outcomes, .. } = settled(&out);
+        (outcomes.iter().next().expect("one outcome for one settle"), out)
+    }
+
+    pub(super) fn complete(&mut self, link: LinkId, token: Token) -> SettleOutcome {
+        self.settle(link, token, &NewSettle::Complete { result: None }).0
+    }
+
+    pub(super) fn send_settles(&mut self, link: LinkId, batch: SettleBatch) -> Outcomes {
+        self.apply(Command::Settle { link, batch })
+    }
+
+    pub(super) fn expire(&mut self, token: Token, started: bool) -> Outcomes {
+        self.apply(Command::Expire { leases: vec![Expired { token, started, restart: false }] })
+    }
+
+    pub(super) fn act(&mut self, action: Action, selection: Selection) -> (ActionReport, Outcomes) {
+        let link = self.state.next_link();
+        let preview = self.state.preview(action, &selection);
+        let out = self.apply(Command::Act { link, request: 1, action, selection });
+        let report = out.replies.iter().find_map(|(_, reply)| match reply {
+            Reply::Acted { report, .. } => Some(*report),
+            _ => None,
+        });
+        let report = report.expect("an action is answered");
+        assert!(report.more || preview == report, "a preview says what will be done");
+        (report, out)
+    }
+
+    pub(super) fn act_on(&mut self, action: Action, number: u32) -> ActionReport {
+        self.act(action, Selection::Ids(vec![id(number)])).0
+    }
+
+    pub(super) fn job(&self, number: u32) -> JobView {
+        self.state.job(&id(number), self.now).expect("the job is kept")
+    }
+
+    pub(super) fn is_kept(&self, number: u32) -> bool {
+        self.state.job(&id(number), self.now).is_some()
+    }
+
+    pub(super) fn state_of(&self, number: u32) -> JobState {
+        self.job(number).info.state
+    }
+
+    pub(super) fn death_of(&self, number: u32) -> Option<DeathReason> {
+        self.job(number).info.death
+    }
+
+    pub(super) fn counts(&self) -> JobCounts {
+        self.state.queue_stats(&glob(QUEUE), self.now)[0].counts
+    }
+}
+
+pub(super) fn path(text: &str) -> Path {
+    Path::new(text).expect("a test's path")
+}
+
+pub(super) fn glob(text: &str) -> Glob {
+    Glob::new(text).expect("a test's glob")
+}
+
+pub(super) fn id(number: u32) -> JobId {
+    let mut random = [0; 10];
+    random[6..].copy_from_slice(&number.to_be_bytes());
+    JobId::new_v7(1_700_000_000_000, random)
+}
+
+pub(super) fn session(name: &str) -> SessionId {
+    let mut bytes = [0; 16];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    SessionId(bytes)
+}
+
+pub(super) fn plain(number: u32) -> NewJob {
+    NewJob::new(path(QUEUE), id(number), Bytes::from(format!("payload {number}")))
+}
+
+pub(super) fn with(number: u32, options: JobOptions) -> NewJob {
+    NewJob { options, ..plain(number) }
+}
+
+pub(super) fn batch(sequence: u64, jobs: &[NewJob]) -> EnqueueBatch {
+    sealed(sequence, jobs, false)
+}
+
+pub(super) fn atomic(sequence: u64, jobs: &[NewJob]) -> EnqueueBatch {
+    sealed(sequence, jobs, true)
+}
+
+fn sealed(sequence: u64, jobs: &[NewJob], atomic: bool) -> EnqueueBatch {
+    let mut builder = BatchBuilder::new();
+    jobs.iter().for_each(|job| builder.push(job));
+    builder.seal(atomic).to_batch(sequence).expect("a built batch decodes")
+}
+
+pub(super) fn settles(sequence: u64, items: &[(Token, NewSettle)]) -> SettleBatch {
+    let mut builder = SettleBatchBuilder::new();
+    items.iter().for_each(|(token, settle)| builder.push(*token, settle));
+    SettleBatch::decode(builder.seal(sequence)).expect("a built batch decodes")
+}
+
+pub(super) fn error(message: &str) -> JobError {
+    JobError { kind: "test".to_owned(), message: message.to_owned() }
+}
+
+pub(super) fn fail() -> NewSettle {
+    NewSettle::Fail(error("no luck"))
+}
+
+/// The answer to the one batch of jobs.
+pub(super) fn receipts(out: &Outcomes) -> Result<Runs<EnqueueOutcome>, BatchRefusal> {
+    let answer = out.replies.iter().find_map(|(_, reply)| match reply {
+        Reply::Enqueued(enqueued) => Some(enqueued.outcome.clone()),
+        _ => None,
+    });
+    answer.expect("a batch is answered")
+}
+
+/// The answer to the one batch of settles.
+pub(super) fn settled(out: &Outcomes) -> Settled {
+    let answer = out.replies.iter().find_map(|(_, reply)| match reply {
+        Reply::Settled(settled) => Some(settled.clone()),
+        _ => None,
+    });
+    answer.expect("a batch is answered")
+}
+
+/// The numbers of the jobs handed out, by their tokens.
+pub(super) fn numbers(story: &Story, handed: &[Handed]) -> Vec<u32> {
+    let number = |handed: &Handed| {
+        let slot = story.state.rows.find_token(handed.token).expect("the lease runs");
+        let bytes = story.state.rows[slot].id.0;
+        u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]])
+    };
+    handed.iter().map(number).collect()
+}
