@@ -5,19 +5,31 @@
 //!                 └──────────▶ Log::append ─▶ fdatasync ──────┘
 //! ```
 
+mod clock;
 mod command;
 mod journal;
+mod leases;
 mod log;
 mod outcome;
+mod payloads;
 mod state;
+mod store;
 mod time;
 
+pub use clock::{
+    AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, JUMP_MS_MAX, LastRun, Reading,
+};
 pub use command::{Command, Expired, START_PATHS_MAX, Start};
 pub use journal::{
     CutTail, Dropped, Journal, JournalOptions, OpenError, Recovered, Replayed, SEGMENT_BYTES,
     SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
 };
+pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{Log, LogFigures, Poisoned, ReadError, Reader, Records, UNCOMMITTED_BYTES_MAX};
 pub use outcome::{Handed, JobView, Outcomes, QueueId, RecordRef, Reply};
+pub use payloads::{CACHE_BYTES, PayloadCache};
 pub use state::{SnapshotError, State, Totals};
+pub use store::{
+    Asked, LogStore, Opened, PAUSE_MS, Released, Store, StoreFigures, StoreOptions, TURN_MS,
+};
 pub use time::Now;

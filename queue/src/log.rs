@@ -24,6 +24,9 @@ pub trait Log: Send + 'static {
     /// is written. Takes its course with the next [`Log::flush`].
     fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned>;
 
+    /// The commit of what was appended so far is synced at every level of durability: a start has to last.
+    fn sync(&mut self);
+
     /// Hands what was appended to the writer: a batch at a time, so that nothing locks per command.
     fn flush(&mut self);
 

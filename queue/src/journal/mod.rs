@@ -418,10 +418,16 @@ impl Log for Journal {
             return Err(poisoned("appending to", &self.directory.dir, why));
         }
         self.appended += 1;
-        let command = Pending { index: self.appended, now, kind, head, body };
+        let command = Pending { index: self.appended, now, kind, head, body, synced: false };
         self.progress.uncommitted_bytes.fetch_add(command.record_len(), Ordering::Relaxed);
         self.batch.push(command);
         Ok(self.appended)
+    }
+
+    fn sync(&mut self) {
+        if let Some(last) = self.batch.last_mut() {
+            last.synced = true;
+        }
     }
 
     fn flush(&mut self) {

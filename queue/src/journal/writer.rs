@@ -31,6 +31,8 @@ pub(crate) struct Pending {
     pub(crate) kind: u8,
     pub(crate) head: Bytes,
     pub(crate) body: Bytes,
+    /// Its commit is synced at every level of durability.
+    pub(crate) synced: bool,
 }
 
 impl Pending {
@@ -63,6 +65,8 @@ pub(crate) struct Writer<C> {
     first_index: u64,
     last_index: u64,
     record_bytes: usize,
+    /// The commit at hand is to be synced.
+    synced: bool,
 }
 
 impl<C: Chores> Writer<C> {
@@ -89,6 +93,7 @@ impl<C: Chores> Writer<C> {
             first_index: 0,
             last_index: 0,
             record_bytes: 0,
+            synced: false,
         }
     }
 
@@ -134,6 +139,7 @@ impl<C: Chores> Writer<C> {
         header.encode(segment.seed, &command.head, &command.body, &mut self.buffer);
         self.record_bytes += command.record_len();
         self.last_index = command.index;
+        self.synced |= command.synced || self.durability == Durability::Fsync;
     }
 
     fn commit(&mut self) -> Result<(), Poisoned> {
@@ -153,7 +159,7 @@ impl<C: Chores> Writer<C> {
             .file
             .write_at(&self.buffer, segment.at)
             .map_err(|error| poisoned("writing", &segment.path, error))?;
-        let synced = self.durability == Durability::Fsync;
+        let synced = std::mem::take(&mut self.synced);
         if synced {
             segment
                 .file

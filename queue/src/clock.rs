@@ -1,0 +1,312 @@
+//! Where the two times of a command come from.
+//!
+//! `mono_ms` follows CLOCK_BOOTTIME within one boot of the machine; over a reboot it goes on by the wall time that passed.
+//! `wall_ms` is what the clock says, unless it jumped: then it stands still, so that nothing that waits for the wall clock
+//! comes due, until the jump goes away or someone confirms it.
+
+use std::io;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Now;
+
+/// A jump between the wall clock and the monotonic one within a run that is not believed, in milliseconds. Also how far
+/// behind the last logged time the wall clock may be at a start.
+pub const JUMP_MS_MAX: u64 = 30_000;
+/// How far ahead of the last logged time the wall clock may be at a start, in milliseconds: 30 days.
+pub const AHEAD_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
+
+/// What the machine's clocks say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reading {
+    /// Milliseconds since the machine booted, its sleep included.
+    pub boot_ms: u64,
+    /// Milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+/// A wall clock that is not believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the wall clock says {wall_ms} ms since 1970 where {expected_ms} was expected: what waits for the wall clock is held back"
+)]
+pub struct ClockAlarm {
+    /// What it says, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// What was expected, in milliseconds since 1970.
+    pub expected_ms: u64,
+}
+
+/// Names a boot, and how a publisher's own time relates to it: what `Start` carries, so that a restart within the boot goes
+/// on by the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BootStamp {
+    /// The beginning of the boot's id.
+    boot: [u8; 8],
+    /// The publisher's own time at the boot, in milliseconds; below 0 when the machine was up first.
+    origin_ms: i64,
+}
+
+impl BootStamp {
+    /// The 16 bytes in `Start`: the boot's id, then the origin, little-endian.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.boot);
+        bytes[8..].copy_from_slice(&self.origin_ms.to_le_bytes());
+        bytes
+    }
+
+    /// Reads them.
+    pub fn from_bytes(bytes: [u8; 16]) -> BootStamp {
+        let [b0, b1, b2, b3, b4, b5, b6, b7, o0, o1, o2, o3, o4, o5, o6, o7] = bytes;
+        let origin_ms = i64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
+        BootStamp { boot: [b0, b1, b2, b3, b4, b5, b6, b7], origin_ms }
+    }
+}
+
+/// The last start of a log, as its clock needs it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastRun {
+    /// What its `Start` carried.
+    pub stamp: BootStamp,
+    /// The time of the last command.
+    pub last: Now,
+}
+
+/// Makes commands' times out of readings. Pure.
+#[derive(Clone, Debug)]
+pub struct ClockCore {
+    stamp: BootStamp,
+    /// The latest time given.
+    last: Now,
+    /// Wall time at which monotonic time was `anchor_mono_ms`: what later wall times are compared with.
+    anchor: Now,
+    alarm: Option<ClockAlarm>,
+}
+
+impl ClockCore {
+    /// The clock of a run that begins now, after `before`, if there was a run before.
+    pub fn start(boot: [u8; 8], reading: Reading, before: Option<LastRun>) -> ClockCore {
+        let Some(LastRun { stamp, last }) = before else {
+            let stamp = BootStamp { boot, origin_ms: 0 };
+            let now = Now { mono_ms: reading.boot_ms, wall_ms: reading.wall_ms };
+            return ClockCore { stamp, last: now, anchor: now, alarm: None };
+        };
+        let behind = last.wall_ms.saturating_sub(reading.wall_ms) > JUMP_MS_MAX;
+        let ahead = reading.wall_ms.saturating_sub(last.wall_ms) > AHEAD_MS_MAX;
+        let believed = !behind && !ahead;
+        let mono_ms = if stamp.boot == boot {
+            on_boot(stamp, reading).max(last.mono_ms)
+        } else {
+            let passed = if believed { reading.wall_ms.saturating_sub(last.wall_ms) } else { 0 };
+            last.mono_ms.saturating_add(passed)
+        };
+        let origin_ms = signed(mono_ms) - signed(reading.boot_ms);
+        let stamp = BootStamp { boot, origin_ms };
+        let wall_ms = if believed { reading.wall_ms } else { last.wall_ms };
+        let now = Now { mono_ms, wall_ms };
+        let alarm = (!believed)
+            .then_some(ClockAlarm { wall_ms: reading.wall_ms, expected_ms: last.wall_ms });
+        ClockCore { stamp, last: now, anchor: now, alarm }
+    }
+
+    /// What `Start` is to carry.
+    pub fn stamp(&self) -> BootStamp {
+        self.stamp
+    }
+
+    /// The time of a command.
+    pub fn now(&mut self, reading: Reading) -> Now {
+        let mono_ms = on_boot(self.stamp, reading).max(self.last.mono_ms);
+        let expected_ms =
+            self.anchor.wall_ms.saturating_add(mono_ms.saturating_sub(self.anchor.mono_ms));
+        let believed = reading.wall_ms.abs_diff(expected_ms) <= JUMP_MS_MAX;
+        let wall_ms = if believed {
+            // Small corrections add up to a new truth: each is compared with the last.
+            self.anchor = Now { mono_ms, wall_ms: reading.wall_ms };
+            self.alarm = None;
+            reading.wall_ms
+        } else {
+            self.alarm = Some(ClockAlarm { wall_ms: reading.wall_ms, expected_ms });
+            self.last.wall_ms
+        };
+        self.last = Now { mono_ms, wall_ms };
+        self.last
+    }
+
+    /// The clock's jump, while it is not believed.
+    pub fn alarm(&self) -> Option<ClockAlarm> {
+        self.alarm
+    }
+
+    /// Someone says that the wall clock is right.
+    pub fn confirm(&mut self, reading: Reading) {
+        let mono_ms = on_boot(self.stamp, reading).max(self.last.mono_ms);
+        self.anchor = Now { mono_ms, wall_ms: reading.wall_ms };
+        self.alarm = None;
+    }
+}
+
+fn on_boot(stamp: BootStamp, reading: Reading) -> u64 {
+    u64::try_from(signed(reading.boot_ms) + stamp.origin_ms).unwrap_or(0)
+}
+
+fn signed(ms: u64) -> i64 {
+    // 292 million years.
+    i64::try_from(ms).unwrap_or(i64::MAX / 4)
+}
+
+/// The machine's clocks, as commands need them.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    core: ClockCore,
+}
+
+impl Clock {
+    /// The clock of a run that begins now, after `before`.
+    pub fn start(before: Option<LastRun>) -> io::Result<Clock> {
+        Ok(Clock { core: ClockCore::start(boot()?, reading(), before) })
+    }
+
+    /// The time of a command that arrives now.
+    pub fn now(&mut self) -> Now {
+        self.core.now(reading())
+    }
+
+    /// What `Start` is to carry.
+    pub fn stamp(&self) -> BootStamp {
+        self.core.stamp()
+    }
+
+    /// The wall clock's jump, while it is not believed.
+    pub fn alarm(&self) -> Option<ClockAlarm> {
+        self.core.alarm()
+    }
+
+    /// Someone says that the wall clock is right.
+    pub fn confirm(&mut self) {
+        self.core.confirm(reading());
+    }
+}
+
+/// The beginning of the boot's id.
+fn boot() -> io::Result<[u8; 8]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let mut boot = [0; 8];
+    let digits = text.bytes().filter(u8::is_ascii_hexdigit);
+    let nibbles = digits.filter_map(|digit| char::from(digit).to_digit(16));
+    for (place, nibble) in nibbles.take(16).enumerate() {
+        boot[place / 2] = boot[place / 2] << 4 | nibble as u8;
+    }
+    Ok(boot)
+}
+
+fn reading() -> Reading {
+    Reading { boot_ms: milliseconds(ClockId::Boottime), wall_ms: milliseconds(ClockId::Realtime) }
+}
+
+fn milliseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let ms = time.tv_sec.saturating_mul(1_000).saturating_add(time.tv_nsec / 1_000_000);
+    u64::try_from(ms).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: [u8; 8] = [1; 8];
+    const OTHER_BOOT: [u8; 8] = [2; 8];
+    const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+    /// Some morning.
+    const WALL_MS: u64 = 1_700_000_000_000;
+
+    fn at(boot_ms: u64, wall_ms: u64) -> Reading {
+        Reading { boot_ms, wall_ms }
+    }
+
+    fn ran(clock: &ClockCore, last: Now) -> Option<LastRun> {
+        let stamp = BootStamp::from_bytes(clock.stamp().to_bytes());
+        Some(LastRun { stamp, last })
+    }
+
+    #[test]
+    fn within_a_boot_time_goes_on_by_the_clock_whatever_the_wall_did_meanwhile() {
+        let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
+        let last = clock.now(at(6_000, WALL_MS + 1_000));
+        assert_eq!(last, Now { mono_ms: 6_000, wall_ms: WALL_MS + 1_000 });
+        let mut again = ClockCore::start(BOOT, at(9_000, WALL_MS + 20_000), ran(&clock, last));
+        assert_eq!(again.now(at(9_500, WALL_MS + 20_500)).mono_ms, 9_500);
+    }
+
+    #[test]
+    fn over_a_reboot_time_goes_on_by_the_wall_and_by_the_clock_from_then_on() {
+        let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
+        let last = clock.now(at(6_000, WALL_MS + 1_000));
+        let mut second =
+            ClockCore::start(OTHER_BOOT, at(100, WALL_MS + 61_000), ran(&clock, last));
+        let last = second.now(at(200, WALL_MS + 61_100));
+        assert_eq!(last.mono_ms, 6_000 + 60_000 + 100);
+        let mut third =
+            ClockCore::start(OTHER_BOOT, at(1_200, WALL_MS + 70_000), ran(&second, last));
+        assert_eq!(third.now(at(1_200, WALL_MS + 70_000)).mono_ms, 67_100);
+    }
+
+    #[test]
+    fn time_never_falls_over_a_reboot_with_a_wall_clock_that_is_behind() {
+        let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
+        let last = clock.now(at(6_000, WALL_MS + 1_000));
+        for behind in [1, JUMP_MS_MAX, JUMP_MS_MAX + 1, DAY_MS] {
+            let wall_ms = last.wall_ms - behind;
+            let mut second = ClockCore::start(OTHER_BOOT, at(100, wall_ms), ran(&clock, last));
+            let now = second.now(at(100, wall_ms));
+            assert_eq!(now.mono_ms, last.mono_ms, "{behind}");
+            assert_eq!(second.alarm().is_some(), behind > JUMP_MS_MAX, "{behind}");
+            assert_eq!(now.wall_ms < last.wall_ms, behind <= JUMP_MS_MAX, "{behind}");
+        }
+    }
+
+    #[test]
+    fn a_start_over_thirty_days_ahead_holds_the_wall_until_it_is_confirmed() {
+        let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
+        let last = clock.now(at(6_000, WALL_MS + 1_000));
+        let wall_ms = last.wall_ms + AHEAD_MS_MAX + 1;
+        let mut second = ClockCore::start(OTHER_BOOT, at(0, wall_ms), ran(&clock, last));
+        assert_eq!(second.now(at(50, wall_ms + 50)), Now { mono_ms: 6_050, wall_ms: last.wall_ms });
+        assert!(second.alarm().is_some());
+        second.confirm(at(50, wall_ms + 50));
+        assert_eq!(second.alarm(), None);
+        assert_eq!(second.now(at(60, wall_ms + 60)).wall_ms, wall_ms + 60);
+    }
+
+    #[test]
+    fn a_jump_within_a_run_holds_the_wall_and_passes_when_it_goes_away() {
+        for jump in [-(DAY_MS as i64), -30_001, 30_001, DAY_MS as i64] {
+            let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
+            let before = clock.now(at(1_000, WALL_MS + 1_000));
+            let jumped = (WALL_MS + 2_000).saturating_add_signed(jump);
+            let held = clock.now(at(2_000, jumped));
+            assert_eq!(held, Now { mono_ms: 2_000, wall_ms: before.wall_ms }, "{jump}");
+            assert!(clock.alarm().is_some());
+            assert_eq!(clock.now(at(3_000, WALL_MS + 3_000)).wall_ms, WALL_MS + 3_000);
+            assert_eq!(clock.alarm(), None);
+        }
+    }
+
+    #[test]
+    fn a_small_correction_is_taken_as_it_comes() {
+        for jump in [-30_000, -1, 1, 30_000] {
+            let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
+            let wall_ms = (WALL_MS + 1_000).saturating_add_signed(jump);
+            assert_eq!(clock.now(at(1_000, wall_ms)), Now { mono_ms: 1_000, wall_ms });
+            assert_eq!(clock.alarm(), None);
+        }
+    }
+
+    #[test]
+    fn the_machines_clocks_can_be_read() {
+        let mut clock = Clock::start(None).unwrap();
+        let (a, b) = (clock.now(), clock.now());
+        assert!(a.mono_ms > 0 && b.mono_ms >= a.mono_ms && a.wall_ms > WALL_MS);
+    }
+}

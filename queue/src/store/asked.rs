@@ -1,0 +1,105 @@
+//! Questions to the applied state.
+
+use longshore_protocol::JobState;
+use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
+use longshore_protocol::messages::work::{
+    Action, ActionReport, Answer, JobCounts, JobsQuery, Request, RequestError, Selection,
+};
+
+use super::Asked;
+use crate::{JobView, Now, State};
+
+/// What a job takes on a page beside its cold parts, in bytes.
+const VIEW_BYTES: usize = 512;
+
+/// Answers from memory.
+pub(super) fn answer(state: &State, now: Now, request: &Request) -> Asked {
+    match request {
+        Request::Queues { pattern } => Asked::Ready(Answer::Queues(state.queue_stats(pattern, now))),
+        Request::Jobs(query) if query.limit as usize > PAGE_JOBS_MAX => {
+            Asked::Refused(RequestError::OverLimit)
+        }
+        Request::Jobs(query) => jobs(state, now, query),
+        Request::Job { id } => Asked::Job(state.job(id, now).map(Box::new)),
+        Request::Act { action, selection, dry_run: true } => {
+            match dry_run(state, now, *action, selection) {
+                Some(report) => Asked::Ready(Answer::Acted(report)),
+                None => Asked::Refused(RequestError::OverLimit),
+            }
+        }
+        // Whoever asks adds what only it knows to the figures; an action that is not only to be counted is a command.
+        Request::Status | Request::Act { dry_run: false, .. } => {
+            Asked::Refused(RequestError::Unknown)
+        }
+    }
+}
+
+fn jobs(state: &State, now: Now, query: &JobsQuery) -> Asked {
+    let (mut views, mut next) = state.jobs(query, now);
+    let fit = fitting(&views, query.full);
+    if fit < views.len() {
+        let shorter = JobsQuery { limit: fit as u32, ..query.clone() };
+        (views, next) = state.jobs(&shorter, now);
+    }
+    Asked::Jobs { views, next, full: query.full }
+}
+
+/// How many of the first jobs fit on a page; at least one.
+fn fitting(views: &[JobView], full: bool) -> usize {
+    let mut bytes = 0;
+    let fits = |view: &JobView| {
+        let length = |part: Option<crate::RecordRef>| part.map_or(0, |part| part.length as usize);
+        let cold = if full { view.entry.length as usize + length(view.result) } else { 0 };
+        bytes += VIEW_BYTES + view.info.path.as_str().len() + cold + length(view.error);
+        bytes <= PAGE_BYTES_MAX
+    };
+    let fit = views.iter().map(fits).take_while(|fits| *fits).count();
+    fit.max(1).min(views.len())
+}
+
+/// What an action would do. None when it names too many jobs.
+fn dry_run(state: &State, now: Now, action: Action, selection: &Selection) -> Option<ActionReport> {
+    let mut report = ActionReport::default();
+    match selection {
+        Selection::Ids(ids) if ids.len() > BATCH_JOBS_MAX => return None,
+        Selection::Ids(ids) => {
+            for id in ids {
+                match state.job(id, now) {
+                    Some(view) if applies(action, view.info.state) => report.done += 1,
+                    Some(_) => report.refused += 1,
+                    None => report.unknown += 1,
+                }
+            }
+        }
+        Selection::Matching { pattern, state: wanted } => {
+            for stat in state.queue_stats(pattern, now) {
+                for (state, count) in by_state(&stat.counts) {
+                    if applies(action, state) && wanted.is_none_or(|wanted| wanted == state) {
+                        report.done += count;
+                    }
+                }
+            }
+        }
+    }
+    Some(report)
+}
+
+fn applies(action: Action, state: JobState) -> bool {
+    match action {
+        Action::Cancel => {
+            matches!(state, JobState::Scheduled | JobState::Ready | JobState::Running)
+        }
+        Action::Revive | Action::Drop => state == JobState::Dead,
+    }
+}
+
+fn by_state(counts: &JobCounts) -> [(JobState, u64); 6] {
+    [
+        (JobState::Scheduled, counts.scheduled + counts.retrying),
+        (JobState::Ready, counts.ready),
+        (JobState::Running, counts.running),
+        (JobState::Completed, counts.completed),
+        (JobState::Dead, counts.dead),
+        (JobState::Cancelled, counts.cancelled),
+    ]
+}

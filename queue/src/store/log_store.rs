@@ -1,0 +1,455 @@
+//! The state machine over a log.
+
+use std::future::Future;
+use std::path::{Path as FilePath, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use longshore_protocol::messages::work::{Request, Tokens};
+use longshore_protocol::{Durability, Epoch, LinkId, Path, PublisherId, Token};
+
+use super::held::Held;
+use super::{Released, Store, StoreFigures, asked};
+use crate::clock::{BootStamp, Clock, LastRun};
+use crate::journal::{CutTail, Dropped, Journal, JournalOptions, OpenError, SEGMENT_BYTES};
+use crate::leases::{LeaseTiming, Leases};
+use crate::log::{Log, Poisoned, Reader};
+use crate::payloads::{CACHE_BYTES, PayloadCache};
+use crate::{Command, Expired, Now, Outcomes, RecordRef, Start, State};
+
+/// While leases run, a store wants a turn at least this often, in milliseconds.
+pub const TURN_MS: u64 = 250;
+/// A publisher that was told no time for longer than this, in milliseconds, though it had leases, stood still: they get
+/// their full length anew.
+pub const PAUSE_MS: u64 = 1_000;
+/// What every entry has beside its payload, in bytes: id, flags, checksum, lengths.
+const ENTRY_BYTES: u64 = 24;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Bytes of a journal segment.
+    pub segment_bytes: u64,
+    /// How durable acknowledgements are.
+    pub durability: Durability,
+    /// Starts although acknowledged commands are damaged, and sets aside what it drops.
+    pub accept_loss: bool,
+    /// Bytes of recent payloads kept in memory.
+    pub cache_bytes: usize,
+    /// Queues served by name.
+    pub paths: Vec<Path>,
+    /// Paths below which any queue is made on first use.
+    pub defaults: Vec<Path>,
+    /// How long leases outlive what held them.
+    pub leases: LeaseTiming,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            segment_bytes: SEGMENT_BYTES,
+            durability: Durability::Fsync,
+            accept_loss: false,
+            cache_bytes: CACHE_BYTES,
+            paths: Vec::new(),
+            defaults: vec![Path::root()],
+            leases: LeaseTiming::default(),
+        }
+    }
+}
+
+/// What opening a store found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Whose jobs these are.
+    pub publisher: PublisherId,
+    /// Which start of it this is.
+    pub epoch: Epoch,
+    /// Commands replayed.
+    pub records: u64,
+    /// Bytes read for that.
+    pub bytes: u64,
+    /// How long that took.
+    pub took: Duration,
+    /// Leases that run on from before, until they are resumed or the restart window ends.
+    pub running: u64,
+    /// The torn tail that was cut off, if there was one.
+    pub cut: Option<CutTail>,
+    /// What was dropped, if damage was found and accepted.
+    pub dropped: Option<Dropped>,
+}
+
+/// The state machine over a log: it applies a command in memory at once, and holds back what that brings about until the
+/// command is durable.
+#[derive(Debug)]
+pub struct LogStore<L: Log = Journal> {
+    log: L,
+    state: State,
+    publisher: PublisherId,
+    epoch: Epoch,
+    durability: Durability,
+    held: Held,
+    leases: Leases,
+    cache: PayloadCache,
+    payload_bytes: u64,
+    /// Released and not yet begun: their leases begin with the next call that says what time it is.
+    ungranted: Vec<(Token, LinkId, u32)>,
+    /// Leases resumed before they began.
+    moved_early: HashMap<Token, LinkId>,
+    /// The last time that was told, in milliseconds of the publisher's own life.
+    seen_ms: u64,
+    expired: Vec<Expired>,
+    ended: Vec<Token>,
+}
+
+impl LogStore<Journal> {
+    /// Opens the journal in `dir`, or makes it, replays it, and logs this start, synced at every level of durability.
+    /// Blocks.
+    pub fn open(
+        dir: &FilePath,
+        options: StoreOptions,
+    ) -> Result<(LogStore<Journal>, Clock, Opened), OpenError> {
+        let began = Instant::now();
+        let journal_options = JournalOptions {
+            segment_bytes: options.segment_bytes,
+            durability: options.durability,
+            accept_loss: options.accept_loss,
+            new_publisher: PublisherId(rand::random()),
+        };
+        let (mut state, mut outcomes) = (State::new(), Outcomes::default());
+        let (journal, recovered) = Journal::open(dir, journal_options, &mut |replayed| {
+            let command = Command::decode(replayed.kind, replayed.body)?;
+            state.apply(replayed.index, replayed.now, &command, &mut outcomes);
+            outcomes.clear();
+            Ok(())
+        })?;
+        let mut clock = Clock::start(last_run(&state)).map_err(|error| OpenError::Io {
+            what: "reading the boot's id from",
+            file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
+            error,
+        })?;
+        let (now, stamp) = (clock.now(), clock.stamp());
+        let store = LogStore::start(journal, state, recovered.publisher, now, stamp, options)?;
+        let opened = Opened {
+            publisher: store.publisher,
+            epoch: store.epoch,
+            records: recovered.records,
+            bytes: recovered.bytes,
+            took: began.elapsed(),
+            running: store.leases.len() as u64,
+            cut: recovered.cut,
+            dropped: recovered.dropped,
+        };
+        Ok((store, clock, opened))
+    }
+}
+
+/// What a clock needs to go on after the run that a state was left by.
+fn last_run(state: &State) -> Option<LastRun> {
+    let start = state.last_start()?;
+    Some(LastRun { stamp: BootStamp::from_bytes(start.boot), last: state.last_now() })
+}
+
+impl<L: Log> LogStore<L> {
+    /// Goes on from a state that is all of `log`: logs the start and waits until it is durable. Blocks.
+    pub fn start(
+        log: L,
+        state: State,
+        publisher: PublisherId,
+        now: Now,
+        boot: BootStamp,
+        options: StoreOptions,
+    ) -> Result<LogStore<L>, Poisoned> {
+        let epoch = Epoch(state.last_start().map_or(0, |last| last.epoch.0) + 1);
+        let mut store = LogStore {
+            log,
+            publisher,
+            epoch,
+            durability: options.durability,
+            held: Held::default(),
+            leases: Leases::new(options.leases),
+            cache: PayloadCache::new(options.cache_bytes),
+            payload_bytes: 0,
+            ungranted: Vec::new(),
+            moved_early: HashMap::new(),
+            seen_ms: now.mono_ms.max(state.last_now().mono_ms),
+            expired: Vec::new(),
+            ended: Vec::new(),
+            state,
+        };
+        let start = Start {
+            publisher,
+            epoch,
+            boot: boot.to_bytes(),
+            durability: options.durability,
+            paths: options.paths,
+            defaults: options.defaults,
+        };
+        let index = store.submit(now, Command::Start(start))?;
+        store.log.sync();
+        store.log.flush();
+        block_on(store.log.committed_beyond(index - 1))?;
+        // Nobody is there yet to be told anything.
+        let mut nobody = Released::default();
+        store.release(store.log.committed(), &mut nobody);
+        for (token, link, lease_ms) in store.state.running() {
+            store.leases.restarted(store.seen_ms, token, link, lease_ms);
+        }
+        Ok(store)
+    }
+
+    /// Whose jobs these are, and which start of it this is.
+    pub fn identity(&self) -> (PublisherId, Epoch) {
+        (self.publisher, self.epoch)
+    }
+
+    /// The state with everything applied, durable or not: what is told of it must be durable.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Takes a command, and gives its index. See [`Store::submit`].
+    pub fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned> {
+        let now = self.see(now);
+        let (head, raw) = command.encode();
+        match &command {
+            Command::LinkUp { link, .. } => self.leases.link_up(*link),
+            Command::LinkLost { link } => self.leases.link_lost(now.mono_ms, *link),
+            _ => {}
+        }
+        let index = self.log.append(now, command.kind(), head, raw)?;
+        if let Command::Enqueue { batch, .. } = &command {
+            self.cache.keep(index, Command::BATCH_AT, batch.body());
+            let beside = ENTRY_BYTES * batch.len() as u64;
+            self.payload_bytes += (batch.body().len() as u64).saturating_sub(beside);
+        }
+        self.state.apply(index, now, &command, &mut self.held.outcomes);
+        for (token, link) in self.held.outcomes.moved.drain(..) {
+            if !self.leases.moved(now.mono_ms, token, link) {
+                self.moved_early.insert(token, link);
+            }
+        }
+        self.held.mark(index, now.mono_ms, self.state.totals());
+        Ok(index)
+    }
+
+    /// Hands what was submitted to the log's writer. See [`Store::flush`].
+    pub fn flush(&mut self) {
+        self.log.flush();
+    }
+
+    /// Asks for something. See [`Store::ask`].
+    pub fn ask(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
+        let now = self.see(now);
+        let answer = asked::answer(&self.state, now, &request);
+        self.held.answered.push((link, id, answer));
+        self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
+    }
+
+    /// Lets leases run on. See [`Store::renew`].
+    pub fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens {
+        let now = self.see(now);
+        let leases = &mut self.leases;
+        let stale = tokens.0.iter().filter(|&&token| !leases.renewed(now.mono_ms, token, link));
+        Tokens(stale.copied().collect())
+    }
+
+    /// Notes that attempts begin. See [`Store::started`].
+    pub fn started(&mut self, link: LinkId, tokens: &Tokens) {
+        self.grant();
+        for &token in &tokens.0 {
+            // A stale one is told with its settle.
+            self.leases.started(token, link);
+        }
+    }
+
+    /// Ends leases and makes due jobs ready. See [`Store::turn`].
+    pub fn turn(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
+        let now = self.see(now);
+        self.leases.expired(now.mono_ms, &mut self.expired);
+        if !self.expired.is_empty() {
+            let leases = std::mem::take(&mut self.expired);
+            self.submit(now, Command::Expire { leases })?;
+        }
+        if self.state.next_due(now).is_some_and(|due| due <= now.mono_ms) {
+            self.submit(now, Command::Tick)?;
+        }
+        let ends = self.leases.next_deadline();
+        let often = (!self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
+        let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();
+        Ok(next.map(|at| at.max(now.mono_ms)))
+    }
+
+    /// Waits for more to become durable. See [`Store::released`].
+    pub async fn released(&mut self, out: &mut Released) -> Result<(), Poisoned> {
+        self.log.flush();
+        let mut committed = self.log.committed();
+        if self.held.oldest().is_none_or(|oldest| oldest > committed) {
+            committed = self.log.committed_beyond(committed).await?;
+        }
+        self.release(committed, out);
+        Ok(())
+    }
+
+    /// An entry, if it is in memory. See [`Store::payload`].
+    pub fn payload(&self, entry: RecordRef) -> Option<Bytes> {
+        self.cache.get(entry)
+    }
+
+    /// Reads what is not in memory. See [`Store::reader`].
+    pub fn reader(&self) -> Reader {
+        self.log.reader()
+    }
+
+    /// The last index that was submitted.
+    pub fn appended(&self) -> u64 {
+        self.log.appended()
+    }
+
+    /// The last index that is durable.
+    pub fn committed(&self) -> u64 {
+        self.log.committed()
+    }
+
+    /// Bytes submitted and not yet durable. See [`Store::uncommitted_bytes`].
+    pub fn uncommitted_bytes(&self) -> usize {
+        self.log.uncommitted_bytes()
+    }
+
+    /// Age of the oldest command that is not yet durable, in milliseconds; 0 for none.
+    pub fn oldest_uncommitted_ms(&self, now: Now) -> u64 {
+        let since = self.held.oldest_beyond(self.log.committed());
+        since.map_or(0, |since| now.mono_ms.saturating_sub(since))
+    }
+
+    /// Figures of what is durable.
+    pub fn figures(&self, now: Now) -> StoreFigures {
+        let log = self.log.figures();
+        StoreFigures {
+            durability: self.durability,
+            jobs: self.held.totals.jobs,
+            queues: self.held.totals.queues,
+            committed_index: self.log.committed(),
+            oldest_uncommitted_ms: self.oldest_uncommitted_ms(now),
+            journal_bytes: log.bytes,
+            written_bytes: log.written_bytes,
+            payload_bytes: self.payload_bytes,
+            syncs: log.syncs,
+        }
+    }
+
+    /// Takes note of the time: leases released before it begin, and a pause gives every lease its full length anew.
+    fn see(&mut self, now: Now) -> Now {
+        let mono_ms = now.mono_ms.max(self.seen_ms);
+        if mono_ms - self.seen_ms > PAUSE_MS && !self.leases.is_empty() {
+            self.leases.paused(mono_ms);
+        }
+        self.seen_ms = mono_ms;
+        self.grant();
+        Now { mono_ms, wall_ms: now.wall_ms }
+    }
+
+    fn grant(&mut self) {
+        for (token, link, lease_ms) in self.ungranted.drain(..) {
+            let link = match self.moved_early.is_empty() {
+                true => link,
+                false => self.moved_early.remove(&token).unwrap_or(link),
+            };
+            self.leases.granted(self.seen_ms, token, link, lease_ms);
+        }
+        // After the leases of the same release have begun: some of them may have ended with it.
+        for token in self.ended.drain(..) {
+            self.leases.ended(token);
+        }
+    }
+
+    fn release(&mut self, committed: u64, out: &mut Released) {
+        let before = out.handed.len();
+        self.held.release(committed, out, &mut self.ended);
+        let begun = out.handed[before..].iter();
+        self.ungranted.extend(begun.map(|handed| (handed.token, handed.link, handed.lease_ms)));
+    }
+}
+
+impl<L: Log> Store for LogStore<L> {
+    fn identity(&self) -> (PublisherId, Epoch) {
+        LogStore::identity(self)
+    }
+
+    fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned> {
+        LogStore::submit(self, now, command)
+    }
+
+    fn flush(&mut self) {
+        LogStore::flush(self);
+    }
+
+    fn ask(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
+        LogStore::ask(self, now, link, id, request);
+    }
+
+    fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens {
+        LogStore::renew(self, now, link, tokens)
+    }
+
+    fn started(&mut self, link: LinkId, tokens: &Tokens) {
+        LogStore::started(self, link, tokens);
+    }
+
+    fn turn(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
+        LogStore::turn(self, now)
+    }
+
+    fn released(
+        &mut self,
+        out: &mut Released,
+    ) -> impl Future<Output = Result<(), Poisoned>> + Send {
+        LogStore::released(self, out)
+    }
+
+    fn payload(&self, entry: RecordRef) -> Option<Bytes> {
+        LogStore::payload(self, entry)
+    }
+
+    fn reader(&self) -> Reader {
+        LogStore::reader(self)
+    }
+
+    fn uncommitted_bytes(&self) -> usize {
+        LogStore::uncommitted_bytes(self)
+    }
+
+    fn figures(&self, now: Now) -> StoreFigures {
+        LogStore::figures(self, now)
+    }
+}
+
+impl From<Poisoned> for OpenError {
+    fn from(why: Poisoned) -> OpenError {
+        let error = std::io::Error::new(why.error.kind(), why.error.to_string());
+        OpenError::Io { what: why.what, file: why.file, error }
+    }
+}
+
+/// Waits for a future on a thread of its own: a start is not part of any runtime.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Unpark>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

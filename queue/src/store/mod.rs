@@ -1,0 +1,127 @@
+//! The seam between a publisher and what keeps its jobs: commands in, durable outcomes out.
+
+mod asked;
+mod held;
+mod log_store;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{
+    Answer, Request, RequestError, Tokens,
+};
+use longshore_protocol::{Durability, Epoch, LinkId, Path, PublisherId, Revoked, Token};
+
+pub use self::log_store::{LogStore, Opened, PAUSE_MS, StoreOptions, TURN_MS};
+use crate::log::{Poisoned, Reader};
+use crate::{Command, Handed, JobView, Now, RecordRef, Reply};
+
+/// What keeps a publisher's jobs. [`LogStore`] is the state machine over a [`Log`](crate::Log).
+///
+/// One task owns a store. It calls [`Store::submit`] and the others as things arrive, [`Store::turn`] after each round of
+/// input and when the deadline that it gave has come, [`Store::flush`] once a round is in, and waits on [`Store::released`].
+/// **Nothing that a store gives out in [`Released`] could be taken back by a power cut**, at its level of durability.
+pub trait Store: Send {
+    /// Whose jobs these are, and which start of it this is.
+    fn identity(&self) -> (PublisherId, Epoch);
+
+    /// Takes a command, and gives its index; what it brings about is released once it is durable.
+    fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned>;
+
+    /// Hands what was submitted on, to become durable.
+    fn flush(&mut self);
+
+    /// Asks for something; the answer reflects all that was submitted before, and is released once that is durable.
+    fn ask(&mut self, now: Now, link: LinkId, id: u64, request: Request);
+
+    /// Lets leases of that link run on, and gives the tokens that hold none there.
+    fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens;
+
+    /// Notes that these attempts are about to run: losing their lease costs an attempt from now on.
+    fn started(&mut self, link: LinkId, tokens: &Tokens);
+
+    /// Ends leases and makes due jobs ready; gives when to come again, in milliseconds of the publisher's own life, if
+    /// nothing else happens before.
+    fn turn(&mut self, now: Now) -> Result<Option<u64>, Poisoned>;
+
+    /// Waits for more to become durable and adds to `out` all that was held back for it. Cancel safe: what is not in `out`
+    /// comes with the next call. After a failure, what was durable before it is still given, then the failure.
+    fn released(
+        &mut self,
+        out: &mut Released,
+    ) -> impl Future<Output = Result<(), Poisoned>> + Send;
+
+    /// An entry, if it is in memory.
+    fn payload(&self, entry: RecordRef) -> Option<Bytes>;
+
+    /// Reads what is not in memory; blocks, so it belongs on threads that may.
+    fn reader(&self) -> Reader;
+
+    /// Bytes submitted and not yet durable: over [`UNCOMMITTED_BYTES_MAX`](crate::UNCOMMITTED_BYTES_MAX) no more input
+    /// should be taken.
+    fn uncommitted_bytes(&self) -> usize;
+
+    /// Figures of what is durable.
+    fn figures(&self, now: Now) -> StoreFigures;
+}
+
+/// What has become durable, in buffers that are used again: whoever takes it drains them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Released {
+    /// Jobs for workers, in order. Their leases begin with the next call that says what time it is.
+    pub handed: Vec<Handed>,
+    /// Answers, with the links that they go to.
+    pub replies: Vec<(LinkId, Reply)>,
+    /// Leases taken from workers whose link is still up.
+    pub revoked: Vec<(LinkId, Revoked, Token)>,
+    /// New queues, to be published.
+    pub queues_made: Vec<Path>,
+    /// Answers to [`Store::ask`]: the link, its number for the request, and what is known without the disk.
+    pub answered: Vec<(LinkId, u64, Asked)>,
+}
+
+/// An answer, as far as memory goes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Asked {
+    /// All of it.
+    Ready(Answer),
+    /// A page of jobs; entries, errors and results are still to be read. With `full` it holds no more than
+    /// [`PAGE_BYTES_MAX`](longshore_protocol::limits::PAGE_BYTES_MAX) bytes of them, or a single job.
+    Jobs {
+        /// The jobs.
+        views: Vec<JobView>,
+        /// Where the next page begins.
+        next: Option<u64>,
+        /// Whether payloads, headers and results were asked for.
+        full: bool,
+    },
+    /// One job, if it is there.
+    Job(Option<Box<JobView>>),
+    /// No answer.
+    Refused(RequestError),
+}
+
+/// Figures of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreFigures {
+    /// How durable its acknowledgements are.
+    pub durability: Durability,
+    /// Jobs kept, in any state.
+    pub jobs: u64,
+    /// Queues.
+    pub queues: u64,
+    /// The last durable index.
+    pub committed_index: u64,
+    /// Age of the oldest command that is not yet durable, in milliseconds; 0 for none.
+    pub oldest_uncommitted_ms: u64,
+    /// Bytes on disk.
+    pub journal_bytes: u64,
+    /// Bytes written since the start.
+    pub written_bytes: u64,
+    /// Bytes of entries taken since the start, less what is the same for all of them.
+    pub payload_bytes: u64,
+    /// Syncs since the start.
+    pub syncs: u64,
+}
