@@ -12,7 +12,7 @@ mod replica_link;
 mod server;
 mod write_client;
 
-pub use cluster::{Cluster, ReplicaFailure};
+pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};
 pub use read_client::{
     Listing, PathAnswer, PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution,
 };
