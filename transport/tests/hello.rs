@@ -147,7 +147,9 @@ async fn garbage_is_answered_and_closed_and_disturbs_nobody() {
         let HelloAnswer::Refused { code, reason } = answer else { panic!("{answer:?}") };
         assert_eq!(code, HelloRefusal::Malformed);
         assert!(!reason.is_empty());
+        let answered_at = Instant::now();
         assert_eq!(soon(stream.read(&mut [0; 64])).await.unwrap(), 0, "closed");
+        assert!(answered_at.elapsed() < Duration::from_millis(500), "closed at once");
     }
     good.0.send(frame(1, 10)).unwrap();
     assert_eq!(number(&soon(received.1.recv()).await.unwrap()), 1);
