@@ -1,0 +1,578 @@
+//! The sentences of the fault-tolerance chapter about read connections, each as a test in virtual time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longshore_protocol::messages::resolver::{
+    self as wire, FromReplica, Listed, Publishers, RequestRefusal, Resolved, SetMember,
+    WatchRefused,
+};
+use longshore_protocol::{
+    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming,
+};
+
+use crate::read_client::answer::{Answer, PathAnswer, ReadError};
+use crate::read_client::core::{Action, Input, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore};
+
+const INSTANT: Duration = Duration::from_nanos(1);
+
+/// A client, and a clock that moves when it is told to.
+struct Story {
+    now: Instant,
+    core: ReadCore,
+    /// Every replica that was dialled, in order.
+    dialled: Vec<usize>,
+    /// The requests that were sent, without their last answer: number and how many paths.
+    requests: Vec<(u64, usize)>,
+    finished: Vec<(u64, Result<Answer, ReadError>)>,
+    watches: BTreeSet<u32>,
+    told: Vec<(u32, usize)>,
+    hung_up: bool,
+}
+
+impl Story {
+    fn new(replicas: usize, seed: u64) -> Story {
+        let names = (0..replicas).map(|n| format!("replica-{n}:4800")).collect();
+        Story {
+            now: Instant::now(),
+            core: ReadCore::new(ResolverTiming::default(), names, seed),
+            dialled: Vec::new(),
+            requests: Vec::new(),
+            finished: Vec::new(),
+            watches: BTreeSet::new(),
+            told: Vec::new(),
+            hung_up: false,
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        if matches!(input, Input::Unlinked { .. }) {
+            self.unlink();
+        }
+        for action in self.core.step(self.now, input) {
+            match action {
+                Action::Dial { replica } => self.dialled.push(replica),
+                Action::Hangup => {
+                    self.unlink();
+                    self.hung_up = true;
+                }
+                Action::Ask { request, range, .. } => self.requests.push((request, range.len())),
+                Action::Watch { watch, .. } => {
+                    self.watches.insert(watch);
+                }
+                Action::Unwatch { watch } => {
+                    self.watches.remove(&watch);
+                }
+                Action::Finish { batch, answer } => self.finished.push((batch, answer)),
+                Action::Tell { watch, replica, .. } => self.told.push((watch, replica)),
+            }
+        }
+    }
+
+    fn unlink(&mut self) {
+        self.requests.clear();
+        self.watches.clear();
+    }
+
+    fn ask(&mut self, batch: u64, paths: usize) {
+        let paths: Arc<[Path]> = vec![Path::new("/a").unwrap(); paths].into();
+        self.step(Input::Ask { batch, question: Question::Resolve(paths) });
+    }
+
+    fn unlinked(&mut self, why: &str) {
+        self.step(Input::Unlinked { why: why.to_owned() });
+    }
+
+    /// Answers the oldest request.
+    fn answer(&mut self, complete: bool, answer: wire::PathAnswer) {
+        let (id, paths) = self.requests.remove(0);
+        self.told(resolved(id, true, complete, vec![answer; paths]));
+    }
+
+    fn told(&mut self, message: FromReplica) {
+        self.step(Input::Told(message));
+    }
+
+    /// The replica that was dialled last.
+    fn replica(&self) -> usize {
+        *self.dialled.last().expect("nobody was dialled")
+    }
+
+    fn wait(&mut self) -> Duration {
+        let deadline = self.core.next_deadline().expect("it waits for nothing");
+        let wait = deadline - self.now;
+        let dialled = self.dialled.len();
+        self.now = deadline - INSTANT;
+        self.step(Input::Tick);
+        assert_eq!((self.dialled.len(), self.hung_up), (dialled, false), "too early");
+        self.now = deadline;
+        self.step(Input::Tick);
+        wait
+    }
+
+    fn only_answer(&mut self) -> Result<Answer, ReadError> {
+        assert_eq!(self.finished.len(), 1, "{:?}", self.finished);
+        self.finished.remove(0).1
+    }
+
+    fn complete(&mut self) -> (bool, Vec<PathAnswer>) {
+        match self.only_answer() {
+            Ok(Answer::Resolved(resolution)) => (resolution.complete, resolution.answers),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn publisher() -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([1; 16]),
+        epoch: Epoch(1),
+        name: "left".into(),
+        addresses: vec![([127, 0, 0, 1], 4000).into()],
+    }
+}
+
+fn resolved(id: u64, last: bool, complete: bool, answers: Vec<wire::PathAnswer>) -> FromReplica {
+    let sets = vec![vec![SetMember { publisher: 0 }]];
+    let publishers = vec![publisher()];
+    FromReplica::Resolved(Resolved { id, last, complete, publishers, sets, answers })
+}
+
+fn found(by_default: bool) -> PathAnswer {
+    PathAnswer::Publishers { set: vec![publisher()].into(), by_default }
+}
+
+const FOUND: wire::PathAnswer = wire::PathAnswer::Published { set: 0 };
+const BY_DEFAULT: wire::PathAnswer = wire::PathAnswer::ByDefault { set: 0 };
+const NOT_FOUND: wire::PathAnswer = wire::PathAnswer::NotFound;
+
+#[test]
+fn an_answer_may_take_15_s_or_50_us_for_each_read_whichever_is_longer() {
+    for (paths, allowed) in [
+        (1, Duration::from_secs(15)),
+        (1_000, Duration::from_secs(15)),
+        (300_001, Duration::from_nanos(15_000_050_000)),
+        (1_000_000, Duration::from_secs(50)),
+    ] {
+        let mut story = Story::new(1, 7);
+        story.ask(1, paths);
+        story.step(Input::Linked);
+        assert_eq!(story.wait(), allowed, "{paths} paths");
+        assert!(story.hung_up);
+    }
+}
+
+#[test]
+fn list_matching_may_take_longer() {
+    let mut story = Story::new(1, 7);
+    let globs = vec![Glob::new("/**").unwrap()].into();
+    story.step(Input::Ask { batch: 1, question: Question::ListMatching(globs) });
+    story.step(Input::Linked);
+    assert_eq!(story.wait(), Duration::from_secs(30));
+}
+
+#[test]
+fn the_timeout_is_to_get_an_answer_not_to_finish_the_batch() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 100);
+    story.step(Input::Linked);
+    let (id, _) = story.requests[0];
+    // One path every 14.9 s: 25 minutes in all, and never a hang.
+    for n in 1..=100 {
+        story.now += Duration::from_millis(14_900);
+        story.step(Input::Tick);
+        story.told(resolved(id, n == 100, true, vec![FOUND]));
+        assert!(!story.hung_up);
+    }
+    assert_eq!(story.complete(), (true, vec![found(false); 100]));
+    assert_eq!(story.dialled, [0]);
+}
+
+#[test]
+fn a_stream_of_new_batches_does_not_hide_that_the_replica_hangs() {
+    let mut story = Story::new(1, 7);
+    let begun = story.now;
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    for batch in 2..5 {
+        story.now += Duration::from_secs(4);
+        story.ask(batch, 1);
+    }
+    assert_eq!(story.core.next_deadline(), Some(begun + Duration::from_secs(15)));
+}
+
+#[test]
+fn the_list_of_all_servers_is_permuted() {
+    let mut orders = BTreeSet::new();
+    for seed in 0..200 {
+        let mut story = Story::new(3, seed);
+        story.ask(1, 1);
+        for _ in 0..3 {
+            story.unlinked("refused");
+        }
+        orders.insert(story.dialled);
+    }
+    assert_eq!(orders.len(), 6, "{orders:?}");
+}
+
+#[test]
+fn a_server_that_does_not_say_a_proper_hello_is_passed_over_at_once() {
+    let mut story = Story::new(3, 7);
+    let begun = story.now;
+    story.ask(1, 1);
+    story.unlinked("TLS failed");
+    story.unlinked("busy");
+    story.step(Input::Linked);
+    assert_eq!(story.dialled.iter().collect::<BTreeSet<_>>().len(), 3);
+    story.answer(true, FOUND);
+    assert_eq!(story.complete().1, [found(false)]);
+    assert_eq!(story.now, begun);
+}
+
+#[test]
+fn after_a_crash_it_waits_a_random_time_between_1_and_12_s_and_connects_again() {
+    let mut waits = Vec::new();
+    for seed in 0..500 {
+        let mut story = Story::new(3, seed);
+        story.ask(1, 1);
+        story.step(Input::Linked);
+        let crashed = story.replica();
+        story.unlinked("the other side closed the link");
+        waits.push(story.wait());
+        assert_ne!(story.replica(), crashed, "another one comes first");
+        story.step(Input::Linked);
+        story.answer(true, FOUND);
+        assert_eq!(story.complete().1, [found(false)]);
+    }
+    waits.sort();
+    let (shortest, longest) = (waits[0], waits[waits.len() - 1]);
+    let s = Duration::from_secs_f64;
+    assert!(s(1.0) <= shortest && shortest < s(1.2), "{shortest:?}");
+    assert!(s(11.8) < longest && longest <= s(12.0), "{longest:?}");
+    let middle = waits[waits.len() / 2];
+    assert!(s(5.5) < middle && middle < s(7.5), "{middle:?}");
+}
+
+#[test]
+fn a_hang_becomes_a_crash() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    let hung = story.replica();
+    story.wait();
+    assert!(std::mem::take(&mut story.hung_up));
+    story.wait();
+    assert_ne!(story.replica(), hung);
+    story.step(Input::Linked);
+    story.answer(true, FOUND);
+    assert_eq!(story.complete().1, [found(false)]);
+}
+
+#[test]
+fn every_server_is_tried_3_times_then_the_batch_fails_naming_each_and_why() {
+    for seed in 0..50 {
+        let mut story = Story::new(3, seed);
+        story.ask(1, 1);
+        for round in 0..3 {
+            if round > 0 {
+                let wait = story.wait();
+                assert!((1.0..=12.0).contains(&wait.as_secs_f64()));
+            }
+            for _ in 0..3 {
+                assert!(story.finished.is_empty());
+                let why = format!("refused by {}", story.replica());
+                story.unlinked(&why);
+            }
+        }
+        for replica in 0..3 {
+            assert_eq!(story.dialled.iter().filter(|&&r| r == replica).count(), 3);
+        }
+        let Err(error) = story.only_answer() else { panic!("it was answered") };
+        assert_eq!(
+            error.to_string(),
+            "no resolver replica answered: replica-0:4800: refused by 0; \
+             replica-1:4800: refused by 1; replica-2:4800: refused by 2"
+        );
+        assert_eq!(story.core.next_deadline(), None);
+    }
+}
+
+#[test]
+fn a_server_that_hangs_on_every_answer_costs_three_rounds() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 1);
+    for round in 1..=3 {
+        story.step(Input::Linked);
+        assert_eq!(story.wait(), Duration::from_secs(15));
+        assert!(std::mem::take(&mut story.hung_up));
+        if round < 3 {
+            story.wait();
+        }
+    }
+    let Err(error) = story.only_answer() else { panic!("it was answered") };
+    assert_eq!(
+        error.to_string(),
+        "no resolver replica answered: replica-0:4800: no answer for 15s"
+    );
+}
+
+#[test]
+fn it_gives_up_on_a_batch_only_if_every_server_is_down_or_unable_to_answer() {
+    // Four of five accept and never answer: more than there are rounds.
+    for seed in 0..100 {
+        let mut story = Story::new(5, seed);
+        story.ask(1, 1);
+        while story.finished.is_empty() {
+            story.step(Input::Linked);
+            if story.replica() == 3 {
+                story.answer(true, FOUND);
+            } else {
+                story.unlinked("it crashed");
+                story.wait();
+            }
+        }
+        assert_eq!(story.complete().1, [found(false)]);
+    }
+}
+
+#[test]
+fn after_a_batch_has_failed_the_next_one_starts_afresh() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 1);
+    for round in 0..3 {
+        if round > 0 {
+            story.wait();
+        }
+        story.unlinked("refused");
+    }
+    assert!(story.only_answer().is_err());
+    story.ask(2, 1);
+    // At once, and with all three rounds.
+    assert_eq!(story.dialled.len(), 4);
+    story.unlinked("refused");
+    story.wait();
+    story.unlinked("refused");
+    story.wait();
+    story.step(Input::Linked);
+    story.answer(true, FOUND);
+    assert_eq!(story.complete().1, [found(false)]);
+}
+
+#[test]
+fn a_link_that_is_lost_while_nobody_asks_costs_nothing() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    story.answer(true, FOUND);
+    story.only_answer().unwrap();
+    story.unlinked("it crashed");
+    assert_eq!((story.dialled.len(), story.core.next_deadline()), (1, None));
+    story.ask(2, 1);
+    assert_eq!(story.dialled.len(), 2);
+}
+
+#[test]
+fn many_batches_share_the_link_and_each_gets_its_own_answer() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 2);
+    story.ask(2, 3);
+    story.step(Input::Linked);
+    story.ask(3, 1);
+    assert_eq!(story.dialled.len(), 1);
+    let lengths: Vec<usize> = story.requests.iter().map(|(_, paths)| *paths).collect();
+    assert_eq!(lengths, [2, 3, 1]);
+    for _ in 0..3 {
+        story.answer(true, FOUND);
+    }
+    let answered: Vec<(u64, usize)> = story
+        .finished
+        .iter()
+        .map(|(batch, answer)| match answer {
+            Ok(Answer::Resolved(resolution)) => (*batch, resolution.answers.len()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(answered, [(1, 2), (2, 3), (3, 1)]);
+}
+
+#[test]
+fn a_huge_batch_is_cut_and_only_some_of_it_is_on_its_way() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 1_500_000);
+    story.step(Input::Linked);
+    assert_eq!(story.requests.len(), REQUESTS_IN_FLIGHT_MAX);
+    while !story.requests.is_empty() {
+        assert!(story.requests.iter().all(|(_, paths)| *paths <= 100_000));
+        story.answer(true, FOUND);
+    }
+    assert_eq!(story.complete().1.len(), 1_500_000);
+}
+
+#[test]
+fn a_batch_without_paths_is_answered_and_one_without_replicas_refused() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 0);
+    story.step(Input::Linked);
+    assert_eq!(story.complete(), (true, Vec::new()));
+    let mut story = Story::new(0, 7);
+    story.ask(1, 1);
+    assert_eq!(story.only_answer(), Err(ReadError::NoReplicas));
+}
+
+#[test]
+fn a_replica_that_answers_something_else_is_left() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 2);
+    story.step(Input::Linked);
+    let (id, _) = story.requests[0];
+    story.told(resolved(id, true, true, vec![FOUND]));
+    assert!(std::mem::take(&mut story.hung_up) && story.finished.is_empty());
+    story.wait();
+    story.step(Input::Linked);
+    story.answer(true, FOUND);
+    assert_eq!(story.complete().1.len(), 2);
+}
+
+#[test]
+fn a_refused_request_fails_and_leaves_the_link_as_it_is() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 1);
+    story.ask(2, 1);
+    story.step(Input::Linked);
+    let (id, _) = story.requests.remove(0);
+    let (code, reason) = (RequestRefusal::Malformed, String::from("malformed"));
+    story.told(FromReplica::Refused { id, code, reason });
+    assert!(matches!(story.only_answer(), Err(ReadError::Refused { .. })));
+    story.answer(true, FOUND);
+    assert_eq!(story.complete().1, [found(false)]);
+    assert_eq!(story.dialled.len(), 1);
+}
+
+#[test]
+fn a_no_of_a_warming_replica_is_asked_of_another_before_it_is_believed() {
+    for doubtful in [NOT_FOUND, BY_DEFAULT] {
+        let mut story = Story::new(3, 7);
+        let begun = story.now;
+        story.ask(1, 1);
+        story.step(Input::Linked);
+        let warming = story.replica();
+        story.answer(false, doubtful);
+        assert!(story.finished.is_empty());
+        assert_ne!(story.replica(), warming);
+        story.step(Input::Linked);
+        story.answer(true, NOT_FOUND);
+        let (complete, answers) = story.complete();
+        assert!(complete);
+        // Somebody's default, told by whoever knows it, is believed once a complete replica has been asked.
+        assert_eq!(answers.len(), 1);
+        assert_eq!(story.now, begun, "nobody has failed; nobody waits");
+    }
+}
+
+#[test]
+fn a_yes_of_a_warming_replica_is_believed() {
+    let mut story = Story::new(3, 7);
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    story.answer(false, FOUND);
+    assert_eq!(story.complete(), (false, vec![found(false)]));
+    assert_eq!(story.dialled.len(), 1);
+}
+
+#[test]
+fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
+    for seed in 0..50 {
+        let mut story = Story::new(3, seed);
+        story.ask(1, 2);
+        for _ in 0..2 {
+            story.step(Input::Linked);
+            let (id, _) = story.requests.remove(0);
+            story.told(resolved(id, true, false, vec![NOT_FOUND, FOUND]));
+            assert!(story.finished.is_empty());
+        }
+        story.unlinked("refused");
+        assert_eq!(story.complete(), (false, vec![PathAnswer::NotFound, found(false)]));
+        assert_eq!(story.dialled.iter().collect::<BTreeSet<_>>().len(), 3);
+    }
+}
+
+#[test]
+fn listings_of_warming_replicas_are_joined() {
+    let listed = |id, paths: &[(&str, bool)]| {
+        let listed = |&(path, published): &(&str, bool)| wire::PathListed {
+            path: Path::new(path).unwrap(),
+            published,
+            default: false,
+        };
+        let paths = paths.iter().map(listed).collect();
+        FromReplica::Listed(Listed { id, last: true, complete: false, paths })
+    };
+    let mut story = Story::new(2, 7);
+    story.step(Input::Ask { batch: 1, question: Question::List(Path::root()) });
+    story.step(Input::Linked);
+    let (id, _) = story.requests.remove(0);
+    story.told(listed(id, &[("/b", false), ("/c", true)]));
+    story.step(Input::Linked);
+    let (id, _) = story.requests.remove(0);
+    story.told(listed(id, &[("/a", true), ("/b", true)]));
+    let Ok(Answer::Listed(listing)) = story.only_answer() else { panic!("no listing") };
+    let paths: Vec<_> = listing.paths.iter().map(|p| (p.path.as_str(), p.published)).collect();
+    assert_eq!(paths, [("/a", true), ("/b", true), ("/c", true)]);
+    assert!(!listing.complete);
+}
+
+#[test]
+fn a_watch_is_made_again_at_one_replica_after_the_other_for_ever() {
+    let mut story = Story::new(2, 7);
+    let glob = Glob::new("/jobs/**").unwrap();
+    story.step(Input::Watch { watch: 5, glob });
+    for _ in 0..100 {
+        story.step(Input::Linked);
+        assert!(story.watches.contains(&5));
+        let replica = story.replica();
+        story.told(FromReplica::Publishers(Publishers {
+            watch: 5,
+            incarnation: Incarnation([1; 16]),
+            revision: 1,
+            complete: true,
+            publishers: Vec::new(),
+        }));
+        assert_eq!(story.told.pop(), Some((5, replica)));
+        story.unlinked("it crashed");
+        let wait = story.wait();
+        assert!((1.0..=12.0).contains(&wait.as_secs_f64()));
+        assert_ne!(story.replica(), replica);
+        story.unlinked("refused");
+    }
+    story.step(Input::Linked);
+    story.step(Input::Unwatch { watch: 5 });
+    assert!(story.watches.is_empty());
+    story.unlinked("it crashed");
+    assert_eq!(story.core.next_deadline(), None, "nobody wants anything any more");
+}
+
+#[test]
+fn a_replica_without_room_for_a_watch_is_left_for_another() {
+    let mut story = Story::new(2, 7);
+    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
+    story.step(Input::Linked);
+    let full = story.replica();
+    let refused = WatchRefused { watch: 5, reason: "full".into() };
+    story.told(FromReplica::WatchRefused(refused));
+    assert!(std::mem::take(&mut story.hung_up));
+    story.wait();
+    assert_ne!(story.replica(), full);
+}
+
+#[test]
+fn who_no_longer_waits_is_forgotten() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    story.unlinked("it crashed");
+    story.step(Input::Forget { batch: 1 });
+    story.wait();
+    assert_eq!((story.dialled.len(), story.core.next_deadline()), (1, None));
+    assert!(story.finished.is_empty());
+}
