@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_protocol::Path;
+use longshore_protocol::{Path, PublisherId};
 use longshore_protocol::messages::resolver::Digest;
 
 use crate::directory::{Directory, Slot, Writer};
 
 impl Directory {
+    /// The digest of what a publisher holds; of nothing if nobody can see it.
+    pub(crate) fn held_by(&self, publisher: PublisherId) -> Digest {
+        self.by_id.get(&publisher).map(|&slot| self.slots[slot].digest).unwrap_or_default()
+    }
+
     /// Panics where two indexes disagree. Looks at everything: for tests, after every step.
     pub(crate) fn invariant(&self) {
         let mut members: BTreeMap<&Path, [BTreeSet<Slot>; 2]> = BTreeMap::new();
