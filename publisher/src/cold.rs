@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use longshore_protocol::limits::PAGE_BYTES_MAX;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsPage, RequestError};
 use longshore_protocol::{Decode, Entry, JobError, LinkId, Reader as FieldReader};
 use longshore_queue::{Asked, Handed, JobView, Reader, RecordRef};
@@ -131,20 +130,11 @@ fn complete(reader: &Reader, asked: Asked) -> Result<Answer, RequestError> {
         Asked::Ready(answer) => Ok(answer),
         Asked::Job(None) => Ok(Answer::Job(None)),
         Asked::Job(Some(view)) => Ok(Answer::Job(Some(Box::new(fill(reader, *view, true)?)))),
+        Asked::Refused(refusal) => Err(refusal),
         Asked::Jobs { views, next, full } => {
-            let mut page = JobsPage { jobs: Vec::with_capacity(views.len()), next };
-            let mut bytes = 0;
-            for (view, cursor) in views {
-                let cold = if full { u64::from(view.entry.length) } else { 0 };
-                bytes += 256 + cold as usize + view.result.map_or(0, |r| r.length as usize);
-                if bytes > PAGE_BYTES_MAX && !page.jobs.is_empty() {
-                    // The page ends before this job; the next one begins with it.
-                    page.next = Some(cursor);
-                    break;
-                }
-                page.jobs.push(fill(reader, view, full)?);
-            }
-            Ok(Answer::Jobs(page))
+            let jobs =
+                views.into_iter().map(|view| fill(reader, view, full)).collect::<Result<_, _>>()?;
+            Ok(Answer::Jobs(JobsPage { jobs, next }))
         }
     }
 }

@@ -7,7 +7,10 @@ use longshore_protocol::messages::work::{
     Answer, Enqueued, FromPublisher, PublisherStatus, Request, ToPublisher, Tokens,
 };
 use longshore_protocol::{BatchRefusal, LinkId, Path, Revoked};
-use longshore_queue::{Clock, Command, Handed, LogStore, Now, Poisoned, QueueId, Released, Reply};
+use longshore_queue::{
+    Clock, Command, Handed, LogStore, Now, Poisoned, QueueId, Released, Reply,
+    UNCOMMITTED_BYTES_MAX,
+};
 use longshore_resolver::WriteClient;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -18,8 +21,6 @@ use crate::router::{Entries, Router};
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
 const INPUTS_AT_A_TIME: usize = 128;
-/// Bytes appended and not yet durable beyond which no input is taken.
-const UNCOMMITTED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a stop waits for the last commit.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 

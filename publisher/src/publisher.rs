@@ -84,7 +84,7 @@ impl Publisher {
         let registry = options.cluster.map(|cluster| {
             // One session per start: the replicas tell the starts of a publisher apart by its epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
-            for path in options.paths.iter().cloned().chain(store.state().queue_paths()) {
+            for path in options.paths.iter().cloned().chain(store.state().queue_paths().cloned()) {
                 client.publish(path);
             }
             options.defaults.iter().cloned().for_each(|path| client.publish_default(path));

@@ -5,8 +5,8 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use longshore::{
-    Cluster, Producer, ProducerOptions, Publisher, PublisherOptions, Queues, QueuesOptions, ResolverServer,
-    ResolverTiming, ServerOptions, Worker,
+    Cluster, Producer, ProducerOptions, Publisher, PublisherOptions, Queues, QueuesOptions,
+    ResolverServer, ResolverTiming, ServerOptions, Worker,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore::protocol::messages::work::JobsQuery;
-use longshore::{BatchOptions, Glob, Job, JobContext, JobFailure, JobOptions, JobState, NewJob, Path, new_job};
+use longshore::{
+    BatchOptions, Glob, Job, JobContext, JobFailure, JobOptions, JobState, NewJob, Path, new_job,
+};
 use longshore_tests::{Resolver, RunningPublisher, eventually};
 
 fn path(text: &str) -> Path {
@@ -39,9 +41,14 @@ async fn every_job_reaches_a_worker_once_and_its_result_is_readable() {
     }
     let receipts = resolver.producer().enqueue_all(jobs, BatchOptions::default()).await;
     assert_eq!(receipts.len(), 2_000);
-    assert!(receipts.iter().all(|receipt| receipt.is_ok()), "{:?}", receipts.iter().find(|r| r.is_err()));
+    assert!(
+        receipts.iter().all(|receipt| receipt.outcome.is_ok()),
+        "{:?}",
+        receipts.iter().find(|r| r.outcome.is_err())
+    );
 
-    let worker = resolver.worker().await.durable_subscribe("/jobs/**").concurrency(16).prefetch(200);
+    let worker =
+        resolver.worker().await.durable_subscribe("/jobs/**").concurrency(16).prefetch(200);
     let (handle, runs) = (worker.handle(), Arc::new(AtomicU64::new(0)));
     let counted = runs.clone();
     let running = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
@@ -51,13 +58,21 @@ async fn every_job_reaches_a_worker_once_and_its_result_is_readable() {
             Ok((2 * n).to_string())
         }
     }));
-    eventually("2,000 jobs completed", || async { completed(&resolver, "/jobs/double").await == 2_000 }).await;
+    eventually("2,000 jobs completed", || async {
+        completed(&resolver, "/jobs/double").await == 2_000
+    })
+    .await;
     handle.drain();
     let report = running.await.unwrap().unwrap();
     assert_eq!((report.completed, runs.load(Ordering::Relaxed)), (2_000, 2_000));
 
-    let query =
-        JobsQuery { pattern: glob("/jobs/double"), state: Some(JobState::Completed), cursor: 0, limit: 300, full: true };
+    let query = JobsQuery {
+        pattern: glob("/jobs/double"),
+        state: Some(JobState::Completed),
+        cursor: 0,
+        limit: 300,
+        full: true,
+    };
     let mut pages = resolver.queues().jobs(query).await.unwrap();
     let mut results = BTreeMap::new();
     while let Some(page) = pages.next().await {
@@ -77,21 +92,27 @@ async fn every_job_reaches_a_worker_once_and_its_result_is_readable() {
 async fn a_restarted_publisher_has_every_job_and_finishes_the_work() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = RunningPublisher::start(data.path(), resolver.cluster()).await;
-    let receipts =
-        resolver.producer().enqueue_all(numbered("/jobs/kept", 0..5_000), BatchOptions::default()).await;
-    assert!(receipts.iter().all(Result::is_ok));
+    let receipts = resolver
+        .producer()
+        .enqueue_all(numbered("/jobs/kept", 0..5_000), BatchOptions::default())
+        .await;
+    assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
     publisher.stop().await;
 
     // Payloads are not in memory now: every delivery reads the journal.
     let publisher = RunningPublisher::start(data.path(), resolver.cluster()).await;
-    let worker = resolver.worker().await.durable_subscribe("/jobs/kept").concurrency(8).prefetch(1_000);
+    let worker =
+        resolver.worker().await.durable_subscribe("/jobs/kept").concurrency(8).prefetch(1_000);
     let (handle, seen) = (worker.handle(), Arc::new(std::sync::Mutex::new(Vec::new())));
     let noted = seen.clone();
     let running = tokio::spawn(worker.run(move |job: Job<Bytes>, _: JobContext| {
         noted.lock().unwrap().push(u32::from_be_bytes(job.payload.as_ref().try_into().unwrap()));
         async { Ok(()) }
     }));
-    eventually("5,000 jobs completed", || async { completed(&resolver, "/jobs/kept").await == 5_000 }).await;
+    eventually("5,000 jobs completed", || async {
+        completed(&resolver, "/jobs/kept").await == 5_000
+    })
+    .await;
     handle.drain();
     running.await.unwrap().unwrap();
     let mut seen = seen.lock().unwrap().clone();
@@ -106,8 +127,11 @@ async fn a_failing_job_is_tried_again_and_then_buried_with_its_error() {
     let (resolver, data) = (Resolver::start().await, tempfile::tempdir().unwrap());
     let publisher = RunningPublisher::start(data.path(), resolver.cluster()).await;
     let mut job = new_job(path("/jobs/bad"), &b"x"[..]);
-    job.options =
-        JobOptions { max_attempts: 3, backoff: longshore::Backoff::Fixed(20), ..JobOptions::default() };
+    job.options = JobOptions {
+        max_attempts: 3,
+        backoff: longshore::Backoff::Fixed(20),
+        ..JobOptions::default()
+    };
     let receipt = resolver.producer().enqueue(job).await.unwrap();
 
     let worker = resolver.worker().await.durable_subscribe("/jobs/bad");
@@ -141,10 +165,10 @@ async fn a_worker_holds_its_subscription_at_every_publisher_and_at_new_ones() {
     let worker = resolver.worker().await.durable_subscribe("/jobs/**").concurrency(4);
     let (handle, stats) = (worker.handle(), worker.stats());
     let running = tokio::spawn(worker.run(|_: Job<Bytes>, _: JobContext| async { Ok(()) }));
-    eventually("one publisher", || async { stats.get().publishers_alive == 1 }).await;
+    eventually("one publisher", || async { stats.now().publishers_alive == 1 }).await;
     let second = RunningPublisher::start(&data.path().join("b"), resolver.cluster()).await;
     let asked = tokio::time::Instant::now();
-    eventually("two publishers", || async { stats.get().publishers_alive == 2 }).await;
+    eventually("two publishers", || async { stats.now().publishers_alive == 2 }).await;
     assert!(asked.elapsed() < Duration::from_secs(5), "a new publisher is found by the watch");
 
     // Whichever publisher the producer chooses, the jobs are done.
@@ -169,12 +193,12 @@ async fn workers_that_are_connected_go_on_without_a_resolver() {
     let worker = resolver.worker().await.durable_subscribe("/jobs/on");
     let (handle, stats) = (worker.handle(), worker.stats());
     let running = tokio::spawn(worker.run(|_: Job<Bytes>, _: JobContext| async { Ok(()) }));
-    eventually("the first job", || async { stats.get().completed == 1 }).await;
+    eventually("the first job", || async { stats.now().completed == 1 }).await;
 
     let address = resolver.address;
     resolver.stop().await;
     producer.enqueue(new_job(path("/jobs/on"), &b"second"[..])).await.expect("the link stands");
-    eventually("the second job", || async { stats.get().completed == 2 }).await;
+    eventually("the second job", || async { stats.now().completed == 2 }).await;
 
     // It comes back empty, and is told again.
     let resolver = Resolver::start_at(address, false).await;
