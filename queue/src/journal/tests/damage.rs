@@ -1,0 +1,162 @@
+//! What the disk has not kept is never silently missing.
+
+use std::path::PathBuf;
+
+use super::*;
+
+fn segment(number: u64) -> PathBuf {
+    Path::new(DIR).join(format!("segments/{number:010}.seg"))
+}
+
+/// Commits of one, two, three … commands, a firm mark after the first `firm` of them.
+fn journal_of(commits: u64, firm: u64, length: usize) -> (SimulatedDisk, u64) {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    for commit in 1..=commits {
+        journal.write(commit, length).unwrap();
+        if commit == firm {
+            journal.firm_mark().unwrap();
+        }
+    }
+    let committed = journal.committed();
+    (disk, committed)
+}
+
+fn end_of_data(disk: &SimulatedDisk, path: &Path) -> usize {
+    disk.tamper(path, |bytes| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1)
+}
+
+#[test]
+fn a_segment_cut_short_at_any_byte_below_the_mark_is_damage() {
+    let (disk, _) = journal_of(4, 4, 30);
+    let end = end_of_data(&disk, &segment(1));
+    for length in 0..end {
+        let cut = disk.after_kill();
+        cut.tamper(&segment(1), |bytes| bytes.truncate(length));
+        let opened = Stepped::open(&cut);
+        let Err(OpenError::Damaged { file, offset, index, .. }) = opened.map(|_| ()) else {
+            panic!("cut at {length}");
+        };
+        assert!(file == segment(1) && offset <= length as u64 && index <= 10, "{offset} {index}");
+    }
+}
+
+#[test]
+fn a_segment_cut_short_above_the_mark_keeps_what_is_whole() {
+    let (disk, committed) = journal_of(4, 2, 30);
+    let end = end_of_data(&disk, &segment(1));
+    let mark = Path::new(DIR).join("mark");
+    let mut seen = 0;
+    for length in 4096..=end {
+        let cut = disk.after_kill();
+        cut.tamper(&segment(1), |bytes| bytes.truncate(length));
+        // As after a power cut: the mark that was not synced is gone.
+        cut.tamper(&mark, |bytes| bytes[..4096].fill(0));
+        match Stepped::open(&cut) {
+            Ok((_, read, _)) => {
+                let there = assert_is_a_prefix(&read, |_| 30);
+                assert!((3..=committed).contains(&there));
+                seen |= 1 << there;
+            }
+            Err(OpenError::Damaged { index, .. }) => assert!(index <= 3),
+            Err(why) => panic!("{why}"),
+        }
+    }
+    assert_eq!(seen, 0b111_1111_1000, "every whole number of commands was met");
+}
+
+#[test]
+fn one_flipped_bit_anywhere_is_never_silent() {
+    let (disk, committed) = journal_of(4, 4, 10);
+    for path in disk.paths() {
+        let length = disk.tamper(&path, |bytes| bytes.len()).min(6_000);
+        for bit in (0..length * 8).step_by(3) {
+            let bad = disk.after_kill();
+            bad.tamper(&path, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+            // Either it is refused, or everything is there as it was written.
+            if let Ok((_, read, _)) = Stepped::open(&bad) {
+                let there = assert_is_a_prefix(&read, |_| 10);
+                assert_eq!(there, committed, "{path:?} bit {bit}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_later_commit_proves_damage_when_the_mark_is_behind() {
+    let (disk, _) = journal_of(4, 1, 30);
+    disk.tamper(&Path::new(DIR).join("mark"), |bytes| bytes[..4096].fill(0));
+    // A bit of command 2, of the second of four commits.
+    let record = 40 + 8 + body(1, 30).len();
+    disk.tamper(&segment(1), |bytes| bytes[4096 + record + 45] ^= 1);
+    let Err(OpenError::Damaged { file, offset, index, why }) = Stepped::open(&disk).map(|_| ())
+    else {
+        panic!("it is damage");
+    };
+    assert_eq!((file, offset, index), (segment(1), (4096 + record) as u64, 2));
+    assert!(why.contains("later commit"), "{why}");
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    let (disk, _) = journal_of(6, 6, 200_000);
+    assert!(disk.paths().contains(&segment(3)), "the journal has segments");
+    for number in 1..=3 {
+        let bad = disk.after_kill();
+        bad.remove(&segment(number)).unwrap();
+        let opened = Stepped::open(&bad).map(|_| ());
+        assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{number}: {opened:?}");
+    }
+}
+
+#[test]
+fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
+    let (disk, committed) = journal_of(6, 6, 200_000);
+    disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
+    assert!(matches!(Stepped::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
+    let accepting = JournalOptions { accept_loss: true, ..options() };
+    let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting).unwrap();
+    let there = assert_is_a_prefix(&read, |_| 200_000);
+    let dropped = recovered.dropped.unwrap();
+    assert!(there < committed && dropped.index == there + 1 && dropped.file == segment(2));
+    assert!(dropped.bytes > 200_000);
+    let lost: Vec<_> = disk.paths();
+    let lost = lost.iter().filter(|path| path.starts_with(Path::new(DIR).join("lost")));
+    assert!(lost.count() >= 2, "the rest of the segment, and the ones after it");
+    // From here on it is a journal like any other.
+    journal.write(2, 200_000).unwrap();
+    let (_, read, recovered) = Stepped::open(&disk.after_power_cut(1)).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there + 2);
+    assert_eq!(recovered.dropped, None);
+}
+
+#[test]
+fn a_rotten_record_is_seen_when_it_is_read() {
+    let (disk, _) = journal_of(3, 3, 30);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    use crate::log::{ReadError, Records};
+    assert_eq!(parts.records.body(2).unwrap().slice(8..), body(2, 30));
+    disk.tamper(&segment(1), |bytes| bytes[4096 + 45] ^= 1);
+    assert!(matches!(parts.records.body(1), Err(ReadError::Damaged { offset: 4096, .. })));
+    assert!(matches!(parts.records.body(7), Err(ReadError::NotThere { index: 7 })));
+}
+
+#[test]
+fn a_directory_without_its_id_or_mark_is_refused() {
+    for name in ["publisher", "mark"] {
+        let (disk, _) = journal_of(2, 2, 30);
+        disk.remove(&Path::new(DIR).join(name)).unwrap();
+        assert!(Stepped::open(&disk).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_file_of_another_publishers_journal_is_refused() {
+    let (disk, _) = journal_of(2, 2, 30);
+    let other = SimulatedDisk::default();
+    let theirs = JournalOptions { new_publisher: PublisherId([8; 16]), ..options() };
+    Stepped::open_with(&other, theirs).unwrap().0.write(1, 30).unwrap();
+    let segment_of_theirs = other.tamper(&segment(1), |bytes| bytes.clone());
+    disk.tamper(&segment(1), |bytes| *bytes = segment_of_theirs);
+    assert!(matches!(Stepped::open(&disk).map(|_| ()), Err(OpenError::Foreign { .. })));
+}

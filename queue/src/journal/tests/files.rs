@@ -1,0 +1,139 @@
+//! The journal on real files, with its threads.
+
+use std::time::Duration;
+
+use tempfile::tempdir;
+
+use super::*;
+use crate::journal::Journal;
+use crate::log::Log;
+use crate::{RecordRef, log_conformance};
+
+fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenError> {
+    let mut read = Read::new();
+    let (journal, _) = Journal::open(dir, options, &mut |replayed| {
+        read.push((replayed.index, replayed.now, replayed.kind, replayed.body));
+        Ok(())
+    })?;
+    Ok((journal, read))
+}
+
+fn append(journal: &mut Journal, index: u64, length: usize) {
+    let Pending { now, kind, head, body, .. } = command(index, length);
+    assert_eq!(journal.append(now, kind, head, body).unwrap(), index);
+}
+
+#[tokio::test]
+async fn the_journal_is_a_log() {
+    let dir = tempdir().unwrap();
+    let mut run = 0;
+    log_conformance(|fresh| {
+        run += u32::from(fresh);
+        open(&dir.path().join(run.to_string()), options()).unwrap().0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn records_longer_than_a_segment_get_one_of_their_own_and_all_are_read_back() {
+    let dir = tempdir().unwrap();
+    let lengths = |index: u64| if index % 3 == 0 { 1_500_000 } else { 400_000 };
+    let (mut journal, _) = open(dir.path(), options()).unwrap();
+    for index in 1..=12 {
+        append(&mut journal, index, lengths(index));
+        journal.flush();
+    }
+    while journal.committed_beyond(journal.committed()).await.unwrap() < 12 {}
+    let reader = journal.reader();
+    for index in (1..=12).rev() {
+        let length = body(index, lengths(index)).len() as u32;
+        let whole = reader.read(RecordRef { index, at: 8, length }).unwrap();
+        assert_eq!(whole, body(index, lengths(index)));
+    }
+    drop(journal);
+    let (journal, read) = open(dir.path(), options()).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, lengths), 12);
+    let length = body(6, lengths(6)).len() as u32;
+    assert!(journal.reader().read(RecordRef { index: 6, at: 8, length }).is_ok());
+}
+
+#[test]
+fn the_second_process_is_told_who_has_the_directory() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = open(dir.path(), options()).unwrap();
+    let told = open(dir.path(), options()).unwrap_err();
+    assert!(matches!(told, OpenError::InUse { .. }));
+    let (pid, says) = (std::process::id().to_string(), told.to_string());
+    assert!(says.contains(&pid) && says.contains("in use"), "{says}");
+    drop(journal);
+    assert!(open(dir.path(), options()).is_ok(), "free again once it is closed");
+}
+
+#[test]
+fn a_segment_size_out_of_range_is_refused() {
+    let dir = tempdir().unwrap();
+    for segment_bytes in [0, SEGMENT_BYTES_MIN - 1, super::super::SEGMENT_BYTES_MAX + 1] {
+        let refused = open(dir.path(), JournalOptions { segment_bytes, ..options() });
+        assert!(matches!(refused, Err(OpenError::SegmentBytes(_))), "{segment_bytes}");
+    }
+}
+
+#[tokio::test]
+async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _) =
+        Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(())).unwrap();
+    append(&mut journal, 1, 10);
+    journal.flush();
+    journal.committed_beyond(0).await.unwrap();
+    disk.hold_syncs(true);
+    for index in 2..=500 {
+        append(&mut journal, index, 10);
+        journal.flush();
+    }
+    // Nothing is acknowledged while its sync waits.
+    let waited = tokio::time::timeout(Duration::from_millis(50), journal.committed_beyond(1));
+    assert!(waited.await.is_err());
+    assert_eq!(journal.committed(), 1);
+    disk.hold_syncs(false);
+    while journal.committed_beyond(journal.committed()).await.unwrap() < 500 {}
+    assert!(journal.figures().syncs <= 4, "{:?}", journal.figures());
+    assert_eq!(journal.uncommitted_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_failure_reaches_everyone_who_waits_and_everything_after() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _) =
+        Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(())).unwrap();
+    append(&mut journal, 1, 10);
+    journal.flush();
+    journal.committed_beyond(0).await.unwrap();
+    disk.fail_at(disk.calls() + 1);
+    append(&mut journal, 2, 10);
+    journal.flush();
+    assert_eq!(journal.committed_beyond(0).await.unwrap(), 1, "what was durable is still told");
+    let why = journal.committed_beyond(1).await.unwrap_err();
+    assert!(why.to_string().contains("simulated failure"), "{why}");
+    assert!(journal.append(Now::default(), 8, Bytes::new(), Bytes::new()).is_err());
+    assert_eq!(journal.committed(), 1);
+}
+
+#[tokio::test]
+async fn without_durability_commits_are_not_synced_but_a_start_is() {
+    let disk = SimulatedDisk::default();
+    let none = JournalOptions { durability: Durability::None, ..options() };
+    let (mut journal, _) =
+        Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), none, &mut |_| Ok(())).unwrap();
+    append(&mut journal, 1, 10);
+    journal.sync();
+    journal.flush();
+    journal.committed_beyond(0).await.unwrap();
+    assert_eq!(journal.figures().syncs, 1);
+    append(&mut journal, 2, 10);
+    journal.flush();
+    journal.committed_beyond(1).await.unwrap();
+    assert_eq!(journal.figures().syncs, 1);
+    let (_, read, _) = Stepped::open(&disk.after_power_cut(3)).unwrap();
+    assert!(assert_is_a_prefix(&read, |_| 10) >= 1);
+}

@@ -1,0 +1,144 @@
+//! The journal against power cuts, kills, bad disks and bad calls.
+
+mod damage;
+mod files;
+mod power;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use longshore_protocol::{Durability, PublisherId};
+
+use super::directory::{Directory, Segment};
+use super::files::{Files, JournalFile};
+use super::mark::Mark;
+use super::progress::Progress;
+use super::simulated_disk::SimulatedDisk;
+use super::writer::{Chores, Pending, Writer};
+use super::{JournalOptions, OpenError, Parts, Recovered, Replayed, SEGMENT_BYTES_MIN};
+use crate::{Now, Poisoned};
+
+const DIR: &str = "/data";
+const PUBLISHER: PublisherId = PublisherId([9; 16]);
+
+fn options() -> JournalOptions {
+    JournalOptions {
+        segment_bytes: SEGMENT_BYTES_MIN,
+        durability: Durability::Fsync,
+        accept_loss: false,
+        new_publisher: PUBLISHER,
+    }
+}
+
+/// The body of command `index`: each differs, in length too.
+fn body(index: u64, length: usize) -> Bytes {
+    let mut bytes = vec![index as u8; length + index as usize % 7];
+    bytes.extend_from_slice(&index.to_le_bytes());
+    bytes.into()
+}
+
+fn command(index: u64, length: usize) -> Pending {
+    let now = Now { mono_ms: index, wall_ms: 1_000 + index };
+    let head = Bytes::copy_from_slice(b"headhead");
+    Pending { index, now, kind: 8, head, body: body(index, length), synced: false }
+}
+
+/// A journal without threads: what it does, and in which order, is up to the test alone.
+struct Stepped {
+    writer: Writer<Inline>,
+    progress: Arc<Progress>,
+    mark: Arc<Mark>,
+    next: u64,
+}
+
+/// Chores done on the spot.
+struct Inline {
+    directory: Arc<Directory>,
+    next: Option<Segment>,
+}
+
+impl Chores for Inline {
+    fn segment(&mut self) -> Result<Segment, Poisoned> {
+        match self.next.take() {
+            Some(segment) => Ok(segment),
+            None => self.directory.create_segment(self.directory.segment_bytes),
+        }
+    }
+
+    fn committed(&mut self, _: &Arc<dyn JournalFile>, _: bool) {}
+}
+
+/// What was read back: index, time, kind, body.
+type Read = Vec<(u64, Now, u8, Bytes)>;
+
+fn open_parts(
+    disk: &SimulatedDisk,
+    options: JournalOptions,
+) -> Result<(Parts, Read), OpenError> {
+    let mut read = Read::new();
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let parts = Parts::open(files, Path::new(DIR), options, &mut |replayed: Replayed| {
+        let body = Bytes::copy_from_slice(&replayed.body);
+        read.push((replayed.index, replayed.now, replayed.kind, body));
+        Ok(())
+    })?;
+    Ok((parts, read))
+}
+
+impl Stepped {
+    fn open(disk: &SimulatedDisk) -> Result<(Stepped, Read, Recovered), OpenError> {
+        Stepped::open_with(disk, options())
+    }
+
+    fn open_with(
+        disk: &SimulatedDisk,
+        options: JournalOptions,
+    ) -> Result<(Stepped, Read, Recovered), OpenError> {
+        let durability = options.durability;
+        let (parts, read) = open_parts(disk, options)?;
+        let Parts { directory, records, progress, mark, segment, recovered, .. } = parts;
+        let chores = Inline { directory: Arc::clone(&directory), next: None };
+        let writer = Writer::new(
+            directory,
+            records,
+            Arc::clone(&progress),
+            Arc::clone(&mark),
+            chores,
+            durability,
+            segment,
+        );
+        let next = recovered.last_index + 1;
+        Ok((Stepped { writer, progress, mark, next }, read, recovered))
+    }
+
+    /// Writes a batch of so many commands, as one call.
+    fn write(&mut self, count: u64, length: usize) -> Result<(), Poisoned> {
+        let batch: Vec<Pending> =
+            (self.next..self.next + count).map(|index| command(index, length)).collect();
+        let bytes = batch.iter().map(Pending::record_len).sum();
+        self.progress.uncommitted_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        self.next += count;
+        self.writer.write(&batch).inspect_err(|why| self.progress.poison(why.clone()))
+    }
+
+    fn firm_mark(&self) -> std::io::Result<()> {
+        self.mark.firm(self.progress.committed())
+    }
+
+    fn committed(&self) -> u64 {
+        self.progress.committed()
+    }
+}
+
+/// Checks that exactly the first commands were read back as they were written; gives how many.
+fn assert_is_a_prefix(read: &Read, length: impl Fn(u64) -> usize) -> u64 {
+    for (place, (index, now, kind, body_read)) in read.iter().enumerate() {
+        let wanted = place as u64 + 1;
+        assert_eq!((*index, *now), (wanted, command(wanted, 0).now));
+        assert_eq!(*kind, 8);
+        assert_eq!(&body_read[..8], b"headhead");
+        assert_eq!(body_read.slice(8..), body(wanted, length(wanted)), "command {wanted}");
+    }
+    read.len() as u64
+}
