@@ -116,9 +116,13 @@ impl State {
             self.call_groups_of(queue);
         }
         let mut called = std::mem::take(&mut self.dispatch.called);
+        for &group in &called {
+            self.serve(group, out);
+        }
+        // Only now is it known what is left: groups that overlap have all taken their jobs.
         for group in called.drain(..) {
             self.dispatch.groups[group].called = false;
-            self.serve(group, out);
+            self.tell(group, out);
         }
         // The lists keep their memory for the next command.
         self.dispatch.touched = touched;
@@ -171,13 +175,18 @@ impl State {
                 break;
             }
         }
+    }
+
+    /// Tells subscriptions without credit that jobs wait: once, until they have had credit again.
+    fn tell(&mut self, group: u32, out: &mut Outcomes) {
         let g = &mut self.dispatch.groups[group];
-        if g.ready > 0 {
-            while let Some(subscription) = g.untold.pop_first() {
-                let s = &self.dispatch.subscriptions[subscription];
-                let waiting = Waiting { subscription: s.number, jobs: g.ready };
-                out.replies.push((s.link, Reply::Waiting(waiting)));
-            }
+        if g.ready == 0 {
+            return;
+        }
+        while let Some(subscription) = g.untold.pop_first() {
+            let s = &self.dispatch.subscriptions[subscription];
+            let waiting = Waiting { subscription: s.number, jobs: g.ready };
+            out.replies.push((s.link, Reply::Waiting(waiting)));
         }
     }
 
