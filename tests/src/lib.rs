@@ -108,6 +108,9 @@ impl RunningPublisher {
     pub async fn start_with(options: PublisherOptions) -> RunningPublisher {
         let publisher = Publisher::open(options).await.expect("a usable data directory");
         let address = publisher.local_address();
+        if let Some(registry) = publisher.write_client() {
+            registry.flushed(1).await;
+        }
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let stopped = async {
