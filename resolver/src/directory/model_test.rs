@@ -253,7 +253,7 @@ impl Pair {
                 known.holds.retain(|_, seen| *seen == round);
             }
             Op::Clear { client } => {
-                let expected = self.model.writer(client).map(|_| ()).map_err(|error| error);
+                let expected = self.model.writer(client).map(|_| ());
                 assert_eq!(self.directory.clear(Client(client)), expected);
                 if let Some(&Some(publisher)) = self.model.writers.get(&client) {
                     self.model.forget(publisher);

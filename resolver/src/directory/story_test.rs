@@ -1,0 +1,226 @@
+//! What a replica promises, told one by one.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use longshore_protocol::messages::resolver::{Change, PathAnswer, PathText, RequestRefusal};
+use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
+
+use crate::directory::{Client, Directory, Resolver, Rules};
+
+const TTL: Duration = Duration::from_secs(120);
+const INSTANT: Duration = Duration::from_nanos(1);
+
+fn rules() -> Rules {
+    Rules { writer_ttl: TTL, fresh: true, publishers_max: 2, paths_max: 3, watches_max: 2 }
+}
+
+fn publisher(number: u8, epoch: u64) -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([number; 16]),
+        epoch: Epoch(epoch),
+        name: format!("publisher-{number}"),
+        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
+    }
+}
+
+struct Story {
+    now: Instant,
+    directory: Directory,
+}
+
+impl Story {
+    fn new(rules: Rules) -> Story {
+        let now = Instant::now();
+        Story { now, directory: Directory::new(now, Incarnation([1; 16]), rules) }
+    }
+
+    fn announce(&mut self, number: u8, epoch: u64) -> Result<(), RequestRefusal> {
+        let client = Client(number.into());
+        self.directory.announce(self.now, client, &publisher(number, epoch)).map(|_| ())
+    }
+
+    fn change(&mut self, number: u8, change: Change, path: &str) -> Result<(), String> {
+        let slot = self.directory.writer(Client(number.into())).unwrap();
+        let done = self.directory.change(slot, change, &Path::new(path).unwrap());
+        self.directory.invariant();
+        done
+    }
+
+    fn publish(&mut self, number: u8, path: &str) {
+        self.change(number, Change::Publish, path).unwrap();
+    }
+
+    fn resolve(&self, text: &str) -> PathAnswer {
+        let mut resolver = Resolver::default();
+        let text = PathText::from(Bytes::copy_from_slice(text.as_bytes()));
+        resolver.answer(&self.directory, &text);
+        resolver.finish(&self.directory, 1, true).answers.remove(0)
+    }
+
+    fn at(&mut self, now: Instant) {
+        self.now = now;
+        self.directory.tick(now);
+        self.directory.invariant();
+    }
+
+    fn watched(&mut self, client: Client) -> Vec<PublisherInfo> {
+        while self.directory.sweep(100) {}
+        self.directory.push(client).expect("there is no news").publishers
+    }
+}
+
+const FOUND: PathAnswer = PathAnswer::Published { set: 0 };
+const BY_DEFAULT: PathAnswer = PathAnswer::ByDefault { set: 0 };
+
+#[test]
+fn a_publisher_is_hidden_at_the_very_deadline_and_not_before() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    let heard = story.now + Duration::from_secs(30);
+    story.directory.heard(Client(1), heard);
+    assert_eq!(story.directory.next_deadline(), Some(heard + TTL));
+    story.at(heard + TTL - INSTANT);
+    assert_eq!(story.resolve("/a"), FOUND);
+    story.at(heard + TTL);
+    assert_eq!(story.resolve("/a"), PathAnswer::NotFound);
+    assert_eq!(story.directory.writer(Client(1)), Err(RequestRefusal::NotAnnounced));
+}
+
+#[test]
+fn a_dropped_connection_removes_nothing() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    story.directory.client_gone(Client(1));
+    story.at(story.now + TTL - INSTANT);
+    assert_eq!(story.resolve("/a"), FOUND);
+}
+
+#[test]
+fn while_the_replica_itself_stood_still_nobody_was_silent() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    let begun = story.now;
+    story.directory.stood_still(Duration::from_secs(600));
+    story.at(begun + TTL + Duration::from_secs(599));
+    assert_eq!(story.resolve("/a"), FOUND);
+    story.at(begun + TTL + Duration::from_secs(600));
+    assert_eq!(story.resolve("/a"), PathAnswer::NotFound);
+}
+
+#[test]
+fn the_deepest_default_wins_and_captures_nothing_beside_it() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.announce(2, 1).unwrap();
+    story.change(1, Change::PublishDefault, "/a").unwrap();
+    story.change(2, Change::PublishDefault, "/a/b").unwrap();
+    let mut resolver = Resolver::default();
+    for text in ["/a/c", "/a/b/c", "/ab", "/a"] {
+        resolver.answer(&story.directory, &PathText::from(&Path::new(text).unwrap()));
+    }
+    let answer = resolver.finish(&story.directory, 1, true);
+    let names: Vec<&str> = answer.publishers.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["publisher-1", "publisher-2"]);
+    let (one, two) = (PathAnswer::ByDefault { set: 0 }, PathAnswer::ByDefault { set: 1 });
+    assert_eq!(answer.answers, [one.clone(), two, PathAnswer::NotFound, one]);
+    assert_eq!(answer.sets[1][0].publisher, 1);
+}
+
+#[test]
+fn a_published_path_goes_before_any_default_and_the_default_serves_again_after_it() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.change(1, Change::PublishDefault, "/").unwrap();
+    assert_eq!(story.resolve("/a"), BY_DEFAULT);
+    story.publish(1, "/a");
+    assert_eq!(story.resolve("/a"), FOUND);
+    story.change(1, Change::Unpublish, "/a").unwrap();
+    assert_eq!(story.resolve("/a"), BY_DEFAULT);
+}
+
+#[test]
+fn one_bad_path_is_refused_alone() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    for bad in ["a", "/a/", "/a//b", "/a*", "", "/a\n"] {
+        let PathAnswer::Refused { reason } = story.resolve(bad) else { panic!("{bad:?}") };
+        assert!(!reason.is_empty());
+    }
+    assert_eq!(story.resolve("/a"), FOUND);
+}
+
+#[test]
+fn a_higher_epoch_takes_over_at_once_and_keeps_the_paths_a_lower_one_is_refused() {
+    let mut story = Story::new(rules());
+    story.announce(1, 5).unwrap();
+    story.publish(1, "/a");
+    assert_eq!(story.announce(1, 4), Err(RequestRefusal::Superseded));
+    let restarted = PublisherInfo { id: PublisherId([1; 16]), ..publisher(2, 6) };
+    story.directory.announce(story.now, Client(2), &restarted).unwrap();
+    assert_eq!(story.resolve("/a"), FOUND);
+    assert_eq!(story.directory.writer(Client(1)), Err(RequestRefusal::Superseded));
+    // The old one's connection ends late: that changes nothing.
+    story.directory.client_gone(Client(1));
+    story.directory.invariant();
+    assert_eq!(story.resolve("/a"), FOUND);
+}
+
+#[test]
+fn a_replica_warms_for_one_writer_ttl_and_tells_its_watchers_when_that_is_over() {
+    let mut story = Story::new(Rules { fresh: false, ..rules() });
+    let begun = story.now;
+    story.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();
+    assert_eq!(story.watched(Client(9)), []);
+    story.at(begun + TTL - INSTANT);
+    assert!(!story.directory.is_complete() && story.directory.clients_to_push().is_empty());
+    assert_eq!(story.directory.next_deadline(), Some(begun + TTL));
+    story.at(begun + TTL);
+    assert!(story.directory.is_complete());
+    assert!(story.directory.push(Client(9)).unwrap().complete);
+}
+
+#[test]
+fn a_watcher_is_told_of_a_restart_and_once_of_whatever_changed_while_it_did_not_read() {
+    let mut story = Story::new(rules());
+    story.directory.watch(Client(9), 1, Glob::new("/a/*").unwrap()).unwrap();
+    assert_eq!(story.watched(Client(9)), []);
+    story.announce(1, 1).unwrap();
+    for n in 0..3 {
+        story.publish(1, &format!("/a/{n}"));
+    }
+    assert_eq!(story.watched(Client(9)), [publisher(1, 1)]);
+    assert!(story.directory.clients_to_push().is_empty(), "three paths, one push");
+    story.announce(1, 2).unwrap();
+    assert_eq!(story.watched(Client(9)), [publisher(1, 2)]);
+    story.at(story.now + TTL);
+    assert_eq!(story.watched(Client(9)), []);
+}
+
+#[test]
+fn every_limit_is_refused_by_its_name() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.announce(2, 1).unwrap();
+    assert_eq!(story.announce(3, 1), Err(RequestRefusal::TooManyPublishers));
+    for path in ["/a", "/b", "/c"] {
+        story.publish(1, path);
+    }
+    let full = story.change(1, Change::Publish, "/d").unwrap_err();
+    assert_eq!(full, "the replica holds 3 paths, as many as it may");
+    story.change(2, Change::Publish, "/a").unwrap();
+    let glob = || Glob::new("/**").unwrap();
+    story.directory.watch(Client(9), 1, glob()).unwrap();
+    story.directory.watch(Client(9), 2, glob()).unwrap();
+    let refused = story.directory.watch(Client(8), 1, glob()).unwrap_err().to_string();
+    assert_eq!(refused, "the replica has 2 watches, as many as it may; try another replica");
+    // One of the same number takes the place of the one before.
+    story.directory.watch(Client(9), 1, glob()).unwrap();
+    story.directory.client_gone(Client(9));
+    story.directory.watch(Client(8), 1, glob()).unwrap();
+    story.directory.invariant();
+}

@@ -532,8 +532,11 @@ fn timeout(timing: &ResolverTiming, question: &Question) -> Duration {
 impl Question {
     /// The requests that it takes.
     fn parts(&self) -> Vec<Range<usize>> {
-        let Question::Resolve(paths) = self else { return Vec::from([0..0]) };
         let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
+        let Question::Resolve(paths) = self else {
+            parts.push(0..0);
+            return parts;
+        };
         for (at, path) in paths.iter().enumerate() {
             let length = path.as_str().len();
             if at - start >= RESOLVER_BATCH_PATHS_MAX || bytes + length > RESOLVER_BATCH_BYTES_MAX {
