@@ -327,3 +327,6 @@ impl Decode for Expired {
         Ok(Expired { token, started: flags & STARTED != 0, restart: flags & RESTART != 0 })
     }
 }
+
+#[cfg(test)]
+mod tests;

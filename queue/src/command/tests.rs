@@ -1,0 +1,202 @@
+//! The bytes of commands: old journals hold them, so they never change.
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{BatchBuilder, NewSettle, SettleBatchBuilder};
+use longshore_protocol::{JobId, JobState, NewJob};
+use proptest::prelude::*;
+
+use super::*;
+
+fn whole(command: &Command) -> Bytes {
+    let (head, raw) = command.encode();
+    Bytes::from([head, raw].concat())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+fn glob(text: &str) -> Glob {
+    Glob::new(text).unwrap()
+}
+
+fn enqueue(payload: &'static [u8]) -> Command {
+    let mut builder = BatchBuilder::new();
+    builder.push(&NewJob::new(path("/q"), JobId([0xab; 16]), payload));
+    let batch = builder.seal(true).to_batch(5).unwrap();
+    Command::Enqueue { link: LinkId(0x0102), batch }
+}
+
+fn settle() -> Command {
+    let mut builder = SettleBatchBuilder::new();
+    builder.push(Token(7), &NewSettle::Complete { result: Some(Bytes::from_static(b"ok")) });
+    builder.push(Token(8), &NewSettle::Release);
+    let batch = SettleBatch::decode(builder.seal(300)).unwrap();
+    Command::Settle { link: LinkId(3), batch }
+}
+
+fn one_of_each() -> Vec<(Command, u8, &'static str)> {
+    let link = LinkId(300);
+    vec![
+        (
+            Command::Start(Start {
+                publisher: PublisherId([0x11; 16]),
+                epoch: Epoch(2),
+                boot: [0x22; 16],
+                durability: Durability::Fsync,
+                paths: vec![path("/q")],
+                defaults: vec![path("/jobs"), path("/")],
+            }),
+            1,
+            "1111111111111111111111111111111102222222222222222222222222222222220101022f7102052f6a6f6273012f",
+        ),
+        (
+            Command::LinkUp {
+                link,
+                role: Role::Worker,
+                session: SessionId([0x33; 16]),
+                name: "w1".to_owned(),
+                resume: Tokens(vec![Token(1 << 32), Token((1 << 32) + 1)]),
+            },
+            2,
+            "ac02043333333333333333333333333333333302773102808080802002",
+        ),
+        (Command::LinkLost { link }, 3, "ac02"),
+        (
+            Command::Subscribe { link, subscription: 1, pattern: glob("/q/*") },
+            4,
+            "ac0201042f712f2a",
+        ),
+        (Command::Unsubscribe { link, subscription: 1 }, 5, "ac0201"),
+        (Command::Credit { link, subscription: 1, count: 500 }, 6, "ac0201f403"),
+        (Command::Recall { link, subscription: 1, count: 2 }, 7, "ac020102"),
+        (
+            enqueue(b"payload"),
+            8,
+            "0201000000000000050101022f71011c00abababababababababababababababab007069e3f47061796c6f6164",
+        ),
+        (settle(), 9, "0300000000000000ac02020e01026f6b0203"),
+        (
+            Command::Expire {
+                leases: vec![
+                    Expired { token: Token(9), started: true, restart: false },
+                    Expired { token: Token(300), started: false, restart: true },
+                ],
+            },
+            10,
+            "020901ac0202",
+        ),
+        (
+            Command::Act {
+                link,
+                request: 4,
+                action: Action::Revive,
+                selection: Selection::Matching { pattern: glob("/q"), state: Some(JobState::Dead) },
+            },
+            11,
+            "ac02040201022f710105",
+        ),
+        (Command::Damaged { token: Token(9) }, 12, "09"),
+        (Command::Tick, 13, ""),
+    ]
+}
+
+#[test]
+fn each_command_has_its_kind_and_its_bytes_for_ever() {
+    for (command, kind, golden) in one_of_each() {
+        assert_eq!((command.kind(), hex(&whole(&command)).as_str()), (kind, golden));
+    }
+}
+
+#[test]
+fn what_is_encoded_decodes_to_itself() {
+    for (command, kind, _) in one_of_each() {
+        assert_eq!(Command::decode(kind, whole(&command)), Ok(command));
+    }
+}
+
+#[test]
+fn a_cut_command_is_an_error_that_says_where() {
+    for (command, kind, _) in one_of_each() {
+        let bytes = whole(&command);
+        for length in 0..bytes.len() {
+            let cut = Command::decode(kind, bytes.slice(..length));
+            assert!(cut.is_err(), "{command:?} cut to {length} bytes");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_kind_is_an_error() {
+    for kind in (14..=255).chain([0]) {
+        assert!(Command::decode(kind, Bytes::new()).is_err(), "{kind}");
+    }
+}
+
+#[test]
+fn the_batch_lies_where_the_log_says_it_does() {
+    let Command::Enqueue { batch, .. } = enqueue(b"payload") else { unreachable!() };
+    let (head, raw) = enqueue(b"payload").encode();
+    assert_eq!(head.len(), Command::BATCH_AT as usize);
+    assert_eq!(raw, batch.body());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_decoding_panic(
+        kind in any::<u8>(),
+        body in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        if let Ok(command) = Command::decode(kind, Bytes::from(body)) {
+            let again = Command::decode(command.kind(), whole(&command));
+            prop_assert_eq!(again, Ok(command));
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_size_come_back(
+        link in any::<u64>(),
+        subscription in any::<u32>(),
+        count in any::<u32>(),
+        request in any::<u64>(),
+        ids in prop::collection::vec(any::<[u8; 16]>(), 0..20),
+        leases in prop::collection::vec((any::<u64>(), any::<bool>(), any::<bool>()), 0..20),
+        name in "[a-z]{0,40}",
+        epoch in any::<u64>(),
+    ) {
+        let link = LinkId(link);
+        let tokens = leases.iter().map(|&(token, ..)| Token(token)).collect();
+        let expired = |(token, started, restart)| Expired { token: Token(token), started, restart };
+        let ids = ids.into_iter().map(JobId).collect();
+        for command in [
+            Command::Start(Start {
+                publisher: PublisherId([1; 16]),
+                epoch: Epoch(epoch),
+                boot: [9; 16],
+                durability: Durability::None,
+                paths: Vec::new(),
+                defaults: vec![Path::root()],
+            }),
+            Command::LinkUp {
+                link,
+                role: Role::Producer,
+                session: SessionId([5; 16]),
+                name,
+                resume: Tokens(tokens),
+            },
+            Command::LinkLost { link },
+            Command::Unsubscribe { link, subscription },
+            Command::Credit { link, subscription, count },
+            Command::Recall { link, subscription, count },
+            Command::Expire { leases: leases.into_iter().map(expired).collect() },
+            Command::Act { link, request, action: Action::Drop, selection: Selection::Ids(ids) },
+            Command::Damaged { token: Token(request) },
+        ] {
+            prop_assert_eq!(Command::decode(command.kind(), whole(&command)), Ok(command));
+        }
+    }
+}
