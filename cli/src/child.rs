@@ -101,9 +101,7 @@ impl Child {
 
     /// A text from what it said when it was ready.
     pub(crate) fn ready_text(&self, key: &str) -> anyhow::Result<&str> {
-        self.ready[key]
-            .as_str()
-            .with_context(|| format!("{} did not say its {key}", self.name))
+        self.ready[key].as_str().with_context(|| format!("{} did not say its {key}", self.name))
     }
 
     /// Kills it with SIGKILL and waits until it is gone.

@@ -39,7 +39,9 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
 
 fn start_logging(filter: &str) -> Result<(), WrongUsage> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
-        WrongUsage(format!("log filter '{filter}': {error}; expected error, warn, info, debug or trace"))
+        WrongUsage(format!(
+            "log filter '{filter}': {error}; expected error, warn, info, debug or trace"
+        ))
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -111,7 +111,8 @@ impl Table {
 }
 
 fn is_number(cell: &str) -> bool {
-    cell == "-" || (!cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit() || b",.%".contains(&b)))
+    cell == "-"
+        || (!cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit() || b",.%".contains(&b)))
 }
 
 /// A text without what would steer a terminal.
@@ -178,7 +179,12 @@ enum Kind {
 
 impl Progress {
     /// Progress towards `total`, or counted without an end.
-    pub(crate) fn new(label: &str, unit: &'static str, total: Option<u64>, output: &Output) -> Progress {
+    pub(crate) fn new(
+        label: &str,
+        unit: &'static str,
+        total: Option<u64>,
+        output: &Output,
+    ) -> Progress {
         let kind = if output.is_json() {
             Kind::Silent
         } else if io::stderr().is_terminal() {
@@ -229,7 +235,9 @@ fn bar(label: &str, unit: &str, total: Option<u64>) -> ProgressBar {
     };
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(BAR_HZ));
     let template = match total {
-        Some(_) => format!("{{prefix}} [{{bar:40}}] {{human_pos}}/{{human_len}} {unit}, {{per_sec}}, {{eta}} left"),
+        Some(_) => format!(
+            "{{prefix}} [{{bar:40}}] {{human_pos}}/{{human_len}} {unit}, {{per_sec}}, {{eta}} left"
+        ),
         None => format!("{{prefix}} {{spinner}} {{human_pos}} {unit}, {{per_sec}}"),
     };
     let style = if total.is_some() {

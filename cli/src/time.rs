@@ -7,7 +7,8 @@ const UNITS_MS: [(&str, u64); 5] =
 
 /// Reads `250ms`, `30s`, `5m`, `2h`, `1d`, or several of them in a row: `1h30m`.
 pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a length of time; write it like 250ms, 30s, 5m or 1h30m");
+    let wrong =
+        || format!("'{text}' is not a length of time; write it like 250ms, 30s, 5m or 1h30m");
     let mut rest = text.trim();
     let mut total_ms = 0u64;
     if rest.is_empty() {
@@ -61,8 +62,11 @@ pub(crate) fn wall_ms() -> u64 {
 
 /// Reads an RFC 3339 time, `2026-11-20T21:30:00Z` or `2026-11-20 21:30:00+01:00`, as milliseconds since 1970.
 pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("'{text}' is not a time; write it like 2026-11-20T21:30:00Z or 2026-11-20T21:30:00+01:00");
+    let wrong = || {
+        format!(
+            "'{text}' is not a time; write it like 2026-11-20T21:30:00Z or 2026-11-20T21:30:00+01:00"
+        )
+    };
     read_moment(text.trim()).ok_or_else(wrong)
 }
 
@@ -72,8 +76,7 @@ fn read_moment(text: &str) -> Option<u64> {
         digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
     };
     let is = |at: usize, allowed: &str| text.get(at..=at).is_some_and(|c| allowed.contains(c));
-    let punctuated =
-        is(4, "-") && is(7, "-") && is(10, "Tt ") && is(13, ":") && is(16, ":");
+    let punctuated = is(4, "-") && is(7, "-") && is(10, "Tt ") && is(13, ":") && is(16, ":");
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
     let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
     let in_range = (1970..=9999).contains(&year)
@@ -88,7 +91,8 @@ fn read_moment(text: &str) -> Option<u64> {
     let mut rest = text.get(19..)?;
     let mut ms = 0;
     if let Some(fraction) = rest.strip_prefix('.') {
-        let digits = fraction.len() - fraction.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let digits =
+            fraction.len() - fraction.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         if digits == 0 {
             return None;
         }
@@ -167,7 +171,9 @@ mod tests {
         ] {
             assert_eq!(parse_length(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "5", "s", "5 s", "-1s", "5w", "1.5s", "99999999999999999999s", "9999999999999d"] {
+        for text in
+            ["", "5", "s", "5 s", "-1s", "5w", "1.5s", "99999999999999999999s", "9999999999999d"]
+        {
             assert!(parse_length(text).unwrap_err().contains("1h30m"), "{text}");
         }
     }

@@ -48,10 +48,16 @@ pub(crate) async fn run(
             .answers
             .iter()
             .filter(|answered| answered.answer.done > 0)
-            .map(|answered| format!("{} at {}", grouped(answered.answer.done), answered.publisher.name))
+            .map(|answered| {
+                format!("{} at {}", grouped(answered.answer.done), answered.publisher.name)
+            })
             .collect();
         let at = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
-        context.output.line(format!("{} {}{at}", grouped(total.done), done_words(action, selected.dry_run)))?;
+        context.output.line(format!(
+            "{} {}{at}",
+            grouped(total.done),
+            done_words(action, selected.dry_run)
+        ))?;
         if total.refused > 0 {
             eprintln!("error: {} are in no state for it", grouped(total.refused));
         }

@@ -114,7 +114,10 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             let status = &answered.answer;
             let slow = status.oldest_uncommitted_ms >= COMMIT_SLOW_MS;
             let says = if slow {
-                format!("its oldest command has not been durable for {} ms", status.oldest_uncommitted_ms)
+                format!(
+                    "its oldest command has not been durable for {} ms",
+                    status.oldest_uncommitted_ms
+                )
             } else {
                 format!("{} jobs, {} links, {}", status.jobs, status.links, status.durability)
             };

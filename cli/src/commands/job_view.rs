@@ -79,9 +79,10 @@ fn age(since: u64) -> String {
 }
 
 fn outcome(job: &JobInfo) -> String {
-    let error = job.error.as_ref().map(|error| {
-        shown(format!("{}: {}", error.kind, error.message).as_bytes(), CELL_CHARS)
-    });
+    let error = job
+        .error
+        .as_ref()
+        .map(|error| shown(format!("{}: {}", error.kind, error.message).as_bytes(), CELL_CHARS));
     match job.state {
         JobState::Completed => {
             job.result.as_ref().map(|result| shown(result, CELL_CHARS)).unwrap_or_default()
@@ -109,7 +110,10 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
     line("path", job.path.to_string())?;
     line("state", if job.retrying { "retrying".to_owned() } else { job.state.to_string() })?;
     line("priority", job.priority.to_string())?;
-    line("attempt", format!("{} of {}, {} deliveries", job.attempt, job.max_attempts, job.deliveries))?;
+    line(
+        "attempt",
+        format!("{} of {}, {} deliveries", job.attempt, job.max_attempts, job.deliveries),
+    )?;
     line("enqueued", show_moment(job.enqueued_at))?;
     if let Some(due) = job.due_at {
         line("due", show_moment(due))?;
@@ -124,7 +128,10 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
         line("died of", death.to_string())?;
     }
     if let Some(error) = &job.error {
-        line("error", shown(format!("{}: {}", error.kind, error.message).as_bytes(), usize::MAX / 8))?;
+        line(
+            "error",
+            shown(format!("{}: {}", error.kind, error.message).as_bytes(), usize::MAX / 8),
+        )?;
     }
     for (key, value) in job.headers.iter().flat_map(|headers| &headers.0) {
         line("header", shown(format!("{key}: {value}").as_bytes(), 1_000))?;

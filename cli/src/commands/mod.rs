@@ -79,7 +79,11 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
 /// Names the publishers that did not answer. True when there are any, or may be.
 pub(crate) fn warn_of_missing(missing: &[Missing], complete: bool) -> bool {
     for Missing { publisher, why } in missing {
-        eprintln!("error: publisher {} ({}) did not answer: {why}", publisher.name, publisher.id.prefix());
+        eprintln!(
+            "error: publisher {} ({}) did not answer: {why}",
+            publisher.name,
+            publisher.id.prefix()
+        );
     }
     if !complete {
         eprintln!("the resolver is still warming up: there may be publishers that were not asked");
@@ -89,8 +93,6 @@ pub(crate) fn warn_of_missing(missing: &[Missing], complete: bool) -> bool {
 
 /// The same for programs.
 pub(crate) fn missing_json(missing: &[Missing]) -> Vec<Value> {
-    let one = |Missing { publisher, why }: &Missing| {
-        json!({ "publisher": publisher.id.to_string(), "name": publisher.name, "error": why })
-    };
+    let one = |Missing { publisher, why }: &Missing| json!({ "publisher": publisher.id.to_string(), "name": publisher.name, "error": why });
     missing.iter().map(one).collect()
 }

@@ -46,12 +46,18 @@ pub(crate) async fn run(given: arguments::Publisher, mut context: Context) -> an
 
 fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
     let configured = &context.config.publisher;
-    let or = |given: Vec<_>, configured: &Vec<_>| if given.is_empty() { configured.clone() } else { given };
-    let mut options = PublisherOptions::new(given.data.unwrap_or(context.config.data.value.clone()));
+    let or = |given: Vec<_>, configured: &Vec<_>| {
+        if given.is_empty() { configured.clone() } else { given }
+    };
+    let mut options =
+        PublisherOptions::new(given.data.unwrap_or(context.config.data.value.clone()));
     options.name = given.name.unwrap_or_else(|| configured.name.value.clone());
     options.listen = given.listen.unwrap_or(configured.listen.value);
-    options.advertise =
-        if given.advertise.is_empty() { configured.advertise.value.clone() } else { given.advertise };
+    options.advertise = if given.advertise.is_empty() {
+        configured.advertise.value.clone()
+    } else {
+        given.advertise
+    };
     options.paths = or(given.path, &configured.paths.value);
     options.defaults = or(given.default, &configured.defaults.value);
     options.cluster = Some(context.cluster());

@@ -78,7 +78,15 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
         context.output.json_pretty(&json!({ "replicas": replicas }))?;
     } else {
         let mut table = Table::new(&[
-            "replica", "name", "state", "up", "publishers", "paths", "defaults", "connections", "watches",
+            "replica",
+            "name",
+            "state",
+            "up",
+            "publishers",
+            "paths",
+            "defaults",
+            "connections",
+            "watches",
         ]);
         for (replica, status) in &replicas {
             let Ok(s) = status else { continue };

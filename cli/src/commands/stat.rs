@@ -24,14 +24,27 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
     }
     let mut table = Table::new(&[
-        "queue", "ready", "running", "retrying", "scheduled", "completed", "dead", "cancelled", "oldest",
+        "queue",
+        "ready",
+        "running",
+        "retrying",
+        "scheduled",
+        "completed",
+        "dead",
+        "cancelled",
+        "oldest",
         "workers",
     ]);
     for queue in &queues {
         let counts = queue.counts;
         let numbers = [
-            counts.ready, counts.running, counts.retrying, counts.scheduled, counts.completed,
-            counts.dead, counts.cancelled,
+            counts.ready,
+            counts.running,
+            counts.retrying,
+            counts.scheduled,
+            counts.completed,
+            counts.dead,
+            counts.cancelled,
         ];
         let oldest = queue.oldest_ready_ms.map(|ms| show_length(Duration::from_millis(ms)));
         let row = std::iter::once(queue.path.to_string())

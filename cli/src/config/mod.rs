@@ -89,9 +89,7 @@ impl Config {
     fn resolve(given: &Given, environment: &BTreeMap<String, String>) -> Result<Config, String> {
         let named = Named::find(given, environment)?;
         let (text, file) = match &named {
-            Some(named) => {
-                (named.text.as_str(), file::parse(&named.text, &named.place.value)?)
-            }
+            Some(named) => (named.text.as_str(), file::parse(&named.text, &named.place.value)?),
             None => ("", ConfigFile::default()),
         };
         let path = named.as_ref().map_or(FilePath::new(""), |n| n.place.value.as_path());
@@ -99,8 +97,12 @@ impl Config {
         let ConfigFile { resolvers, data, log, publisher, resolver, timing } = file;
 
         let listed = |text: &str| {
-            let list: Vec<String> =
-                text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect();
+            let list: Vec<String> = text
+                .split(',')
+                .map(str::trim)
+                .filter(|s| !s.is_empty())
+                .map(str::to_owned)
+                .collect();
             check_resolvers(&list).map(|()| list)
         };
         let default_resolver = vec![format!("127.0.0.1:{RESOLVER_PORT}")];
@@ -253,7 +255,10 @@ struct Named {
 
 impl Named {
     /// A file that was asked for must be there; the usual places may be empty.
-    fn find(given: &Given, environment: &BTreeMap<String, String>) -> Result<Option<Named>, String> {
+    fn find(
+        given: &Given,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Option<Named>, String> {
         let asked = given
             .config
             .clone()
@@ -324,8 +329,9 @@ impl Layers<'_> {
 
 /// Reads `IP:PORT`. Listening and advertised addresses are numbers: what a name means may change under a running service.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| format!("'{text}' is not an address; write it like 127.0.0.1:4780 or [::1]:4780"))
+    text.parse().map_err(|_| {
+        format!("'{text}' is not an address; write it like 127.0.0.1:4780 or [::1]:4780")
+    })
 }
 
 /// Reads `fsync` or `none`.

@@ -26,17 +26,36 @@ pub(crate) async fn measure(
     let (jobs_text, size_text) = (jobs.to_string(), size.to_string());
     let (concurrency, prefetch) = (CONCURRENCY.to_string(), PREFETCH.to_string());
     let mut worker = system
-        .part("the worker", &[
-            "bench-worker", &path, "--jobs", &jobs_text, "--concurrency", &concurrency, "--prefetch",
-            &prefetch,
-        ])
+        .part(
+            "the worker",
+            &[
+                "bench-worker",
+                &path,
+                "--jobs",
+                &jobs_text,
+                "--concurrency",
+                &concurrency,
+                "--prefetch",
+                &prefetch,
+            ],
+        )
         .await?;
     let mut producer = system
-        .part("the producer", &["bench-producer", &path, "--jobs", &jobs_text, "--size", &size_text])
+        .part(
+            "the producer",
+            &["bench-producer", &path, "--jobs", &jobs_text, "--size", &size_text],
+        )
         .await?;
     producer.tell("go").await?;
     let handed_in = producer.next().await?;
-    say(context, &format!("{} jobs enqueued in {:.2} s", grouped(jobs), seconds(&handed_in, "began_ns", &handed_in)?));
+    say(
+        context,
+        &format!(
+            "{} jobs enqueued in {:.2} s",
+            grouped(jobs),
+            seconds(&handed_in, "began_ns", &handed_in)?
+        ),
+    );
     let done = worker.next().await?;
     let enqueue_s = seconds(&handed_in, "began_ns", &handed_in)?;
     let drain_s = seconds(&handed_in, "ended_ns", &done)?;

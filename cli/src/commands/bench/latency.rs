@@ -23,15 +23,26 @@ pub(crate) async fn measure(
     let (rate_text, size, path) = (rate.to_string(), size.to_string(), system.path.to_string());
     let (concurrency, prefetch) = (CONCURRENCY.to_string(), PREFETCH.to_string());
     let mut worker = system
-        .part("the worker", &[
-            "bench-worker", &path, "--jobs", &jobs, "--concurrency", &concurrency, "--prefetch",
-            &prefetch, "--timed",
-        ])
+        .part(
+            "the worker",
+            &[
+                "bench-worker",
+                &path,
+                "--jobs",
+                &jobs,
+                "--concurrency",
+                &concurrency,
+                "--prefetch",
+                &prefetch,
+                "--timed",
+            ],
+        )
         .await?;
     let mut producer = system
-        .part("the producer", &[
-            "bench-producer", &path, "--jobs", &jobs, "--size", &size, "--rate", &rate_text,
-        ])
+        .part(
+            "the producer",
+            &["bench-producer", &path, "--jobs", &jobs, "--size", &size, "--rate", &rate_text],
+        )
         .await?;
     producer.tell("go").await?;
     producer.next().await?;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use bytes::{Bytes, BytesMut};
 use longshore::{
-    EnqueueError, NewJob, Path, PipelineOptions, Producer, ProducerOptions, Receipt, new_id, new_job,
+    EnqueueError, NewJob, Path, PipelineOptions, Producer, ProducerOptions, Receipt, new_id,
+    new_job,
 };
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
@@ -30,7 +31,9 @@ pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyho
         Some(rate) => steady(&producer, &arguments, rate).await?,
     }
     let ended = monotonic_ns();
-    context.output.json(&json!({ "jobs": arguments.jobs, "began_ns": began, "ended_ns": ended }))?;
+    context
+        .output
+        .json(&json!({ "jobs": arguments.jobs, "began_ns": began, "ended_ns": ended }))?;
     // The end of the measurement ends this process: its links are not torn down while others are still measured.
     let _ = next_word(&mut input).await;
     Ok(())

@@ -2,18 +2,27 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use longshore::protocol::SessionId;
 use longshore::protocol::messages::work::PublisherStatus;
-use longshore::{Cluster, Path, Queues, QueuesOptions, ResolverServer, ServerOptions, new_id};
+use longshore::{
+    Cluster, Path, PathAnswer, Queues, QueuesOptions, ReadClient, ResolverServer, ServerOptions,
+    new_id,
+};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::sync_time;
 use crate::arguments::BenchSystem;
 use crate::child::{Child, Role};
 use crate::commands::Context;
 use crate::config::Origin;
+
+/// How long a throwaway publisher may take until the resolver knows it.
+const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) struct System {
     resolvers: String,
@@ -59,7 +68,8 @@ impl System {
                 path,
             });
         }
-        let options = ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() };
+        let options =
+            ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() };
         let server = ResolverServer::bind(SocketAddr::from(([127, 0, 0, 1], 0)), options).await?;
         let resolvers = server.local_address().to_string();
         let resolver = tokio::spawn(server.run(std::future::pending()));
@@ -70,8 +80,10 @@ impl System {
         role.arguments.push("--data".into());
         role.arguments.push(folder.path().join("journal").into_os_string());
         let publisher = Child::start(&role).await?;
+        let cluster = Cluster::from(resolvers.as_str());
+        registered(&cluster, &path).await?;
         Ok(System {
-            cluster: Cluster::from(resolvers.as_str()),
+            cluster,
             resolvers,
             throwaway: Some(Throwaway { publisher, resolver, _folder: folder }),
             sync_us,
@@ -104,6 +116,21 @@ impl System {
         throwaway.resolver.abort();
         Ok(())
     }
+}
+
+/// Waits until the resolver leads from the path to a publisher.
+async fn registered(cluster: &Cluster, path: &Path) -> anyhow::Result<()> {
+    let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "bench");
+    let known = async {
+        loop {
+            let resolution = client.resolve(vec![path.clone()]).await?;
+            if matches!(resolution.answers[..], [PathAnswer::Publishers { .. }]) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(REGISTERED_WITHIN, known).await.context("the publisher has not registered in time")?
 }
 
 fn role(name: &str, resolvers: &str, arguments: &[&str]) -> Role {

@@ -12,7 +12,8 @@ pub(crate) fn regular_files(
     folder: &Path,
     skipped: &mut dyn FnMut(&Path, &io::Error),
 ) -> anyhow::Result<Vec<PathBuf>> {
-    let about = fs::metadata(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let about =
+        fs::metadata(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     if !about.is_dir() {
         bail!("{} is not a folder", folder.display());
     }

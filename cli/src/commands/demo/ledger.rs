@@ -64,8 +64,7 @@ impl Judgement {
 impl Ledger {
     /// A ledger of these names.
     pub(crate) fn new(names: impl IntoIterator<Item = Vec<u8>>) -> Ledger {
-        let rows =
-            names.into_iter().map(|name| Row { name, handed: Handed::No, ends: Vec::new() });
+        let rows = names.into_iter().map(|name| Row { name, handed: Handed::No, ends: Vec::new() });
         Ledger { rows: rows.collect(), by_job: HashMap::new(), foreign: 0 }
     }
 

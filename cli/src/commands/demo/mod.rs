@@ -64,7 +64,9 @@ pub(crate) async fn run(arguments: Demo, mut context: Context) -> anyhow::Result
         Ok(run) => run,
         Err(error) => {
             let kept = temporary.keep();
-            return Err(error.context(format!("the run failed; its logs are in {}", kept.display())));
+            return Err(
+                error.context(format!("the run failed; its logs are in {}", kept.display()))
+            );
         }
     };
     write_digests(&arguments.digests, &run.judgement)?;
@@ -72,7 +74,10 @@ pub(crate) async fn run(arguments: Demo, mut context: Context) -> anyhow::Result
     if run.judgement.is_clean() {
         return Ok(());
     }
-    eprintln!("error: not every file has exactly one result; journals and logs are in {}", temporary.keep().display());
+    eprintln!(
+        "error: not every file has exactly one result; journals and logs are in {}",
+        temporary.keep().display()
+    );
     Err(Reported.into())
 }
 
@@ -92,7 +97,8 @@ fn find_files(folder: &FilePath, digests: &FilePath) -> anyhow::Result<Vec<PathB
     // What an earlier run wrote is about to change.
     if let Ok(written) = digests.canonicalize() {
         files.retain(|file| {
-            file.file_name() != written.file_name() || file.canonicalize().is_ok_and(|f| f != written)
+            file.file_name() != written.file_name()
+                || file.canonicalize().is_ok_and(|f| f != written)
         });
     }
     if files.is_empty() {
@@ -114,12 +120,18 @@ async fn watched(ledger: Ledger, folder: &FilePath, context: &Context) -> anyhow
     let (allow, allowed) = watch::channel(0);
     let began = std::time::Instant::now();
     let handing_in = hand_in::all(cluster, &ledger, &paths, allowed);
-    let observing = observe::until_ended(&mut system, &queues, Pace::new(total), allow, &mut progress);
+    let observing =
+        observe::until_ended(&mut system, &queues, Pace::new(total), allow, &mut progress);
     let (_, (seen, killed)) = tokio::try_join!(handing_in, observing)?;
     let took = began.elapsed();
     progress.finish();
     if killed.len() != Victim::ALL.len() {
-        bail!("only {} of {} kills happened: {}", killed.len(), Victim::ALL.len(), killed.join(", "));
+        bail!(
+            "only {} of {} kills happened: {}",
+            killed.len(),
+            Victim::ALL.len(),
+            killed.join(", ")
+        );
     }
     collect(&queues, &ledger, system.publishers()).await?;
     system.end().await?;
@@ -132,7 +144,11 @@ fn queue_paths(files: usize) -> anyhow::Result<Vec<Path>> {
 }
 
 /// Reads every end from the publishers' durable state.
-async fn collect(queues: &Queues, ledger: &RefCell<Ledger>, publishers: usize) -> anyhow::Result<()> {
+async fn collect(
+    queues: &Queues,
+    ledger: &RefCell<Ledger>,
+    publishers: usize,
+) -> anyhow::Result<()> {
     for state in [JobState::Completed, JobState::Dead] {
         let pattern = Glob::new(&format!("{BELOW}/**"))?;
         let limit = PAGE_JOBS_MAX as u32;

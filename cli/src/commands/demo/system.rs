@@ -74,7 +74,8 @@ impl System {
         let mut publishers = Vec::new();
         for n in 1..=PUBLISHERS {
             let name = format!("publisher-{n}");
-            let mut arguments = words(&["publisher", "--json", "--end-with-stdin", "--name", &name]);
+            let mut arguments =
+                words(&["publisher", "--json", "--end-with-stdin", "--name", &name]);
             arguments.extend(words(&["--listen", "127.0.0.1:0", "--default", jobs_below]));
             arguments.extend(words(&["--resolver", &resolvers, "--data"]));
             arguments.push(folder.join(&name).into_os_string());

@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn a_line_says_what_a_job_is() {
-        let line = br#"{"payload":{"to":"a"},"id":"01920f3e-5b7a-7fff-bfff-ffffffffffff","priority":-2,
+        let line =
+            br#"{"payload":{"to":"a"},"id":"01920f3e-5b7a-7fff-bfff-ffffffffffff","priority":-2,
             "delay":"5m","max_attempts":3,"lease":"1m","headers":{"a":"b"}}"#;
         let job = read(line, job()).unwrap();
         assert_eq!(&job.payload[..], br#"{"to":"a"}"#);

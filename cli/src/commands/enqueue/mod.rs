@@ -14,8 +14,8 @@ use anyhow::bail;
 use bytes::Bytes;
 use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
 use longshore::{
-    Due, Glob, NewJob, PathAnswer, Pipeline, PipelineOptions, Producer,
-    ProducerOptions, Receipts, new_id,
+    Due, Glob, NewJob, PathAnswer, Pipeline, PipelineOptions, Producer, ProducerOptions, Receipts,
+    new_id,
 };
 use serde_json::json;
 
@@ -91,7 +91,9 @@ fn lease_ms(lease: Duration) -> Result<u32, String> {
     u32::try_from(lease.as_millis())
         .ok()
         .filter(|ms| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(ms))
-        .ok_or_else(|| format!("lease: {} is out of range; 1s to 12h", crate::time::show_length(lease)))
+        .ok_or_else(|| {
+            format!("lease: {} is out of range; 1s to 12h", crate::time::show_length(lease))
+        })
 }
 
 /// True when nobody publishes the path yet: a default will make the queue.
@@ -228,7 +230,9 @@ fn say(tally: &Tally, context: &mut Context) -> anyhow::Result<()> {
             0 => String::new(),
             existing => format!(", {} of them there already", grouped(existing)),
         };
-        context.output.line(format!("{} jobs acknowledged ({durability}){known}", grouped(held)))?;
+        context
+            .output
+            .line(format!("{} jobs acknowledged ({durability}){known}", grouped(held)))?;
     }
     for (why, count) in &tally.reasons {
         match count {

@@ -57,13 +57,18 @@ impl Tally {
             match receipt.outcome {
                 Ok(held) => {
                     self.first.get_or_insert(held);
-                    if held.existing { self.existing += 1 } else { self.created += 1 }
+                    if held.existing {
+                        self.existing += 1
+                    } else {
+                        self.created += 1
+                    }
                     if let Some(jobs) = &mut self.jobs {
                         jobs.push(held.job);
                     }
                 }
                 Err(error) => {
-                    let lines = if error.is_unknown() { &mut self.unknown } else { &mut self.missing };
+                    let lines =
+                        if error.is_unknown() { &mut self.unknown } else { &mut self.missing };
                     lines.add(line);
                     go_on &= is_about_one_job(&error);
                     self.reason(error.to_string());

@@ -1,0 +1,201 @@
+//! The program as its users run it: a process, its exit code, what it prints.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Fails the test unless the exit code is this one.
+    #[track_caller]
+    pub fn code(self, code: i32) -> Ended {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    /// Fails the test unless standard error has every one of these.
+    #[track_caller]
+    pub fn says(self, words: &[&str]) -> Ended {
+        for word in words {
+            assert!(self.stderr.contains(word), "no '{word}' in {self:#?}");
+        }
+        self
+    }
+
+    /// Standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
+    /// Standard output as JSON, a value for each line.
+    #[track_caller]
+    pub fn json_lines(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str(line).unwrap();
+        self.stdout.lines().map(parse).collect()
+    }
+}
+
+/// The program, cut off from the configuration of whoever runs the tests.
+pub fn longshore(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+    command.args(arguments).env("HOME", "/nonexistent");
+    for variable in ["LONGSHORE_CONFIG", "LONGSHORE_RESOLVERS", "LONGSHORE_DATA", "LONGSHORE_LOG"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs a command to its end.
+pub fn run(mut command: Command, input: &[u8]) -> Ended {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // A command that does not read its input is no failure.
+    let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    feed.join().unwrap();
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A service: a process that says when it is ready. Killed when dropped.
+pub struct Service {
+    process: Child,
+    pub ready: Value,
+    pub ready_after: Duration,
+}
+
+impl Service {
+    pub fn start(mut command: Command) -> Service {
+        let began = Instant::now();
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready_after = began.elapsed();
+        let ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ready: {line}"));
+        Service { process, ready, ready_after }
+    }
+
+    /// Sends SIGTERM, and waits. Its exit code.
+    pub fn stop(&mut self) -> i32 {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").arg(&id).status().unwrap().success());
+        self.process.wait().unwrap().code().unwrap_or(-1)
+    }
+
+    /// Sends SIGKILL, and waits.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub fn text(&self, key: &str) -> &str {
+        self.ready[key].as_str().unwrap()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// `longshore up` on ports of its own, with its journal in a folder of its own.
+pub struct System {
+    pub service: Service,
+    pub folder: tempfile::TempDir,
+}
+
+impl System {
+    pub fn up() -> System {
+        let folder = tempfile::tempdir().unwrap();
+        let service = System::start(folder.path());
+        System { service, folder }
+    }
+
+    fn start(folder: &Path) -> Service {
+        let mut command = longshore(&[
+            "up",
+            "--json",
+            "--replicas",
+            "1",
+            "--resolver-port",
+            "0",
+            "--publisher-port",
+            "0",
+        ]);
+        command.arg("--data").arg(folder.join("data"));
+        Service::start(command)
+    }
+
+    /// Kills the whole system, and starts it again with the same journal.
+    pub fn crash_and_restart(&mut self) {
+        self.service.kill();
+        self.service = System::start(self.folder.path());
+    }
+
+    /// Where its resolver listens.
+    pub fn resolver(&self) -> &str {
+        self.service.ready["resolvers"][0].as_str().unwrap()
+    }
+
+    /// Where its publisher listens.
+    pub fn publisher(&self) -> &str {
+        self.service.text("address")
+    }
+
+    /// A command against this system.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = longshore(&[]);
+        // Before the words of a command that is to be run for each job.
+        command.arg("--resolver").arg(self.resolver()).args(arguments);
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        run(self.command(arguments), b"")
+    }
+
+    pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
+        run(self.command(arguments), input)
+    }
+
+    /// The figures of one queue.
+    pub fn stat(&self, path: &str) -> Value {
+        self.run(&["stat", path, "--json"]).code(0).json()["queues"][0].clone()
+    }
+
+    /// Hands in one job. Its name.
+    pub fn enqueue(&self, path: &str, payload: &str, options: &[&str]) -> String {
+        let arguments = [&["enqueue", "--json", path, payload], options].concat();
+        let receipt = self.run(&arguments).code(0).json();
+        assert_eq!(receipt["durability"], "fsync");
+        receipt["job"].as_str().unwrap().to_owned()
+    }
+}
