@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_protocol::{Path, PublisherId};
 use longshore_protocol::messages::resolver::Digest;
+use longshore_protocol::{Path, PublisherId};
 
 use crate::directory::{Directory, Slot, Writer};
 

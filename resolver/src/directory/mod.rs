@@ -292,7 +292,9 @@ impl Directory {
         let members = node.members(default);
         let Err(place) = members.binary_search(&slot) else { return Ok(()) };
         if members.len() >= PUBLISHERS_PER_PATH_MAX {
-            return Err(format!("{PUBLISHERS_PER_PATH_MAX} publishers hold the path, as many as may"));
+            return Err(format!(
+                "{PUBLISHERS_PER_PATH_MAX} publishers hold the path, as many as may"
+            ));
         }
         members.insert(place, slot);
         if members.len() == 1 {

@@ -15,7 +15,8 @@ use crate::directory::{Children, Client, Directory, Matching, Resolver, Rules};
 const TTL: Duration = Duration::from_millis(1_000);
 /// Chosen so that one's text begins another's, with and without a slash between.
 const PATHS: [&str; 12] = [
-    "/", "/a", "/a/b", "/a/b/c", "/a/b/d", "/a/bb", "/a/b-c", "/a-b", "/ab", "/ab/c", "/b", "/b/c/d",
+    "/", "/a", "/a/b", "/a/b/c", "/a/b/d", "/a/bb", "/a/b-c", "/a-b", "/ab", "/ab/c", "/b",
+    "/b/c/d",
 ];
 const GLOBS: [&str; 7] = ["/**", "/a/**", "/a/*", "/a", "/*/b", "/{a,ab}/c", "/b/c/d/e"];
 
@@ -207,8 +208,7 @@ impl Pair {
         match *op {
             Op::Announce { client, publisher, epoch } => {
                 let taken = self.model.announce(now, client, publisher, epoch);
-                let answer =
-                    self.directory.announce(now, Client(client), &info(publisher, epoch));
+                let answer = self.directory.announce(now, Client(client), &info(publisher, epoch));
                 match answer {
                     Ok(digest) => {
                         assert!(taken, "a lower epoch is refused");

@@ -202,6 +202,24 @@ fn a_watcher_is_told_of_a_restart_and_once_of_whatever_changed_while_it_did_not_
 }
 
 #[test]
+fn a_new_watcher_is_told_nothing_before_all_paths_have_been_looked_at() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.announce(2, 1).unwrap();
+    story.publish(1, "/a");
+    story.publish(2, "/b");
+    for client in [8, 9] {
+        story.directory.watch(Client(client), 1, Glob::new("/**").unwrap()).unwrap();
+        assert_eq!(story.directory.clients_to_push(), []);
+    }
+    assert!(story.directory.sweep(1));
+    assert_eq!(story.directory.clients_to_push(), []);
+    for client in [8, 9] {
+        assert_eq!(story.watched(Client(client)), [publisher(1, 1), publisher(2, 1)]);
+    }
+}
+
+#[test]
 fn every_limit_is_refused_by_its_name() {
     let mut story = Story::new(rules());
     story.announce(1, 1).unwrap();

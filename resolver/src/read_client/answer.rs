@@ -108,9 +108,7 @@ impl Answer {
     /// Whether another replica, which is not warming, could know better.
     pub(super) fn is_doubtful(&self) -> bool {
         match self {
-            Answer::Resolved(all) => {
-                !all.complete && all.answers.iter().any(PathAnswer::is_no)
-            }
+            Answer::Resolved(all) => !all.complete && all.answers.iter().any(PathAnswer::is_no),
             Answer::Listed(all) => !all.complete,
         }
     }

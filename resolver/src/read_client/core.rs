@@ -322,12 +322,11 @@ impl ReadCore {
             if batch.doubtful.is_some() && tried {
                 self.finish_doubtful(number);
             } else if batch.rounds >= self.timing.tries && tried {
-                let failures = self.replicas.iter().zip(&batch.trials).map(|(name, trial)| {
-                    ReplicaFailure {
+                let failures =
+                    self.replicas.iter().zip(&batch.trials).map(|(name, trial)| ReplicaFailure {
                         replica: name.clone(),
                         why: trial.why.clone().unwrap_or_default(),
-                    }
-                });
+                    });
                 let answer = Err(ReadError::NoAnswer(failures.collect()));
                 self.batches.remove(&number);
                 self.actions.push(Action::Finish { batch: number, answer });
@@ -450,11 +449,8 @@ impl ReadCore {
         let State::Up(up) = &mut self.state else { return };
         up.owing_since = now;
         let replica = up.replica;
-        let number = if last {
-            up.in_flight.remove(&request)
-        } else {
-            up.in_flight.get(&request).copied()
-        };
+        let number =
+            if last { up.in_flight.remove(&request) } else { up.in_flight.get(&request).copied() };
         let Some(number) = number else { return };
         let Some(batch) = self.batches.get_mut(&number) else { return };
         match &mut batch.so_far {
@@ -562,7 +558,9 @@ impl Question {
 
     fn empty_answer(&self) -> Answer {
         match self {
-            Question::Resolve(_) => Answer::Resolved(Resolution { complete: true, answers: Vec::new() }),
+            Question::Resolve(_) => {
+                Answer::Resolved(Resolution { complete: true, answers: Vec::new() })
+            }
             Question::List(_) | Question::ListMatching(_) => {
                 Answer::Listed(Listing { complete: true, paths: Vec::new() })
             }

@@ -108,10 +108,7 @@ impl ReadClient {
         let batch = self.handle.next_batch.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let gone = || ReadError::NoAnswer(Vec::new());
-        self.handle
-            .commands
-            .send(Command::Ask { batch, question, reply })
-            .map_err(|_| gone())?;
+        self.handle.commands.send(Command::Ask { batch, question, reply }).map_err(|_| gone())?;
         let mut forget = Forget { batch, commands: Some(&self.handle.commands) };
         let answer = answer.await;
         forget.commands = None;

@@ -5,6 +5,8 @@ mod desk;
 mod job;
 
 #[cfg(test)]
+mod slice_test;
+#[cfg(test)]
 mod socket_test;
 
 use std::future::Future;

@@ -261,8 +261,7 @@ async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
     let replica = Replica::start().await;
     let cluster = cluster([&replica]);
     let writer = writer(&cluster, 1);
-    let paths: Vec<Path> =
-        (0..100_000).map(|n| path(&format!("/jobs/{}/{n}", n % 100))).collect();
+    let paths: Vec<Path> = (0..100_000).map(|n| path(&format!("/jobs/{}/{n}", n % 100))).collect();
     paths.iter().for_each(|path| writer.publish(path.clone()));
     in_time(writer.flushed(1)).await;
     let reader = reader(&cluster);

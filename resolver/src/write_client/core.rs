@@ -120,9 +120,15 @@ struct Linked {
 #[derive(Debug)]
 enum Request {
     /// Covers what was lacking: none of it is, if the digests agree. The digest leaves out what was refused.
-    Announce { covered: BTreeSet<Key>, digest: Digest },
+    Announce {
+        covered: BTreeSet<Key>,
+        digest: Digest,
+    },
     /// The keys that are not answered yet, and how many are.
-    Write { keys: VecDeque<Key>, done: u64 },
+    Write {
+        keys: VecDeque<Key>,
+        done: u64,
+    },
     Confirm,
     Clear,
 }

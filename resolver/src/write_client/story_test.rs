@@ -162,14 +162,10 @@ impl Story {
         }
         directory.tick(self.now);
         directory.heard(self.link, self.now);
-        let refused = |id, code: RequestRefusal| FromReplica::Refused {
-            id,
-            code,
-            reason: code.to_string(),
-        };
-        let written = |id, done, refused| {
-            FromReplica::Written(Written { id, last: true, done, refused })
-        };
+        let refused =
+            |id, code: RequestRefusal| FromReplica::Refused { id, code, reason: code.to_string() };
+        let written =
+            |id, done, refused| FromReplica::Written(Written { id, last: true, done, refused });
         self.inbox.push_back(match request {
             Action::Announce { request: id, .. } => {
                 let info = PublisherInfo {
@@ -418,11 +414,7 @@ fn a_heartbeat_every_half_writer_ttl_keeps_the_publisher_in_sight() {
 #[test]
 fn a_server_with_a_shorter_writer_ttl_gets_its_heartbeats_accordingly() {
     let mut story = Story::published(0);
-    let answer = Announced {
-        id: 2,
-        held: vec![Digest::default()],
-        writer_ttl_ms: 10_000,
-    };
+    let answer = Announced { id: 2, held: vec![Digest::default()], writer_ttl_ms: 10_000 };
     story.hangs = true;
     story.pass(HALF_TTL);
     assert_eq!(story.sent, [Sent::Announce]);
