@@ -61,8 +61,8 @@ impl Progress {
     pub(crate) fn poison(&self, why: Poisoned) {
         self.reached.send_modify(|reached| {
             reached.poisoned.get_or_insert(why);
+            self.failed.store(true, Ordering::Release);
         });
-        self.failed.store(true, Ordering::Release);
     }
 
     pub(crate) fn check(&self) -> Result<(), Poisoned> {
