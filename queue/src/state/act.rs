@@ -139,9 +139,11 @@ impl State {
 }
 
 fn applies(action: Action, place: Place) -> bool {
-    match (action, place.state()) {
-        (Action::Cancel, Some(JobState::Scheduled | JobState::Ready | JobState::Running)) => true,
-        (Action::Revive | Action::Drop, Some(JobState::Dead)) => true,
-        _ => false,
+    let state = place.state();
+    match action {
+        Action::Cancel => {
+            matches!(state, Some(JobState::Scheduled | JobState::Ready | JobState::Running))
+        }
+        Action::Revive | Action::Drop => state == Some(JobState::Dead),
     }
 }

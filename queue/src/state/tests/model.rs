@@ -123,7 +123,8 @@ impl Stage {
                 self.links.push(link);
                 let name = draw.one_of(&SESSIONS)?;
                 let keep = draw.below(4);
-                let listed = tokens.iter().enumerate().filter(|(n, _)| (n + keep) % 4 != 0);
+                let listed =
+                    tokens.iter().enumerate().filter(|(n, _)| !(n + keep).is_multiple_of(4));
                 let resume = Tokens(listed.map(|(_, &token)| token).collect());
                 let session = session(name);
                 Command::LinkUp { link, role: Role::Worker, session, name: name.into(), resume }
@@ -176,10 +177,11 @@ impl Stage {
                 let flags = draw.below(8);
                 let lease = |(n, &token): (usize, &Token)| Expired {
                     token,
-                    started: (n + flags) % 2 == 0,
+                    started: (n + flags).is_multiple_of(2),
                     restart: flags == 7,
                 };
-                let chosen = tokens.iter().enumerate().filter(|(n, _)| (n + flags) % 3 == 0);
+                let chosen =
+                    tokens.iter().enumerate().filter(|(n, _)| (n + flags).is_multiple_of(3));
                 Command::Expire { leases: chosen.map(lease).collect() }
             }
             20 => {
