@@ -628,3 +628,16 @@ fn after_any_series_of_faults_and_changes_the_replica_ends_up_with_what_is_wante
         assert!(story.holds_all(), "seed {seed}");
     }
 }
+
+#[test]
+fn after_a_try_that_went_well_there_are_three_again() {
+    let mut story = Story::published(3);
+    for _ in 0..6 {
+        story.unlink();
+        story.step(Input::Unlinked { why: "a cable".into() });
+        assert!(!story.is_degraded());
+        story.pass(Duration::from_secs(12));
+        assert!(story.core.is_whole());
+    }
+    assert!(story.failures.iter().all(|(degraded, _)| !degraded));
+}
