@@ -10,8 +10,8 @@ use longshore_protocol::messages::work::{
     Attached, Credit, Deliver, Delivery, FromPublisher, Settled, ToPublisher, Tokens,
 };
 use longshore_protocol::{
-    Durability, Epoch, FrameWriter, JobId, Messages, NewJob, Path, PublisherId, PublisherInfo, Role, Runs,
-    SessionId, SettleOutcome, Token,
+    Durability, Epoch, FrameWriter, JobId, Messages, NewJob, Path, PublisherId, PublisherInfo,
+    Role, Runs, SessionId, SettleOutcome, Token,
 };
 use longshore_resolver::{Cluster, ResolverServer, ServerOptions, WriteClient};
 use longshore_subscriber::{Job, ShutdownHandle, Worker};
@@ -36,7 +36,8 @@ fn main() -> Result<(), Failure> {
         runtime.block_on(publish(jobs, payload, ready))
     });
     let resolver = resolver.recv()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (took, report) = runtime.block_on(async {
         let worker = Worker::connect(resolver.as_str()).await?;
         let subscription =
@@ -69,7 +70,11 @@ async fn time(jobs: u64, handle: ShutdownHandle, completed: impl Fn() -> u64) ->
     took
 }
 
-async fn publish(jobs: u64, payload: usize, ready: std::sync::mpsc::Sender<String>) -> Result<(), Failure> {
+async fn publish(
+    jobs: u64,
+    payload: usize,
+    ready: std::sync::mpsc::Sender<String>,
+) -> Result<(), Failure> {
     let loopback = ([127, 0, 0, 1], 0).into();
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
     let replica = ResolverServer::bind(loopback, options).await?;

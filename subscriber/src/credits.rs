@@ -27,6 +27,8 @@ pub(crate) struct Credits {
     expected: u32,
     /// In the order of ids, so that nothing depends on a hash.
     accounts: BTreeMap<PublisherId, Account>,
+    /// Counts grants.
+    grants: u64,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -38,11 +40,20 @@ pub(crate) struct Account {
     recalled: Option<u32>,
     /// Jobs delivered and not yet freed.
     pub(crate) held: u32,
-    /// Credits that it could use at once, as far as it has said.
+    /// Credits that it is to get before others: its share when it is new, or what it has work for.
     wanted: u32,
+    /// True when it has said so itself: it has work and no credit.
+    waits: bool,
+    /// The number of its last grant: of those that are alike, the one that has gone without for longest is first.
+    served: u64,
 }
 
 impl Account {
+    /// Credits end with their link; jobs held do not.
+    fn on_a_new_link(&self, alive: bool) -> Account {
+        Account { alive, held: self.held, served: self.served, ..Account::default() }
+    }
+
     /// What a recall can still bring.
     fn coming(&self) -> u32 {
         self.recalled.unwrap_or(0).min(self.credits)
@@ -51,7 +62,7 @@ impl Account {
 
 impl Credits {
     pub(crate) fn new(bound: u32) -> Credits {
-        Credits { bound, stopped: false, expected: 0, accounts: BTreeMap::new() }
+        Credits { bound, stopped: false, expected: 0, accounts: BTreeMap::new(), grants: 0 }
     }
 
     pub(crate) fn account(&self, id: &PublisherId) -> Account {
@@ -69,7 +80,7 @@ impl Credits {
     pub(crate) fn opened(&mut self, id: PublisherId, expected: usize, moves: &mut Vec<Move>) {
         self.expected = u32::try_from(expected).unwrap_or(u32::MAX);
         let account = self.accounts.entry(id).or_default();
-        *account = Account { alive: true, held: account.held, ..Account::default() };
+        *account = account.on_a_new_link(true);
         let share = self.share();
         if let Some(account) = self.accounts.get_mut(&id) {
             account.wanted = share.saturating_sub(account.held);
@@ -81,7 +92,7 @@ impl Credits {
     /// Its link is dead, and its credits with it. Jobs held from it stay.
     pub(crate) fn lost(&mut self, id: PublisherId, moves: &mut Vec<Move>) {
         if let Some(account) = self.accounts.get_mut(&id) {
-            *account = Account { held: account.held, ..Account::default() };
+            *account = account.on_a_new_link(false);
         }
         self.distribute(None, moves);
     }
@@ -105,6 +116,7 @@ impl Credits {
         let account = self.accounts.entry(id).or_default();
         account.held = account.held.saturating_sub(jobs);
         self.distribute(Some((id, jobs)), moves);
+        self.recall(self.idle_floor(), moves);
     }
 
     /// A recall is answered.
@@ -127,6 +139,7 @@ impl Credits {
             return;
         };
         account.wanted = u32::try_from(jobs).unwrap_or(u32::MAX).min(bound);
+        account.waits = account.wanted > 0;
         self.distribute(None, moves);
         self.recall(self.idle_floor(), moves);
     }
@@ -162,6 +175,7 @@ impl Credits {
         }
         let alive = || self.accounts.iter().filter(|(_, account)| account.alive);
         let mut jars: Vec<Jar> = alive().map(|(id, account)| Jar::new(*id, account)).collect();
+        jars.sort_by_key(|jar| (jar.served, jar.id));
         if jars.is_empty() {
             return;
         }
@@ -180,37 +194,44 @@ impl Credits {
             if let Some(account) = self.accounts.get_mut(&jar.id) {
                 account.credits += jar.granted;
                 account.wanted = account.wanted.saturating_sub(jar.granted);
+                account.waits &= account.wanted > 0;
+                self.grants += 1;
+                account.served = self.grants;
                 moves.push(Move::Grant(jar.id, jar.granted));
             }
         }
     }
 
-    /// Asks those that want nothing for what they have over `keep`, as far as others want it; the richest first.
+    /// Asks those that do not wait for what they have over `keep`, as far as others want it; the richest first. Who is asked
+    /// has no claim to its share any more: it would get back what it gave.
     fn recall(&mut self, keep: u32, moves: &mut Vec<Move>) {
         if self.stopped {
             return;
         }
         let alive = || self.accounts.values().filter(|account| account.alive);
-        let wanted: u32 = alive().fold(0, |sum, account| sum.saturating_add(account.wanted));
+        let wanted = alive().fold(0u32, |sum, account| sum.saturating_add(account.wanted));
         let coming: u32 = alive().map(Account::coming).sum();
         let mut missing = wanted.saturating_sub(coming);
+        if missing == 0 {
+            return;
+        }
         let mut rich: Vec<(u32, PublisherId)> = self
             .accounts
             .iter()
-            .filter(|(_, a)| a.alive && a.wanted == 0 && a.recalled.is_none() && a.credits > keep)
+            .filter(|(_, a)| a.alive && !a.waits && a.recalled.is_none() && a.credits > keep)
             .map(|(id, account)| (account.credits - keep, *id))
             .collect();
         rich.sort_by(|a, b| b.cmp(a));
         for (spare, id) in rich {
+            let Some(account) = self.accounts.get_mut(&id) else { continue };
+            missing = missing.saturating_sub(std::mem::take(&mut account.wanted));
             let asked = spare.min(missing);
             if asked == 0 {
                 break;
             }
-            if let Some(account) = self.accounts.get_mut(&id) {
-                account.recalled = Some(asked);
-                missing -= asked;
-                moves.push(Move::Recall(id, asked));
-            }
+            account.recalled = Some(asked);
+            missing -= asked;
+            moves.push(Move::Recall(id, asked));
         }
     }
 }
@@ -219,6 +240,7 @@ impl Credits {
 #[derive(Debug)]
 struct Jar {
     id: PublisherId,
+    served: u64,
     /// What it has: credits and jobs.
     level: u32,
     /// How much more it takes.
@@ -229,7 +251,7 @@ struct Jar {
 impl Jar {
     fn new(id: PublisherId, account: &Account) -> Jar {
         let level = account.credits.saturating_add(account.held);
-        Jar { id, level, room: account.wanted, granted: 0 }
+        Jar { id, served: account.served, level, room: account.wanted, granted: 0 }
     }
 
     fn surface(&self) -> u32 {
@@ -372,20 +394,64 @@ mod tests {
     }
 
     #[test]
+    fn a_new_publisher_without_work_does_not_keep_its_share_from_one_that_waits() {
+        let (mut credits, mut moves) = credits(10);
+        credits.opened(A, 0, &mut moves);
+        credits.delivered(A, 10);
+        credits.opened(B, 0, &mut moves);
+        taken(&mut moves);
+        credits.freed(A, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(B, 1)], "the first share of a new one");
+        credits.waiting(A, 100, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Recall(B, 1)], "which has no work");
+        credits.returned(B, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 1)]);
+        credits.delivered(A, 1);
+        credits.waiting(A, 100, &mut moves);
+        credits.freed(A, 10, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 10)]);
+    }
+
+    #[test]
     fn with_more_publishers_than_credits_each_that_waits_has_its_turn() {
         let (mut credits, mut moves) = credits(1);
         credits.opened(A, 0, &mut moves);
         credits.opened(B, 0, &mut moves);
-        assert_eq!(taken(&mut moves)[0], Move::Grant(A, 1));
-        credits.delivered(A, 1);
-        credits.waiting(A, 9, &mut moves);
         credits.waiting(B, 9, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 1), Move::Recall(A, 1)]);
+        credits.delivered(A, 1);
+        credits.returned(A, 0, &mut moves);
+        credits.waiting(A, 9, &mut moves);
+        let mut turns = Vec::new();
+        let mut running = A;
+        for _ in 0..6 {
+            credits.freed(running, 1, &mut moves);
+            let Some(Move::Grant(next, 1)) = taken(&mut moves).first().copied() else { panic!() };
+            // It uses the credit, answers the recall that followed it, and waits again.
+            credits.delivered(next, 1);
+            credits.returned(next, 0, &mut moves);
+            credits.waiting(next, 9, &mut moves);
+            turns.push(next);
+            running = next;
+        }
+        assert_eq!(turns, [B, A, B, A, B, A]);
+    }
+
+    #[test]
+    fn a_credit_that_a_publisher_no_longer_needs_goes_to_the_other_that_waits() {
+        let (mut credits, mut moves) = credits(1);
+        credits.opened(A, 0, &mut moves);
+        credits.opened(B, 0, &mut moves);
+        credits.delivered(A, 1);
+        credits.waiting(A, 1, &mut moves);
+        credits.waiting(B, 1, &mut moves);
+        taken(&mut moves);
         credits.freed(A, 1, &mut moves);
-        let first = taken(&mut moves);
-        let [Move::Grant(first, 1)] = first[..] else { panic!("{first:?}") };
-        credits.delivered(first, 1);
-        credits.freed(first, 1, &mut moves);
-        assert_eq!(moves.len(), 1, "one job, one credit");
+        let turn = taken(&mut moves);
+        assert_eq!(turn, [Move::Grant(B, 1), Move::Recall(B, 1)], "use it now, or give it back");
+        // Another worker took B's job in the meantime.
+        credits.returned(B, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 1)]);
     }
 
     #[test]

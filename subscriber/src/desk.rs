@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::limits::TOKENS_MAX;
+use longshore_protocol::limits::{BATCH_BYTES_MAX, TOKENS_MAX};
 use longshore_protocol::messages::work::{Attached, Deliver, NewSettle, Settled, Tokens};
 use longshore_protocol::{Path, PublisherId, PublisherInfo, Revoked, SettleOutcome, Token};
 use longshore_transport::LinkSender;
@@ -20,6 +20,9 @@ use crate::leases::Leases;
 use crate::settles::{End, Settles};
 use crate::signal::LeaseSignal;
 use crate::{CancelReason, PublisherState, WorkerStats};
+
+/// Bytes of settles that a link is given at a time; the rest follows when they are in its send queue.
+const SETTLE_BYTES_TOGETHER: usize = BATCH_BYTES_MAX;
 
 /// Everything that a run of a worker knows.
 #[derive(Debug)]
@@ -118,9 +121,11 @@ pub(crate) enum Next {
 pub(crate) struct Outgoing {
     pub(crate) settles: Vec<Bytes>,
     pub(crate) unsubscribe: bool,
-    pub(crate) recall: u32,
     pub(crate) grant: u32,
+    pub(crate) recall: u32,
     pub(crate) renew: Vec<Token>,
+    /// There are more settles: ask again once these are sent.
+    pub(crate) more: bool,
     /// When to ask again if nothing happens before.
     pub(crate) deadline: Option<Duration>,
 }
@@ -259,6 +264,8 @@ impl Desk {
         let mut tokens: Vec<Token> = held.chain(place.settles.tokens()).collect();
         tokens.sort_unstable();
         tokens.dedup();
+        // Bounds elsewhere keep it below; what is left out is released and comes again.
+        tokens.truncate(TOKENS_MAX);
         Tokens(tokens)
     }
 
@@ -411,11 +418,16 @@ impl Desk {
         let mut out = Outgoing::default();
         let at = state.place(place);
         let publisher = at.id;
-        let mut freed = 0;
-        while settles && let Some(sealed) = at.settles.next_to_send() {
+        let (mut freed, mut bytes) = (0, 0);
+        while settles
+            && bytes < SETTLE_BYTES_TOGETHER
+            && let Some(sealed) = at.settles.next_to_send()
+        {
             freed += sealed.freed;
+            bytes += sealed.body.len();
             out.settles.push(sealed.body);
         }
+        out.more = settles && at.settles.is_ready();
         let due = at.leases.due(now);
         out.renew = due.renew;
         if !due.lost.is_empty() {
@@ -545,6 +557,14 @@ impl Desk {
                 place.settles.push(token, &NewSettle::Release, linked);
             }
             place.wake.notify_one();
+        }
+    }
+
+    /// Closes every link, once what is queued was sent.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        for sender in state.places.iter_mut().filter_map(|place| place.sender.take()) {
+            sender.close("the worker has stopped");
         }
     }
 

@@ -46,6 +46,15 @@ pub(crate) struct Plan {
     pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
+/// Closes links however the run ends: whoever watches the counts keeps the desk.
+struct CloseAtEnd(Arc<Desk>);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// How far the stopping has come.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stage {
@@ -67,6 +76,7 @@ pub(crate) async fn run(
     handler: impl Handler,
 ) -> WorkerReport {
     let handler = Arc::new(handler);
+    let _links_end_with_the_run = CloseAtEnd(desk.clone());
     let mut lanes = JoinSet::new();
     for _ in 0..plan.concurrency {
         lanes.spawn(lane::run(desk.clone(), handler.clone()));

@@ -155,7 +155,7 @@ impl Session<'_> {
         loop {
             let room = self.sender.queued_bytes() < SEND_QUEUE_BYTES;
             let mut out = self.desk.outgoing(self.place, room);
-            let deadline = out.deadline.take();
+            let (deadline, more) = (out.deadline.take(), out.more);
             self.send_all(out)?;
             let at = self.desk.started + deadline.unwrap_or(Duration::from_secs(3_600));
             tokio::select! {
@@ -166,7 +166,7 @@ impl Session<'_> {
                 }
                 () = wake.notified() => {}
                 () = tokio::time::sleep_until(at), if deadline.is_some() => {}
-                ready = self.sender.ready(SEND_QUEUE_BYTES), if !room => ready?,
+                ready = self.sender.ready(SEND_QUEUE_BYTES), if more || !room => ready?,
             }
         }
     }
@@ -202,11 +202,12 @@ impl Session<'_> {
         if out.unsubscribe {
             ToPublisher::Unsubscribe(SUBSCRIPTION).encode(&mut frame);
         }
-        if out.recall > 0 {
-            ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
-        }
         if out.grant > 0 && !out.unsubscribe {
             ToPublisher::Credit(credit(out.grant)).encode(&mut frame);
+        }
+        // After the credit: used at once, or given back.
+        if out.recall > 0 {
+            ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
         }
         if !out.renew.is_empty() {
             ToPublisher::Renew(Tokens(out.renew)).encode(&mut frame);
