@@ -236,6 +236,13 @@ pub(crate) struct Enqueue {
     pub(crate) wait: bool,
 }
 
+impl Enqueue {
+    /// True when there is one payload, not one for each file or line.
+    pub(crate) fn is_one_job(&self) -> bool {
+        self.file.is_empty() && !self.lines && !self.jsonl
+    }
+}
+
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The payload is the command's standard input, its standard output is the result (at most 1 MiB), the last 8 KiB of its

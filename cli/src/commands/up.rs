@@ -1,16 +1,22 @@
 //! `longshore up`: a whole system in this one process.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore::{Cluster, Path, PublisherOptions, ResolverServer, ServerOptions};
+use longshore::{Cluster, Path, Publisher, PublisherOptions, ResolverServer, ServerOptions};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::{Context, publisher};
 use crate::arguments::Up;
 use crate::signals::Stop;
+
+/// How long it is waited until every replica knows the publisher.
+const REGISTERED_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
@@ -34,17 +40,21 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
     system.run(stop).await
 }
 
-/// Replicas and a publisher, listening.
+/// Replicas and a publisher, running and listening.
 struct System {
-    servers: Vec<ResolverServer>,
     replicas: Vec<SocketAddr>,
-    publisher: longshore::Publisher,
-    data: std::path::PathBuf,
+    serving: JoinSet<()>,
+    /// Dropped, it ends the replicas.
+    end: watch::Sender<()>,
+    publisher: Publisher,
+    data: PathBuf,
 }
 
 impl System {
     async fn start(arguments: &Up, context: &Context) -> anyhow::Result<System> {
-        let mut servers = Vec::new();
+        let mut replicas = Vec::new();
+        let mut serving = JoinSet::new();
+        let (end, ended) = watch::channel(());
         for nth in 0..arguments.replicas {
             // Port 0 stands for any free one, for each of them.
             let port = match arguments.resolver_port {
@@ -57,39 +67,37 @@ impl System {
                 fresh: true,
                 ..ServerOptions::default()
             };
-            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             let server = ResolverServer::bind(address, options)
                 .await
                 .with_context(|| format!("cannot start replica {} of the resolver", nth + 1))?;
-            servers.push(server);
+            replicas.push(server.local_address());
+            let mut ended = ended.clone();
+            serving.spawn(server.run(async move { while ended.changed().await.is_ok() {} }));
         }
-        let replicas: Vec<SocketAddr> = servers.iter().map(ResolverServer::local_address).collect();
 
         let mut cluster = Cluster::new(replicas.iter().map(ToString::to_string));
         cluster.timing = context.config.timing();
         let data = arguments.data.clone().unwrap_or_else(|| context.config.data.value.clone());
         let mut options = PublisherOptions::new(&data);
         options.name = context.config.publisher.name.value.clone();
-        options.listen = SocketAddr::from(([127, 0, 0, 1], arguments.publisher_port));
+        options.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.publisher_port));
         options.defaults = vec![Path::root()];
         options.cluster = Some(cluster);
         options.durability = context.config.publisher.durability.value;
         let publisher = publisher::open(options).await?;
-        Ok(System { servers, replicas, publisher, data })
+        if let Some(registry) = publisher.write_client() {
+            // It keeps trying by itself; the replicas are in this process, so this takes no time to speak of.
+            let _ = timeout(REGISTERED_WITHIN, registry.flushed(replicas.len())).await;
+        }
+        Ok(System { replicas, serving, end, publisher, data })
     }
 
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         // The replicas go last: the publisher takes its paths back on its way out.
-        let (end, ended) = watch::channel(());
-        let mut replicas = JoinSet::new();
-        for server in self.servers {
-            let mut ended = ended.clone();
-            replicas.spawn(server.run(async move { while ended.changed().await.is_ok() {} }));
-        }
-        drop(ended);
         let result = self.publisher.run(stop.asked()).await;
-        drop(end);
-        replicas.join_all().await;
+        drop(self.end);
+        self.serving.join_all().await;
         result.context("the publisher stopped; start it again once the cause is gone")
     }
 }

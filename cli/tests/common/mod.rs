@@ -1,5 +1,6 @@
 //! The program as its users run it: a process, its exit code, what it prints.
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, though not within one")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,23 +11,23 @@ use serde_json::Value;
 
 /// How a command ended.
 #[derive(Debug)]
-pub struct Ended {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Ended {
     /// Fails the test unless the exit code is this one.
     #[track_caller]
-    pub fn code(self, code: i32) -> Ended {
+    pub(crate) fn code(self, code: i32) -> Ended {
         assert_eq!(self.code, code, "{self:#?}");
         self
     }
 
     /// Fails the test unless standard error has every one of these.
     #[track_caller]
-    pub fn says(self, words: &[&str]) -> Ended {
+    pub(crate) fn says(self, words: &[&str]) -> Ended {
         for word in words {
             assert!(self.stderr.contains(word), "no '{word}' in {self:#?}");
         }
@@ -35,20 +36,20 @@ impl Ended {
 
     /// Standard output as JSON.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 
     /// Standard output as JSON, a value for each line.
     #[track_caller]
-    pub fn json_lines(&self) -> Vec<Value> {
+    pub(crate) fn json_lines(&self) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str(line).unwrap();
         self.stdout.lines().map(parse).collect()
     }
 }
 
 /// The program, cut off from the configuration of whoever runs the tests.
-pub fn longshore(arguments: &[&str]) -> Command {
+pub(crate) fn longshore(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
     command.args(arguments).env("HOME", "/nonexistent");
     for variable in ["LONGSHORE_CONFIG", "LONGSHORE_RESOLVERS", "LONGSHORE_DATA", "LONGSHORE_LOG"] {
@@ -58,7 +59,7 @@ pub fn longshore(arguments: &[&str]) -> Command {
 }
 
 /// Runs a command to its end.
-pub fn run(mut command: Command, input: &[u8]) -> Ended {
+pub(crate) fn run(mut command: Command, input: &[u8]) -> Ended {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -79,14 +80,14 @@ pub fn run(mut command: Command, input: &[u8]) -> Ended {
 }
 
 /// A service: a process that says when it is ready. Killed when dropped.
-pub struct Service {
+pub(crate) struct Service {
     process: Child,
-    pub ready: Value,
-    pub ready_after: Duration,
+    pub(crate) ready: Value,
+    pub(crate) ready_after: Duration,
 }
 
 impl Service {
-    pub fn start(mut command: Command) -> Service {
+    pub(crate) fn start(mut command: Command) -> Service {
         let began = Instant::now();
         let mut process = command
             .stdin(Stdio::null())
@@ -102,19 +103,19 @@ impl Service {
     }
 
     /// Sends SIGTERM, and waits. Its exit code.
-    pub fn stop(&mut self) -> i32 {
+    pub(crate) fn stop(&mut self) -> i32 {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").arg(&id).status().unwrap().success());
         self.process.wait().unwrap().code().unwrap_or(-1)
     }
 
     /// Sends SIGKILL, and waits.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    pub fn text(&self, key: &str) -> &str {
+    pub(crate) fn text(&self, key: &str) -> &str {
         self.ready[key].as_str().unwrap()
     }
 }
@@ -127,13 +128,13 @@ impl Drop for Service {
 }
 
 /// `longshore up` on ports of its own, with its journal in a folder of its own.
-pub struct System {
-    pub service: Service,
-    pub folder: tempfile::TempDir,
+pub(crate) struct System {
+    pub(crate) service: Service,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl System {
-    pub fn up() -> System {
+    pub(crate) fn up() -> System {
         let folder = tempfile::tempdir().unwrap();
         let service = System::start(folder.path());
         System { service, folder }
@@ -155,44 +156,44 @@ impl System {
     }
 
     /// Kills the whole system, and starts it again with the same journal.
-    pub fn crash_and_restart(&mut self) {
+    pub(crate) fn crash_and_restart(&mut self) {
         self.service.kill();
         self.service = System::start(self.folder.path());
     }
 
     /// Where its resolver listens.
-    pub fn resolver(&self) -> &str {
+    pub(crate) fn resolver(&self) -> &str {
         self.service.ready["resolvers"][0].as_str().unwrap()
     }
 
     /// Where its publisher listens.
-    pub fn publisher(&self) -> &str {
+    pub(crate) fn publisher(&self) -> &str {
         self.service.text("address")
     }
 
     /// A command against this system.
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = longshore(&[]);
         // Before the words of a command that is to be run for each job.
         command.arg("--resolver").arg(self.resolver()).args(arguments);
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         run(self.command(arguments), b"")
     }
 
-    pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
         run(self.command(arguments), input)
     }
 
     /// The figures of one queue.
-    pub fn stat(&self, path: &str) -> Value {
+    pub(crate) fn stat(&self, path: &str) -> Value {
         self.run(&["stat", path, "--json"]).code(0).json()["queues"][0].clone()
     }
 
     /// Hands in one job. Its name.
-    pub fn enqueue(&self, path: &str, payload: &str, options: &[&str]) -> String {
+    pub(crate) fn enqueue(&self, path: &str, payload: &str, options: &[&str]) -> String {
         let arguments = [&["enqueue", "--json", path, payload], options].concat();
         let receipt = self.run(&arguments).code(0).json();
         assert_eq!(receipt["durability"], "fsync");

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     );
     progress.finish();
     let tally = tally.into_inner();
-    say(&tally, &mut context)?;
+    say(&tally, arguments.is_one_job(), &mut context)?;
     read?;
     if is_new && tally.held() > 0 {
         warn_without_worker(&template, &context).await;
@@ -127,7 +127,7 @@ async fn send(
     going: &Cell<bool>,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    let is_single = arguments.file.is_empty() && !arguments.lines && !arguments.jsonl;
+    let is_single = arguments.is_one_job();
     let source = if !arguments.file.is_empty() {
         Source::Files(arguments.file.clone())
     } else if arguments.lines || arguments.jsonl {
@@ -204,7 +204,7 @@ async fn receive(
     }
 }
 
-fn say(tally: &Tally, context: &mut Context) -> anyhow::Result<()> {
+fn say(tally: &Tally, is_single: bool, context: &mut Context) -> anyhow::Result<()> {
     let held = tally.held();
     if context.output.is_json() {
         let mut value = json!({
@@ -239,6 +239,10 @@ fn say(tally: &Tally, context: &mut Context) -> anyhow::Result<()> {
             1 => eprintln!("error: {why}"),
             _ => eprintln!("error: {why} ({} times)", grouped(*count)),
         }
+    }
+    if is_single {
+        // The reason has said it all.
+        return Ok(());
     }
     if !tally.missing.is_empty() {
         eprintln!("not acknowledged: hand them in again with --only {}", tally.missing);
