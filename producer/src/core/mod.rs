@@ -71,6 +71,8 @@ const FAILED_RECENTLY: Duration = Duration::from_secs(60);
 const ROUTE_IDLE: Duration = Duration::from_secs(60);
 /// A link that nothing needed for this long is closed.
 const LINK_IDLE: Duration = Duration::from_secs(300);
+/// A publisher that said it stops is given this long to close the link; then it is tried anew.
+const STOPPING_MAX: Duration = Duration::from_secs(10);
 /// How often the slow chores are done.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// The age at which a path in use is asked about again.
@@ -261,6 +263,8 @@ impl<T: Default + Clone> Core<T> {
             self.seal_open(lane_id, route_id);
         }
         if opened || full {
+            let time_up = now + self.answer_timeout;
+            self.deadline_floor = Some(self.deadline_floor.map_or(time_up, |f| f.min(time_up)));
             if let Some(route) = self.routing.routes.get_mut(&route_id) {
                 route.used_at = now;
             }
@@ -490,6 +494,7 @@ impl<T: Default + Clone> Core<T> {
             && *current == link
         {
             *stopping = true;
+            peer.said_stop_at = Some(now);
         }
         self.turn(now);
     }
@@ -660,6 +665,7 @@ impl<T: Default + Clone> Core<T> {
             Err(BatchRefusal::Stopping) => {
                 if let LinkState::Up { stopping, .. } = &mut peer.link {
                     *stopping = true;
+                    peer.said_stop_at = Some(now);
                 }
                 if arrived {
                     // The refusal is of this copy; an older one is there. It tells so once it is back.
@@ -721,7 +727,6 @@ impl<T: Default + Clone> Core<T> {
         }
         for lane in self.lanes.values() {
             for (route, open) in &lane.open {
-                next = next.min(self.deadline_of(open));
                 if self.can_take(*route) {
                     next = next.min(open.opened_at + lane.rules.linger);
                 }
@@ -756,7 +761,9 @@ impl<T: Default + Clone> Core<T> {
                 .collect();
             late.into_iter().for_each(|route| self.seal_open(lane, route));
         }
-        let mut floor: Option<Time> = None;
+        // What open batches gain by growing only moves their time back.
+        let open = self.lanes.values().flat_map(|lane| lane.open.values());
+        let mut floor: Option<Time> = open.map(|open| self.deadline_of(open)).min();
         let mut keep = |batch: &Batch<T>| {
             let in_time = batch.deadline > now;
             if in_time {
@@ -849,6 +856,14 @@ impl<T: Default + Clone> Core<T> {
             .collect();
         for publisher in idle {
             self.close(now, publisher, "idle");
+        }
+        let lingering: Vec<PublisherId> = (self.peers.iter())
+            .filter(|(_, peer)| peer.said_stop_at.is_some_and(|at| at + STOPPING_MAX <= now))
+            .filter(|(_, peer)| matches!(peer.link, LinkState::Up { stopping: true, .. }))
+            .map(|(id, _)| *id)
+            .collect();
+        for publisher in lingering {
+            self.close(now, publisher, "it said that it stops, and did not");
         }
         let known: BTreeSet<PublisherId> =
             self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();

@@ -55,6 +55,8 @@ pub(super) struct Peer<T> {
     /// Why there is no link.
     pub(super) reason: Option<Arc<str>>,
     pub(super) failed_at: Option<Time>,
+    /// When it last said that it stops.
+    pub(super) said_stop_at: Option<Time>,
     /// When a batch was last sent.
     pub(super) used_at: Time,
     /// The number of the next batch.
@@ -74,6 +76,7 @@ impl<T> Peer<T> {
             attempt: 0,
             reason: None,
             failed_at: None,
+            said_stop_at: None,
             used_at: now,
             next: 1,
             accepted: 0,

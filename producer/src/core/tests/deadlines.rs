@@ -95,3 +95,19 @@ fn a_number_whose_batch_was_given_up_does_not_leave_a_gap() {
     story.answer_all(&second);
     assert_eq!(story.next_end().jobs, [2]);
 }
+
+#[test]
+fn jobs_in_a_batch_that_was_never_full_have_their_end_at_the_same_time() {
+    let a = publisher(1);
+    let mut story = Story::new(LaneRules { batch_jobs_max: 10, ..single() });
+    story.ask();
+    story.resolve(std::slice::from_ref(&a));
+    story.push(1);
+    story.push(2);
+    story.until(secs(30));
+    assert!(story.ended.is_empty());
+    story.until(secs(30) + ms(1));
+    let end = story.next_end();
+    assert_eq!(end.jobs, [1, 2]);
+    assert!(matches!(end.end, BatchEnd::Failed(EnqueueError::NotSent { .. })));
+}

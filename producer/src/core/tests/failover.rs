@@ -120,3 +120,17 @@ fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_p
         "{end:?}"
     );
 }
+
+#[test]
+fn a_publisher_that_said_it_stops_and_did_not_is_tried_anew() {
+    let a = publisher(1);
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    story.push(1);
+    let first = story.next_sent();
+    story.answer(&first, Err(BatchRefusal::Stopping));
+    story.pass(secs(16));
+    story.attach_next(first.sequence);
+    let again = story.next_sent();
+    story.answer_all(&again);
+    assert_eq!(story.next_end().jobs, [1]);
+}

@@ -1,0 +1,274 @@
+//! A publisher that follows a script: real sockets, a disk in memory that outlives it.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::messages::work::{
+    Answer, Attached, EnqueueBatch, Enqueued, FromPublisher, Request, RequestError, ToPublisher,
+    Tokens,
+};
+use longshore_protocol::{
+    BatchRefusal, Durability, EnqueueOutcome, Epoch, FrameWriter, JobId, Messages, PublisherId,
+    PublisherInfo, Refusal, Runs, SessionId,
+};
+use longshore_transport::{Identity, Link, LinkReceiver, LinkSender, Listener, ListenerOptions};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// What becomes of a batch that arrives.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    Answer,
+    /// It is taken, and the link breaks before the answer.
+    TakeAndBreak,
+    /// It is not taken, and the link breaks.
+    Break,
+    /// It is taken, and never answered.
+    TakeInSilence,
+    Refuse(BatchRefusal),
+    /// Taken and answered after a while.
+    AnswerAfter(Duration),
+    /// The answer is not a message.
+    Garbage,
+}
+
+type Answerer = Box<dyn Fn(Request) -> Option<Result<Answer, RequestError>> + Send>;
+
+#[derive(Default)]
+pub struct Disk {
+    /// How often each job was taken; empty if jobs are only counted.
+    pub jobs: HashMap<JobId, usize>,
+    pub counted: u64,
+    pub batches: Vec<usize>,
+    pub attaches: usize,
+    next: HashMap<SessionId, u64>,
+    answers: HashMap<(SessionId, u64), Runs<EnqueueOutcome>>,
+    /// The fates of the next batches; then every one is answered.
+    pub script: VecDeque<Fate>,
+    /// Jobs with this payload are refused.
+    pub refuse_payload: Option<(&'static [u8], Refusal)>,
+    pub answerer: Option<Answerer>,
+    pub count_only: bool,
+}
+
+pub struct FakePublisher {
+    pub info: PublisherInfo,
+    pub disk: Arc<Mutex<Disk>>,
+    running: CancellationToken,
+    done: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl FakePublisher {
+    pub async fn start(n: u8) -> FakePublisher {
+        FakePublisher::start_with(n, Arc::default(), 1, ([127, 0, 0, 1], 0).into()).await
+    }
+
+    async fn start_with(
+        n: u8,
+        disk: Arc<Mutex<Disk>>,
+        epoch: u64,
+        address: SocketAddr,
+    ) -> FakePublisher {
+        let id = PublisherId([n; 16]);
+        let name = format!("fake-{n}");
+        let identity = Identity {
+            instance: id.0,
+            epoch,
+            name: name.clone(),
+            serves: |role| !role.is_for_resolver(),
+        };
+        let options = ListenerOptions::default();
+        let mut listener = Listener::bind(address, identity, options).await.expect("a free port");
+        let addresses = vec![listener.local_address()];
+        let running = CancellationToken::new();
+        let (stop, kept) = (running.clone(), disk.clone());
+        let done = tokio::spawn(async move {
+            let mut links = tokio::task::JoinSet::new();
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    link = listener.accept() => {
+                        links.spawn(serve(link, kept.clone()));
+                    }
+                }
+            }
+        });
+        let info = PublisherInfo { id, epoch: Epoch(epoch), name, addresses };
+        FakePublisher { info, disk, running, done: Some(done) }
+    }
+
+    /// Ends it at once, with all of its links.
+    pub async fn kill(&mut self) {
+        self.running.cancel();
+        if let Some(done) = self.done.take() {
+            let _ = done.await;
+        }
+    }
+
+    /// Starts it again with its disk, at another address.
+    pub async fn revive(&mut self) {
+        self.revive_at(([127, 0, 0, 1], 0).into()).await;
+    }
+
+    /// Starts it again with its disk.
+    pub async fn revive_at(&mut self, address: SocketAddr) {
+        self.kill().await;
+        let (n, epoch) = (self.info.id.0[0], self.info.epoch.0 + 1);
+        *self = FakePublisher::start_with(n, self.disk.clone(), epoch, address).await;
+    }
+
+    pub fn script(&self, fates: impl IntoIterator<Item = Fate>) {
+        self.disk.lock().script.extend(fates);
+    }
+
+    pub fn answer_requests(
+        &self,
+        answerer: impl Fn(Request) -> Option<Result<Answer, RequestError>> + Send + 'static,
+    ) {
+        self.disk.lock().answerer = Some(Box::new(answerer));
+    }
+
+    /// True when it has each of `ids` exactly once and nothing else.
+    pub fn has_exactly(&self, ids: &[JobId]) -> bool {
+        let disk = self.disk.lock();
+        disk.jobs.len() == ids.len() && ids.iter().all(|id| disk.jobs.get(id) == Some(&1))
+    }
+}
+
+impl Drop for FakePublisher {
+    fn drop(&mut self) {
+        self.running.cancel();
+    }
+}
+
+async fn serve(link: Link, disk: Arc<Mutex<Disk>>) {
+    let session = link.hello().expect("a client").session;
+    let (sender, mut receiver) = link.split();
+    let _ = talk(session, &sender, &mut receiver, &disk).await;
+}
+
+/// Serves a link until it breaks or is to break.
+async fn talk(
+    session: SessionId,
+    sender: &LinkSender,
+    receiver: &mut LinkReceiver,
+    disk: &Arc<Mutex<Disk>>,
+) -> Option<()> {
+    loop {
+        let body = receiver.recv().await.ok()?;
+        let mut out = FrameWriter::new();
+        for message in Messages::new(body) {
+            let (tag, body) = message.expect("a whole message");
+            let message = ToPublisher::decode(tag, body).expect("a message that decodes");
+            match message.expect("a known message") {
+                ToPublisher::Attach(_) => {
+                    let mut disk = disk.lock();
+                    disk.attaches += 1;
+                    let next_batch = *disk.next.entry(session).or_insert(1);
+                    let durability = Durability::Fsync;
+                    let gone = Tokens::default();
+                    FromPublisher::Attached(Attached {
+                        durability,
+                        next_batch,
+                        next_settle: 1,
+                        gone,
+                    })
+                    .encode(&mut out);
+                }
+                ToPublisher::Enqueue(batch) => {
+                    enqueue(session, sender, batch, disk, &mut out).await?;
+                }
+                ToPublisher::Request { id, request } => {
+                    let answerer = disk.lock();
+                    let answer = answerer.answerer.as_ref().map(|answer| answer(request));
+                    if let Some(answer) = answer.expect("requests are scripted") {
+                        FromPublisher::Answer { id, answer }.encode(&mut out);
+                    }
+                }
+                other => panic!("a producer does not say {other:?}"),
+            }
+        }
+        if !out.is_empty() {
+            sender.send(out.finish()).ok()?;
+        }
+    }
+}
+
+async fn enqueue(
+    session: SessionId,
+    sender: &LinkSender,
+    batch: EnqueueBatch,
+    disk: &Mutex<Disk>,
+    out: &mut FrameWriter,
+) -> Option<()> {
+    let fate = disk.lock().script.pop_front().unwrap_or(Fate::Answer);
+    let sequence = batch.sequence;
+    let outcome = match fate {
+        Fate::Break => return None,
+        Fate::Refuse(refusal) => Err(refusal),
+        _ => disk.lock().take(session, &batch),
+    };
+    match fate {
+        Fate::TakeAndBreak => return None,
+        Fate::TakeInSilence => return Some(()),
+        Fate::AnswerAfter(wait) => tokio::time::sleep(wait).await,
+        Fate::Garbage => {
+            let mut garbage = FrameWriter::new();
+            garbage.message(longshore_protocol::messages::work::tag::ENQUEUED, |out| out.u8(0x80));
+            sender.send(garbage.finish()).ok()?;
+            return Some(());
+        }
+        _ => {}
+    }
+    FromPublisher::Enqueued(Enqueued { sequence, outcome }).encode(out);
+    Some(())
+}
+
+impl Disk {
+    fn take(
+        &mut self,
+        session: SessionId,
+        batch: &EnqueueBatch,
+    ) -> Result<Runs<EnqueueOutcome>, BatchRefusal> {
+        let next = self.next.entry(session).or_insert(1);
+        if batch.sequence > *next {
+            return Err(BatchRefusal::SequenceGap);
+        }
+        if batch.sequence < *next {
+            let answer = self.answers.get(&(session, batch.sequence));
+            return answer.cloned().ok_or(BatchRefusal::UnknownProducer);
+        }
+        *next += 1;
+        self.batches.push(batch.len());
+        self.counted += batch.len() as u64;
+        if self.count_only {
+            return Ok(Runs::all(EnqueueOutcome::Created, batch.len()));
+        }
+        let mut outcomes = Runs::default();
+        for entry in batch.entries() {
+            let head = entry.head.expect("an entry that decodes");
+            let (at, length) = (entry.at as usize, entry.length as usize);
+            let bytes = &batch.body()[at..at + length];
+            let payload = &bytes[length - head.payload_len..];
+            match self.refuse_payload {
+                Some((refused, refusal)) if refused == payload => {
+                    outcomes.push(EnqueueOutcome::Refused(refusal));
+                }
+                _ => {
+                    let times = self.jobs.entry(head.id).or_default();
+                    *times += 1;
+                    let existing = *times > 1;
+                    outcomes.push(match existing {
+                        true => EnqueueOutcome::Existing,
+                        false => EnqueueOutcome::Created,
+                    });
+                }
+            }
+        }
+        self.answers.insert((session, batch.sequence), outcomes.clone());
+        Ok(outcomes)
+    }
+}

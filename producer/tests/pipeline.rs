@@ -1,0 +1,152 @@
+//! The pipelined form over real links.
+
+mod fake;
+
+use std::time::Duration;
+
+use fake::{FakePublisher, Fate};
+use longshore_producer::{EnqueueError, PipelineOptions, Producer, ProducerOptions, new_job};
+use longshore_protocol::{JobId, NewJob, Path};
+
+fn job(n: usize) -> NewJob {
+    new_job(Path::new("/jobs/mail").expect("a path"), n.to_string())
+}
+
+fn to(publishers: &[&FakePublisher]) -> Producer {
+    let infos = publishers.iter().map(|p| p.info.clone()).collect();
+    Producer::to_publishers(infos, ProducerOptions::default())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
+    let publisher = FakePublisher::start(1).await;
+    let breaks = (0..60).map(|n| match n % 6 {
+        2 => Fate::TakeAndBreak,
+        5 => Fate::Break,
+        _ => Fate::Answer,
+    });
+    publisher.script(breaks);
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions { batch_jobs_max: 100, ..PipelineOptions::default() };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let sender = tokio::spawn(async move {
+        let mut ids = Vec::new();
+        for n in 0..10_000 {
+            let job = job(n);
+            ids.push(job.id);
+            assert_eq!(pipeline.send(job).await.expect("taken in").0, n as u64);
+        }
+        ids
+    });
+    let mut told: Vec<JobId> = Vec::new();
+    while let Some(batch) = receipts.next().await {
+        for receipt in batch.iter() {
+            assert_eq!(receipt.ticket.0, told.len() as u64);
+            assert!(!receipt.outcome.expect("held").existing);
+            told.push(receipt.id);
+        }
+    }
+    let ids = sender.await.expect("the sender");
+    assert_eq!(told, ids);
+    assert!(publisher.has_exactly(&ids));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_lost_or_doubled() {
+    let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let producer = to(&[&one, &two]);
+    let address = one.info.addresses[0];
+    let options = PipelineOptions { batch_jobs_max: 50, ..PipelineOptions::default() };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let sender = tokio::spawn(async move {
+        let mut ids = Vec::new();
+        for n in 0..20_000 {
+            let job = job(n);
+            ids.push(job.id);
+            pipeline.send(job).await.expect("taken in");
+            if n % 500 == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        ids
+    });
+    while one.disk.lock().jobs.is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    one.script([Fate::TakeInSilence]);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    one.kill().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    one.revive_at(address).await;
+    let mut held = 0;
+    while let Some(batch) = receipts.next().await {
+        assert_eq!(batch.held(), batch.len(), "{:?}", batch.iter().next());
+        held += batch.held();
+    }
+    let ids = sender.await.expect("the sender");
+    assert_eq!(held, ids.len());
+    let (one, two) = (one.disk.lock(), two.disk.lock());
+    for id in &ids {
+        let times = one.jobs.get(id).unwrap_or(&0) + two.jobs.get(id).unwrap_or(&0);
+        assert_eq!(times, 1, "job {id}");
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_waits_while_as_much_is_in_flight_as_may_be() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.script(vec![Fate::AnswerAfter(Duration::from_millis(200)); 1]);
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions {
+        in_flight_jobs_max: 10,
+        batch_jobs_max: 10,
+        eager_batches: 0,
+        linger: Duration::from_secs(5),
+        ..PipelineOptions::default()
+    };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    for n in 0..10 {
+        pipeline.send(job(n)).await.expect("there is room");
+    }
+    let eleventh = tokio::time::timeout(Duration::from_millis(50), pipeline.send(job(10))).await;
+    assert!(eleventh.is_err(), "there is no room");
+    pipeline.send(job(10)).await.expect("there is room once a batch is answered");
+    drop(pipeline);
+    assert_eq!(receipts.next().await.map(|batch| batch.len()), Some(10));
+    assert_eq!(receipts.next().await.map(|batch| batch.len()), Some(1));
+    assert!(receipts.next().await.is_none());
+}
+
+#[tokio::test]
+async fn receipts_that_nobody_reads_stop_the_pipeline_with_an_error_that_names_the_limit() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions { receipts_jobs_max: 128, ..PipelineOptions::default() };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let mut taken = 0;
+    let error = loop {
+        match pipeline.send(job(taken)).await {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((taken, error), (128, EnqueueError::ReceiptsUnread { limit: 128 }));
+    pipeline.flush();
+    receipts.next().await.expect("a batch");
+    pipeline.send(job(taken)).await.expect("it stays good");
+}
+
+#[tokio::test]
+async fn a_pipeline_without_a_reader_of_receipts_goes_on() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions { receipts_jobs_max: 64, ..PipelineOptions::default() };
+    let (mut pipeline, receipts) = producer.pipeline(options);
+    drop(receipts);
+    for n in 0..1_000 {
+        pipeline.send(job(n)).await.expect("taken in");
+    }
+    drop(pipeline);
+    producer.settled().await;
+    assert_eq!(publisher.disk.lock().jobs.len(), 1_000);
+}

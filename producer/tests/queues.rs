@@ -1,0 +1,188 @@
+//! Looking into queues over real links: every result names those that did not answer.
+
+mod fake;
+
+use std::time::Duration;
+
+use fake::FakePublisher;
+use longshore_producer::{JobLookupError, JobName, Queues, QueuesOptions};
+use longshore_protocol::messages::work::{
+    Action, ActionReport, Answer, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, Request,
+    Selection,
+};
+use longshore_protocol::{Glob, JobId, JobRef, JobState, Path};
+
+fn to(publishers: &[&FakePublisher]) -> Queues {
+    let options =
+        QueuesOptions { request_timeout: Duration::from_millis(200), ..QueuesOptions::default() };
+    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+}
+
+fn all() -> Glob {
+    Glob::everything()
+}
+
+fn job(n: u8) -> JobInfo {
+    JobInfo {
+        id: JobId([n; 16]),
+        path: Path::new("/jobs").expect("a path"),
+        state: JobState::Ready,
+        retrying: false,
+        priority: 0,
+        attempt: 0,
+        max_attempts: 10,
+        deliveries: 0,
+        enqueued_at: 1,
+        due_at: None,
+        ended_at: None,
+        token: None,
+        worker: None,
+        death: None,
+        error: None,
+        payload_len: 1,
+        payload: None,
+        headers: None,
+        result: None,
+    }
+}
+
+/// Has these jobs, in pages of two.
+fn holds(publisher: &FakePublisher, jobs: &[u8]) {
+    let jobs = jobs.to_vec();
+    publisher.answer_requests(move |request| {
+        Some(Ok(match request {
+            Request::Job { id } => {
+                let found = jobs.iter().map(|&n| job(n)).find(|job| job.id == id);
+                Answer::Job(found.map(Box::new))
+            }
+            Request::Jobs(query) => {
+                let from = query.cursor as usize;
+                let page: Vec<JobInfo> = jobs.iter().skip(from).take(2).map(|&n| job(n)).collect();
+                let next = (from + 2 < jobs.len()).then_some(query.cursor + 2);
+                Answer::Jobs(JobsPage { jobs: page, next })
+            }
+            Request::Queues { .. } => Answer::Queues(vec![QueueStat {
+                path: Path::new("/jobs").expect("a path"),
+                counts: JobCounts { ready: jobs.len() as u64, ..JobCounts::default() },
+                oldest_ready_ms: Some(jobs.len() as u64),
+                enqueued: 1,
+                completed: 0,
+                failed: 0,
+                redelivered: 0,
+                stale_refused: 0,
+                subscriptions: 0,
+                credits: 0,
+            }]),
+            other => panic!("{other:?} was not expected"),
+        }))
+    });
+}
+
+#[tokio::test]
+async fn figures_are_added_up_over_publishers_and_one_that_is_away_is_named_with_its_reason() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let mut three = FakePublisher::start(3).await;
+    holds(&one, &[1, 2]);
+    holds(&two, &[3, 4, 5]);
+    three.kill().await;
+    let gathered = to(&[&one, &two, &three]).stats(all()).await.expect("publishers are known");
+    let merged = gathered.merged();
+    assert_eq!((merged.len(), merged[0].counts.ready), (1, 5));
+    assert_eq!((merged[0].oldest_ready_ms, merged[0].enqueued), (Some(3), 2));
+    assert!(!gathered.is_whole());
+    assert_eq!(gathered.missing.len(), 1);
+    assert_eq!(gathered.missing[0].publisher.name, "fake-3");
+    assert!(gathered.missing[0].why.contains("cannot connect"), "{}", gathered.missing[0].why);
+}
+
+#[tokio::test]
+async fn a_bare_id_is_asked_of_everyone_and_not_found_only_when_all_have_answered() {
+    let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    holds(&one, &[1]);
+    holds(&two, &[2]);
+    let queues = to(&[&one, &two]);
+    let found = queues.job(&JobId([2; 16]).into()).await.expect("it is at the second");
+    assert_eq!(found.job_ref(), JobRef { publisher: two.info.id, id: JobId([2; 16]) });
+    let missing = queues.job(&JobId([9; 16]).into()).await;
+    assert!(matches!(missing, Err(JobLookupError::NotFound { asked, .. }) if asked.len() == 2));
+    two.kill().await;
+    let unknown = queues.job(&JobId([9; 16]).into()).await.expect_err("one is away");
+    assert!(unknown.to_string().contains("fake-2"), "{unknown}");
+    assert!(matches!(unknown, JobLookupError::Unknown { missing, .. } if missing.len() == 1));
+}
+
+#[tokio::test]
+async fn a_job_named_with_its_publisher_is_asked_only_there() {
+    let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    holds(&one, &[1]);
+    two.kill().await;
+    let queues = to(&[&one, &two]);
+    let at_one = |id| JobName::from(JobRef { publisher: one.info.id, id });
+    queues.job(&at_one(JobId([1; 16]))).await.expect("it is there");
+    let missing = queues.job(&at_one(JobId([9; 16]))).await;
+    assert!(matches!(missing, Err(JobLookupError::NotFound { .. })));
+    let nowhere: JobName = format!("ffffffff:{}", JobId([1; 16])).parse().expect("a name");
+    let away = queues.job(&nowhere).await;
+    assert!(matches!(away, Err(JobLookupError::PublisherAway { .. })));
+}
+
+#[tokio::test]
+async fn jobs_are_listed_page_by_page_over_all_publishers_and_past_one_that_is_away() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let mut three = FakePublisher::start(3).await;
+    holds(&one, &[1, 2, 3, 4, 5]);
+    three.kill().await;
+    holds(&two, &[6]);
+    let query = JobsQuery { pattern: all(), state: None, cursor: 0, limit: 2, full: false };
+    let mut pages = to(&[&one, &three, &two]).jobs(query).await.expect("publishers are known");
+    let mut seen = Vec::new();
+    while let Some(page) = pages.next().await {
+        seen.extend(page.jobs.iter().map(|job| job.id.0[0]));
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
+    assert_eq!((pages.answered().len(), pages.missing().len()), (2, 1));
+}
+
+#[tokio::test]
+async fn an_action_is_worked_through_to_its_end_and_a_dry_run_asks_once() {
+    let publisher = FakePublisher::start(1).await;
+    let left = std::sync::atomic::AtomicU64::new(25);
+    publisher.answer_requests(move |request| {
+        let Request::Act { dry_run, .. } = request else { panic!("{request:?}") };
+        let before = left.load(std::sync::atomic::Ordering::SeqCst);
+        let done = before.min(10);
+        if !dry_run {
+            left.store(before - done, std::sync::atomic::Ordering::SeqCst);
+        }
+        let more = before > done;
+        Some(Ok(Answer::Acted(ActionReport { done, refused: 0, unknown: 0, more })))
+    });
+    let queues = to(&[&publisher]);
+    let selection = Selection::Matching { pattern: all(), state: None };
+    let dry = queues.act(Action::Cancel, selection.clone(), true).await.expect("known").total();
+    assert_eq!((dry.done, dry.more), (10, true));
+    let done = queues.act(Action::Cancel, selection, false).await.expect("known").total();
+    assert_eq!((done.done, done.more), (25, false));
+}
+
+#[tokio::test]
+async fn a_publisher_that_is_silent_is_named_after_the_time_for_a_request() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.answer_requests(|_| None);
+    let gathered = to(&[&publisher]).status().await.expect("known");
+    assert!(gathered.answers.is_empty());
+    assert!(gathered.missing[0].why.contains("no answer within 200ms"), "{:?}", gathered.missing);
+}
+
+#[tokio::test]
+async fn a_kept_link_that_has_died_is_made_anew() {
+    let mut publisher = FakePublisher::start(1).await;
+    let address = publisher.info.addresses[0];
+    holds(&publisher, &[1]);
+    let queues = to(&[&publisher]);
+    for _ in 0..3 {
+        queues.job(&JobId([1; 16]).into()).await.expect("it is there");
+        publisher.revive_at(address).await;
+    }
+    assert!(publisher.disk.lock().attaches >= 3);
+}
