@@ -1,0 +1,287 @@
+//! The desk between links and lanes: jobs come in by the batch, lanes take them one by one, ends go out by the batch. It joins
+//! the cores under one lock, which nobody holds across an await; a lane takes it once per job, a link once per frame.
+
+mod lanes;
+mod links;
+mod run;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use longshore_protocol::messages::work::{NewSettle, Tokens};
+use longshore_protocol::{Path, PublisherId, PublisherInfo, Token};
+use longshore_transport::LinkSender;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::durable::{Action, Durable};
+use crate::leases::Leases;
+use crate::settles::Settles;
+use crate::signal::LeaseSignal;
+use crate::{PublisherState, WorkerStats};
+
+/// Everything that a run of a worker knows.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) started: Instant,
+    state: Mutex<State>,
+    /// Wakes one lane.
+    lanes: Notify,
+    /// Wakes the director: something to connect, a deadline that moved, a count that it waits for.
+    pub(crate) director: Notify,
+    publishers: watch::Sender<Vec<PublisherState>>,
+}
+
+/// A publisher's number at the desk; it keeps it when its link dies and comes back.
+pub(crate) type PlaceId = u32;
+
+#[derive(Debug)]
+struct State {
+    durable: Durable,
+    actions: Vec<Action>,
+    shown: u64,
+    connects: Vec<(PlaceId, PublisherInfo)>,
+    places: Vec<Place>,
+    place_ids: HashMap<PublisherId, PlaceId>,
+    /// Jobs that wait for a lane.
+    ready: VecDeque<Waiting>,
+    /// Jobs whose publisher was told that they start: never more than there are lanes for them.
+    announced: VecDeque<Waiting>,
+    announcing: bool,
+    concurrency: usize,
+    running: usize,
+    stage: Stage,
+    stats: WorkerStats,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Stage {
+    Open,
+    /// No job is begun any more.
+    Draining,
+    /// What handlers still return is not wanted any more.
+    GivenBack,
+}
+
+/// One publisher.
+#[derive(Debug)]
+struct Place {
+    id: PublisherId,
+    leases: Leases<Option<Arc<LeaseSignal>>>,
+    settles: Settles,
+    /// The link, from the moment it is attached.
+    sender: Option<LinkSender>,
+    wake: Arc<Notify>,
+    /// To be said at the next opportunity.
+    grant: u32,
+    recall: u32,
+    unsubscribe: bool,
+}
+
+/// A job that waits for a lane.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) place: PlaceId,
+    pub(crate) token: Token,
+    pub(crate) path: Path,
+    pub(crate) attempt: u16,
+    pub(crate) deliveries: u16,
+    pub(crate) entry: Bytes,
+}
+
+/// What a handler made of its job.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) place: PlaceId,
+    pub(crate) token: Token,
+    pub(crate) settle: NewSettle,
+    pub(crate) panicked: bool,
+    pub(crate) damaged: bool,
+}
+
+/// What a lane that asks for work is told.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Run this.
+    Job(Waiting),
+    /// Tell these publishers that these attempts begin, then call [`Desk::announced`], whatever becomes of the telling.
+    Announce(Vec<(LinkSender, Tokens)>, Vec<Waiting>),
+    /// Wait for [`Desk::wait`], then ask again.
+    Nothing,
+    /// There will be no more.
+    Stop,
+}
+
+/// What a link is to send, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    pub(crate) settles: Vec<Bytes>,
+    pub(crate) unsubscribe: bool,
+    pub(crate) grant: u32,
+    pub(crate) recall: u32,
+    pub(crate) renew: Vec<Token>,
+    /// There are more settles: ask again once these are sent.
+    pub(crate) more: bool,
+    /// When to ask again if nothing happens before.
+    pub(crate) deadline: Option<Duration>,
+}
+
+/// A publisher pushed more jobs than a link could ever resume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("it pushed jobs far beyond its credits: {held} are held, the limit is {limit}")]
+pub(crate) struct Flooded {
+    held: usize,
+    limit: usize,
+}
+
+impl Desk {
+    pub(crate) fn new(concurrency: usize, bound: usize, seed: u64) -> Arc<Desk> {
+        let bound = u32::try_from(bound).unwrap_or(u32::MAX);
+        Arc::new(Desk {
+            started: Instant::now(),
+            state: Mutex::new(State {
+                durable: Durable::new(bound, seed),
+                actions: Vec::new(),
+                shown: 0,
+                connects: Vec::new(),
+                places: Vec::new(),
+                place_ids: HashMap::new(),
+                ready: VecDeque::new(),
+                announced: VecDeque::new(),
+                announcing: false,
+                concurrency,
+                running: 0,
+                stage: Stage::Open,
+                stats: WorkerStats::default(),
+            }),
+            lanes: Notify::new(),
+            director: Notify::new(),
+            publishers: watch::Sender::default(),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn stats(&self) -> WorkerStats {
+        self.state.lock().stats_now()
+    }
+
+    pub(crate) fn publishers(&self) -> watch::Receiver<Vec<PublisherState>> {
+        self.publishers.subscribe()
+    }
+}
+
+impl State {
+    fn place(&mut self, place: PlaceId) -> &mut Place {
+        &mut self.places[place as usize]
+    }
+
+    fn place_at(&mut self, publisher: PublisherId) -> &mut Place {
+        let place = self.place_of(publisher);
+        self.place(place)
+    }
+
+    fn place_of(&mut self, publisher: PublisherId) -> PlaceId {
+        let places = &mut self.places;
+        *self.place_ids.entry(publisher).or_insert_with(|| {
+            places.push(Place {
+                id: publisher,
+                leases: Leases::default(),
+                settles: Settles::default(),
+                sender: None,
+                wake: Arc::default(),
+                grant: 0,
+                recall: 0,
+                unsubscribe: false,
+            });
+            (places.len() - 1) as PlaceId
+        })
+    }
+
+    /// Takes as many jobs as there are lanes without one, and whom to tell of them.
+    fn announce(&mut self) -> Next {
+        let free = self.concurrency.saturating_sub(self.running + self.announced.len());
+        let mut jobs = Vec::with_capacity(free.min(self.ready.len()));
+        let mut told: Vec<(LinkSender, Tokens)> = Vec::new();
+        let mut last = None;
+        while jobs.len() < free
+            && let Some(job) = self.ready.pop_front()
+        {
+            let place = &mut self.places[job.place as usize];
+            let Some(lease) = place.leases.get_mut(job.token) else { continue };
+            lease.started = true;
+            // Jobs come by the batch, so neighbours are mostly of one publisher.
+            match (&mut told[..], &place.sender) {
+                ([.., (_, tokens)], _) if last == Some(job.place) => tokens.0.push(job.token),
+                (_, Some(sender)) => {
+                    told.push((sender.clone(), Tokens(vec![job.token])));
+                    last = Some(job.place);
+                }
+                // It is told when its link is attached again.
+                (_, None) => {}
+            }
+            jobs.push(job);
+        }
+        if jobs.is_empty() {
+            return Next::Nothing;
+        }
+        self.announcing = true;
+        Next::Announce(told, jobs)
+    }
+
+    /// Jobs whose leases have gone leave the queue, so that it is never longer than what is held.
+    fn drop_the_lost(&mut self) {
+        let places = &mut self.places;
+        let held = |job: &Waiting| places[job.place as usize].leases.get_mut(job.token).is_some();
+        self.ready.retain({
+            let mut held = held;
+            move |job| held(job)
+        });
+    }
+
+    fn stats_now(&self) -> WorkerStats {
+        let (alive, all) = self.durable.counts();
+        let held = |place: &Place| place.leases.len() as u64 + place.settles.held();
+        WorkerStats {
+            in_hand: self.places.iter().map(held).sum(),
+            running: self.running as u64,
+            publishers_alive: alive as u64,
+            publishers: all as u64,
+            ..self.stats.clone()
+        }
+    }
+}
+
+/// Shows a worker's counts and publishers while it runs. Cheap to clone. Before the run everything is 0.
+#[derive(Clone, Debug, Default)]
+pub struct StatsWatch {
+    desk: Arc<OnceLock<Arc<Desk>>>,
+}
+
+impl StatsWatch {
+    pub(crate) fn show(&self, desk: Arc<Desk>) {
+        // A subscription runs once: it is empty before.
+        let _ = self.desk.set(desk);
+    }
+
+    /// The counts as they are now.
+    pub fn now(&self) -> WorkerStats {
+        self.desk.get().map(|desk| desk.stats()).unwrap_or_default()
+    }
+
+    /// How the subscription stands at each publisher.
+    pub fn publishers(&self) -> Vec<PublisherState> {
+        self.desk.get().map(|desk| desk.publishers().borrow().clone()).unwrap_or_default()
+    }
+
+    /// The same as a watchable value, changed with each publisher's standing. `None` before the run.
+    pub fn watch_publishers(&self) -> Option<watch::Receiver<Vec<PublisherState>>> {
+        self.desk.get().map(|desk| desk.publishers())
+    }
+}
