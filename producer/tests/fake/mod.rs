@@ -1,5 +1,5 @@
 //! A publisher that follows a script: real sockets, a disk in memory that outlives it.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic)]
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
