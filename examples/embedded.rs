@@ -20,6 +20,9 @@ async fn main() -> anyhow::Result<()> {
     let mut options = PublisherOptions::new(folder.path());
     options.cluster = Some(cluster.clone());
     let publisher = Publisher::open(options).await?;
+    if let Some(registry) = publisher.write_client() {
+        registry.flushed(1).await;
+    }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(publisher.run(async { drop(stopped.await) }));
 

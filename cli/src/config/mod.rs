@@ -469,4 +469,19 @@ mod tests {
         let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
         assert!(error.contains("/nowhere/config.toml (--config)"), "{error}");
     }
+
+    #[test]
+    fn the_configuration_in_the_documentation_is_understood_and_complete() {
+        let page = include_str!("../../../docs/OPERATING.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        let case = with_file(text);
+        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        let is_written = |origin: &Origin| matches!(origin, Origin::File { .. });
+        assert!(is_written(&config.resolvers.origin) && is_written(&config.data.origin));
+        assert!(is_written(&config.publisher.insecure.origin));
+        assert!(is_written(&config.resolver.connections_max.origin));
+        assert!(config.timing.iter().all(|(_, setting)| is_written(&setting.origin)));
+        assert_eq!(config.timing(), ResolverTiming::default());
+    }
 }
