@@ -55,9 +55,15 @@ struct Bound {
     concurrency: usize,
     prefetch: usize,
     grace: Duration,
+    cancel_grace: Duration,
 }
 
-const ONE: Bound = Bound { concurrency: 1, prefetch: 0, grace: Duration::from_secs(25) };
+const ONE: Bound = Bound {
+    concurrency: 1,
+    prefetch: 0,
+    grace: Duration::from_secs(25),
+    cancel_grace: Duration::from_millis(50),
+};
 
 fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl Handler) -> Running {
     let desk = Desk::new(bound.concurrency, bound.concurrency + bound.prefetch, 7);
@@ -70,7 +76,7 @@ fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl Handler) -> R
         pattern: Glob::new("/jobs/**").unwrap(),
         concurrency: bound.concurrency,
         grace: bound.grace,
-        cancel_grace: Duration::from_millis(50),
+        cancel_grace: bound.cancel_grace,
         handle: handle.clone(),
         shutdown: None,
     };
@@ -397,6 +403,30 @@ async fn after_the_grace_contexts_are_cancelled_and_what_still_runs_is_given_bac
     link.accept(&batch);
     let report = worker.report().await;
     assert_eq!((report.released, report.unanswered), (1, 0));
+}
+
+#[tokio::test]
+async fn a_handler_that_returns_when_it_is_cancelled_decides_what_becomes_of_its_job() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (began, mut begun) = mpsc::unbounded_channel();
+    let handler = handler(move |_: Job<Bytes>, ctx: JobContext| {
+        let _ = began.send(());
+        async move {
+            assert_eq!(ctx.cancelled().await, CancelReason::Shutdown);
+            Ok("as far as it came")
+        }
+    });
+    let cancel_grace = Duration::from_secs(25);
+    let worker = work(Bound { grace: Duration::ZERO, cancel_grace, ..ONE }, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "x")]);
+    within(begun.recv()).await.unwrap();
+    worker.handle.drain();
+    let batch = link.settle().await;
+    assert!(matches!(ends(&batch)[..], [(1, Verdict::Complete(Some(_)))]));
+    link.accept(&batch);
+    assert_eq!(worker.report().await.completed, 1);
 }
 
 #[tokio::test]
