@@ -420,3 +420,6 @@ impl Leases {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

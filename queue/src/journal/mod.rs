@@ -15,7 +15,7 @@ mod mark;
 mod progress;
 mod recovery;
 #[cfg(test)]
-mod simulated_disk;
+pub(crate) mod simulated_disk;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -224,7 +224,7 @@ impl Journal {
         Journal::open_on(Arc::new(Disk), dir, options, replay)
     }
 
-    fn open_on(
+    pub(crate) fn open_on(
         files: Arc<dyn Files>,
         dir: &Path,
         options: JournalOptions,

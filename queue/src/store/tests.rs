@@ -1,0 +1,220 @@
+//! Output commit, leases and restarts, through a store on a simulated disk.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{
+    BatchBuilder, Request, SettleBatch, SettleBatchBuilder, NewSettle,
+};
+use longshore_protocol::{Glob, JobId, NewJob, Role, SessionId};
+
+use super::*;
+use crate::clock::{ClockCore, Reading};
+use crate::journal::simulated_disk::SimulatedDisk;
+use crate::journal::{Journal, JournalOptions};
+use crate::{Outcomes, State};
+
+const PRODUCER: LinkId = LinkId(1);
+const WORKER: LinkId = LinkId(2);
+
+fn at(mono_ms: u64) -> Now {
+    Now { mono_ms, wall_ms: 1_700_000_000_000 + mono_ms }
+}
+
+fn open(disk: &SimulatedDisk, now_ms: u64) -> LogStore<Journal> {
+    let options = JournalOptions {
+        segment_bytes: crate::SEGMENT_BYTES_MIN,
+        durability: Durability::Fsync,
+        accept_loss: false,
+        new_publisher: PublisherId([9; 16]),
+    };
+    let (mut state, mut out) = (State::new(), Outcomes::default());
+    let dir = FilePath::new("/data");
+    let (journal, recovered) =
+        Journal::open_on(Arc::new(disk.clone()), dir, options, &mut |replayed| {
+            let command = Command::decode(replayed.kind, replayed.body)?;
+            state.apply(replayed.index, replayed.now, &command, &mut out);
+            out.clear();
+            Ok(())
+        })
+        .unwrap();
+    let reading = Reading { boot_ms: now_ms, wall_ms: at(now_ms).wall_ms };
+    let stamp = ClockCore::start([1; 8], reading, None).stamp();
+    let options = StoreOptions::default();
+    LogStore::start(journal, state, recovered.publisher, at(now_ms), stamp, options).unwrap()
+}
+
+fn link(store: &mut LogStore, now: Now, link: LinkId, session: u8, role: Role) {
+    let (session, name) = (SessionId([session; 16]), "test".to_owned());
+    store
+        .submit(now, Command::LinkUp { link, role, session, name, resume: Tokens::default() })
+        .unwrap();
+}
+
+fn worker(store: &mut LogStore, now: Now, number: LinkId, session: u8, credits: u32) {
+    link(store, now, number, session, Role::Worker);
+    let pattern: Glob = "/jobs/**".parse().unwrap();
+    store.submit(now, Command::Subscribe { link: number, subscription: 1, pattern }).unwrap();
+    store
+        .submit(now, Command::Credit { link: number, subscription: 1, count: credits })
+        .unwrap();
+}
+
+fn enqueue(store: &mut LogStore, now: Now, sequence: u64, jobs: u8) {
+    let mut batch = BatchBuilder::new();
+    for n in 0..jobs {
+        let id = JobId::new_v7(sequence, [n; 10]);
+        batch.push(&NewJob::new("/jobs/a".parse().unwrap(), id, Bytes::from(vec![n; 100])));
+    }
+    let batch = batch.seal(false).to_batch(sequence).unwrap();
+    store.submit(now, Command::Enqueue { link: PRODUCER, batch }).unwrap();
+}
+
+/// Everything that becomes durable of what was submitted.
+async fn all(store: &mut LogStore) -> Released {
+    let mut released = Released::default();
+    loop {
+        store.released(&mut released).await.unwrap();
+        if store.committed() == store.appended() {
+            return released;
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_released_before_its_sync() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 10);
+    all(&mut store).await;
+    disk.hold_syncs(true);
+    enqueue(&mut store, at(1_001), 1, 3);
+    store.ask(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
+    let mut released = Released::default();
+    for _ in 0..3 {
+        let waited = Duration::from_millis(20);
+        let early = tokio::time::timeout(waited, store.released(&mut released)).await;
+        assert!(early.is_err());
+        assert_eq!(released, Released::default());
+    }
+    assert_eq!(store.figures(at(1_101)).jobs, 0, "figures are of what is durable");
+    assert_eq!(store.oldest_uncommitted_ms(at(1_101)), 100);
+    disk.hold_syncs(false);
+    let released = all(&mut store).await;
+    assert_eq!((released.handed.len(), released.answered.len()), (3, 1));
+    assert!(matches!(released.replies[..], [(PRODUCER, Reply::Enqueued(_))]));
+    assert_eq!(released.queues_made.len(), 1);
+    assert_eq!(store.figures(at(1_101)).jobs, 3);
+    for handed in &released.handed {
+        let hot = store.payload(handed.entry).unwrap();
+        assert_eq!(store.reader().read(handed.entry).unwrap(), hot, "memory and disk say the same");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_about_what_is_durable_already_needs_no_commit() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    disk.hold_syncs(true);
+    store.ask(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
+    let mut released = Released::default();
+    store.released(&mut released).await.unwrap();
+    assert_eq!(released.answered.len(), 1);
+    disk.hold_syncs(false);
+}
+
+#[tokio::test]
+async fn a_failed_sync_releases_nothing_and_refuses_everything_after() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    all(&mut store).await;
+    disk.fail_at(disk.calls() + 2);
+    enqueue(&mut store, at(1_001), 1, 3);
+    let mut released = Released::default();
+    assert!(store.released(&mut released).await.is_err());
+    assert_eq!(released, Released::default());
+    assert!(store.submit(at(1_002), Command::Tick).is_err());
+}
+
+#[tokio::test]
+async fn a_lease_begins_with_its_release_and_ends_by_time() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 1);
+    enqueue(&mut store, at(1_000), 1, 1);
+    let first = all(&mut store).await.handed[0];
+    // The delivery was released at 2,000; its worker renews at 20,000, with turns all along.
+    let mut now = 1_900;
+    while now < 50_000 {
+        now += 100;
+        if now == 20_000 {
+            assert_eq!(store.renew(at(now), WORKER, &Tokens(vec![first.token])), Tokens::default());
+        }
+        let next = store.turn(at(now)).unwrap();
+        assert!(next.is_some_and(|next| next <= now + TURN_MS));
+        assert!(store.state().holds(first.token, WORKER) == (now < 50_000), "{now}");
+    }
+}
+
+#[tokio::test]
+async fn a_publisher_that_stood_still_gives_every_lease_its_full_length_anew() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 1);
+    enqueue(&mut store, at(1_000), 1, 1);
+    let handed = all(&mut store).await.handed[0];
+    store.turn(at(1_100)).unwrap();
+    store.turn(at(61_100)).unwrap();
+    assert!(store.state().holds(handed.token, WORKER), "the pause does not count");
+    let mut now = 61_100;
+    while now < 91_100 {
+        assert!(store.state().holds(handed.token, WORKER));
+        now += 250;
+        store.turn(at(now)).unwrap();
+    }
+    assert!(!store.state().holds(handed.token, WORKER));
+}
+
+#[tokio::test]
+async fn a_restart_raises_epoch_and_tokens_and_keeps_leases_for_the_window() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    let (publisher, epoch) = store.identity();
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 2);
+    enqueue(&mut store, at(1_000), 1, 3);
+    let before = all(&mut store).await.handed;
+    let settle = {
+        let mut batch = SettleBatchBuilder::new();
+        batch.push(before[0].token, &NewSettle::Complete { result: None });
+        SettleBatch::decode(batch.seal(1)).unwrap()
+    };
+    store.submit(at(1_001), Command::Settle { link: WORKER, batch: settle }).unwrap();
+    all(&mut store).await;
+    drop(store);
+
+    let disk = disk.after_power_cut(5);
+    let mut store = open(&disk, 2_000);
+    assert_eq!(store.identity(), (publisher, Epoch(epoch.0 + 1)));
+    assert_eq!(store.figures(at(2_000)).jobs, 3);
+    // The window: 30 s after the start, and not before, the lease goes back.
+    let mut now = 2_000;
+    while now < 31_800 {
+        now += 200;
+        store.turn(at(now)).unwrap();
+    }
+    assert_eq!(store.state().totals().running, 1);
+    store.turn(at(32_000)).unwrap();
+    assert_eq!(store.state().totals().running, 0);
+    worker(&mut store, at(32_000), LinkId(1 << 33), 3, 5);
+    let after = all(&mut store).await.handed;
+    assert_eq!(after.len(), 2);
+    assert!(after.iter().all(|handed| handed.token.0 > before[1].token.0 + (1 << 32) - 1));
+    assert!(after.iter().all(|handed| handed.attempt == 1), "a restart costs no attempt");
+}

@@ -23,6 +23,12 @@ fn append(journal: &mut Journal, index: u64, length: usize) {
     assert_eq!(journal.append(now, kind, head, body).unwrap(), index);
 }
 
+async fn reach(journal: &mut Journal, index: u64) {
+    while journal.committed() < index {
+        journal.committed_beyond(journal.committed()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn the_journal_is_a_log() {
     let dir = tempdir().unwrap();
@@ -43,7 +49,7 @@ async fn records_longer_than_a_segment_get_one_of_their_own_and_all_are_read_bac
         append(&mut journal, index, lengths(index));
         journal.flush();
     }
-    while journal.committed_beyond(journal.committed()).await.unwrap() < 12 {}
+    reach(&mut journal, 12).await;
     let reader = journal.reader();
     for index in (1..=12).rev() {
         let length = body(index, lengths(index)).len() as u32;
@@ -96,7 +102,7 @@ async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
     assert!(waited.await.is_err());
     assert_eq!(journal.committed(), 1);
     disk.hold_syncs(false);
-    while journal.committed_beyond(journal.committed()).await.unwrap() < 500 {}
+    reach(&mut journal, 500).await;
     assert!(journal.figures().syncs <= 4, "{:?}", journal.figures());
     assert_eq!(journal.uncommitted_bytes(), 0);
 }
