@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -71,7 +71,7 @@ impl JournalRecords {
         Some((segment.sequence, u64::from(*segment.offsets.get(place)?)))
     }
 
-    fn file(&self, sequence: u64, path: &PathBuf) -> io::Result<Arc<dyn JournalFile>> {
+    fn file(&self, sequence: u64, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
         let mut open = self.open.lock();
         if let Some((_, file)) = open.iter().find(|(open, _)| *open == sequence) {
             return Ok(Arc::clone(file));

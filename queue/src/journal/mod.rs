@@ -20,7 +20,6 @@ pub(crate) mod simulated_disk;
 mod tests;
 mod writer;
 
-use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -452,18 +451,13 @@ impl Log for Journal {
         self.progress.committed()
     }
 
-    fn committed_beyond(
-        &mut self,
-        index: u64,
-    ) -> impl Future<Output = Result<u64, Poisoned>> + Send + '_ {
-        async move {
-            let wanted = |reached: &Reached| reached.committed > index || reached.poisoned.is_some();
-            match self.reached.wait_for(wanted).await.map(|reached| reached.clone()) {
-                Ok(Reached { committed, .. }) if committed > index => Ok(committed),
-                Ok(Reached { poisoned: Some(why), .. }) => Err(why),
-                // Never so: one of the two was wanted, and the sender lives in `progress`, which `self` holds.
-                Ok(_) | Err(_) => std::future::pending().await,
-            }
+    async fn committed_beyond(&mut self, index: u64) -> Result<u64, Poisoned> {
+        let wanted = |reached: &Reached| reached.committed > index || reached.poisoned.is_some();
+        match self.reached.wait_for(wanted).await.map(|reached| reached.clone()) {
+            Ok(Reached { committed, .. }) if committed > index => Ok(committed),
+            Ok(Reached { poisoned: Some(why), .. }) => Err(why),
+            // Never so: one of the two was wanted, and the sender lives in `progress`, which `self` holds.
+            Ok(_) | Err(_) => std::future::pending().await,
         }
     }
 

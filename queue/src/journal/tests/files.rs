@@ -43,7 +43,7 @@ async fn the_journal_is_a_log() {
 #[tokio::test]
 async fn records_longer_than_a_segment_get_one_of_their_own_and_all_are_read_back() {
     let dir = tempdir().unwrap();
-    let lengths = |index: u64| if index % 3 == 0 { 1_500_000 } else { 400_000 };
+    let lengths = |index: u64| if index.is_multiple_of(3) { 1_500_000 } else { 400_000 };
     let (mut journal, _) = open(dir.path(), options()).unwrap();
     for index in 1..=12 {
         append(&mut journal, index, lengths(index));
