@@ -134,3 +134,21 @@ fn a_publisher_that_said_it_stops_and_did_not_is_tried_anew() {
     story.answer_all(&again);
     assert_eq!(story.next_end().jobs, [1]);
 }
+
+#[test]
+fn with_duplicates_allowed_a_batch_goes_elsewhere_once_and_then_stays() {
+    let mut story = Story::with(single(), Failover::MayDuplicate);
+    story.link_all(&[publisher(1), publisher(2), publisher(3)]);
+    story.push(1);
+    let first = story.next_sent();
+    story.lose(first.publisher, first.link);
+    let dialled = story.dialled.pop_front().expect("a try");
+    story.lose(first.publisher, dialled.link);
+    let second = story.next_sent();
+    story.lose(second.publisher, second.link);
+    story.pass(ms(200));
+    while let Some(dialled) = story.dialled.pop_front() {
+        story.lose(dialled.publisher, dialled.link);
+    }
+    assert!(story.sent.is_empty(), "a third publisher would make three of it");
+}
