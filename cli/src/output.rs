@@ -35,6 +35,17 @@ impl Output {
         self.out.flush()
     }
 
+    /// One JSON value of many, on a line of its own; [`Output::end`] comes after the last.
+    pub(crate) fn json_row(&mut self, value: &Value) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, value)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// Nothing more comes for now.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// One JSON value, spread over lines.
     pub(crate) fn json_pretty(&mut self, value: &Value) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut self.out, value)?;

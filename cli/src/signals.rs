@@ -49,11 +49,6 @@ impl Stop {
         Ok(Stop { asked: stopped })
     }
 
-    /// True once the program was asked to stop.
-    pub(crate) fn is_asked(&self) -> bool {
-        *self.asked.borrow() > 0
-    }
-
     /// Ends when the program is asked to stop.
     pub(crate) fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
         self.times(1)

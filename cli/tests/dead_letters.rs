@@ -117,6 +117,38 @@ fn a_command_that_does_not_exist_takes_no_job() {
 }
 
 #[test]
+fn a_command_that_cannot_be_run_gives_its_job_back_and_ends_the_worker() {
+    use std::os::unix::fs::PermissionsExt;
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let script = system.folder.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap();
+    system.run(&["work", "/jobs/a", "--until-empty", "--", script]).code(1).says(&[script]);
+    assert_eq!(system.stat("/jobs/a")["ready"], 1);
+}
+
+#[test]
+fn a_worker_that_is_told_to_stop_finishes_its_command_and_takes_no_more() {
+    let system = System::up();
+    let first = system.enqueue("/jobs/a", "x", &["--priority", "1"]);
+    system.enqueue("/jobs/a", "y", &[]);
+    let script = "sleep 0.5; cat";
+    let mut worker = system.command(&["work", "/jobs/a", "--json", "--", "sh", "-c", script]);
+    let worker = worker.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    while system.stat("/jobs/a")["running"] != 1 {}
+    std::process::Command::new("kill").arg(worker.id().to_string()).status().unwrap();
+    let ended = worker.wait_with_output().unwrap();
+    assert!(ended.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(report["completed"], 1, "{report}");
+    let job = system.run(&["job", &first, "--json"]).code(0).json();
+    assert_eq!((&job["state"], &job["attempt"]), (&"completed".into(), &1.into()));
+    assert_eq!(system.stat("/jobs/a")["ready"], 1);
+}
+
+#[test]
 fn check_tells_what_somebody_should_look_at() {
     let system = System::up();
     system.run(&["check"]).code(0);

@@ -41,12 +41,13 @@ pub(crate) async fn list(
             left -= 1;
             let at = JobRef { publisher: page.publisher.id, id: job.id };
             if context.output.is_json() {
-                context.output.json(&job_view::json(&at, job))?;
+                context.output.json_row(&job_view::json(&at, job))?;
             } else {
                 table.row(job_view::row(&at, job));
             }
         }
     }
+    context.output.end()?;
     if !table.is_empty() {
         context.output.table(&table)?;
     }

@@ -1,14 +1,15 @@
 //! When there is nothing left to do: nothing that matches is ready, running or awaiting a retry, at any publisher.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore::protocol::messages::work::QueueStat;
 use longshore::{Gathered, Glob, Queues};
 
-use crate::signals::Stop;
-
 /// How often the publishers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long every replica of the resolver may be away. Each try takes its own time.
+const RESOLVER_AWAY_MAX: Duration = Duration::from_secs(30);
 
 /// What is left in queues that are empty for now.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,17 +26,26 @@ pub(crate) async fn until(
     queues: &Queues,
     pattern: &Glob,
     mut completed: impl FnMut(u64),
-    stop: &Stop,
 ) -> anyhow::Result<Left> {
     let mut first: Option<Figures> = None;
     let mut waited_for: Vec<String> = Vec::new();
+    let mut answered = Instant::now();
     loop {
-        let stats = queues.stats(pattern.clone()).await?;
+        let stats = match queues.stats(pattern.clone()).await {
+            Ok(stats) => stats,
+            // Workers go on without the resolver; so does this, for a while.
+            Err(_) if answered.elapsed() < RESOLVER_AWAY_MAX => {
+                tokio::time::sleep(ASK_EVERY).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        answered = Instant::now();
         let figures = Figures::of(&stats.merged());
         if stats.is_whole() {
             let first = first.get_or_insert(figures);
             completed(figures.completed.saturating_sub(first.completed));
-            if figures.active == 0 || stop.is_asked() {
+            if figures.active == 0 {
                 let died = figures.dead.saturating_sub(first.dead);
                 return Ok(Left { scheduled: figures.scheduled, died });
             }

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         at_once.await;
         now.stop_now();
     });
-    let ending = {
+    let mut ending = {
         let (handle, runner) = (handle.clone(), Arc::new(runner));
         let run = subscription.run(move |job: Job<Bytes>, job_context| {
             let (runner, handle) = (runner.clone(), handle.clone());
@@ -66,23 +66,29 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
 
     let mut left = None;
     let mut progress = Progress::new("working", "jobs", None, &context.output);
-    if arguments.until_empty {
-        let queues = context.queues();
-        let watch = empty::until(&queues, &arguments.pattern, |done| progress.at(done), &stop);
-        tokio::select! {
-            empty = watch => {
-                left = Some(empty?);
-                handle.drain();
-            }
-            () = stop.asked() => {}
+    let queues = context.queues();
+    let shown = async {
+        if arguments.until_empty {
+            return empty::until(&queues, &arguments.pattern, |done| progress.at(done)).await;
         }
-    } else {
-        while !ending.is_finished() {
-            tokio::time::sleep(LOOK_EVERY).await;
+        loop {
             progress.at(stats.now().completed);
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-    }
-    let report = ending.await??;
+    };
+    // The worker ends first when it is told to stop, or when its command cannot be run.
+    let ended = tokio::select! {
+        ended = &mut ending => Some(ended),
+        empty = shown => {
+            left = Some(empty?);
+            handle.drain();
+            None
+        }
+    };
+    let report = match ended {
+        Some(ended) => ended??,
+        None => ending.await??,
+    };
     progress.finish();
     say(&report, left.as_ref(), &mut context)?;
     if let Some(error) = broken.lock().take() {
