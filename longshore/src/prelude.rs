@@ -1,6 +1,6 @@
 //! What most programs need: `use longshore::prelude::*;`
 
 pub use crate::{
-    Cluster, Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, Producer, ProducerOptions,
-    Queues, Worker, WorkerOptions, new_job,
+    Cluster, Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, Producer,
+    ProducerOptions, Queues, Worker, WorkerOptions, new_job,
 };
