@@ -42,8 +42,6 @@ pub(crate) struct Account {
     pub(crate) held: u32,
     /// Credits that it is to get before others: its share when it is new, or what it has work for.
     wanted: u32,
-    /// True when it has said so itself: it has work and no credit.
-    waits: bool,
     /// The number of its last grant: of those that are alike, the one that has gone without for longest is first.
     served: u64,
 }
@@ -122,14 +120,13 @@ impl Credits {
     /// A recall is answered.
     pub(crate) fn returned(&mut self, id: PublisherId, credits: u32, moves: &mut Vec<Move>) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        // Less than was asked for means that it has none left: asking again would be asking for ever.
-        let all_of_it = account.recalled.is_some_and(|asked| credits >= asked);
+        // Less than was asked for means that it has none left: asking it again would be asking for ever. Others are asked for
+        // what it could not give.
+        let has_none_left = account.recalled.is_none_or(|asked| credits < asked);
         account.credits = account.credits.saturating_sub(credits);
         account.recalled = None;
         self.distribute(None, moves);
-        if all_of_it {
-            self.recall(self.idle_floor(), moves);
-        }
+        self.recall_from_others(has_none_left.then_some(id), self.idle_floor(), moves);
     }
 
     /// A publisher has work and no credit: idle credits of others are asked back for it.
@@ -139,7 +136,6 @@ impl Credits {
             return;
         };
         account.wanted = u32::try_from(jobs).unwrap_or(u32::MAX).min(bound);
-        account.waits = account.wanted > 0;
         self.distribute(None, moves);
         self.recall(self.idle_floor(), moves);
     }
@@ -194,7 +190,6 @@ impl Credits {
             if let Some(account) = self.accounts.get_mut(&jar.id) {
                 account.credits += jar.granted;
                 account.wanted = account.wanted.saturating_sub(jar.granted);
-                account.waits &= account.wanted > 0;
                 self.grants += 1;
                 account.served = self.grants;
                 moves.push(Move::Grant(jar.id, jar.granted));
@@ -202,15 +197,21 @@ impl Credits {
         }
     }
 
-    /// Asks those that do not wait for what they have over `keep`, as far as others want it; the richest first. Who is asked
-    /// has no claim to its share any more: it would get back what it gave.
+    /// Asks those that have more than `keep` for it, as far as others want it; the richest first. Who is asked has no claim
+    /// any more: it would get back what it gave. One that still has work uses its credits before it reads of the recall, and then
+    /// says again that it waits.
     fn recall(&mut self, keep: u32, moves: &mut Vec<Move>) {
+        self.recall_from_others(None, keep, moves);
+    }
+
+    /// The same, `but` for one that has just said that it has none left.
+    fn recall_from_others(&mut self, but: Option<PublisherId>, keep: u32, moves: &mut Vec<Move>) {
         if self.stopped {
             return;
         }
         let alive = || self.accounts.values().filter(|account| account.alive);
         let wanted = alive().fold(0u32, |sum, account| sum.saturating_add(account.wanted));
-        let coming: u32 = alive().map(Account::coming).sum();
+        let coming = alive().fold(0u32, |sum, account| sum.saturating_add(account.coming()));
         let mut missing = wanted.saturating_sub(coming);
         if missing == 0 {
             return;
@@ -218,19 +219,22 @@ impl Credits {
         let mut rich: Vec<(u32, PublisherId)> = self
             .accounts
             .iter()
-            .filter(|(_, a)| a.alive && !a.waits && a.recalled.is_none() && a.credits > keep)
+            .filter(|(id, a)| {
+                a.alive && a.recalled.is_none() && a.credits > keep && but != Some(**id)
+            })
             .map(|(id, account)| (account.credits - keep, *id))
             .collect();
         rich.sort_by(|a, b| b.cmp(a));
         for (spare, id) in rich {
             let Some(account) = self.accounts.get_mut(&id) else { continue };
-            missing = missing.saturating_sub(std::mem::take(&mut account.wanted));
-            let asked = spare.min(missing);
+            let for_others = missing.saturating_sub(account.wanted);
+            let asked = spare.min(for_others);
             if asked == 0 {
-                break;
+                continue;
             }
+            account.wanted = 0;
             account.recalled = Some(asked);
-            missing -= asked;
+            missing = for_others - asked;
             moves.push(Move::Recall(id, asked));
         }
     }
@@ -452,6 +456,42 @@ mod tests {
         // Another worker took B's job in the meantime.
         credits.returned(B, 1, &mut moves);
         assert_eq!(taken(&mut moves), [Move::Grant(A, 1)]);
+    }
+
+    #[test]
+    fn what_one_that_was_asked_has_used_up_is_asked_of_another() {
+        let (mut credits, mut moves) = credits(6);
+        credits.expect(3, &mut moves);
+        for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
+            credits.opened(id, expected, &mut moves);
+        }
+        credits.delivered(C, 2);
+        taken(&mut moves);
+        credits.waiting(C, 2, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Recall(B, 2)]);
+        credits.delivered(B, 2);
+        credits.returned(B, 0, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Recall(A, 2)], "whose credits are idle");
+        credits.returned(A, 2, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(C, 2)]);
+    }
+
+    #[test]
+    fn a_credit_that_came_when_the_work_had_gone_is_not_kept_from_another_that_waits() {
+        let (mut credits, mut moves) = credits(2);
+        credits.opened(A, 1, &mut moves);
+        credits.opened(B, 0, &mut moves);
+        credits.delivered(A, 1);
+        credits.delivered(B, 1);
+        credits.waiting(A, 9, &mut moves);
+        taken(&mut moves);
+        credits.freed(A, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 1)], "half of what it has work for");
+        // Another worker took A's jobs in the meantime: it is silent, and keeps the credit.
+        credits.waiting(B, 9, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Recall(A, 1)]);
+        credits.returned(A, 1, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(B, 1)]);
     }
 
     #[test]
