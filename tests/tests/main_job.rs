@@ -1,5 +1,7 @@
 //! Jobs go in, workers get them pushed, results come back: the whole way, in one process with real sockets and files.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
