@@ -21,6 +21,10 @@ use crate::{ShutdownHandle, WorkerReport};
 /// The longest that a stopping worker waits for the answers to the ends of its jobs.
 pub(crate) const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// The longest that a stopping worker waits for the handlers that it drops, before it gives back their jobs: one that blocks its
+/// thread cannot be dropped.
+pub(crate) const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
+
 /// Where the sets of publishers come from.
 pub(crate) trait Sets: Send {
     /// Waits for the next whole set. Cancel safe.
@@ -63,6 +67,8 @@ enum Stage {
     Finishing(Instant),
     /// Handlers were told to stop, and may return until then.
     Cancelling(Instant),
+    /// Handlers that have not returned are dropped, and their jobs given back.
+    Dropping,
     /// The ends of jobs are sent and answered, until then.
     Answering(Instant),
     Over,
@@ -96,9 +102,18 @@ pub(crate) async fn run(
             links.spawn(link::run(desk.clone(), link.clone(), place, info));
         }
         stage = next_stage(stage, &desk, plan.handle.stop(), plan.grace, plan.cancel_grace);
+        if stage == Stage::Dropping {
+            // Before their jobs go back: nobody else is to run a job that still runs here.
+            lanes.abort_all();
+            let dropped = async { while lanes.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(DROP_WAIT_MAX, dropped).await;
+            desk.give_back();
+            stage = Stage::Answering(Instant::now() + ANSWERS_WAIT_MAX);
+            continue;
+        }
         let until = match stage {
             Stage::Over => break,
-            Stage::Working => None,
+            Stage::Working | Stage::Dropping => None,
             Stage::Finishing(at) | Stage::Cancelling(at) | Stage::Answering(at) => Some(at),
         };
         let tick = desk.next_deadline().map(|at| desk.started + at);
@@ -147,8 +162,7 @@ fn next_stage(
     if let Stage::Cancelling(until) = stage
         && (now >= until || desk.running() == 0)
     {
-        desk.give_back();
-        stage = Stage::Answering(now + ANSWERS_WAIT_MAX);
+        stage = Stage::Dropping;
     }
     if let Stage::Answering(until) = stage
         && (now >= until || desk.unanswered() == 0)

@@ -55,7 +55,6 @@ impl Desk {
         let at = state.place(place);
         let was_attached = at.sender.take().is_some();
         at.leases.disconnected();
-        (at.grant, at.recall, at.unsubscribe) = (0, 0, false);
         let freed = at.settles.detached();
         let busy = at.leases.len() > 0 || at.settles.unanswered() > 0;
         let publisher = at.id;
@@ -70,6 +69,9 @@ impl Desk {
             Input::TryFailed { publisher, reason, busy }
         };
         self.step(&mut state, input);
+        // Last: what was freed just now may have been granted to it once more, and that ended with its link.
+        let at = state.place(place);
+        (at.grant, at.recall, at.unsubscribe) = (0, 0, false);
         self.director.notify_one();
     }
 

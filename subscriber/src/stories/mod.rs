@@ -406,6 +406,60 @@ async fn after_the_grace_contexts_are_cancelled_and_what_still_runs_is_given_bac
 }
 
 #[tokio::test]
+async fn a_handler_that_does_not_return_is_dropped_before_its_job_goes_back() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (began, mut begun) = mpsc::unbounded_channel();
+    let running = Arc::new(());
+    let runs = Arc::downgrade(&running);
+    let running = std::sync::Mutex::new(Some(running));
+    let handler = handler(move |_: Job<Bytes>, _: JobContext| {
+        let held = running.lock().unwrap().take();
+        let _ = began.send(());
+        async move {
+            std::future::pending::<()>().await;
+            drop(held);
+            Ok(())
+        }
+    });
+    let worker = work(Bound { grace: Duration::ZERO, ..ONE }, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "deaf")]);
+    within(begun.recv()).await.unwrap();
+    worker.handle.drain();
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(1, Verdict::Release)]);
+    assert_eq!(runs.strong_count(), 0, "from now on another worker may run it");
+    link.accept(&batch);
+    assert_eq!(worker.report().await.released, 1);
+}
+
+#[tokio::test]
+async fn a_new_link_is_granted_the_bound_and_nothing_that_was_meant_for_the_old_one() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, go) = told();
+    let bound = Bound { concurrency: 2, prefetch: 0, ..ONE };
+    let worker = work(bound, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(2).await;
+    link.deliver(&[(1, "a"), (2, "b")]);
+    for _ in 0..2 {
+        within(begun.recv()).await.unwrap();
+    }
+    go.add_permits(1);
+    link.settle().await;
+    go.add_permits(1);
+    // Its end waits for the answer to the first.
+    worker.until(|stats| stats.running == 0).await;
+    drop(link);
+    let (mut link, resumed) = publisher.attach(1, &[]).await;
+    assert_eq!(resumed, [1, 2]);
+    link.granted(2).await;
+    assert_eq!(link.credits, 2);
+    drop(worker);
+}
+
+#[tokio::test]
 async fn a_handler_that_returns_when_it_is_cancelled_decides_what_becomes_of_its_job() {
     let mut publisher = FakePublisher::start(1).await;
     let (began, mut begun) = mpsc::unbounded_channel();
