@@ -143,3 +143,25 @@ fn a_torn_tail_is_cut_off_and_said_and_never_comes_back() {
         assert_eq!(recovered.cut, None);
     }
 }
+
+#[test]
+fn whole_records_behind_a_torn_one_never_follow_the_one_that_takes_its_place() {
+    // So long that the record in its place brings no zeros of its own with it.
+    let length = 150_000;
+    let mut behind = 0;
+    for seed in 0..100 {
+        let disk = SimulatedDisk::default();
+        let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+        journal.write(2, length).unwrap();
+        disk.fail_at(disk.calls() + 2);
+        assert!(journal.write(3, length).is_err());
+        let disk = disk.after_power_cut(seed);
+        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        let there = assert_is_a_prefix(&read, |_| length);
+        behind += u32::from(recovered.cut.is_some_and(|cut| cut.bytes > length as u64));
+        journal.write(1, length).unwrap();
+        let (_, read, _) = Stepped::open(&disk.after_kill()).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| length), there + 1, "seed {seed}");
+    }
+    assert!(behind > 10, "there were whole records behind torn ones: {behind}");
+}
