@@ -17,6 +17,9 @@ use crate::log::{ReadError, Records};
 const OPEN_SEGMENTS_MAX: usize = 64;
 /// Bytes of bodies kept after they were read and checked: neighbours are asked for one after the other.
 const READ_BODIES_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bodies kept at most: they are looked through one by one, and those of single jobs are small. Some for each thread that
+/// reads at the same time.
+const READ_BODIES_MAX: usize = 64;
 
 /// Where the records of one segment lie.
 pub(crate) struct SegmentLocations {
@@ -59,7 +62,9 @@ impl JournalRecords {
         let mut segments = self.segments.write();
         match segments.last_mut() {
             Some(last) if last.sequence == sequence => last.offsets.extend_from_slice(offsets),
-            _ => segments.push(SegmentLocations { first_index, sequence, offsets: offsets.to_vec() }),
+            _ => {
+                segments.push(SegmentLocations { first_index, sequence, offsets: offsets.to_vec() })
+            }
         }
     }
 
@@ -127,10 +132,41 @@ impl Bodies {
         }
         self.bytes += body.len() + RECORD_HEADER_BYTES;
         self.kept.push_back((index, body));
-        while self.bytes > READ_BODIES_BYTES_MAX && self.kept.len() > 1 {
+        let too_many = |kept: usize, bytes| {
+            kept > READ_BODIES_MAX || (kept > 1 && bytes > READ_BODIES_BYTES_MAX)
+        };
+        while too_many(self.kept.len(), self.bytes) {
             if let Some((_, body)) = self.kept.pop_front() {
                 self.bytes -= body.len() + RECORD_HEADER_BYTES;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bodies_are_kept_however_small_they_are_and_the_latest_read_among_them() {
+        let mut bodies = Bodies::default();
+        for index in 0..10 * READ_BODIES_MAX as u64 {
+            bodies.keep(index, Bytes::from_static(b"small"));
+            assert!(bodies.get(0).is_some(), "read again each time");
+            assert!(bodies.kept.len() <= READ_BODIES_MAX);
+        }
+        assert!(bodies.get(1).is_none());
+        let bytes = bodies.kept.iter().map(|(_, body)| body.len() + RECORD_HEADER_BYTES);
+        assert_eq!(bodies.bytes, bytes.sum::<usize>());
+    }
+
+    #[test]
+    fn a_body_over_the_whole_room_is_kept_alone() {
+        let mut bodies = Bodies::default();
+        bodies.keep(1, Bytes::from_static(b"small"));
+        bodies.keep(2, vec![0; READ_BODIES_BYTES_MAX + 1].into());
+        assert!(bodies.get(1).is_none() && bodies.get(2).is_some());
+        bodies.keep(3, Bytes::from_static(b"small"));
+        assert!(bodies.get(2).is_none() && bodies.get(3).is_some());
     }
 }
