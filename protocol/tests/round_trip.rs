@@ -418,7 +418,7 @@ fn queue_stat() -> impl Strategy<Value = QueueStat> {
 }
 
 fn status() -> impl Strategy<Value = PublisherStatus> {
-    (text(), select(Durability::ALL), any::<[u64; 10]>()).prop_map(|(name, durability, n)| {
+    (text(), select(Durability::ALL), any::<[u64; 11]>()).prop_map(|(name, durability, n)| {
         PublisherStatus {
             name,
             durability,
@@ -432,6 +432,7 @@ fn status() -> impl Strategy<Value = PublisherStatus> {
             written_bytes: n[7],
             payload_bytes: n[8],
             syncs: n[9],
+            stale_refused: n[10],
         }
     })
 }

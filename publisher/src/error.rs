@@ -20,6 +20,9 @@ pub enum OpenError {
     /// A path below `/sys`, or the root as a path.
     #[error("{0} cannot be published: {1}")]
     BadPath(longshore_protocol::Path, &'static str),
+    /// More paths, or more defaults, than a start can name.
+    #[error("{0} paths or defaults are more than the {max} that a publisher may be started with", max = longshore_queue::START_PATHS_MAX)]
+    TooManyPaths(usize),
     /// The name is empty or too long.
     #[error("the publisher's name has {0} bytes; it needs 1 to {max}", max = longshore_protocol::limits::NAME_BYTES_MAX)]
     BadName(usize),

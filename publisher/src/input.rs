@@ -1,15 +1,62 @@
 //! What reaches the owner.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use longshore_protocol::messages::work::{ToPublisher, Tokens};
 use longshore_protocol::{LinkId, Role, SessionId};
 use longshore_queue::Handed;
 use longshore_transport::LinkSender;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::cold::LoadedAnswer;
 
 /// Inputs that may wait for the owner, each a frame's worth of messages. When it is full, links are not read.
-pub(crate) const INPUTS_MAX: usize = 1_024;
+const INPUTS_MAX: usize = 1_024;
+/// Bytes of messages that may wait for the owner, over all links; several times the longest frame. Beyond it, links are not
+/// read either: 1,024 of the longest frames would be 20 GiB.
+const INPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Where links put what they read.
+#[derive(Clone)]
+pub(crate) struct Inputs {
+    sender: mpsc::Sender<Input>,
+    room: Arc<Semaphore>,
+}
+
+/// The owner has stopped.
+pub(crate) struct Stopped;
+
+impl Inputs {
+    /// The links' end and the owner's.
+    pub(crate) fn new() -> (Inputs, mpsc::Receiver<Input>) {
+        let (sender, receiver) = mpsc::channel(INPUTS_MAX);
+        (Inputs { sender, room: Arc::new(Semaphore::new(INPUT_BYTES_MAX)) }, receiver)
+    }
+
+    /// For what is not read from a link, and is bounded elsewhere.
+    pub(crate) fn sender(&self) -> &mpsc::Sender<Input> {
+        &self.sender
+    }
+
+    /// Waits until the messages of a frame of so many bytes may wait, and puts them down.
+    pub(crate) async fn messages(
+        &self,
+        link: LinkId,
+        messages: Vec<ToPublisher>,
+        frame_bytes: usize,
+    ) -> Result<(), Stopped> {
+        let bytes = frame_bytes + messages.len() * size_of::<ToPublisher>();
+        let permits = bytes.min(INPUT_BYTES_MAX) as u32;
+        let room = Arc::clone(&self.room).acquire_many_owned(permits).await.map_err(|_| Stopped)?;
+        self.put(Input::Messages { link, messages, _room: room }).await
+    }
+
+    /// Waits until it may wait, and puts it down.
+    pub(crate) async fn put(&self, input: Input) -> Result<(), Stopped> {
+        self.sender.send(input).await.map_err(|_| Stopped)
+    }
+}
 
 /// One input.
 pub(crate) enum Input {
@@ -21,6 +68,8 @@ pub(crate) enum Input {
         link: LinkId,
         /// In their order.
         messages: Vec<ToPublisher>,
+        /// What they take of the bytes that may wait; free again once they are taken.
+        _room: OwnedSemaphorePermit,
     },
     /// A link has ended.
     Down {

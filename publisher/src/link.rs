@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use longshore_protocol::messages::HEARTBEAT;
-use longshore_protocol::messages::work::RequestError;
-use longshore_protocol::messages::work::{Attach, Enqueued, FromPublisher, ToPublisher, tag};
+use longshore_protocol::messages::work::{
+    Attach, Enqueued, FromPublisher, RequestError, ToPublisher, Tokens, tag,
+};
 use longshore_protocol::{BatchRefusal, FrameWriter, Hello, LinkId, Messages, Reader, WireError};
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
-use tokio::sync::mpsc;
 use tracing::{debug, info};
 
-use crate::input::{Input, Up};
+use crate::input::{Input, Inputs, Up};
 
 /// Serves a link until it ends.
 pub(crate) async fn serve(
@@ -17,7 +17,7 @@ pub(crate) async fn serve(
     hello: Hello,
     sender: LinkSender,
     mut receiver: LinkReceiver,
-    inputs: mpsc::Sender<Input>,
+    inputs: Inputs,
 ) {
     let attached = match attach(&mut receiver).await {
         Ok(attached) => attached,
@@ -26,7 +26,7 @@ pub(crate) async fn serve(
             return say_goodbye(&sender, why);
         }
     };
-    let (resume, rest) = attached;
+    let (resume, rest, bytes) = attached;
     let up = Up {
         link,
         sender: sender.clone(),
@@ -35,26 +35,25 @@ pub(crate) async fn serve(
         name: hello.name,
         resume,
     };
-    if inputs.send(Input::Up(up)).await.is_err() {
+    if inputs.put(Input::Up(up)).await.is_err() {
         return;
     }
-    let why = read(link, rest, &sender, &mut receiver, &inputs).await;
+    let why = read(link, (rest, bytes), &sender, &mut receiver, &inputs).await;
     debug!(link = link.0, %why, "link ended");
-    let _stopping = inputs.send(Input::Down { link }).await;
+    let _stopping = inputs.put(Input::Down { link }).await;
 }
 
 /// The first message has to be `Attach`; what follows it in its frame is kept.
-async fn attach(
-    receiver: &mut LinkReceiver,
-) -> Result<(longshore_protocol::messages::work::Tokens, Messages), String> {
+async fn attach(receiver: &mut LinkReceiver) -> Result<(Tokens, Messages, usize), String> {
     let body = receiver.recv().await.map_err(|end| end.to_string())?;
+    let bytes = body.len();
     let mut messages = Messages::new(body);
     match messages.next() {
         Some(Ok((tag::ATTACH, body))) => {
             use longshore_protocol::Decode;
             let attach = Attach::decode(&mut Reader::new(body))
                 .map_err(|error| format!("attach: {error}"))?;
-            Ok((attach.resume, messages))
+            Ok((attach.resume, messages, bytes))
         }
         Some(Ok((tag, _))) => {
             Err(format!("the first message of a work link has tag {}, not {tag}", tag::ATTACH))
@@ -67,12 +66,12 @@ async fn attach(
 /// Reads until the link ends; says why it did.
 async fn read(
     link: LinkId,
-    first: Messages,
+    first: (Messages, usize),
     sender: &LinkSender,
     receiver: &mut LinkReceiver,
-    inputs: &mpsc::Sender<Input>,
+    inputs: &Inputs,
 ) -> String {
-    let mut frame = first;
+    let (mut frame, mut bytes) = first;
     loop {
         let mut messages = Vec::new();
         for message in frame {
@@ -82,17 +81,17 @@ async fn read(
                 Ok(None) => {}
                 Err(error) => {
                     // What came before it in the frame is good, and counts.
-                    let _stopping = inputs.send(Input::Messages { link, messages }).await;
+                    let _stopping = inputs.messages(link, messages, bytes).await;
                     say_goodbye(sender, format!("malformed message: {error}"));
                     return error.to_string();
                 }
             }
         }
-        if !messages.is_empty() && inputs.send(Input::Messages { link, messages }).await.is_err() {
+        if !messages.is_empty() && inputs.messages(link, messages, bytes).await.is_err() {
             return "the publisher has stopped".to_owned();
         }
         match receiver.recv().await {
-            Ok(body) => frame = Messages::new(body),
+            Ok(body) => (bytes, frame) = (body.len(), Messages::new(body)),
             Err(LinkEnd::FrameTooLong { length, limit }) => {
                 let why = format!("frame of {length} bytes is over the limit of {limit} bytes");
                 say_goodbye(sender, why.clone());

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Answer, Enqueued, FromPublisher, PublisherStatus, Request, ToPublisher, Tokens,
+    Answer, FromPublisher, PublisherStatus, Request, ToPublisher, Tokens,
 };
-use longshore_protocol::{BatchRefusal, LinkId, Path, Revoked};
+use longshore_protocol::{LinkId, Path, Revoked};
 use longshore_queue::{
     Clock, Command, Handed, LogStore, Now, Poisoned, QueueId, Released, Reply,
     UNCOMMITTED_BYTES_MAX,
@@ -16,11 +16,13 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::cold::ColdLoads;
-use crate::input::{INPUTS_MAX, Input, Up};
+use crate::input::{Input, Inputs, Up};
 use crate::router::{Entries, Router};
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
 const INPUTS_AT_A_TIME: usize = 128;
+/// The longest that leases and due jobs wait for their turn while there is always more input.
+const TURN_AT_LATEST: Duration = Duration::from_millis(50);
 /// How long a stop waits for the last commit.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -36,8 +38,6 @@ pub(crate) struct Owner {
     started: Instant,
     /// Tokens revoked in one release, by link, until they are said.
     revoked: Vec<(LinkId, Revoked, longshore_protocol::Token)>,
-    /// No more jobs are taken.
-    stopping: bool,
 }
 
 impl Owner {
@@ -46,11 +46,11 @@ impl Owner {
         clock: Clock,
         registry: Option<WriteClient>,
         name: String,
-    ) -> (Owner, mpsc::Sender<Input>) {
-        let (sender, inputs) = mpsc::channel(INPUTS_MAX);
+    ) -> (Owner, Inputs) {
+        let (sender, inputs) = Inputs::new();
         let owner = Owner {
-            router: Router::new(sender.clone()),
-            cold: ColdLoads::new(store.reader(), sender.clone()),
+            router: Router::new(sender.sender().clone()),
+            cold: ColdLoads::new(store.reader(), sender.sender().clone()),
             store,
             clock,
             inputs,
@@ -58,27 +58,37 @@ impl Owner {
             name,
             started: Instant::now(),
             revoked: Vec::new(),
-            stopping: false,
         };
         (owner, sender)
     }
 
     /// Serves until `stop` resolves, then lets what was taken become durable and tells every link.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
+        let served = self.serve(stop).await;
+        match &served {
+            Err(_) => self.router.close_all("the publisher's journal has failed"),
+            // The journal closes with its last sync. On a disk that hangs that may be never: the process ends all the same.
+            Ok(()) if self.store.committed() < self.store.appended() => {
+                std::thread::spawn(move || drop(self));
+            }
+            Ok(()) => {}
+        }
+        served
+    }
+
+    async fn serve(&mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
         tokio::pin!(stop);
         let mut inputs = Vec::with_capacity(INPUTS_AT_A_TIME);
         let mut released = Released::default();
         let mut deadline = self.turn()?;
+        let mut turned = Instant::now();
         loop {
-            let room = self.store.uncommitted_bytes() < UNCOMMITTED_BYTES_MAX;
+            let room = self.has_room();
             tokio::select! {
                 biased;
-                () = &mut stop, if !self.stopping => {
-                    self.stopping = true;
-                    return self.stop(released).await;
-                }
+                () = &mut stop => return self.stop(released).await,
                 outcome = self.store.released(&mut released) => {
-                    outcome.inspect_err(|_| self.router.close_all("the publisher's journal has failed"))?;
+                    outcome?;
                     self.route(&mut released)?;
                 }
                 taken = self.inputs.recv_many(&mut inputs, INPUTS_AT_A_TIME), if room => {
@@ -87,17 +97,37 @@ impl Owner {
                     for input in inputs.drain(..) {
                         self.take(now, input)?;
                     }
-                    self.send();
+                    self.send()?;
                 }
-                () = sleep_until(deadline) => {}
+                () = sleep_until(deadline), if room => {}
             }
-            // Input already received is applied before any lease ends.
-            if self.inputs.is_empty()
-                || deadline.is_some_and(|at| at.elapsed() > Duration::from_millis(50))
-            {
-                deadline = self.turn()?;
+            // Input already received is applied before any lease ends, so none ends while input is held back: a renewal may
+            // be in it. To the store such a time is a pause.
+            if !self.has_room() {
+                continue;
             }
+            if !self.inputs.is_empty() {
+                if turned.elapsed() < TURN_AT_LATEST {
+                    continue;
+                }
+                self.take_what_waits()?;
+            }
+            deadline = self.turn()?;
+            turned = Instant::now();
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.store.uncommitted_bytes() < UNCOMMITTED_BYTES_MAX
+    }
+
+    fn take_what_waits(&mut self) -> Result<(), Poisoned> {
+        let now = self.clock.now();
+        for _ in 0..self.inputs.len() {
+            let Ok(input) = self.inputs.try_recv() else { break };
+            self.take(now, input)?;
+        }
+        self.send()
     }
 
     /// Ends leases, makes due jobs ready; says when to come again.
@@ -112,7 +142,7 @@ impl Owner {
     fn take(&mut self, now: Now, input: Input) -> Result<(), Poisoned> {
         match input {
             Input::Up(up) => self.link_up(now, up),
-            Input::Messages { link, messages } if self.router.has(link) => {
+            Input::Messages { link, messages, .. } if self.router.has(link) => {
                 for message in messages {
                     self.message(now, link, message)?;
                 }
@@ -122,6 +152,8 @@ impl Owner {
             Input::Down { link } => {
                 if self.router.remove(link) {
                     self.store.submit(now, Command::LinkLost { link })?;
+                } else {
+                    self.store.link_replaced(now, link);
                 }
                 Ok(())
             }
@@ -150,14 +182,6 @@ impl Owner {
 
     fn message(&mut self, now: Now, link: LinkId, message: ToPublisher) -> Result<(), Poisoned> {
         let command = match message {
-            ToPublisher::Enqueue(batch) if self.stopping => {
-                let outcome = Err(BatchRefusal::Stopping);
-                self.router.say(
-                    link,
-                    &FromPublisher::Enqueued(Enqueued { sequence: batch.sequence, outcome }),
-                );
-                return Ok(());
-            }
             ToPublisher::Enqueue(batch) => Command::Enqueue { link, batch },
             ToPublisher::Settle(batch) => Command::Settle { link, batch },
             ToPublisher::Credit(credit) => {
@@ -225,19 +249,24 @@ impl Owner {
             written_bytes: figures.written_bytes,
             payload_bytes: figures.payload_bytes,
             syncs: figures.syncs,
+            stale_refused: figures.stale_refused,
         }
     }
 
     /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be damaged.
     fn loaded(&mut self, now: Now, jobs: Vec<(Handed, Option<Bytes>)>) -> Result<(), Poisoned> {
         self.cold.jobs_loaded();
+        self.router.loaded(jobs.iter().map(|(handed, _)| handed));
         let mut whole = Vec::with_capacity(jobs.len());
         for (handed, entry) in jobs {
             match entry {
-                _ if !self.store.state().holds(handed.token, handed.link) => {}
+                _ if !self.store.state().holds(handed.token, handed.link) => {
+                    self.router.unsent.push(handed);
+                }
                 Some(entry) => whole.push((handed, entry)),
                 None => {
                     self.store.submit(now, Command::Damaged { token: handed.token })?;
+                    self.router.unsent.push(handed);
                 }
             }
         }
@@ -261,13 +290,14 @@ impl Owner {
         for handed in released.handed.drain(..) {
             self.router.hand(handed);
         }
+        // A job that is revoked in the release that hands it out is not sent at all.
+        released.revoked.iter().for_each(|&(link, ..)| self.router.doubt(link));
         self.revoked.append(&mut released.revoked);
         self.say_revoked();
         for (link, id, asked) in released.answered.drain(..) {
             self.cold.answer(link, id, asked);
         }
-        self.send();
-        Ok(())
+        self.send()
     }
 
     fn say_revoked(&mut self) {
@@ -280,14 +310,35 @@ impl Owner {
         self.revoked.clear();
     }
 
-    fn send(&mut self) {
+    fn send(&mut self) -> Result<(), Poisoned> {
         self.store.flush();
         self.router.send_all(&Source(&self.store), &mut self.cold.jobs);
         self.cold.start();
+        self.give_back()
+    }
+
+    /// Gives links the credits again that were used up for jobs which were never sent: a worker counts what it receives.
+    fn give_back(&mut self) -> Result<(), Poisoned> {
+        if self.router.unsent.is_empty() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let mut unsent = std::mem::take(&mut self.router.unsent);
+        unsent.sort_unstable_by_key(|handed| (handed.link, handed.subscription));
+        for run in unsent.chunk_by(|a, b| (a.link, a.subscription) == (b.link, b.subscription)) {
+            let (link, subscription) = (run[0].link, run[0].subscription);
+            // No subscription has more credits than a `u32` holds.
+            let count = run.len() as u32;
+            if self.router.has(link) {
+                self.store.submit(now, Command::Credit { link, subscription, count })?;
+            }
+        }
+        self.store.flush();
+        Ok(())
     }
 
     /// What was taken becomes durable and is answered; then every link is told.
-    async fn stop(mut self, mut released: Released) -> Result<(), Poisoned> {
+    async fn stop(&mut self, mut released: Released) -> Result<(), Poisoned> {
         info!("stopping: no more jobs are taken");
         let last = self.store.appended();
         let wait = async {

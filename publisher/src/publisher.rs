@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
-use longshore_queue::{Clock, LogStore, Opened, StoreOptions};
+use longshore_queue::{Clock, LogStore, Opened, START_PATHS_MAX, StoreOptions};
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, Peer};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::{OpenError, PublisherFailed};
-use crate::input::Input;
+use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::Owner;
@@ -28,7 +27,7 @@ const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 /// A publisher that is open: its journal recovered, its start durable, its address bound. [`Publisher::run`] serves.
 pub struct Publisher {
     owner: Owner,
-    inputs: mpsc::Sender<Input>,
+    inputs: Inputs,
     listener: Listener,
     info: PublisherInfo,
     registry: Option<WriteClient>,
@@ -141,12 +140,7 @@ impl Publisher {
 }
 
 /// Accepts links until `closing`; then waits for those that stand to hear their goodbye.
-async fn accept(
-    mut listener: Listener,
-    inputs: mpsc::Sender<Input>,
-    epoch: u64,
-    closing: CancellationToken,
-) {
+async fn accept(mut listener: Listener, inputs: Inputs, epoch: u64, closing: CancellationToken) {
     let mut links = JoinSet::new();
     let mut number = 0;
     loop {
@@ -182,6 +176,10 @@ async fn accept(
 fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     if !(1..=NAME_BYTES_MAX).contains(&options.name.len()) {
         return Err(OpenError::BadName(options.name.len()));
+    }
+    let paths = options.paths.len().max(options.defaults.len());
+    if paths > START_PATHS_MAX {
+        return Err(OpenError::TooManyPaths(paths));
     }
     if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
         return Err(OpenError::NeedsAdvertise(options.listen));

@@ -32,6 +32,9 @@ pub(crate) struct Router {
     /// The message being filled; kept so that no delivery allocates its list anew.
     deliver: Deliver,
     places: Vec<QueueId>,
+    /// Jobs that were not sent, because their leases had ended or their entries were damaged; whoever takes them gives their
+    /// credits back.
+    pub(crate) unsent: Vec<Handed>,
 }
 
 struct Outlet {
@@ -41,6 +44,10 @@ struct Outlet {
     frame: FrameWriter,
     /// Jobs that are this link's, and have not been written to a frame.
     backlog: VecDeque<Handed>,
+    /// Leases of jobs in the backlog may have ended.
+    doubted: bool,
+    /// Bytes of its jobs' entries that are being read back: as good as under way.
+    loading_bytes: usize,
     touched: bool,
     /// A task waits for the link to have room, and will say so.
     awaited: bool,
@@ -65,6 +72,7 @@ impl Router {
             inputs,
             deliver: Deliver { subscription: 0, paths: Vec::new(), jobs: Vec::new() },
             places: Vec::new(),
+            unsent: Vec::new(),
         }
     }
 
@@ -94,6 +102,8 @@ impl Router {
             name: up.name.clone(),
             frame: FrameWriter::new(),
             backlog: VecDeque::new(),
+            doubted: false,
+            loading_bytes: 0,
             touched: false,
             awaited: false,
         };
@@ -141,6 +151,23 @@ impl Router {
         }
     }
 
+    /// Some of the link's leases have ended: its jobs are looked at again before they are sent.
+    pub(crate) fn doubt(&mut self, link: LinkId) {
+        if let Some(outlet) = self.links.get_mut(&link) {
+            outlet.doubted = true;
+        }
+    }
+
+    /// Entries were read back, or could not be: their links have room for more.
+    pub(crate) fn loaded<'a>(&mut self, jobs: impl Iterator<Item = &'a Handed>) {
+        for handed in jobs {
+            if let Some(outlet) = touch(&mut self.links, &mut self.touched, handed.link) {
+                let bytes = handed.entry.length as usize;
+                outlet.loading_bytes = outlet.loading_bytes.saturating_sub(bytes);
+            }
+        }
+    }
+
     /// Puts a job on its way whose entry was read back from the journal.
     pub(crate) fn hand_loaded(&mut self, jobs: &[(Handed, Bytes)], entries: &impl Entries) {
         let Router { links, touched, deliver, places, .. } = self;
@@ -175,9 +202,11 @@ impl Router {
         while let Some(link) = self.touched.pop() {
             let Some(outlet) = self.links.get_mut(&link) else { continue };
             outlet.touched = false;
-            outlet.deliver(link, &mut self.deliver, &mut self.places, entries, cold);
+            let (deliver, places) = (&mut self.deliver, &mut self.places);
+            outlet.deliver(link, deliver, places, entries, cold, &mut self.unsent);
             outlet.send_frame(link);
-            if !outlet.backlog.is_empty() && !outlet.awaited {
+            // While entries are read back, they are what is waited for.
+            if !outlet.backlog.is_empty() && outlet.loading_bytes == 0 && !outlet.awaited {
                 outlet.awaited = true;
                 let (sender, inputs) = (outlet.sender.clone(), self.inputs.clone());
                 tokio::spawn(async move {
@@ -212,18 +241,20 @@ impl Outlet {
         places: &mut Vec<QueueId>,
         entries: &impl Entries,
         cold: &mut VecDeque<Handed>,
+        unsent: &mut Vec<Handed>,
     ) {
-        // Behind a backlog leases may have ended before their jobs were sent; straight through they cannot have.
-        let waited = self.awaited;
         let mut bytes = 0;
         begin(deliver, places, 0);
-        while self.sender.queued_bytes() + self.frame.body_len() + bytes < LINK_BYTES_UNDER_WAY_MAX
+        while self.sender.queued_bytes() + self.frame.body_len() + self.loading_bytes + bytes
+            < LINK_BYTES_UNDER_WAY_MAX
         {
             let Some(handed) = self.backlog.pop_front() else { break };
-            if waited && !entries.holds(&handed) {
+            if self.doubted && !entries.holds(&handed) {
+                unsent.push(handed);
                 continue;
             }
             let Some(entry) = entries.hot(&handed) else {
+                self.loading_bytes += handed.entry.length as usize;
                 cold.push_back(handed);
                 continue;
             };
@@ -238,6 +269,8 @@ impl Outlet {
             add(deliver, places, &handed, entry, entries);
         }
         self.write(link, deliver, places);
+        // What waits may lose its lease meanwhile; straight through nothing does.
+        self.doubted = !self.backlog.is_empty();
     }
 
     /// Ends a delivery message, and the frame if it is large.

@@ -439,6 +439,7 @@ fn status() -> PublisherStatus {
         written_bytes: 4_000_000,
         payload_bytes: 3_000_000,
         syncs: 800,
+        stale_refused: 7,
     }
 }
 

@@ -105,6 +105,11 @@ impl State {
         })
     }
 
+    /// True while the link is up.
+    pub fn is_up(&self, link: LinkId) -> bool {
+        self.links.contains_key(&link)
+    }
+
     /// True when the link is up and its session holds that lease.
     pub fn holds(&self, token: Token, link: LinkId) -> bool {
         let slot = self.rows.find_token(token);

@@ -190,6 +190,10 @@ impl<L: Log> LogStore<L> {
             paths: options.paths,
             defaults: options.defaults,
         };
+        // The start ends every link. A lease whose link was lost before has a worker that is gone, not one that will be back
+        // once the publisher is: it gets the grace, not the window.
+        let has_link = |&(_, link, _): &(Token, LinkId, u32)| store.state.is_up(link);
+        let (linked, lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
         let index = store.submit(now, Command::Start(start))?;
         store.log.sync();
         store.log.flush();
@@ -197,8 +201,11 @@ impl<L: Log> LogStore<L> {
         // Nobody is there yet to be told anything.
         let mut nobody = Released::default();
         store.release(store.log.committed(), &mut nobody);
-        for (token, link, lease_ms) in store.state.running() {
+        for (token, link, lease_ms) in linked {
             store.leases.restarted(store.seen_ms, token, link, lease_ms);
+        }
+        for (token, link, lease_ms) in lost {
+            store.leases.granted(store.seen_ms, token, link, lease_ms);
         }
         Ok(store)
     }
@@ -236,6 +243,12 @@ impl<L: Log> LogStore<L> {
         }
         self.held.mark(index, now.mono_ms, self.state.totals());
         Ok(index)
+    }
+
+    /// Forgets a link that ended without a `LinkLost`: a newer one of its session has taken its leases, or it was refused.
+    pub fn link_replaced(&mut self, now: Now, link: LinkId) {
+        let now = self.see(now);
+        self.leases.link_lost(now.mono_ms, link);
     }
 
     /// Hands what was submitted to the log's writer. See [`Store::flush`].
@@ -340,6 +353,7 @@ impl<L: Log> LogStore<L> {
             written_bytes: log.written_bytes,
             payload_bytes: self.payload_bytes,
             syncs: log.syncs,
+            stale_refused: self.held.totals.stale_refused,
         }
     }
 

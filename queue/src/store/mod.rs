@@ -124,4 +124,6 @@ pub struct StoreFigures {
     pub payload_bytes: u64,
     /// Syncs since the start.
     pub syncs: u64,
+    /// Settles refused for a stale token, ever.
+    pub stale_refused: u64,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    BatchBuilder, Request, SettleBatch, SettleBatchBuilder, NewSettle,
+    BatchBuilder, NewSettle, Request, SettleBatch, SettleBatchBuilder,
 };
 use longshore_protocol::{Glob, JobId, NewJob, Role, SessionId};
 
@@ -57,9 +57,7 @@ fn worker(store: &mut LogStore, now: Now, number: LinkId, session: u8, credits: 
     link(store, now, number, session, Role::Worker);
     let pattern: Glob = "/jobs/**".parse().unwrap();
     store.submit(now, Command::Subscribe { link: number, subscription: 1, pattern }).unwrap();
-    store
-        .submit(now, Command::Credit { link: number, subscription: 1, count: credits })
-        .unwrap();
+    store.submit(now, Command::Credit { link: number, subscription: 1, count: credits }).unwrap();
 }
 
 fn enqueue(store: &mut LogStore, now: Now, sequence: u64, jobs: u8) {
@@ -217,4 +215,126 @@ async fn a_restart_raises_epoch_and_tokens_and_keeps_leases_for_the_window() {
     assert_eq!(after.len(), 2);
     assert!(after.iter().all(|handed| handed.token.0 > before[1].token.0 + (1 << 32) - 1));
     assert!(after.iter().all(|handed| handed.attempt == 1), "a restart costs no attempt");
+}
+
+#[tokio::test]
+async fn a_lease_whose_link_was_lost_before_a_restart_gets_the_grace_and_not_the_window() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 1);
+    worker(&mut store, at(1_000), LinkId(3), 3, 1);
+    enqueue(&mut store, at(1_000), 1, 2);
+    let before = all(&mut store).await.handed;
+    let of_link = |link| before.iter().find(|handed| handed.link == link).unwrap().token;
+    let (gone, kept) = (of_link(WORKER), of_link(LinkId(3)));
+    store.submit(at(1_500), Command::LinkLost { link: WORKER }).unwrap();
+    all(&mut store).await;
+    drop(store);
+
+    let mut store = open(&disk.after_power_cut(5), 2_000);
+    let running =
+        |store: &LogStore| store.state().running().map(|(token, ..)| token).collect::<Vec<_>>();
+    let mut now = 2_000;
+    while now < 6_800 {
+        now += 200;
+        store.turn(at(now)).unwrap();
+        assert_eq!(running(&store), [gone, kept], "{now}");
+    }
+    store.turn(at(7_000)).unwrap();
+    assert_eq!(running(&store), [kept], "5 s after the start");
+}
+
+#[tokio::test]
+async fn refused_settles_are_counted_once_they_are_durable() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    worker(&mut store, at(1_000), WORKER, 2, 1);
+    let mut batch = SettleBatchBuilder::new();
+    batch.push(Token(7), &NewSettle::Release);
+    let batch = SettleBatch::decode(batch.seal(1)).unwrap();
+    store.submit(at(1_001), Command::Settle { link: WORKER, batch }).unwrap();
+    assert_eq!(store.figures(at(1_001)).stale_refused, 0);
+    all(&mut store).await;
+    assert_eq!(store.figures(at(1_002)).stale_refused, 1);
+}
+
+/// A log whose commits are the test's to make.
+#[derive(Default)]
+struct ManualLog {
+    appended: u64,
+    committed: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl crate::Log for ManualLog {
+    fn append(&mut self, _: Now, _: u8, _: Bytes, _: Bytes) -> Result<u64, Poisoned> {
+        self.appended += 1;
+        Ok(self.appended)
+    }
+
+    fn sync(&mut self) {
+        // Only a start is: it is durable at once.
+        self.committed.store(self.appended, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn flush(&mut self) {}
+
+    fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    fn committed(&self) -> u64 {
+        self.committed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    async fn committed_beyond(&mut self, index: u64) -> Result<u64, Poisoned> {
+        if self.committed() <= index {
+            std::future::pending::<()>().await;
+        }
+        Ok(self.committed())
+    }
+
+    fn uncommitted_bytes(&self) -> usize {
+        0
+    }
+
+    fn reader(&self) -> Reader {
+        struct Nothing;
+        impl crate::Records for Nothing {
+            fn body(&self, index: u64) -> Result<Bytes, crate::ReadError> {
+                Err(crate::ReadError::NotThere { index })
+            }
+        }
+        Reader::new(Arc::new(Nothing))
+    }
+
+    fn figures(&self) -> crate::LogFigures {
+        crate::LogFigures::default()
+    }
+}
+
+#[tokio::test]
+async fn each_commit_releases_its_own_commands_and_no_later_one() {
+    let log = ManualLog::default();
+    let committed = Arc::clone(&log.committed);
+    let reading = Reading { boot_ms: 0, wall_ms: at(0).wall_ms };
+    let stamp = ClockCore::start([1; 8], reading, None).stamp();
+    let id = PublisherId([9; 16]);
+    let mut store =
+        LogStore::start(log, State::new(), id, at(0), stamp, StoreOptions::default()).unwrap();
+    let everything = || Request::Queues { pattern: "/**".parse().unwrap() };
+    for request in 1..=6 {
+        store.submit(at(request), Command::Tick).unwrap();
+        store.ask(at(request), PRODUCER, request, everything());
+    }
+    // The start is command 1, the request with number n waits for command n + 1.
+    let mut told = 0;
+    for durable in [2, 3, 6, 7] {
+        committed.store(durable, std::sync::atomic::Ordering::Relaxed);
+        let mut released = Released::default();
+        store.released(&mut released).await.unwrap();
+        let numbers: Vec<u64> = released.answered.iter().map(|&(_, number, _)| number).collect();
+        assert_eq!(numbers, Vec::from_iter(told + 1..=durable - 1));
+        told = durable - 1;
+    }
 }

@@ -136,6 +136,8 @@ pub struct PublisherStatus {
     pub payload_bytes: u64,
     /// Syncs of the journal since it started.
     pub syncs: u64,
+    /// Verbs refused for a stale token, ever, whatever their queue.
+    pub stale_refused: u64,
 }
 
 /// How many jobs of a queue are in which state.
@@ -400,6 +402,7 @@ impl Encode for PublisherStatus {
                 self.written_bytes,
                 self.payload_bytes,
                 self.syncs,
+                self.stale_refused,
             ] {
                 out.u64(figure);
             }
@@ -423,6 +426,7 @@ impl Decode for PublisherStatus {
                 written_bytes: r.u64()?,
                 payload_bytes: r.u64()?,
                 syncs: r.u64()?,
+                stale_refused: r.u64()?,
             })
         })
     }
