@@ -645,22 +645,24 @@ impl<T: Default + Clone> Core<T> {
                 self.unknown(batch, publisher, "its answer is for another number of jobs".into());
                 self.close(now, publisher, "an answer for another number of jobs");
             }
-            Err(BatchRefusal::SequenceGap) => {
+            Err(BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer) if arrived => {
+                // It was there, and its receipt is remembered no more.
+                self.unknown(batch, publisher, BatchRefusal::UnknownProducer.to_string().into());
+                self.close(now, publisher, "the publisher no longer knows this producer");
+            }
+            // Where the first batch of all is missing, the others are told that nobody knows their producer.
+            Err(refusal @ (BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer)) => {
+                // So is every batch behind it on this link: they go again in their order.
+                let behind = peer.take_behind(sequence);
                 batch.gaps += 1;
                 if batch.gaps > GAPS_MAX {
-                    let refusal = BatchRefusal::SequenceGap;
-                    let error = EnqueueError::BatchRefused { publisher, refusal };
-                    self.fail(batch, error);
+                    self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
                 } else {
                     self.wait_for_publisher(batch);
                 }
+                behind.into_iter().for_each(|batch| self.wait_for_publisher(batch));
                 // The numbers have come apart: a new link tells which one is next.
                 self.close(now, publisher, "a batch is missing at the publisher");
-            }
-            Err(BatchRefusal::UnknownProducer) => {
-                let why = BatchRefusal::UnknownProducer.to_string();
-                self.unknown(batch, publisher, why.into());
-                self.close(now, publisher, "the publisher no longer knows this producer");
             }
             Err(BatchRefusal::Stopping) => {
                 if let LinkState::Up { stopping, .. } = &mut peer.link {

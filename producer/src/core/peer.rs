@@ -119,6 +119,20 @@ impl<T> Peer<T> {
         self.failed_at = Some(now);
     }
 
+    /// Takes the batches after `sequence` that were first sent on this link.
+    pub(super) fn take_behind(&mut self, sequence: u64) -> Vec<Batch<T>> {
+        let mut behind = Vec::new();
+        for in_flight in std::mem::take(&mut self.unanswered) {
+            if in_flight.sequence > sequence && !in_flight.arrived {
+                self.unanswered_bytes -= in_flight.batch.bytes;
+                behind.push(in_flight.batch);
+            } else {
+                self.unanswered.push_back(in_flight);
+            }
+        }
+        behind
+    }
+
     pub(super) fn take(&mut self, at: usize) -> Option<InFlight<T>> {
         let taken = self.unanswered.remove(at)?;
         self.unanswered_bytes -= taken.batch.bytes;

@@ -178,6 +178,7 @@ impl Story {
             }
             self.now = self.now.max(next);
             self.core.turn(self.now);
+            assert!(self.core.next_deadline() > self.now, "a turn leaves nothing that is due");
             self.drain();
             turns += 1;
             assert!(turns < 100_000, "the core spins at {:?}", self.now);

@@ -68,8 +68,30 @@ fn after_a_missing_batch_the_link_is_made_anew_and_the_numbers_begin_where_the_p
     let again: Vec<Sent> = std::iter::from_fn(|| story.sent.pop_front()).collect();
     assert_eq!(again.iter().map(|s| s.sequence).collect::<Vec<_>>(), [2, 3]);
     again.iter().for_each(|sent| story.answer_all(sent));
-    let mut held: Vec<u64> = story.ended.iter().flat_map(|end| end.jobs.clone()).collect();
-    held.sort_unstable();
+    let held: Vec<u64> = story.ended.iter().flat_map(|end| end.jobs.clone()).collect();
+    assert_eq!(held, [2, 3], "in the order in which they were handed in");
+}
+
+#[test]
+fn what_follows_a_first_batch_that_was_refused_is_sent_again_and_not_unknown() {
+    let a = publisher(1);
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve(std::slice::from_ref(&a));
+    (1..=3).for_each(|n| story.push(n));
+    story.attach_next(1);
+    let sent: Vec<Sent> = std::iter::from_fn(|| story.sent.pop_front()).collect();
+    story.answer(&sent[0], Err(BatchRefusal::TooLarge));
+    assert!(matches!(story.next_end().end, BatchEnd::Failed(EnqueueError::BatchRefused { .. })));
+    // It has accepted nothing of this producer yet.
+    story.answer(&sent[1], Err(BatchRefusal::UnknownProducer));
+    assert!(story.ended.is_empty());
+    story.pass(ms(100));
+    story.attach_next(1);
+    let again: Vec<Sent> = std::iter::from_fn(|| story.sent.pop_front()).collect();
+    assert_eq!(again.iter().map(|s| s.sequence).collect::<Vec<_>>(), [1, 2]);
+    again.iter().for_each(|sent| story.answer_all(sent));
+    let held: Vec<u64> = story.ended.iter().flat_map(|end| end.jobs.clone()).collect();
     assert_eq!(held, [2, 3]);
 }
 
@@ -96,6 +118,9 @@ fn a_publisher_that_no_longer_knows_the_producer_leaves_its_batch_unknown() {
     let a = publisher(1);
     let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
     story.push(1);
+    let sent = story.next_sent();
+    story.lose(a.id, sent.link);
+    story.attach_next(sent.sequence + 1);
     let sent = story.next_sent();
     story.answer(&sent, Err(BatchRefusal::UnknownProducer));
     let end = story.next_end();
