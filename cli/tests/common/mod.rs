@@ -7,7 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+pub(crate) mod site;
+pub(crate) mod wire;
+pub(crate) mod worker;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -118,6 +123,31 @@ impl Service {
     pub(crate) fn text(&self, key: &str) -> &str {
         self.ready[key].as_str().unwrap()
     }
+}
+
+/// Sends a signal to a process that was not waited for yet.
+#[track_caller]
+pub(crate) fn send(process: &Child, signal: Signal) {
+    let id = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
+    kill_process(id, signal).unwrap();
+}
+
+/// Asks until the answer is yes, and says how long that took; fails after 30 s, which no test should come near.
+pub(crate) async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> Duration {
+    let began = Instant::now();
+    while !ask().await {
+        assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    began.elapsed()
+}
+
+/// True when the suites are to run at full length.
+pub(crate) fn long() -> bool {
+    std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1")
 }
 
 impl Drop for Service {

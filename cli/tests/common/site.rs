@@ -1,0 +1,267 @@
+//! A system of real processes, each of which can be killed and started again where it was.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path as FilePath, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use longshore::protocol::Epoch;
+use longshore::protocol::messages::work::{JobInfo, JobsQuery, QueueStat};
+use longshore::{
+    Cluster, Glob, JobName, NewJob, Path, Producer, ProducerOptions, PublisherInfo, Queues,
+    QueuesOptions, ReplicaStatus, ResolverTiming,
+};
+
+use super::wire::Wire;
+use super::{Service, eventually, longshore, run};
+
+/// A silent publisher is hidden after this long; half of it is its heartbeat.
+pub(crate) const WRITER_TTL: Duration = Duration::from_secs(4);
+
+/// Waits and lifetimes cut to what a test can wait for.
+fn timing() -> ResolverTiming {
+    ResolverTiming {
+        writer_ttl: WRITER_TTL,
+        retry_wait_min: Duration::from_millis(50),
+        retry_wait_max: Duration::from_millis(300),
+        ..ResolverTiming::default()
+    }
+}
+
+const CONFIGURATION: &str = "\
+[timing]
+writer_ttl = \"4s\"
+retry_wait_min = \"50ms\"
+retry_wait_max = \"300ms\"
+";
+
+/// A service with a place of its own: started again, it listens where it did.
+pub(crate) struct Member {
+    pub(crate) service: Service,
+    arguments: Vec<OsString>,
+    configuration: PathBuf,
+}
+
+impl Member {
+    fn start(arguments: Vec<OsString>, first: &[&str], configuration: &FilePath) -> Member {
+        let begin = |more: &[&str]| {
+            let mut command = configured(configuration, &[]);
+            command.args(&arguments).args(more);
+            Service::start(command)
+        };
+        let service = begin(&[&["--listen", "127.0.0.1:0"], first].concat());
+        Member { service, arguments, configuration: configuration.to_owned() }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.service.text("address").parse().unwrap()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.service.kill();
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn start_again(&mut self) {
+        let address = self.address().to_string();
+        let mut command = configured(&self.configuration, &[]);
+        command.args(&self.arguments).args(["--listen", &address]);
+        self.service = Service::start(command);
+    }
+}
+
+fn configured(configuration: &FilePath, arguments: &[&str]) -> Command {
+    let mut command = longshore(arguments);
+    command.env("LONGSHORE_CONFIG", configuration);
+    command
+}
+
+/// Replicas and publishers.
+pub(crate) struct Site {
+    pub(crate) replicas: Vec<Member>,
+    pub(crate) publishers: Vec<Member>,
+    /// Between clients and the first publisher, if the site has one.
+    pub(crate) wire: Option<Wire>,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Site {
+    /// One replica and one publisher.
+    pub(crate) async fn start() -> Site {
+        Site::of(1, 1, None).await
+    }
+
+    /// The same, with a wire before the publisher.
+    pub(crate) async fn wired() -> Site {
+        Site::of(1, 1, Some(Wire::new())).await
+    }
+
+    pub(crate) async fn of(replicas: usize, publishers: usize, wire: Option<Wire>) -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = folder.path().join("config.toml");
+        std::fs::write(&configuration, CONFIGURATION).unwrap();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+
+        let resolver =
+            |_| Member::start(words(&["resolver", "--json"]), &["--fresh"], &configuration);
+        let replicas: Vec<Member> = (0..replicas).map(resolver).collect();
+        let addresses: Vec<&str> =
+            replicas.iter().map(|replica| replica.service.text("address")).collect();
+        let addresses = addresses.join(",");
+        let publisher = |n| {
+            let name = format!("publisher-{n}");
+            let mut arguments = words(&["publisher", "--json", "--default", "/", "--name", &name]);
+            arguments.extend(words(&["--resolver", &addresses, "--data"]));
+            arguments.push(folder.path().join(&name).into());
+            if let Some(wire) = &wire {
+                arguments.extend(words(&["--advertise", &wire.address.to_string()]));
+            }
+            Member::start(arguments, &[], &configuration)
+        };
+        let publishers: Vec<Member> = (1..=publishers).map(publisher).collect();
+        if let (Some(wire), Some(first)) = (&wire, publishers.first()) {
+            wire.lead_to(first.address());
+        }
+        let site = Site { replicas, publishers, wire, folder };
+        site.registered().await;
+        site
+    }
+
+    /// Waits until every replica knows every publisher, and says how long that took.
+    pub(crate) async fn registered(&self) -> Duration {
+        let all = self.publishers.len() as u64;
+        let known = || async {
+            let replicas = self.status().await;
+            replicas.iter().all(|status| {
+                status.as_ref().is_some_and(|s| s.publishers == all && s.defaults > 0)
+            })
+        };
+        eventually("every publisher is registered at every replica", known).await
+    }
+
+    /// What each replica says of itself, if it does.
+    pub(crate) async fn status(&self) -> Vec<Option<ReplicaStatus>> {
+        let client = longshore::ReadClient::new(
+            self.cluster(),
+            longshore::protocol::SessionId(rand::random()),
+            "test".to_owned(),
+        );
+        client.replica_status().await.into_iter().map(|(_, status)| status.ok()).collect()
+    }
+
+    /// How clients find it.
+    pub(crate) fn cluster(&self) -> Cluster {
+        let replicas = self.replicas.iter().map(|replica| replica.address().to_string());
+        Cluster { timing: timing(), ..Cluster::new(replicas) }
+    }
+
+    pub(crate) fn producer(&self) -> Producer {
+        Producer::connect(self.cluster(), ProducerOptions::default())
+    }
+
+    /// A look into one publisher, past resolver and wire.
+    pub(crate) fn inside(&self, publisher: usize) -> Queues {
+        inside(&self.publishers[publisher].service)
+    }
+
+    /// A command against this site.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = configured(&self.folder.path().join("config.toml"), &[]);
+        let replicas: Vec<String> =
+            self.replicas.iter().map(|replica| replica.address().to_string()).collect();
+        command.arg("--resolver").arg(replicas.join(",")).args(arguments);
+        command
+    }
+
+    /// Kills the first publisher with SIGKILL.
+    pub(crate) fn kill_publisher(&mut self) {
+        self.publishers[0].kill();
+    }
+
+    /// Starts the first publisher again, with its data, at its place.
+    pub(crate) fn start_publisher(&mut self) {
+        self.publishers[0].start_again();
+    }
+
+    /// Starts the first publisher elsewhere, while the wire leads to where it was: what its disk holds before any client can
+    /// say more. To be killed before it is started at its place.
+    pub(crate) fn start_publisher_hidden(&self) -> Service {
+        assert!(self.wire.is_some(), "without a wire it would be found");
+        let mut command = configured(&self.publishers[0].configuration, &[]);
+        command.args(&self.publishers[0].arguments).args(["--listen", "127.0.0.1:0"]);
+        Service::start(command)
+    }
+
+    /// Hands in jobs, and waits until the publisher holds them.
+    pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) {
+        let receipts = self.producer().enqueue_all(jobs, Default::default()).await;
+        for receipt in receipts {
+            receipt.outcome.unwrap();
+        }
+    }
+
+    /// The figures of a queue at the first publisher, all 0 before it has one.
+    pub(crate) async fn stat(&self, queue: &str) -> QueueStat {
+        stat_of(&self.inside(0), queue).await
+    }
+
+    /// A job at the first publisher.
+    pub(crate) async fn job(&self, job: &NewJob) -> JobInfo {
+        self.inside(0).job(&JobName::from(job.id)).await.unwrap().job
+    }
+
+    /// Runs `longshore` against this site, to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> super::Ended {
+        run(self.command(arguments), b"")
+    }
+}
+
+/// A look into a publisher, past resolver and wire.
+pub(crate) fn inside(publisher: &Service) -> Queues {
+    let info = PublisherInfo {
+        id: publisher.text("publisher").parse().unwrap(),
+        epoch: Epoch(0),
+        name: publisher.text("name").to_owned(),
+        addresses: vec![publisher.text("address").parse().unwrap()],
+    };
+    Queues::to_publishers(vec![info], QueuesOptions::default())
+}
+
+/// The figures of a queue, all 0 before there is one.
+pub(crate) async fn stat_of(queues: &Queues, queue: &str) -> QueueStat {
+    let stats = queues.stats(Glob::new(queue).unwrap()).await.unwrap();
+    assert!(stats.missing.is_empty(), "{:?}", stats.missing);
+    let path = Path::new(queue).unwrap();
+    stats.merged().into_iter().find(|stat| stat.path == path).unwrap_or(QueueStat {
+        path,
+        counts: Default::default(),
+        oldest_ready_ms: None,
+        enqueued: 0,
+        completed: 0,
+        failed: 0,
+        redelivered: 0,
+        stale_refused: 0,
+        subscriptions: 0,
+        credits: 0,
+    })
+}
+
+/// Every job of a queue.
+pub(crate) async fn jobs_of(queues: &Queues, queue: &str) -> Vec<JobInfo> {
+    let query = JobsQuery {
+        pattern: Glob::new(queue).unwrap(),
+        state: None,
+        cursor: 0,
+        limit: 1_000,
+        full: false,
+    };
+    let mut pages = queues.jobs(query).await.unwrap();
+    let mut jobs = Vec::new();
+    while let Some(page) = pages.next().await {
+        jobs.extend(page.jobs);
+    }
+    assert!(pages.is_complete());
+    jobs
+}
