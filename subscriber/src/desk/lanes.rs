@@ -11,6 +11,7 @@ use crate::signal::LeaseSignal;
 impl Desk {
     /// Hands in the end of the last job, if there was one, and asks for the next.
     pub(crate) fn next(&self, ended: Option<Ended>, signal: &mut Arc<LeaseSignal>) -> Next {
+        let now = self.now();
         let mut state = self.state.lock();
         if let Some(ended) = ended {
             self.end(&mut state, ended);
@@ -19,7 +20,8 @@ impl Desk {
             return Next::Stop;
         }
         while let Some(job) = state.announced.pop_front() {
-            let Some(lease) = state.place(job.place).leases.get_mut(job.token) else { continue };
+            let lease = state.place(job.place).leases.get_mut(job.token);
+            let Some(lease) = lease.filter(|lease| now < lease.ends()) else { continue };
             let ends = lease.ends();
             match Arc::get_mut(signal) {
                 Some(signal) => signal.renew_for(ends),
@@ -33,7 +35,7 @@ impl Desk {
         if state.announcing || state.ready.is_empty() {
             return Next::Nothing;
         }
-        state.announce()
+        state.announce(now)
     }
 
     /// The publishers were told, or could not be: the jobs can run.

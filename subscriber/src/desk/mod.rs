@@ -4,6 +4,8 @@
 mod lanes;
 mod links;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -204,8 +206,9 @@ impl State {
         })
     }
 
-    /// Takes as many jobs as there are lanes without one, and whom to tell of them.
-    fn announce(&mut self) -> Next {
+    /// Takes as many jobs as there are lanes without one, and whom to tell of them. One whose lease is over is another worker's
+    /// by now, whether or not its link has seen that already: after a pause of the process, lanes may be first.
+    fn announce(&mut self, now: Duration) -> Next {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
         let mut jobs = Vec::with_capacity(free.min(self.ready.len()));
         let mut told: Vec<(LinkSender, Tokens)> = Vec::new();
@@ -214,7 +217,8 @@ impl State {
             && let Some(job) = self.ready.pop_front()
         {
             let place = &mut self.places[job.place as usize];
-            let Some(lease) = place.leases.get_mut(job.token) else { continue };
+            let lease = place.leases.get_mut(job.token).filter(|lease| now < lease.ends());
+            let Some(lease) = lease else { continue };
             lease.started = true;
             // Jobs come by the batch, so neighbours are mostly of one publisher.
             match (&mut told[..], &place.sender) {
