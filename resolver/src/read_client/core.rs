@@ -9,7 +9,8 @@
 //!    ▲                         │    ▲                               ▼
 //!    │ nothing left     linked │    │ 1–12 s later          Waiting (for what has rounds left)
 //!    └──────────── Up ◀────────┘    └──────────────────────────────┘
-//!                   └── crash, timeout: a round is over ────────────▲
+//!                   ├── crash, timeout: a round is over ────────────▲
+//!                   └── only watches, for a reader_ttl: Dialling the next
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -110,6 +111,7 @@ enum State {
 #[derive(Debug)]
 struct Up {
     replica: Replica,
+    since: Instant,
     /// What is still to be sent: a batch's paths, or its whole question.
     to_send: VecDeque<(u64, Range<usize>)>,
     /// Requests without their last answer, and whose they are.
@@ -184,7 +186,8 @@ impl ReadCore {
         match &self.state {
             State::Waiting { until } => Some(*until),
             State::Up(up) if !up.in_flight.is_empty() => Some(self.answer_deadline(up)),
-            State::Up(_) | State::Idle | State::Dialling { .. } => None,
+            State::Up(up) => self.turn_ends(up),
+            State::Idle | State::Dialling { .. } => None,
         }
     }
 
@@ -257,6 +260,7 @@ impl ReadCore {
         let State::Dialling { replica, .. } = self.state else { return };
         self.state = State::Up(Up {
             replica,
+            since: now,
             to_send: VecDeque::new(),
             in_flight: BTreeMap::new(),
             owing_since: now,
@@ -503,8 +507,21 @@ impl ReadCore {
                 self.actions.push(Action::Hangup);
                 self.abandon(now, format!("no answer for {silent:?}"));
             }
+            State::Up(up) if self.turn_ends(up).is_some_and(|end| end <= now) => {
+                let (replica, all) = (up.replica, self.replicas.len());
+                self.shunned = Some(replica);
+                self.actions.push(Action::Hangup);
+                self.dial_in_order((1..=all).map(|nth| (replica + nth) % all).collect());
+            }
             _ => {}
         }
+    }
+
+    /// When a link that only watches goes on to the next replica: one that a publisher cannot reach does not know of it, and one
+    /// watch asks all of them in turn.
+    fn turn_ends(&self, up: &Up) -> Option<Instant> {
+        let only_watches = self.batches.is_empty() && !self.watches.is_empty();
+        (only_watches && self.replicas.len() > 1).then_some(up.since + self.timing.reader_ttl)
     }
 
     /// Until when the replica may be silent: what the largest batch allows, counted from its last answer.

@@ -553,6 +553,46 @@ fn a_watch_is_made_again_at_one_replica_after_the_other_for_ever() {
 }
 
 #[test]
+fn a_watch_asks_every_replica_in_turn_as_one_may_know_of_a_publisher_that_another_cannot() {
+    let mut story = Story::new(3, 7);
+    story.step(Input::Watch { watch: 5, glob: Glob::new("/jobs/**").unwrap() });
+    let mut asked = Vec::new();
+    for _ in 0..6 {
+        story.step(Input::Linked);
+        assert!(story.watches.contains(&5));
+        asked.push(story.replica());
+        assert_eq!(story.wait(), ResolverTiming::default().reader_ttl);
+        assert!(std::mem::take(&mut story.hung_up));
+    }
+    let first: BTreeSet<usize> = asked[..3].iter().copied().collect();
+    assert_eq!((first.len(), &asked[..3]), (3, &asked[3..]), "all of them, in turn");
+    // The next one is down: the watch goes past it.
+    let down = story.replica();
+    story.unlinked("refused");
+    assert_ne!(story.replica(), down);
+}
+
+#[test]
+fn a_watch_does_not_leave_a_replica_that_owes_an_answer_nor_the_only_one() {
+    let mut story = Story::new(2, 7);
+    story.step(Input::Watch { watch: 5, glob: Glob::new("/jobs/**").unwrap() });
+    story.step(Input::Linked);
+    story.now += ResolverTiming::default().reader_ttl - INSTANT;
+    story.ask(1, 1);
+    story.now += INSTANT;
+    story.step(Input::Tick);
+    assert!(!story.hung_up);
+    story.answer(true, FOUND);
+    assert!(story.only_answer().is_ok());
+    assert!(story.hung_up, "it goes on as soon as nothing is owed");
+
+    let mut story = Story::new(1, 7);
+    story.step(Input::Watch { watch: 5, glob: Glob::new("/jobs/**").unwrap() });
+    story.step(Input::Linked);
+    assert_eq!(story.core.next_deadline(), None);
+}
+
+#[test]
 fn a_replica_without_room_for_a_watch_is_left_for_another() {
     let mut story = Story::new(2, 7);
     story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
