@@ -32,16 +32,30 @@ struct Duties {
     next: Option<Segment>,
     /// Since when the firm mark is behind.
     behind: Option<Instant>,
-    /// Files written to and not synced: only without durability.
-    unsynced: Vec<Arc<dyn JournalFile>>,
+    owed: Owed,
     closing: bool,
     failed: bool,
 }
 
+/// What the firm mark is to say, and what has to be synced before it may.
+#[derive(Default)]
+struct Owed {
+    /// The last index that was told. Others see a commit earlier, before its file stands here: their index may be too high.
+    index: u64,
+    /// Files written to and not synced: only without durability.
+    unsynced: Vec<Arc<dyn JournalFile>>,
+}
+
+impl Owed {
+    fn take(&mut self) -> Owed {
+        Owed { index: self.index, unsynced: std::mem::take(&mut self.unsynced) }
+    }
+}
+
 enum Duty {
     Segment,
-    Mark(Vec<Arc<dyn JournalFile>>),
-    Close(Vec<Arc<dyn JournalFile>>),
+    Mark(Owed),
+    Close(Owed),
 }
 
 impl Housekeeper {
@@ -50,11 +64,12 @@ impl Housekeeper {
         progress: Arc<Progress>,
         mark: Arc<Mark>,
     ) -> Housekeeper {
+        let owed = Owed { index: progress.committed(), unsynced: Vec::new() };
         Housekeeper {
             directory,
             progress,
             mark,
-            duties: Mutex::default(),
+            duties: Mutex::new(Duties { owed, ..Duties::default() }),
             wake: Condvar::new(),
             ready: Condvar::new(),
         }
@@ -65,9 +80,9 @@ impl Housekeeper {
         loop {
             let done = match self.wait() {
                 Duty::Segment => self.make_segment(),
-                Duty::Mark(files) => self.firm_mark(&files),
-                Duty::Close(files) => {
-                    if let Err(why) = self.firm_mark(&files) {
+                Duty::Mark(owed) => self.firm_mark(&owed),
+                Duty::Close(owed) => {
+                    if let Err(why) = self.firm_mark(&owed) {
                         self.progress.poison(why);
                     }
                     return;
@@ -92,7 +107,7 @@ impl Housekeeper {
         let mut duties = self.duties.lock();
         loop {
             if duties.closing {
-                return Duty::Close(std::mem::take(&mut duties.unsynced));
+                return Duty::Close(duties.owed.take());
             }
             if duties.next.is_none() {
                 return Duty::Segment;
@@ -100,7 +115,7 @@ impl Housekeeper {
             match duties.behind {
                 Some(since) if since.elapsed() >= MARK_AFTER => {
                     duties.behind = None;
-                    return Duty::Mark(std::mem::take(&mut duties.unsynced));
+                    return Duty::Mark(duties.owed.take());
                 }
                 Some(since) => {
                     self.wake.wait_until(&mut duties, since + MARK_AFTER);
@@ -117,14 +132,13 @@ impl Housekeeper {
         Ok(())
     }
 
-    fn firm_mark(&self, unsynced: &[Arc<dyn JournalFile>]) -> Result<(), Poisoned> {
+    fn firm_mark(&self, owed: &Owed) -> Result<(), Poisoned> {
         self.progress.check()?;
-        let index = self.progress.committed();
-        for file in unsynced {
+        for file in &owed.unsynced {
             let dir = self.directory.segments_dir();
             file.sync_data().map_err(|error| poisoned("syncing a segment in", &dir, error))?;
         }
-        self.mark.firm(index).map_err(|error| poisoned("syncing", &self.mark.path, error))
+        self.mark.firm(owed.index).map_err(|error| poisoned("syncing", &self.mark.path, error))
     }
 }
 
@@ -147,14 +161,54 @@ impl Chores for Arc<Housekeeper> {
         }
     }
 
-    fn committed(&mut self, file: &Arc<dyn JournalFile>, synced: bool) {
+    fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool) {
         let mut duties = self.duties.lock();
-        if !synced && !duties.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
-            duties.unsynced.push(Arc::clone(file));
+        let owed = &mut duties.owed;
+        owed.index = index;
+        if !synced && !owed.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
+            owed.unsynced.push(Arc::clone(file));
         }
         if duties.behind.is_none() {
             duties.behind = Some(Instant::now());
             self.wake.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use longshore_protocol::PublisherId;
+
+    use super::*;
+    use crate::journal::SEGMENT_BYTES_MIN;
+    use crate::journal::directory::SEGMENTS_DIR;
+    use crate::journal::files::Files;
+    use crate::journal::simulated_disk::SimulatedDisk;
+
+    #[test]
+    fn the_firm_mark_never_passes_a_file_that_it_did_not_sync() {
+        let publisher = PublisherId([9; 16]);
+        let files: Arc<dyn Files> = Arc::new(SimulatedDisk::default());
+        let dir = Path::new("/data");
+        files.create_dir(&dir.join(SEGMENTS_DIR)).unwrap();
+        let make = |name| files.create(&dir.join(name)).unwrap();
+        let (marks, first) = (make("mark"), make("segments/first"));
+        let nothing = Mark::read(&*marks, publisher).unwrap();
+        let mark = Mark::new(Arc::clone(&marks), dir.join("mark"), publisher, nothing);
+        let (files, dir) = (Arc::clone(&files), dir.to_owned());
+        let directory = Directory::new(files, dir, publisher, SEGMENT_BYTES_MIN);
+        let progress = Arc::new(Progress::new(0));
+        let mut keeper =
+            Arc::new(Housekeeper::new(Arc::new(directory), Arc::clone(&progress), Arc::new(mark)));
+        progress.reach(1);
+        keeper.committed(1, &first, false);
+        // Written to the next segment; those who wait know of it, the housekeeper not yet.
+        progress.reach(2);
+        keeper.close();
+        let Duty::Close(owed) = keeper.wait() else { panic!("it was told to close") };
+        keeper.firm_mark(&owed).unwrap();
+        assert_eq!(Mark::read(&*marks, publisher).unwrap().index, Some(1));
     }
 }

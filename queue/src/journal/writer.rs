@@ -45,8 +45,9 @@ impl Pending {
 pub(crate) trait Chores: Send {
     /// A segment of the usual size, made before it is needed.
     fn segment(&mut self) -> Result<Segment, Poisoned>;
-    /// Something was committed to that file: the mark is to be made firm soon, and the file before it if it was not synced.
-    fn committed(&mut self, file: &Arc<dyn JournalFile>, synced: bool);
+    /// All up to `index` is committed, the last of it to that file: the mark is to be made firm soon, and the file before it
+    /// if it was not synced.
+    fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool);
 }
 
 /// Writes commits. Decides nothing by time: what is given to [`Writer::write`] together is committed together.
@@ -180,7 +181,7 @@ impl<C: Chores> Writer<C> {
                 .note(self.last_index)
                 .map_err(|error| poisoned("writing", &self.mark.path, error))?;
         }
-        self.chores.committed(&segment.file, synced);
+        self.chores.committed(self.last_index, &segment.file, synced);
         self.buffer.clear();
         self.offsets.clear();
         self.record_bytes = 0;

@@ -66,7 +66,7 @@ impl Chores for Inline {
         }
     }
 
-    fn committed(&mut self, _: &Arc<dyn JournalFile>, _: bool) {}
+    fn committed(&mut self, _: u64, _: &Arc<dyn JournalFile>, _: bool) {}
 }
 
 /// What was read back: index, time, kind, body.
