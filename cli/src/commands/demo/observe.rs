@@ -74,7 +74,10 @@ pub(crate) async fn until_ended(
         }
         allow.send_replace(pace.may_enqueue(seen.ended));
         if pace.is_done() && seen.ended >= pace.total() {
-            return Ok((seen, killed));
+            return Ok((
+                Seen { stale_refused: stale_refused(queues, &seen).await, ..seen },
+                killed,
+            ));
         }
         if seen.ended != changed.0 {
             changed = (seen.ended, Instant::now());
@@ -84,4 +87,12 @@ pub(crate) async fn until_ended(
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
+}
+
+/// What the publishers count themselves: queues leave out late results whose queue is no longer known.
+async fn stale_refused(queues: &Queues, seen: &Seen) -> u64 {
+    let Ok(statuses) = queues.status().await else { return seen.stale_refused };
+    let counted =
+        statuses.answers.iter().map(|answered| answered.answer.stale_refused).sum::<u64>();
+    counted.max(seen.stale_refused)
 }
