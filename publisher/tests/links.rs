@@ -1,5 +1,5 @@
 //! A publisher's links, as a client with bare hands sees them.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path as FilePath;
 use std::time::Duration;
