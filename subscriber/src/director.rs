@@ -25,6 +25,9 @@ pub(crate) const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// thread cannot be dropped.
 pub(crate) const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
 
+/// What counts as for ever: a clock cannot count to any end.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
+
 /// Where the sets of publishers come from.
 pub(crate) trait Sets: Send {
     /// Waits for the next whole set. Cancel safe.
@@ -151,13 +154,13 @@ fn next_stage(
     }
     if stage == Stage::Working && stop == Stop::Drain {
         desk.drain();
-        stage = Stage::Finishing(now + grace);
+        stage = Stage::Finishing(now + grace.min(FOR_EVER));
     }
     if let Stage::Finishing(until) = stage
         && (now >= until || desk.running() == 0)
     {
         desk.cancel_all();
-        stage = Stage::Cancelling(now + cancel_grace);
+        stage = Stage::Cancelling(now + cancel_grace.min(FOR_EVER));
     }
     if let Stage::Cancelling(until) = stage
         && (now >= until || desk.running() == 0)

@@ -1,7 +1,7 @@
 //! The leases held from one publisher: when each is renewed, and when it is over as far as this side can tell.
 //!
-//! A lease counts from its delivery, a renewed one from when the renewal was *sent*: the publisher's own clock started later
-//! for both, so this side gives up first.
+//! A renewed lease counts from when the renewal was *sent*: the publisher's own clock started later, so this side gives up first.
+//! A new one counts from its arrival, later than at the publisher by the time on the way: its first renewal tells.
 
 use std::collections::VecDeque;
 use std::time::Duration;

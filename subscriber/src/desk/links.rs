@@ -23,12 +23,13 @@ impl Desk {
     pub(crate) fn resume(&self, place: PlaceId) -> Tokens {
         let mut state = self.state.lock();
         let place = state.place(place);
+        // Bounds elsewhere keep both together below what one link resumes. What is left out all the same is released and runs again:
+        // better one that has ended than one that still runs here.
         let held = place.leases.iter().map(|(token, _)| token);
-        let mut tokens: Vec<Token> = held.chain(place.settles.tokens()).collect();
+        let tokens = held.chain(place.settles.tokens()).take(TOKENS_MAX);
+        let mut tokens: Vec<Token> = tokens.collect();
         tokens.sort_unstable();
         tokens.dedup();
-        // Bounds elsewhere keep it below; what is left out is released and comes again.
-        tokens.truncate(TOKENS_MAX);
         Tokens(tokens)
     }
 

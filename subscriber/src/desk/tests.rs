@@ -1,6 +1,7 @@
 //! The desk without a link, in a time that the test moves: what it gives to lanes.
 
 use longshore_protocol::Epoch;
+use longshore_protocol::limits::TOKENS_MAX;
 use longshore_protocol::messages::work::{Deliver, Delivery};
 
 use super::*;
@@ -69,4 +70,16 @@ fn a_job_whose_lease_ended_while_the_process_was_paused_is_not_begun() {
     let mut desk = desk_with(&[1]);
     pass(&mut desk, LEASE * 9 / 10);
     assert_eq!(next_job(&desk), Some(1), "still in time");
+}
+
+#[test]
+fn a_resume_list_that_is_too_long_leaves_out_ended_jobs_and_no_running_one() {
+    let running = u64::MAX;
+    let desk = desk_with(&[running]);
+    for token in 0..TOKENS_MAX as u64 {
+        desk.state.lock().place(0).settles.push(Token(token), &NewSettle::Release, false);
+    }
+    let resumed = desk.resume(0).0;
+    assert_eq!(resumed.len(), TOKENS_MAX);
+    assert!(resumed.contains(&Token(running)));
 }

@@ -435,6 +435,24 @@ async fn a_handler_that_does_not_return_is_dropped_before_its_job_goes_back() {
 }
 
 #[tokio::test]
+async fn a_grace_without_an_end_lets_handlers_finish() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (handler, mut begun, go) = told();
+    let for_ever = Bound { grace: Duration::MAX, cancel_grace: Duration::MAX, ..ONE };
+    let worker = work(for_ever, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "long")]);
+    within(begun.recv()).await.unwrap();
+    worker.handle.drain();
+    link.unsubscribe().await;
+    go.add_permits(1);
+    let batch = link.settle().await;
+    link.accept(&batch);
+    assert_eq!(worker.report().await.completed, 1);
+}
+
+#[tokio::test]
 async fn a_new_link_is_granted_the_bound_and_nothing_that_was_meant_for_the_old_one() {
     let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
