@@ -11,6 +11,7 @@
 //! socket before the command that it reflects is durable: the store holds outcomes back until then.
 
 mod cold;
+mod descriptors;
 mod error;
 mod input;
 mod link;

@@ -31,7 +31,7 @@ pub struct PublisherOptions {
     pub insecure: bool,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
-    /// Most links at once; more are told `Busy`.
+    /// Most links at once; more are told `Busy`. Fewer if the process's limit of open files would not leave the journal its own.
     pub connections_max: usize,
     /// Bytes of a journal segment; at least 1 MiB.
     pub segment_bytes: u64,
