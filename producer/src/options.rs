@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use longshore_transport::LinkOptions;
 
+/// The longest that a batch may go unanswered: what is longer counts as this, 30 days.
+pub(crate) const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+
 /// How a [`Producer`](crate::Producer) works.
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
     /// What operators see.
     pub name: String,
-    /// How long a batch may go unanswered, from its first job on: 30 s. Its bytes add to it at 1 MB/s.
+    /// How long a batch may go unanswered, from its first job on: 30 s; at most 30 days. Its bytes add to it at 1 MB/s.
     pub answer_timeout: Duration,
     /// What is done with batches that may have reached a publisher which is away.
     pub failover: Failover,

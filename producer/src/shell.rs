@@ -17,7 +17,7 @@ use crate::core::NoRoute;
 use crate::core::{Action, Core, LaneId, LaneRules, LinkNumber, PushError, Pushed, Routed, Time};
 use crate::directory::Directory;
 use crate::link;
-use crate::options::ProducerOptions;
+use crate::options::{ANSWER_TIMEOUT_MAX, ProducerOptions};
 use crate::outcome::{BatchReceipt, EnqueueError};
 
 /// Where those who wait for a batch find its end.
@@ -87,8 +87,9 @@ impl Shell {
     pub(crate) fn start(
         directory: Directory,
         session: SessionId,
-        options: ProducerOptions,
+        mut options: ProducerOptions,
     ) -> Arc<Shell> {
+        options.answer_timeout = options.answer_timeout.min(ANSWER_TIMEOUT_MAX);
         let core = Core::new(options.answer_timeout, options.failover, rand::rng().next_u64());
         let wakes_at = core.next_deadline();
         let shell = Arc::new(Shell {

@@ -27,6 +27,14 @@ fn to(publishers: &[&FakePublisher], options: ProducerOptions) -> Producer {
 }
 
 #[tokio::test]
+async fn a_time_without_an_end_is_one_that_can_be_counted() {
+    let publisher = FakePublisher::start(1).await;
+    let for_ever = ProducerOptions { answer_timeout: Duration::MAX, ..options() };
+    let producer = to(&[&publisher], for_ever);
+    assert!(producer.enqueue(job("hello")).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_receipt_names_the_publisher_that_holds_the_job_and_how_durably() {
     let publisher = FakePublisher::start(1).await;
     let producer = to(&[&publisher], options());
