@@ -215,7 +215,8 @@ impl Leases {
             if self.grace_end(lost_ms) > now_ms {
                 break;
             }
-            while let Some(head) = self.links.get(&link).map(|row| row.head).filter(|&s| s != NONE) {
+            while let Some(head) = self.links.get(&link).map(|row| row.head).filter(|&s| s != NONE)
+            {
                 if out.len() == most {
                     return;
                 }
@@ -247,6 +248,12 @@ impl Leases {
             }
             self.take(head, out);
         }
+    }
+
+    /// Links that something is kept for.
+    #[cfg(test)]
+    pub(crate) fn links(&self) -> usize {
+        self.links.len() + self.lost.len()
     }
 
     fn find(&self, token: Token, link: LinkId) -> Option<u32> {
@@ -327,8 +334,7 @@ impl Leases {
 
     fn join_length(&mut self, slot: u32) {
         let row = self.rows[slot as usize];
-        let ms =
-            if row.restart { self.timing.restart_window_ms } else { u64::from(row.lease_ms) };
+        let ms = if row.restart { self.timing.restart_window_ms } else { u64::from(row.lease_ms) };
         let length = match self.by_length.get(&ms) {
             Some(&length) => length,
             None => self.new_length(ms),

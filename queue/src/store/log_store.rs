@@ -94,7 +94,7 @@ pub struct LogStore<L: Log = Journal> {
     epoch: Epoch,
     durability: Durability,
     held: Held,
-    leases: Leases,
+    pub(super) leases: Leases,
     cache: PayloadCache,
     payload_bytes: u64,
     /// Released and not yet begun: their leases begin with the next call that says what time it is.

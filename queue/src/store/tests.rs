@@ -338,3 +338,25 @@ async fn each_commit_releases_its_own_commands_and_no_later_one() {
         told = durable - 1;
     }
 }
+
+#[tokio::test]
+async fn a_session_that_changes_its_link_leaves_nothing_behind() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), LinkId(10), 2, 1);
+    enqueue(&mut store, at(1_000), 1, 1);
+    let mut held = all(&mut store).await.handed[0];
+    for number in 11..100 {
+        let (session, name, now) = (SessionId([2; 16]), "test".to_owned(), at(1_000 + number));
+        let (link, role, resume) = (LinkId(number), Role::Worker, Tokens(vec![held.token]));
+        store.submit(now, Command::LinkUp { link, role, session, name, resume }).unwrap();
+        // The transport tells of the older link's end afterwards.
+        store.link_replaced(now, held.link);
+        held.link = link;
+        all(&mut store).await;
+        assert!(store.state().holds(held.token, link));
+        assert_eq!(store.renew(now, link, &Tokens(vec![held.token])), Tokens::default());
+        assert_eq!(store.leases.links(), 2, "the producer's and the worker's");
+    }
+}
