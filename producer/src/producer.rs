@@ -90,10 +90,22 @@ impl Producer {
             }
         } else {
             ask_for_paths(shell, &jobs);
+            // A path that nobody was found to publish is waited for once, not once for each of its jobs.
+            let mut unrouted: hashbrown::HashMap<&Path, EnqueueError> = hashbrown::HashMap::new();
             for (ticket, job) in jobs.iter().enumerate() {
-                match shell.push(&lane.lane, ticket as u64, job, false).await {
+                let pushed = match unrouted.get(&job.path) {
+                    Some(why) => (shell.push_if_routed(&lane.lane, ticket as u64, job).await)
+                        .unwrap_or_else(|| Err(why.clone())),
+                    None => shell.push(&lane.lane, ticket as u64, job, false).await,
+                };
+                match pushed {
                     Ok(pushed) => cells.extend(pushed.tag),
-                    Err(error) => receipts[ticket] = Some(Err(error)),
+                    Err(error) => {
+                        if is_of_the_path(&error) {
+                            unrouted.insert(&job.path, error.clone());
+                        }
+                        receipts[ticket] = Some(Err(error));
+                    }
                 }
             }
         }
@@ -167,6 +179,17 @@ async fn push_atomic(
     let all: Vec<&NewJob> = one_per_path(jobs);
     let since = shell.now();
     shell.wait(lane, since, &all, |inner, now| inner.core.push_atomic(now, lane.id, jobs)).await
+}
+
+/// Whether other jobs of the same path would be told the same, as long as it has no route.
+fn is_of_the_path(error: &EnqueueError) -> bool {
+    matches!(
+        error,
+        EnqueueError::NoPublisher { .. }
+            | EnqueueError::PathRefused { .. }
+            | EnqueueError::Resolver { .. }
+            | EnqueueError::NotSent { .. }
+    )
 }
 
 /// Asks for all paths at once, not one after the other as their jobs come up.

@@ -149,6 +149,21 @@ impl Shell {
         }
     }
 
+    /// The same for a path that was found to have no route: `None` while it still has none, without asking again.
+    pub(crate) async fn push_if_routed(
+        self: &Arc<Self>,
+        lane: &Lane,
+        ticket: u64,
+        job: &NewJob,
+    ) -> Option<Result<Pushed<Arc<Cell>>, EnqueueError>> {
+        match self.step(|inner, now| inner.core.push(now, lane.id, ticket, job, false)) {
+            Ok(pushed) => Some(Ok(pushed)),
+            Err(PushError::Never(error)) => Some(Err(error)),
+            Err(PushError::Full) => Some(self.push(lane, ticket, job, false).await),
+            Err(PushError::NoRoute) => None,
+        }
+    }
+
     /// Tries `push` until it is taken or refused; every wait is bounded by the time for an answer.
     pub(crate) async fn wait<R>(
         self: &Arc<Self>,

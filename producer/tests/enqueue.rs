@@ -27,6 +27,21 @@ fn to(publishers: &[&FakePublisher], options: ProducerOptions) -> Producer {
 }
 
 #[tokio::test]
+async fn many_jobs_of_a_path_that_cannot_be_resolved_wait_together_and_not_one_after_the_other() {
+    let producer = Producer::connect("127.0.0.1:1", impatient(300));
+    let jobs = (0..1_000).map(|_| job("x")).collect();
+    let all = producer.enqueue_all(jobs, BatchOptions::default());
+    let receipts = tokio::time::timeout(Duration::from_secs(30), all).await.expect("in time");
+    assert_eq!(receipts.len(), 1_000);
+    for receipt in receipts {
+        assert!(matches!(
+            receipt.outcome,
+            Err(EnqueueError::NotSent { .. } | EnqueueError::Resolver { .. })
+        ));
+    }
+}
+
+#[tokio::test]
 async fn a_time_without_an_end_is_one_that_can_be_counted() {
     let publisher = FakePublisher::start(1).await;
     let for_ever = ProducerOptions { answer_timeout: Duration::MAX, ..options() };
