@@ -1,0 +1,111 @@
+//! The core's side that faces answers: what a publisher made of a batch.
+
+use longshore_protocol::messages::work::Enqueued;
+use longshore_protocol::{BatchRefusal, EnqueueOutcome, Path, PublisherId, Refusal};
+
+use super::peer::{InFlight, LinkNumber, LinkState};
+use super::{ASK_AGAIN_MIN, Action, BatchEnd, Core, EnqueueError, GAPS_MAX, Time};
+
+impl<T: Default + Clone> Core<T> {
+    /// A publisher's answer to a batch.
+    pub(crate) fn answered(
+        &mut self,
+        now: Time,
+        publisher: PublisherId,
+        link: LinkNumber,
+        answer: Enqueued,
+    ) {
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        let LinkState::Up { link: current, durability, .. } = peer.link else { return };
+        if current != link {
+            return;
+        }
+        let found = peer.unanswered.iter().position(|f| f.sequence == answer.sequence);
+        // One whose time was up: its end has been told.
+        let Some(InFlight { mut batch, arrived, sequence }) = found.and_then(|at| peer.take(at))
+        else {
+            if answer.outcome.is_ok() {
+                peer.accepted = peer.accepted.max(answer.sequence);
+            }
+            return;
+        };
+        peer.used_at = now;
+        match answer.outcome {
+            Ok(outcomes) if outcomes.len() == batch.ids.len() => {
+                peer.accepted = peer.accepted.max(sequence);
+                if let LinkState::Up { answered, .. } = &mut peer.link {
+                    *answered = true;
+                }
+                if outcomes
+                    .runs()
+                    .iter()
+                    .any(|(o, _)| *o == EnqueueOutcome::Refused(Refusal::NotHere))
+                {
+                    self.forget_paths(now, batch.jobs.paths());
+                }
+                let may_be_at = batch.may_be_at;
+                let end = BatchEnd::Answered { publisher, durability, outcomes, may_be_at };
+                self.finish(batch, end);
+            }
+            Ok(_) => {
+                self.unknown(batch, publisher, "its answer is for another number of jobs".into());
+                self.close(now, publisher, "an answer for another number of jobs");
+            }
+            Err(BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer) if arrived => {
+                // It was there, and its receipt is remembered no more.
+                self.unknown(batch, publisher, BatchRefusal::UnknownProducer.to_string().into());
+                self.close(now, publisher, "the publisher no longer knows this producer");
+            }
+            // Where the first batch of all is missing, the others are told that nobody knows their producer.
+            Err(refusal @ (BatchRefusal::SequenceGap | BatchRefusal::UnknownProducer)) => {
+                // So is every batch behind it on this link: they go again in their order.
+                let behind = peer.take_behind(sequence);
+                batch.gaps += 1;
+                if batch.gaps > GAPS_MAX {
+                    self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
+                } else {
+                    self.wait_for_publisher(batch);
+                }
+                behind.into_iter().for_each(|batch| self.wait_for_publisher(batch));
+                // The numbers have come apart: a new link tells which one is next.
+                self.close(now, publisher, "a batch is missing at the publisher");
+            }
+            Err(BatchRefusal::Stopping) => {
+                if let LinkState::Up { stopping, .. } = &mut peer.link {
+                    *stopping = true;
+                    peer.said_stop_at = Some(now);
+                }
+                if arrived {
+                    // The refusal is of this copy; an older one is there. It tells so once it is back.
+                    let at = peer.unanswered.partition_point(|f| f.sequence < sequence);
+                    peer.unanswered_bytes += batch.bytes;
+                    peer.unanswered.insert(at, InFlight { sequence, batch, arrived });
+                } else {
+                    self.wait_for_publisher(batch);
+                }
+            }
+            Err(refusal @ (BatchRefusal::Malformed | BatchRefusal::TooLarge)) => {
+                self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
+            }
+        }
+        self.turn(now);
+    }
+
+    pub(super) fn close(&mut self, now: Time, publisher: PublisherId, reason: &'static str) {
+        let link = self.peers.get(&publisher).and_then(|peer| peer.link_number());
+        if let Some(link) = link {
+            self.actions.push_back(Action::Close { publisher, link, reason });
+            self.away(now, publisher, reason.into());
+        }
+    }
+
+    /// Paths that a publisher does not have after all are asked about again.
+    pub(super) fn forget_paths(&mut self, now: Time, paths: &[Path]) {
+        for path in paths {
+            let answered_at = self.routing.paths.get(path).and_then(|entry| entry.answered_at);
+            if answered_at.is_some_and(|at| at + ASK_AGAIN_MIN <= now) {
+                self.routing.ask(path);
+            }
+        }
+    }
+}

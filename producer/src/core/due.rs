@@ -1,0 +1,187 @@
+//! The core's time: what is due, when it is, and what has waited for too long.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use longshore_protocol::PublisherId;
+
+use super::batch::{Batch, OpenBatch};
+use super::peer::LinkState;
+use super::{
+    ANSWER_TIME_PER_BYTE, Core, EnqueueError, LINK_IDLE, RouteId, STOPPING_MAX, SWEEP_EVERY, Time,
+    UNANSWERED_BATCHES_MAX,
+};
+
+impl<T: Default + Clone> Core<T> {
+    /// Does what is due at `now`.
+    pub(crate) fn turn(&mut self, now: Time) {
+        if self.deadline_floor.is_some_and(|floor| floor <= now) {
+            self.expire(now);
+        }
+        if self.sweep_at <= now {
+            self.sweep(now);
+        }
+        self.send_unsent(now);
+        while self.seal_partial(now) {
+            self.send_unsent(now);
+        }
+        self.dial(now);
+        self.ask_resolver(now);
+    }
+
+    /// When to call [`Core::turn`], if nothing happens before.
+    pub(crate) fn next_deadline(&self) -> Time {
+        let mut next = self.sweep_at;
+        if let Some(floor) = self.deadline_floor {
+            next = next.min(floor);
+        }
+        for lane in self.lanes.values() {
+            for (route, open) in &lane.open {
+                if self.can_take(*route) {
+                    next = next.min(open.opened_at + lane.rules.linger);
+                }
+            }
+        }
+        for (id, peer) in &self.peers {
+            if let LinkState::Away { retry_at } = peer.link
+                && retry_at < next
+                && self.is_wanted(*id)
+            {
+                next = retry_at;
+            }
+        }
+        if let Some(ask_at) = self.routing.next_ask() {
+            next = next.min(ask_at);
+        }
+        next
+    }
+
+    pub(super) fn deadline_of(&self, open: &OpenBatch<T>) -> Time {
+        let bytes = u32::try_from(open.bytes).unwrap_or(u32::MAX);
+        open.opened_at + self.answer_timeout + ANSWER_TIME_PER_BYTE * bytes
+    }
+
+    /// Ends batches whose time is up.
+    pub(super) fn expire(&mut self, now: Time) {
+        let mut overdue = Vec::new();
+        for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
+            let late: Vec<RouteId> = (self.lanes[&lane].open.iter())
+                .filter(|(_, open)| self.deadline_of(open) <= now)
+                .map(|(route, _)| *route)
+                .collect();
+            late.into_iter().for_each(|route| self.seal_open(lane, route));
+        }
+        // What open batches gain by growing only moves their time back.
+        let open = self.lanes.values().flat_map(|lane| lane.open.values());
+        let mut floor: Option<Time> = open.map(|open| self.deadline_of(open)).min();
+        let mut keep = |batch: &Batch<T>| {
+            let in_time = batch.deadline > now;
+            if in_time {
+                floor = Some(floor.map_or(batch.deadline, |floor| floor.min(batch.deadline)));
+            }
+            in_time
+        };
+        for route in self.routing.routes.values_mut() {
+            let (stay, late) = std::mem::take(&mut route.unsent).into_iter().partition(&mut keep);
+            route.unsent = stay;
+            overdue.extend(late.into_iter().map(|batch: Batch<T>| (batch, None)));
+        }
+        for (id, peer) in &mut self.peers {
+            if peer.unanswered.iter().all(|in_flight| keep(&in_flight.batch)) {
+                continue;
+            }
+            for in_flight in std::mem::take(&mut peer.unanswered) {
+                if keep(&in_flight.batch) {
+                    peer.unanswered.push_back(in_flight);
+                } else {
+                    peer.unanswered_bytes -= in_flight.batch.bytes;
+                    overdue.push((in_flight.batch, Some(*id)));
+                }
+            }
+        }
+        self.deadline_floor = floor;
+        overdue.sort_by_key(|(batch, _)| batch.serial);
+        for (batch, at) in overdue {
+            let waited = now - batch.opened_at;
+            match at.or(batch.may_be_at) {
+                Some(publisher) => {
+                    let why = self.why_unanswered(publisher, waited);
+                    self.end_unknown(batch, publisher, why);
+                }
+                None => {
+                    let why = self.why_unsent(batch.route);
+                    self.fail(batch, EnqueueError::NotSent { waited, why });
+                }
+            }
+        }
+    }
+
+    pub(super) fn why_unanswered(&self, publisher: PublisherId, waited: Time) -> Arc<str> {
+        match self.peers.get(&publisher).and_then(|peer| peer.reason.as_ref()) {
+            Some(reason) => format!("no answer within {waited:?}; its link is down: {reason}"),
+            None => format!("no answer within {waited:?}, though its link stands"),
+        }
+        .into()
+    }
+
+    pub(super) fn why_unsent(&self, route: RouteId) -> Arc<str> {
+        const NAMED_MAX: usize = 4;
+        let set = self.routing.routes.get(&route).map(|route| route.set.clone());
+        let peers = set.iter().flat_map(|set| set.iter()).filter_map(|id| self.peers.get(id));
+        let reasons: Vec<String> = peers
+            .take(NAMED_MAX)
+            .map(|peer| match (&peer.reason, peer.link) {
+                (Some(reason), _) => format!("{}: {reason}", peer.info.name),
+                (None, LinkState::Up { stopping: true, .. }) => {
+                    format!("{}: it is stopping", peer.info.name)
+                }
+                (None, LinkState::Up { .. }) => {
+                    format!(
+                        "{}: it has {UNANSWERED_BATCHES_MAX} batches or 32 MiB to answer",
+                        peer.info.name
+                    )
+                }
+                (None, _) => format!("{}: no link yet", peer.info.name),
+            })
+            .collect();
+        format!("no publisher took it ({})", reasons.join("; ")).into()
+    }
+
+    /// The slow chores: what is old is asked about again, what is idle is closed, what is unused is forgotten.
+    pub(super) fn sweep(&mut self, now: Time) {
+        self.sweep_at = now + SWEEP_EVERY;
+        let open: BTreeSet<RouteId> =
+            self.lanes.values().flat_map(|lane| lane.open.keys().copied()).collect();
+        self.routing.age(now, &open);
+        self.routing.sweep(&open);
+        let wanted: BTreeSet<PublisherId> =
+            self.peers.keys().copied().filter(|id| self.is_wanted(*id)).collect();
+        let idle: Vec<PublisherId> = (self.peers.iter())
+            .filter(|(id, peer)| {
+                !wanted.contains(id)
+                    && peer.link_number().is_some()
+                    && peer.used_at + LINK_IDLE <= now
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for publisher in idle {
+            self.close(now, publisher, "idle");
+        }
+        let lingering: Vec<PublisherId> = (self.peers.iter())
+            .filter(|(_, peer)| peer.said_stop_at.is_some_and(|at| at + STOPPING_MAX <= now))
+            .filter(|(_, peer)| matches!(peer.link, LinkState::Up { stopping: true, .. }))
+            .map(|(id, _)| *id)
+            .collect();
+        for publisher in lingering {
+            self.close(now, publisher, "it said that it stops, and did not");
+        }
+        let known: BTreeSet<PublisherId> =
+            self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();
+        // The numbers of a publisher are kept as long as it may be met again on some path; past that it tells them anew.
+        self.peers.retain(|id, peer| {
+            known.contains(id) || !peer.unanswered.is_empty() || peer.link_number().is_some()
+        });
+        let routes: Vec<RouteId> = self.routing.routes.keys().copied().collect();
+        routes.into_iter().for_each(|route| self.order_links(now, route));
+    }
+}

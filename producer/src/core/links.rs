@@ -1,0 +1,242 @@
+//! The core's side that faces links: what their standing and their ends do to batches.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use longshore_protocol::messages::work::Attached;
+use longshore_protocol::{Path, PublisherId};
+use rand::Rng;
+
+use super::peer::{LinkNumber, LinkState};
+use super::{
+    ASK_AGAIN_MIN, Action, Core, FAILED_RECENTLY, Failover, LINKS_MAX, LINKS_PER_ROUTE,
+    LOST_LINK_PATHS_MAX, ROUTE_IDLE, RouteId, SWEEP_EVERY, Time,
+};
+
+impl<T: Default + Clone> Core<T> {
+    /// The link to a publisher is attached.
+    pub(crate) fn linked(
+        &mut self,
+        now: Time,
+        publisher: PublisherId,
+        link: LinkNumber,
+        attached: &Attached,
+    ) {
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        if peer.link != (LinkState::Dialing { link }) {
+            return;
+        }
+        let durability = attached.durability;
+        peer.link =
+            LinkState::Up { link, since: now, durability, answered: false, stopping: false };
+        peer.reason = None;
+        let next = attached.next_batch.max(1);
+        if next <= peer.accepted {
+            // It knows less than it has acknowledged: this producer was forgotten after an hour without a link, or the
+            // publisher's durability is none. What it has not answered may have been there.
+            peer.accepted = next - 1;
+            peer.next = next;
+            let forgotten = std::mem::take(&mut peer.unanswered);
+            peer.unanswered_bytes = 0;
+            for lost in forgotten {
+                self.unknown(lost.batch, publisher, "it no longer knows this producer".into());
+            }
+        } else {
+            // Batches below `next` have arrived: it recognises them, and gives their receipts again. The others have not,
+            // and the older links have ended: they are sent as if for the first time, without a gap.
+            peer.next = next;
+            for in_flight in &mut peer.unanswered {
+                in_flight.arrived = in_flight.sequence < next;
+                if !in_flight.arrived {
+                    in_flight.sequence = peer.next;
+                    peer.next += 1;
+                }
+            }
+        }
+        if let Some(peer) = self.peers.get(&publisher) {
+            for in_flight in &peer.unanswered {
+                self.actions.push_back(Action::Send {
+                    publisher,
+                    link,
+                    sequence: in_flight.sequence,
+                    batch: in_flight.batch.jobs.clone(),
+                });
+            }
+        }
+        self.turn(now);
+    }
+
+    /// The publisher will close the link: it gets no new batch.
+    pub(crate) fn goodbye(&mut self, now: Time, publisher: PublisherId, link: LinkNumber) {
+        if let Some(peer) = self.peers.get_mut(&publisher)
+            && let LinkState::Up { link: current, stopping, .. } = &mut peer.link
+            && *current == link
+        {
+            *stopping = true;
+            peer.said_stop_at = Some(now);
+        }
+        self.turn(now);
+    }
+
+    /// The link has ended, or could not be made.
+    pub(crate) fn link_lost(
+        &mut self,
+        now: Time,
+        publisher: PublisherId,
+        link: LinkNumber,
+        reason: impl Into<Arc<str>>,
+    ) {
+        let Some(peer) = self.peers.get(&publisher) else { return };
+        if peer.link_number() != Some(link) {
+            return;
+        }
+        let never_stood = matches!(peer.link, LinkState::Dialing { .. });
+        self.away(now, publisher, reason.into());
+        if never_stood && self.failover == Failover::MayDuplicate {
+            self.fail_over(publisher);
+        }
+        self.ask_for_paths_of(now, publisher);
+        self.turn(now);
+    }
+
+    pub(super) fn away(&mut self, now: Time, publisher: PublisherId, reason: Arc<str>) {
+        let needed = self.is_needed(publisher);
+        let random = self.rng.next_u64();
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        peer.lost(now, reason, needed, random);
+        let routes: Vec<RouteId> = (self.routing.routes.iter())
+            .filter(|(_, route)| route.set.binary_search(&publisher).is_ok())
+            .map(|(id, _)| *id)
+            .collect();
+        for route in routes {
+            self.order_links(now, route);
+        }
+    }
+
+    /// Batches wait for this publisher, or could go to it and to nobody else for the moment.
+    pub(super) fn is_needed(&self, publisher: PublisherId) -> bool {
+        self.peers.get(&publisher).is_some_and(|peer| !peer.unanswered.is_empty())
+            || self.routing.routes.iter().any(|(id, route)| {
+                route.set.binary_search(&publisher).is_ok()
+                    && (!route.unsent.is_empty()
+                        || self.lanes.values().any(|lane| lane.open.contains_key(id)))
+            })
+    }
+
+    /// Takes a publisher's unanswered batches to others that are up; their owner allows that. Once only: a job exists twice at
+    /// most, and its receipt names both places.
+    pub(super) fn fail_over(&mut self, publisher: PublisherId) {
+        let Some(peer) = self.peers.get_mut(&publisher) else { return };
+        let mut stay = VecDeque::new();
+        let mut stay_bytes = 0;
+        for in_flight in std::mem::take(&mut peer.unanswered) {
+            let others = self.routing.routes.get(&in_flight.batch.route).is_some_and(|route| {
+                route.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.is_up()))
+            });
+            if others && in_flight.batch.may_be_at.is_none() {
+                let mut batch = in_flight.batch;
+                batch.may_be_at = Some(publisher);
+                self.wait_for_publisher(batch);
+            } else {
+                stay_bytes += in_flight.batch.bytes;
+                stay.push_back(in_flight);
+            }
+        }
+        if let Some(peer) = self.peers.get_mut(&publisher) {
+            peer.unanswered = stay;
+            peer.unanswered_bytes = stay_bytes;
+        }
+    }
+
+    /// Each try goes the whole way again: the publisher may have moved, others may have come.
+    pub(super) fn ask_for_paths_of(&mut self, now: Time, publisher: PublisherId) {
+        let mut paths: BTreeSet<Path> = BTreeSet::new();
+        let unanswered = self.peers.get(&publisher).into_iter().flat_map(|p| &p.unanswered);
+        let unsent = (self.routing.routes.values())
+            .filter(|route| route.set.binary_search(&publisher).is_ok())
+            .flat_map(|route| &route.unsent);
+        for batch in unanswered.map(|in_flight| &in_flight.batch).chain(unsent) {
+            for path in batch.jobs.paths() {
+                if paths.len() >= LOST_LINK_PATHS_MAX {
+                    break;
+                }
+                paths.insert(path.clone());
+            }
+        }
+        for lane in self.lanes.values() {
+            if let Some((path, route)) = &lane.last
+                && lane.open.contains_key(route)
+            {
+                paths.insert(path.clone());
+            }
+        }
+        for path in paths {
+            let answered_at = self.routing.paths.get(&path).and_then(|entry| entry.answered_at);
+            if answered_at.is_none_or(|at| at + ASK_AGAIN_MIN <= now) {
+                self.routing.ask(&path);
+            }
+        }
+    }
+
+    /// Which publishers of the route links are kept to: those that failed within a minute last, the others in an order of
+    /// this producer's own.
+    pub(super) fn order_links(&mut self, now: Time, route: RouteId) {
+        let Some(route) = self.routing.routes.get_mut(&route) else { return };
+        let mut order: Vec<PublisherId> = route.set.to_vec();
+        if order.len() > LINKS_PER_ROUTE {
+            let (peers, spread) = (&self.peers, self.spread);
+            order.sort_by_cached_key(|id| {
+                let failed = peers.get(id).is_some_and(|p| {
+                    !p.is_up() && p.failed_at.is_some_and(|at| at + FAILED_RECENTLY > now)
+                });
+                (failed, mix(id, spread))
+            });
+            order.truncate(LINKS_PER_ROUTE);
+        }
+        route.linked = order;
+    }
+
+    /// A link to this publisher is of use.
+    pub(super) fn is_wanted(&self, publisher: PublisherId) -> bool {
+        let now_used = |id: &RouteId, used_at: Time| {
+            used_at + ROUTE_IDLE + SWEEP_EVERY > self.sweep_at
+                || self.lanes.values().any(|lane| lane.open.contains_key(id))
+        };
+        self.peers.get(&publisher).is_some_and(|peer| !peer.unanswered.is_empty())
+            || self.routing.routes.iter().any(|(id, route)| {
+                route.linked.contains(&publisher)
+                    && (!route.unsent.is_empty() || now_used(id, route.used_at))
+            })
+    }
+
+    pub(super) fn dial(&mut self, now: Time) {
+        let due: Vec<PublisherId> = (self.peers.iter())
+            .filter(|(id, peer)| {
+                matches!(peer.link, LinkState::Away { retry_at } if retry_at <= now)
+                    && self.is_wanted(**id)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for publisher in due {
+            let links = self.peers.values().filter(|peer| peer.link_number().is_some()).count();
+            let Some(peer) = self.peers.get_mut(&publisher) else { continue };
+            if links >= LINKS_MAX && peer.unanswered.is_empty() {
+                peer.link = LinkState::Away { retry_at: now + SWEEP_EVERY };
+                peer.reason = Some(format!("there are {LINKS_MAX} links already").into());
+                continue;
+            }
+            let link = LinkNumber(self.next_link);
+            self.next_link += 1;
+            peer.link = LinkState::Dialing { link };
+            let addresses = peer.info.addresses.clone();
+            self.actions.push_back(Action::Dial { publisher, link, addresses });
+        }
+    }
+}
+
+/// A number for a publisher that depends on the producer: each has an order of its own.
+fn mix(id: &PublisherId, spread: u64) -> u64 {
+    id.0.iter().fold(spread, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    })
+}
