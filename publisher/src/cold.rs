@@ -1,6 +1,6 @@
 //! Things that are not in memory: read back on blocking threads, so that the owner never waits for a disk.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsPage, RequestError};
@@ -22,10 +22,48 @@ const LOADS_MAX: usize = 4;
 pub(crate) struct ColdLoads {
     reader: Reader,
     inputs: mpsc::Sender<Input>,
-    pub(crate) jobs: VecDeque<Handed>,
+    pub(crate) jobs: VecDeque<ColdJob>,
     answers: VecDeque<ColdAnswer>,
-    job_loads: usize,
+    job_loads: InOrder<Vec<ColdJob>>,
     answer_loads: usize,
+}
+
+/// A job and its entry, if that is known.
+pub(crate) type ColdJob = (Handed, Option<Bytes>);
+
+/// Loads that were begun, and given out in that order however they come back.
+struct InOrder<T> {
+    /// The number of the next to begin.
+    next: u64,
+    /// The number of the next to give out.
+    due: u64,
+    /// Those that came back before it.
+    early: BTreeMap<u64, T>,
+}
+
+impl<T> InOrder<T> {
+    fn new() -> InOrder<T> {
+        InOrder { next: 0, due: 0, early: BTreeMap::new() }
+    }
+
+    fn begin(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Begun and not given out: what bounds `early` too.
+    fn open(&self) -> u64 {
+        self.next - self.due
+    }
+
+    fn back(&mut self, number: u64, load: T) -> impl Iterator<Item = T> {
+        self.early.insert(number, load);
+        std::iter::from_fn(|| {
+            let load = self.early.remove(&self.due)?;
+            self.due += 1;
+            Some(load)
+        })
+    }
 }
 
 /// An answer with parts still to be read.
@@ -49,7 +87,7 @@ impl ColdLoads {
             inputs,
             jobs: VecDeque::new(),
             answers: VecDeque::new(),
-            job_loads: 0,
+            job_loads: InOrder::new(),
             answer_loads: 0,
         }
     }
@@ -59,9 +97,9 @@ impl ColdLoads {
         self.answers.push_back(ColdAnswer { link, id, asked });
     }
 
-    /// A load of jobs has come back.
-    pub(crate) fn jobs_loaded(&mut self) {
-        self.job_loads -= 1;
+    /// A load of jobs has come back. Gives the loads that no earlier one holds up: no job overtakes another.
+    pub(crate) fn jobs_loaded(&mut self, load: u64, jobs: Vec<ColdJob>) -> Vec<Vec<ColdJob>> {
+        self.job_loads.back(load, jobs).collect()
     }
 
     /// An answer has come back.
@@ -71,22 +109,22 @@ impl ColdLoads {
 
     /// Starts as many loads as may run.
     pub(crate) fn start(&mut self) {
-        while self.job_loads < LOADS_MAX && !self.jobs.is_empty() {
+        while self.job_loads.open() < LOADS_MAX as u64 && !self.jobs.is_empty() {
             let (mut jobs, mut bytes) = (Vec::new(), 0);
-            while let Some(&handed) = self.jobs.front() {
+            while let Some((handed, _)) = self.jobs.front() {
                 bytes += handed.entry.length as usize;
                 if !jobs.is_empty() && (bytes > LOAD_BYTES_MAX || jobs.len() == LOAD_JOBS_MAX) {
                     break;
                 }
-                jobs.push(handed);
-                self.jobs.pop_front();
+                jobs.extend(self.jobs.pop_front());
             }
-            self.job_loads += 1;
+            let load = self.job_loads.begin();
             let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
             tokio::task::spawn_blocking(move || {
-                let jobs =
-                    jobs.into_iter().map(|handed| (handed, load_entry(&reader, &handed))).collect();
-                let _stopping = inputs.blocking_send(Input::Loaded { jobs });
+                let whole =
+                    |(handed, hot): ColdJob| (handed, hot.or_else(|| load_entry(&reader, &handed)));
+                let jobs = jobs.into_iter().map(whole).collect();
+                let _stopping = inputs.blocking_send(Input::Loaded { load, jobs });
             });
         }
         while self.answer_loads < LOADS_MAX
@@ -159,4 +197,22 @@ fn read(reader: &Reader, at: RecordRef) -> Result<Bytes, RequestError> {
         error!(?at, %why, "the journal cannot be read back");
         RequestError::Unreadable
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_given_out_in_the_order_in_which_they_were_begun() {
+        let mut loads = InOrder::new();
+        let [first, second, third] = [loads.begin(), loads.begin(), loads.begin()];
+        assert_eq!(loads.back(second, "second").next(), None);
+        assert_eq!(loads.back(third, "third").next(), None);
+        assert_eq!(loads.open(), 3, "those that wait count");
+        assert_eq!(loads.back(first, "first").collect::<Vec<_>>(), ["first", "second", "third"]);
+        assert_eq!(loads.open(), 0);
+        let fourth = loads.begin();
+        assert_eq!(loads.back(fourth, "fourth").next(), Some("fourth"));
+    }
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use longshore_protocol::messages::work::{ToPublisher, Tokens};
 use longshore_protocol::{LinkId, Role, SessionId};
-use longshore_queue::Handed;
 use longshore_transport::LinkSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::cold::LoadedAnswer;
+use crate::cold::{ColdJob, LoadedAnswer};
 
 /// Inputs that may wait for the owner, each a frame's worth of messages. When it is full, links are not read.
 const INPUTS_MAX: usize = 1_024;
@@ -83,8 +81,10 @@ pub(crate) enum Input {
     },
     /// Entries read back from the journal, for jobs on their way to workers.
     Loaded {
+        /// The load's number.
+        load: u64,
         /// Each job with its entry; none where it could not be read.
-        jobs: Vec<(Handed, Option<Bytes>)>,
+        jobs: Vec<ColdJob>,
     },
     /// An answer whose cold parts were read.
     Answered(LoadedAnswer),

@@ -15,7 +15,7 @@ use longshore_resolver::WriteClient;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::cold::ColdLoads;
+use crate::cold::{ColdJob, ColdLoads};
 use crate::input::{Input, Inputs, Up};
 use crate::router::{Entries, Router};
 
@@ -161,7 +161,7 @@ impl Owner {
                 self.router.ready(link);
                 Ok(())
             }
-            Input::Loaded { jobs } => self.loaded(now, jobs),
+            Input::Loaded { load, jobs } => self.loaded(now, load, jobs),
             Input::Answered(loaded) => {
                 self.cold.answer_loaded();
                 self.router.say(
@@ -254,8 +254,14 @@ impl Owner {
     }
 
     /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be damaged.
-    fn loaded(&mut self, now: Now, jobs: Vec<(Handed, Option<Bytes>)>) -> Result<(), Poisoned> {
-        self.cold.jobs_loaded();
+    fn loaded(&mut self, now: Now, load: u64, jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
+        for jobs in self.cold.jobs_loaded(load, jobs) {
+            self.hand_loaded(now, jobs)?;
+        }
+        Ok(())
+    }
+
+    fn hand_loaded(&mut self, now: Now, jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
         self.router.loaded(jobs.iter().map(|(handed, _)| handed));
         let mut whole = Vec::with_capacity(jobs.len());
         for (handed, entry) in jobs {

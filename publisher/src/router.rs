@@ -12,6 +12,7 @@ use longshore_transport::LinkSender;
 use tokio::sync::mpsc;
 use tracing::info;
 
+use crate::cold::ColdJob;
 use crate::input::{Input, Up};
 use crate::link::say_goodbye;
 
@@ -46,7 +47,9 @@ struct Outlet {
     backlog: VecDeque<Handed>,
     /// Leases of jobs in the backlog may have ended.
     doubted: bool,
-    /// Bytes of its jobs' entries that are being read back: as good as under way.
+    /// Its jobs that are being read back, or wait behind such a job.
+    loading: usize,
+    /// Bytes of their entries: as good as under way.
     loading_bytes: usize,
     touched: bool,
     /// A task waits for the link to have room, and will say so.
@@ -103,6 +106,7 @@ impl Router {
             frame: FrameWriter::new(),
             backlog: VecDeque::new(),
             doubted: false,
+            loading: 0,
             loading_bytes: 0,
             touched: false,
             awaited: false,
@@ -163,6 +167,7 @@ impl Router {
         for handed in jobs {
             if let Some(outlet) = touch(&mut self.links, &mut self.touched, handed.link) {
                 let bytes = handed.entry.length as usize;
+                outlet.loading = outlet.loading.saturating_sub(1);
                 outlet.loading_bytes = outlet.loading_bytes.saturating_sub(bytes);
             }
         }
@@ -197,8 +202,8 @@ impl Router {
         }
     }
 
-    /// Sends what was written. Jobs whose entries are not in memory go to `cold`.
-    pub(crate) fn send_all(&mut self, entries: &impl Entries, cold: &mut VecDeque<Handed>) {
+    /// Sends what was written. Jobs whose entries are not in memory go to `cold`, and those behind them.
+    pub(crate) fn send_all(&mut self, entries: &impl Entries, cold: &mut VecDeque<ColdJob>) {
         while let Some(link) = self.touched.pop() {
             let Some(outlet) = self.links.get_mut(&link) else { continue };
             outlet.touched = false;
@@ -240,7 +245,7 @@ impl Outlet {
         deliver: &mut Deliver,
         places: &mut Vec<QueueId>,
         entries: &impl Entries,
-        cold: &mut VecDeque<Handed>,
+        cold: &mut VecDeque<ColdJob>,
         unsent: &mut Vec<Handed>,
     ) {
         let mut bytes = 0;
@@ -253,10 +258,15 @@ impl Outlet {
                 unsent.push(handed);
                 continue;
             }
-            let Some(entry) = entries.hot(&handed) else {
-                self.loading_bytes += handed.entry.length as usize;
-                cold.push_back(handed);
-                continue;
+            let entry = match entries.hot(&handed) {
+                Some(entry) if self.loading == 0 => entry,
+                // Behind one that is being read back it waits: a worker gets its jobs in their order.
+                hot => {
+                    self.loading += 1;
+                    self.loading_bytes += handed.entry.length as usize;
+                    cold.push_back((handed, hot));
+                    continue;
+                }
             };
             let other =
                 deliver.subscription != handed.subscription || places.len() >= DELIVER_PATHS_MAX;
