@@ -1,11 +1,13 @@
 //! Things that are not in memory: read back on blocking threads, so that the owner never waits for a disk.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsPage, RequestError};
 use longshore_protocol::{Decode, Entry, JobError, LinkId, Reader as FieldReader};
-use longshore_queue::{Asked, Handed, JobView, Reader, RecordRef};
+use longshore_queue::{Asked, Handed, JobView, ReadError, Reader, RecordRef};
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tracing::error;
 
@@ -17,6 +19,11 @@ const LOAD_JOBS_MAX: usize = 512;
 const LOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Loads at once, and answers at once: what bounds the memory that they hold.
 const LOADS_MAX: usize = 4;
+
+/// How long a load waits before it tries again to read what nothing is wrong with.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// For how long after the end of a job's lease it still does: by then the owner has taken the lease back.
+const READ_AGAIN_SLACK: Duration = Duration::from_secs(5);
 
 /// Jobs that wait for their entries, and answers that wait for their cold parts.
 pub(crate) struct ColdLoads {
@@ -118,13 +125,18 @@ impl ColdLoads {
                 }
                 jobs.extend(self.jobs.pop_front());
             }
-            let load = self.job_loads.begin();
+            let number = self.job_loads.begin();
             let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
             tokio::task::spawn_blocking(move || {
-                let whole =
-                    |(handed, hot): ColdJob| (handed, hot.or_else(|| load_entry(&reader, &handed)));
+                let began = Instant::now();
+                let may_wait = |handed: &Handed| {
+                    let lease = Duration::from_millis(u64::from(handed.lease_ms));
+                    !inputs.is_closed() && began.elapsed() < lease + READ_AGAIN_SLACK
+                };
+                let load = |handed: &Handed| load_entry(&reader, handed, || may_wait(handed));
+                let whole = |(handed, hot): ColdJob| (handed, hot.or_else(|| load(&handed)));
                 let jobs = jobs.into_iter().map(whole).collect();
-                let _stopping = inputs.blocking_send(Input::Loaded { load, jobs });
+                let _stopping = inputs.blocking_send(Input::Loaded { load: number, jobs });
             });
         }
         while self.answer_loads < LOADS_MAX
@@ -141,12 +153,19 @@ impl ColdLoads {
     }
 }
 
-fn load_entry(reader: &Reader, handed: &Handed) -> Option<Bytes> {
-    let entry = match reader.read(handed.entry) {
-        Ok(entry) => entry,
-        Err(why) => {
-            error!(token = handed.token.0, %why, "a job's entry cannot be read back");
-            return None;
+/// Reads a job's entry; none if it is damaged. What only the process lacks, a file or memory, is waited for: a sound job is
+/// not buried for it.
+fn load_entry(reader: &Reader, handed: &Handed, may_wait: impl Fn() -> bool) -> Option<Bytes> {
+    let entry = loop {
+        match reader.read(handed.entry) {
+            Ok(entry) => break entry,
+            Err(ReadError::Io { error, .. }) if may_pass(&error) && may_wait() => {
+                std::thread::sleep(READ_AGAIN_AFTER);
+            }
+            Err(why) => {
+                error!(token = handed.token.0, %why, "a job's entry cannot be read back");
+                return None;
+            }
         }
     };
     match Entry::read(entry.clone()) {
@@ -160,6 +179,12 @@ fn load_entry(reader: &Reader, handed: &Handed) -> Option<Bytes> {
             None
         }
     }
+}
+
+/// True of what says nothing about the disk.
+fn may_pass(error: &std::io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|e| matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
 /// Reads the cold parts of an answer.
@@ -201,7 +226,53 @@ fn read(reader: &Reader, at: RecordRef) -> Result<Bytes, RequestError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use longshore_protocol::NewJob;
+    use longshore_protocol::messages::work::BatchBuilder;
+    use longshore_queue::Records;
+    use parking_lot::Mutex;
+
     use super::*;
+
+    /// Fails with these errors, one read after the other, and then reads.
+    struct Failing(Mutex<Vec<Errno>>, Bytes);
+
+    impl Records for Failing {
+        fn body(&self, _: u64) -> Result<Bytes, ReadError> {
+            let Some(errno) = self.0.lock().pop() else { return Ok(self.1.clone()) };
+            Err(ReadError::Io { file: "segment".into(), error: Arc::new(errno.into()) })
+        }
+    }
+
+    fn load(errors: Vec<Errno>, may_wait: bool) -> bool {
+        let mut batch = BatchBuilder::new();
+        let id = longshore_protocol::JobId::default();
+        let path = longshore_protocol::Path::new("/jobs/a").unwrap();
+        batch.push(&NewJob::new(path, id, Bytes::from_static(b"payload")));
+        let batch = batch.seal(false).to_batch(1).unwrap();
+        let entry = batch.entries().next().unwrap();
+        let part = RecordRef { index: 1, at: entry.at, length: entry.length };
+        let records = Failing(Mutex::new(errors), batch.body().clone());
+        let handed = Handed {
+            link: LinkId(1),
+            subscription: 1,
+            token: longshore_protocol::Token(1),
+            queue: longshore_queue::QueueId(0),
+            attempt: 1,
+            deliveries: 1,
+            lease_ms: 1_000,
+            entry: part,
+        };
+        load_entry(&Reader::new(Arc::new(records)), &handed, || may_wait).is_some()
+    }
+
+    #[test]
+    fn a_job_is_not_damaged_because_the_process_has_too_many_open_files() {
+        assert!(load(vec![Errno::NOMEM, Errno::MFILE], true));
+        assert!(!load(vec![Errno::MFILE], false), "not for ever");
+        assert!(!load(vec![Errno::IO], true), "a disk that cannot read is damage");
+    }
 
     #[test]
     fn loads_are_given_out_in_the_order_in_which_they_were_begun() {

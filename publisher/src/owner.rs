@@ -64,19 +64,21 @@ impl Owner {
 
     /// Serves until `stop` resolves, then lets what was taken become durable and tells every link.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
-        let served = self.serve(stop).await;
-        match &served {
-            Err(_) => self.router.close_all("the publisher's journal has failed"),
-            // The journal closes with its last sync. On a disk that hangs that may be never: the process ends all the same.
-            Ok(()) if self.store.committed() < self.store.appended() => {
+        match self.serve(stop).await {
+            Ok(Stop::Durable) => Ok(()),
+            Ok(Stop::Hangs) => {
+                // The journal closes with its last sync. On a disk that hangs that may be never: the process ends all the same.
                 std::thread::spawn(move || drop(self));
+                Ok(())
             }
-            Ok(()) => {}
+            Err(why) => {
+                self.router.close_all("the publisher's journal has failed");
+                Err(why)
+            }
         }
-        served
     }
 
-    async fn serve(&mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
+    async fn serve(&mut self, stop: impl Future<Output = ()>) -> Result<Stop, Poisoned> {
         tokio::pin!(stop);
         let mut inputs = Vec::with_capacity(INPUTS_AT_A_TIME);
         let mut released = Released::default();
@@ -344,11 +346,11 @@ impl Owner {
     }
 
     /// What was taken becomes durable and is answered; then every link is told.
-    async fn stop(&mut self, mut released: Released) -> Result<(), Poisoned> {
+    async fn stop(&mut self, mut released: Released) -> Result<Stop, Poisoned> {
         info!("stopping: no more jobs are taken");
-        let last = self.store.appended();
         let wait = async {
-            while self.store.committed() < last {
+            // Durable is not enough: its answers have to leave, too.
+            while !self.store.is_released() {
                 self.store.released(&mut released).await?;
                 self.route(&mut released)?;
             }
@@ -357,13 +359,21 @@ impl Owner {
         let done = tokio::time::timeout(STOP_WAIT, wait).await;
         self.router.close_all("the publisher is stopping");
         match done {
-            Ok(done) => done,
+            Ok(done) => done.map(|()| Stop::Durable),
             Err(_) => {
                 warn!(wait = ?STOP_WAIT, "the journal did not become durable in time; what was not acknowledged may be lost");
-                Ok(())
+                Ok(Stop::Hangs)
             }
         }
     }
+}
+
+/// How a stop went.
+enum Stop {
+    /// All that was taken is durable and answered.
+    Durable,
+    /// The journal did not come to its end in time.
+    Hangs,
 }
 
 /// What the router asks of the store.

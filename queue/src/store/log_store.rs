@@ -329,6 +329,11 @@ impl<L: Log> LogStore<L> {
         self.log.committed()
     }
 
+    /// True when nothing is held back: all that was submitted is durable, and was released.
+    pub fn is_released(&self) -> bool {
+        self.held.oldest().is_none()
+    }
+
     /// Bytes submitted and not yet durable. See [`Store::uncommitted_bytes`].
     pub fn uncommitted_bytes(&self) -> usize {
         self.log.uncommitted_bytes()

@@ -360,3 +360,18 @@ async fn a_session_that_changes_its_link_leaves_nothing_behind() {
         assert_eq!(store.leases.links(), 2, "the producer's and the worker's");
     }
 }
+
+#[tokio::test]
+async fn what_is_durable_is_held_until_it_is_released() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    assert!(store.is_released());
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    store.flush();
+    while store.committed() < store.appended() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(!store.is_released(), "its answer has not left");
+    store.released(&mut Released::default()).await.unwrap();
+    assert!(store.is_released());
+}
