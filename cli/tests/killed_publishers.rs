@@ -1,4 +1,5 @@
 //! Publishers killed with SIGKILL: nothing acknowledged is lost, nothing is there twice, and work goes on.
+#![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 mod common;
 

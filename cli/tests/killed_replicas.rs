@@ -1,4 +1,5 @@
 //! All replicas of the resolver killed with SIGKILL: they are told everything again, and workers do not notice.
+#![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
 
 mod common;
 
