@@ -186,7 +186,9 @@ async fn k4_a_settle_whose_answer_was_lost_with_the_publisher_counts_once() {
 /// A worker stops in the middle of a job for so long that another one takes the job, and then goes on.
 async fn k10(pause: Duration) {
     let site = Site::start().await;
-    let job = task(Task { ms: 400, only_first: true, ..labelled("a") }, short_lease(3));
+    // It is still at work when it goes on, so that it can be told before it is done.
+    let ms = (pause + LEASE).as_millis() as u64;
+    let job = task(Task { ms, only_first: true, ..labelled("a") }, short_lease(3));
     site.enqueue(vec![job.clone()]).await;
     let mut first = WorkerProcess::start(&site, "first", 1, 0);
     noted(&site, "first began a 1").await;
