@@ -68,6 +68,8 @@ pub const RESOLVER_PUBLISHERS_MAX: usize = 16_384;
 pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
 /// Most addresses of one publisher.
 pub const ADDRESSES_MAX: usize = 16;
+/// Most requests of one link that wait for their answers.
+pub const REQUESTS_OPEN_MAX: usize = 64;
 /// Most jobs in one page of a listing.
 pub const PAGE_JOBS_MAX: usize = 1_000;
 /// Most bytes in one page of a listing; a page with one larger job holds just that job.

@@ -1,5 +1,7 @@
 //! One link: reads frames, decodes their messages, hands them to the owner. Decides nothing.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::messages::work::{
@@ -11,6 +13,9 @@ use tracing::{debug, info};
 
 use crate::input::{Input, Inputs, Up};
 
+/// The longest that a link may take to say `Attach`, as long as a hello: until then it holds a place and does nothing.
+const ATTACH_WAIT: Duration = Duration::from_secs(10);
+
 /// Serves a link until it ends.
 pub(crate) async fn serve(
     link: LinkId,
@@ -19,7 +24,9 @@ pub(crate) async fn serve(
     mut receiver: LinkReceiver,
     inputs: Inputs,
 ) {
-    let attached = match attach(&mut receiver).await {
+    let attached = tokio::time::timeout(ATTACH_WAIT, attach(&mut receiver)).await;
+    let attached = attached.unwrap_or_else(|_| Err(format!("no Attach within {ATTACH_WAIT:?}")));
+    let attached = match attached {
         Ok(attached) => attached,
         Err(why) => {
             info!(link = link.0, worker = hello.name, %why, "link refused");

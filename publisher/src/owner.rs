@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Answer, FromPublisher, PublisherStatus, Request, ToPublisher, Tokens,
+    Answer, FromPublisher, PublisherStatus, Request, RequestError, ToPublisher, Tokens,
 };
 use longshore_protocol::{LinkId, Path, Revoked};
 use longshore_queue::{
@@ -166,6 +166,7 @@ impl Owner {
             Input::Loaded { load, jobs } => self.loaded(now, load, jobs),
             Input::Answered(loaded) => {
                 self.cold.answer_loaded();
+                self.router.end_request(loaded.link);
                 self.router.say(
                     loaded.link,
                     &FromPublisher::Answer { id: loaded.id, answer: loaded.answer },
@@ -231,7 +232,11 @@ impl Owner {
             Request::Act { action, selection, dry_run: false } => {
                 self.store.submit(now, Command::Act { link, request: id, action, selection })?;
             }
-            request => self.store.ask(now, link, id, request),
+            request if self.router.begin_request(link) => self.store.ask(now, link, id, request),
+            _ => {
+                let answer = Err(RequestError::TooMany);
+                self.router.say(link, &FromPublisher::Answer { id, answer });
+            }
         }
         Ok(())
     }

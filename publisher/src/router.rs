@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::limits::BATCH_JOBS_MAX;
+use longshore_protocol::limits::{BATCH_JOBS_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{Deliver, Delivery, FromPublisher};
 use longshore_protocol::{FrameWriter, LinkId, Path, SessionId};
 use longshore_queue::{Handed, QueueId};
@@ -54,6 +54,8 @@ struct Outlet {
     touched: bool,
     /// A task waits for the link to have room, and will say so.
     awaited: bool,
+    /// Requests that wait for their answers.
+    requests: usize,
 }
 
 /// Where entries and paths come from.
@@ -89,6 +91,19 @@ impl Router {
         self.links.contains_key(&link)
     }
 
+    /// Notes a request of the link; false if as many as may wait for their answers, or the link is gone.
+    pub(crate) fn begin_request(&mut self, link: LinkId) -> bool {
+        let open = self.links.get_mut(&link).filter(|outlet| outlet.requests < REQUESTS_OPEN_MAX);
+        open.map(|outlet| outlet.requests += 1).is_some()
+    }
+
+    /// A request of the link has its answer.
+    pub(crate) fn end_request(&mut self, link: LinkId) {
+        if let Some(outlet) = self.links.get_mut(&link) {
+            outlet.requests -= 1;
+        }
+    }
+
     /// Takes a link in. An older link of its session is closed: the session has moved.
     pub(crate) fn add(&mut self, up: &Up) {
         if let Some(older) = self.sessions.insert(up.session, up.link)
@@ -110,6 +125,7 @@ impl Router {
             loading_bytes: 0,
             touched: false,
             awaited: false,
+            requests: 0,
         };
         self.links.insert(up.link, outlet);
     }

@@ -276,3 +276,35 @@ async fn more_paths_than_a_start_can_name_are_refused_before_anything_is_written
 }
 
 const _: () = assert!(8 * MIB <= BATCH_PAYLOAD_BYTES_MAX);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_has_so_many_requests_open_and_one_more_is_refused_by_name() {
+    use longshore_protocol::limits::REQUESTS_OPEN_MAX;
+    use longshore_protocol::messages::work::RequestError;
+    let dir = tempfile::tempdir().unwrap();
+    let running = publisher(dir.path(), MIB).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    // All in one frame: none can be answered before the last is read.
+    let mut out = FrameWriter::new();
+    for id in 0..=REQUESTS_OPEN_MAX as u64 {
+        ToPublisher::Request { id, request: Request::Queues { pattern: Glob::everything() } }
+            .encode(&mut out);
+    }
+    tool.sender.send(out.finish()).unwrap();
+    let mut refused = Vec::new();
+    for _ in 0..=REQUESTS_OPEN_MAX {
+        match tool.hear().await {
+            FromPublisher::Answer { answer: Ok(Answer::Queues(_)), .. } => {}
+            FromPublisher::Answer { id, answer: Err(RequestError::TooMany) } => refused.push(id),
+            other => panic!("not expected: {other:?}"),
+        }
+    }
+    assert_eq!(refused, [REQUESTS_OPEN_MAX as u64]);
+    // Answered ones make room again.
+    tool.say(&ToPublisher::Request {
+        id: 100,
+        request: Request::Queues { pattern: Glob::everything() },
+    });
+    assert!(matches!(tool.hear().await, FromPublisher::Answer { id: 100, answer: Ok(_) }));
+    running.stop().await;
+}

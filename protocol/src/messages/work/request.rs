@@ -106,6 +106,8 @@ codes! {
         Unreadable = 2, "Unreadable: the publisher could not read its journal; its log says where";
         /// The publisher does not know that request.
         Unknown = 3, "Unknown: the publisher's version does not know that request";
+        /// As many requests of this link wait for their answers as may.
+        TooMany = 4, "TooMany: 64 requests of this link wait for their answers; send the next one after one of them";
     }
 }
 
