@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::site::{Site, WRITER_TTL, inside, stat_of};
@@ -20,6 +20,16 @@ const SLACK: Duration = Duration::from_secs(1);
 const CONCURRENCY: &str = "2";
 /// More than the workers can do during the test: a command takes 20 ms, and four run at a time.
 const BACKLOG: usize = 3_000;
+
+/// A worker's process. Killed when dropped.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Jobs completed at each publisher.
 async fn completed(site: &Site) -> Vec<u64> {
@@ -45,7 +55,7 @@ async fn publishers_register_again_in_half_a_ttl_and_workers_never_stop() {
         let mut command =
             site.command(&["work", QUEUE, "--concurrency", CONCURRENCY, "--", "sleep", "0.02"]);
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        quiet.spawn().unwrap()
+        Worker(quiet.spawn().unwrap())
     };
     let mut workers = [worker(), worker()];
     let both = || async { completed(&site).await.iter().all(|&jobs| jobs > 0) };
@@ -80,9 +90,7 @@ async fn publishers_register_again_in_half_a_ttl_and_workers_never_stop() {
     let left = stat_of(&site.inside(0), QUEUE).await.counts.ready;
     assert!(left > 0, "the workers ran out of jobs: that they went on shows nothing");
     for worker in &mut workers {
-        assert!(worker.try_wait().unwrap().is_none(), "a worker has ended");
-        worker.kill().unwrap();
-        worker.wait().unwrap();
+        assert!(worker.0.try_wait().unwrap().is_none(), "a worker has ended");
     }
     println!("registered again after {took:?}");
 }
