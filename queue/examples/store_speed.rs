@@ -28,9 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let jobs: usize = arguments.next().map_or(Ok(1_000_000), |jobs| jobs.parse())?;
     let dir = dir.join(format!("store-speed-{}", std::process::id()));
-    let measured = tokio::runtime::Builder::new_current_thread()
-        .build()?
-        .block_on(measure(&dir, jobs));
+    let measured =
+        tokio::runtime::Builder::new_current_thread().build()?.block_on(measure(&dir, jobs));
     let recovered = measured.and_then(|()| recover(&dir));
     std::fs::remove_dir_all(&dir)?;
     recovered
@@ -100,7 +99,10 @@ async fn measure(dir: &std::path::Path, jobs: usize) -> Result<(), Box<dyn Error
     println!("{:.0} syncs/s", (after.syncs - before.syncs) as f64 / took.as_secs_f64());
     println!("{:.0} MB of entries read", read as f64 / 1e6);
     let waiting: std::time::Duration = waits.iter().sum();
-    println!("{:.0} % of the time waiting for commits", 100.0 * waiting.as_secs_f64() / took.as_secs_f64());
+    println!(
+        "{:.0} % of the time waiting for commits",
+        100.0 * waiting.as_secs_f64() / took.as_secs_f64()
+    );
 
     // One job at a time: what a commit costs.
     let mut times = Vec::new();
@@ -158,7 +160,11 @@ fn jobs(first: usize, count: usize) -> Result<SealedBatch, Box<dyn Error>> {
     for n in first..first + count {
         let mut random = [0; 10];
         random[2..].copy_from_slice(&(n as u64).to_be_bytes());
-        batch.push(&NewJob::new(path.clone(), JobId::new_v7(n as u64 >> 20, random), payload.clone()));
+        batch.push(&NewJob::new(
+            path.clone(),
+            JobId::new_v7(n as u64 >> 20, random),
+            payload.clone(),
+        ));
     }
     Ok(batch.seal(false))
 }

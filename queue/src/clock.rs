@@ -243,8 +243,7 @@ mod tests {
     fn over_a_reboot_time_goes_on_by_the_wall_and_by_the_clock_from_then_on() {
         let mut clock = ClockCore::start(BOOT, at(5_000, WALL_MS), None);
         let last = clock.now(at(6_000, WALL_MS + 1_000));
-        let mut second =
-            ClockCore::start(OTHER_BOOT, at(100, WALL_MS + 61_000), ran(&clock, last));
+        let mut second = ClockCore::start(OTHER_BOOT, at(100, WALL_MS + 61_000), ran(&clock, last));
         let last = second.now(at(200, WALL_MS + 61_100));
         assert_eq!(last.mono_ms, 6_000 + 60_000 + 100);
         let mut third =

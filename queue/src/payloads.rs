@@ -50,11 +50,8 @@ impl PayloadCache {
         if charged > self.bytes_max {
             return;
         }
-        let body = if body.len() < COPY_BYTES_MAX {
-            Bytes::copy_from_slice(body)
-        } else {
-            body.clone()
-        };
+        let body =
+            if body.len() < COPY_BYTES_MAX { Bytes::copy_from_slice(body) } else { body.clone() };
         self.bytes += charged;
         self.batches.push_back(Batch { index, at, body, charged });
         while self.bytes > self.bytes_max {

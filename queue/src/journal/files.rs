@@ -90,9 +90,7 @@ impl Files for Disk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
-        Ok(Arc::new(
-            File::options().read(true).write(true).create(true).truncate(true).open(path)?,
-        ))
+        Ok(Arc::new(File::options().read(true).write(true).create(true).truncate(true).open(path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -121,7 +119,8 @@ impl Files for Disk {
             Err(TryLockError::WouldBlock) => {
                 let holder = fs::read_to_string(&path).unwrap_or_default();
                 let holder = holder.lines().next().unwrap_or_default().trim();
-                let said = if holder.is_empty() { "a process that has not said which" } else { holder };
+                let said =
+                    if holder.is_empty() { "a process that has not said which" } else { holder };
                 return Err(LockError::Held(said.to_owned()));
             }
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),

@@ -260,7 +260,8 @@ mod tests {
 
     #[test]
     fn a_newer_version_is_told_from_damage() {
-        let mut bytes = SegmentHeader { publisher: PUBLISHER, sequence: 3, first_index: 9 }.encode();
+        let mut bytes =
+            SegmentHeader { publisher: PUBLISHER, sequence: 3, first_index: 9 }.encode();
         bytes[8] = 2;
         let crc = header_crc(&bytes);
         bytes[HEADER_CRC_AT..HEADER_CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());

@@ -41,8 +41,8 @@ use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
 pub use self::recovery::{CutTail, Dropped};
 use self::writer::{Pending, Writer};
-use crate::log::{Log, LogFigures, Poisoned, Reader};
 use crate::Now;
+use crate::log::{Log, LogFigures, Poisoned, Reader};
 
 /// Shortest segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
@@ -116,7 +116,9 @@ pub enum OpenError {
         error: io::Error,
     },
     /// A newer program wrote it.
-    #[error("{file:?} has format version {version}; this program knows versions up to {FORMAT_VERSION}: use a newer one")]
+    #[error(
+        "{file:?} has format version {version}; this program knows versions up to {FORMAT_VERSION}: use a newer one"
+    )]
     Newer {
         /// The file.
         file: PathBuf,
@@ -124,7 +126,9 @@ pub enum OpenError {
         version: u16,
     },
     /// It belongs to another publisher's journal.
-    #[error("{file:?} belongs to publisher {publisher}, this directory to {expected}: files of two journals were mixed")]
+    #[error(
+        "{file:?} belongs to publisher {publisher}, this directory to {expected}: files of two journals were mixed"
+    )]
     Foreign {
         /// The file.
         file: PathBuf,
@@ -155,7 +159,9 @@ pub enum OpenError {
         file: PathBuf,
     },
     /// A whole record that this program cannot read: a newer one wrote it.
-    #[error("{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this program: {error}")]
+    #[error(
+        "{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this program: {error}"
+    )]
     Undecodable {
         /// The file.
         file: PathBuf,
@@ -338,9 +344,8 @@ fn identify(
     if let Some(known) = known {
         return Ok(known);
     }
-    let names = files
-        .list(segments_dir)
-        .map_err(|error| OpenError::io("listing", segments_dir, error))?;
+    let names =
+        files.list(segments_dir).map_err(|error| OpenError::io("listing", segments_dir, error))?;
     if names.iter().any(|name| Directory::sequence_of(name).is_some()) {
         return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
     }

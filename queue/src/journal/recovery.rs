@@ -209,7 +209,8 @@ fn replay_segment(
 ) -> Result<u64, OpenError> {
     let io = |error| OpenError::io("reading", &segment.path, error);
     let sequence = segment.header.sequence;
-    let mut scan = Scan::new(&*segment.file, segment.length, crc_seed(directory.publisher, sequence));
+    let mut scan =
+        Scan::new(&*segment.file, segment.length, crc_seed(directory.publisher, sequence));
     let mut offsets = Vec::new();
     let end = loop {
         let (offset, header, body) = match scan.next().map_err(io)? {
@@ -256,7 +257,8 @@ fn proof_of_more(
     if mark > last_index {
         return damage("the mark shows that more commands were committed");
     }
-    let tail = found.last().map(|last| (&last.file, &last.path, last.header.sequence, end, last.length));
+    let tail =
+        found.last().map(|last| (&last.file, &last.path, last.header.sequence, end, last.length));
     let others = unused.iter().map(|unused| {
         (&unused.file, &unused.path, unused.sequence, SEGMENT_HEADER_BYTES as u64, unused.length)
     });

@@ -8,9 +8,7 @@ use longshore_protocol::Durability;
 
 use super::directory::{Directory, Segment, poisoned};
 use super::files::JournalFile;
-use super::format::{
-    FLAG_FIRST, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_len,
-};
+use super::format::{FLAG_FIRST, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_len};
 use super::locations::JournalRecords;
 use super::mark::Mark;
 use super::progress::Progress;
@@ -162,10 +160,7 @@ impl<C: Chores> Writer<C> {
             .map_err(|error| poisoned("writing", &segment.path, error))?;
         let synced = std::mem::take(&mut self.synced);
         if synced {
-            segment
-                .file
-                .sync_data()
-                .map_err(|error| poisoned("syncing", &segment.path, error))?;
+            segment.file.sync_data().map_err(|error| poisoned("syncing", &segment.path, error))?;
             self.progress.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.progress.commits.fetch_add(1, Ordering::Relaxed);

@@ -51,7 +51,9 @@ impl State {
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.link_lost(link);
         }
-        self.next_token = self.next_token.saturating_add(TOKENS_PER_START);
+        // An epoch that jumps, because starts were lost, takes the tokens with it.
+        let floor = start.epoch.0.saturating_mul(TOKENS_PER_START);
+        self.next_token = self.next_token.saturating_add(TOKENS_PER_START).max(floor);
         self.served = Served::of(start);
         for queue in &mut self.queues {
             queue.accepts = self.served.takes(&queue.path);

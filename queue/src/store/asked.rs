@@ -15,7 +15,9 @@ const VIEW_BYTES: usize = 512;
 /// Answers from memory.
 pub(super) fn answer(state: &State, now: Now, request: &Request) -> Asked {
     match request {
-        Request::Queues { pattern } => Asked::Ready(Answer::Queues(state.queue_stats(pattern, now))),
+        Request::Queues { pattern } => {
+            Asked::Ready(Answer::Queues(state.queue_stats(pattern, now)))
+        }
         Request::Jobs(query) if query.limit as usize > PAGE_JOBS_MAX => {
             Asked::Refused(RequestError::OverLimit)
         }

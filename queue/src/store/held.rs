@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use longshore_protocol::{LinkId, Token};
 
 use super::{Asked, Released};
-use crate::state::Totals;
 use crate::Outcomes;
+use crate::state::Totals;
 
 /// What is held back.
 #[derive(Debug, Default)]
@@ -98,4 +98,3 @@ fn give<T>(from: &mut Vec<T>, n: usize, to: &mut Vec<T>) {
         to.extend(from.drain(..n));
     }
 }
-

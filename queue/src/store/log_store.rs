@@ -27,6 +27,9 @@ pub const TURN_MS: u64 = 250;
 /// A publisher that was told no time for longer than this, in milliseconds, though it had leases, stood still: they get
 /// their full length anew.
 pub const PAUSE_MS: u64 = 1_000;
+/// How many epochs are passed over when damage was accepted: the dropped commands may have held starts, and neither their
+/// tokens nor their links may be given out again. More starts than a directory sees; 4,096 such losses fit.
+const EPOCHS_PER_LOSS: u64 = 1 << 20;
 /// What every entry has beside its payload, in bytes: id, flags, checksum, lengths.
 const ENTRY_BYTES: u64 = 24;
 
@@ -134,7 +137,9 @@ impl LogStore<Journal> {
             error,
         })?;
         let (now, stamp) = (clock.now(), clock.stamp());
-        let store = LogStore::start(journal, state, recovered.publisher, now, stamp, options)?;
+        let lost = if recovered.dropped.is_some() { EPOCHS_PER_LOSS } else { 0 };
+        let store =
+            LogStore::start_after(lost, journal, state, recovered.publisher, now, stamp, options)?;
         let opened = Opened {
             publisher: store.publisher,
             epoch: store.epoch,
@@ -165,7 +170,20 @@ impl<L: Log> LogStore<L> {
         boot: BootStamp,
         options: StoreOptions,
     ) -> Result<LogStore<L>, Poisoned> {
-        let epoch = Epoch(state.last_start().map_or(0, |last| last.epoch.0) + 1);
+        LogStore::start_after(0, log, state, publisher, now, boot, options)
+    }
+
+    /// The same when up to `lost` starts may have gone with what was dropped.
+    fn start_after(
+        lost: u64,
+        log: L,
+        state: State,
+        publisher: PublisherId,
+        now: Now,
+        boot: BootStamp,
+        options: StoreOptions,
+    ) -> Result<LogStore<L>, Poisoned> {
+        let epoch = Epoch(state.last_start().map_or(0, |last| last.epoch.0) + lost + 1);
         let mut store = LogStore {
             log,
             publisher,

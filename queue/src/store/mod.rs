@@ -9,9 +9,7 @@ mod tests;
 use std::future::Future;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{
-    Answer, Request, RequestError, Tokens,
-};
+use longshore_protocol::messages::work::{Answer, Request, RequestError, Tokens};
 use longshore_protocol::{Durability, Epoch, LinkId, Path, PublisherId, Revoked, Token};
 
 pub use self::log_store::{LogStore, Opened, PAUSE_MS, StoreOptions, TURN_MS};
@@ -48,10 +46,8 @@ pub trait Store: Send {
 
     /// Waits for more to become durable and adds to `out` all that was held back for it. Cancel safe: what is not in `out`
     /// comes with the next call. After a failure, what was durable before it is still given, then the failure.
-    fn released(
-        &mut self,
-        out: &mut Released,
-    ) -> impl Future<Output = Result<(), Poisoned>> + Send;
+    fn released(&mut self, out: &mut Released)
+    -> impl Future<Output = Result<(), Poisoned>> + Send;
 
     /// An entry, if it is in memory.
     fn payload(&self, entry: RecordRef) -> Option<Bytes>;

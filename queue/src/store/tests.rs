@@ -375,3 +375,60 @@ async fn what_is_durable_is_held_until_it_is_released() {
     store.released(&mut Released::default()).await.unwrap();
     assert!(store.is_released());
 }
+
+/// A session's first batch.
+fn one_job(n: u8) -> longshore_protocol::messages::work::EnqueueBatch {
+    let mut batch = BatchBuilder::new();
+    batch.push(&NewJob::new("/jobs/a".parse().unwrap(), JobId([n; 16]), Bytes::from(vec![n; 100])));
+    batch.seal(false).to_batch(1).unwrap()
+}
+
+#[tokio::test]
+async fn accepted_loss_gives_no_token_link_or_epoch_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = |accept_loss| {
+        let options =
+            StoreOptions { accept_loss, segment_bytes: 1 << 20, ..StoreOptions::default() };
+        LogStore::open(dir.path(), options)
+    };
+    let mut given = Vec::new();
+    for session in 1..=3 {
+        let (mut store, mut clock, opened) = opened(false).unwrap();
+        let now = clock.now();
+        let (producer, taker) =
+            (LinkId(opened.epoch.0 << 32 | 1), LinkId(opened.epoch.0 << 32 | 2));
+        link(&mut store, now, producer, 100 + session, Role::Producer);
+        store.submit(now, Command::Enqueue { link: producer, batch: one_job(session) }).unwrap();
+        worker(&mut store, now, taker, session, 10);
+        let released = all(&mut store).await;
+        given.push((opened.epoch, released.handed.iter().map(|handed| handed.token).max()));
+    }
+    assert!(given.windows(2).all(|pair| pair[0] < pair[1]), "{given:?}");
+
+    // The first start stays; a bit of what follows is wrong, so both later starts are dropped.
+    let segment = dir
+        .path()
+        .join("segments")
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .min()
+        .unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let first_start = 8 + u32::from_le_bytes(*bytes[4096..].first_chunk().unwrap()) as usize;
+    bytes[4096 + first_start + 50] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    assert!(opened(false).is_err(), "damage is never passed over in silence");
+    let (mut store, mut clock, after) = opened(true).unwrap();
+    assert!(after.dropped.is_some());
+    let (last_epoch, last_token) = given[2];
+    assert!(after.epoch > last_epoch, "{:?} after {last_epoch:?}", after.epoch);
+    let now = clock.now();
+    link(&mut store, now, LinkId(after.epoch.0 << 32 | 1), 100, Role::Producer);
+    let producer = LinkId(after.epoch.0 << 32 | 1);
+    store.submit(now, Command::Enqueue { link: producer, batch: one_job(9) }).unwrap();
+    worker(&mut store, now, LinkId(after.epoch.0 << 32 | 2), 9, 10);
+    let released = all(&mut store).await;
+    assert!(released.handed.iter().all(|handed| Some(handed.token) > last_token), "{last_token:?}");
+    assert!(!released.handed.is_empty());
+}

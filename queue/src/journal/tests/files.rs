@@ -88,7 +88,8 @@ fn a_segment_size_out_of_range_is_refused() {
 async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
     let disk = SimulatedDisk::default();
     let (mut journal, _) =
-        Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(())).unwrap();
+        Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(()))
+            .unwrap();
     append(&mut journal, 1, 10);
     journal.flush();
     journal.committed_beyond(0).await.unwrap();
@@ -111,7 +112,8 @@ async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
 async fn a_failure_reaches_everyone_who_waits_and_everything_after() {
     let disk = SimulatedDisk::default();
     let (mut journal, _) =
-        Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(())).unwrap();
+        Journal::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), &mut |_| Ok(()))
+            .unwrap();
     append(&mut journal, 1, 10);
     journal.flush();
     journal.committed_beyond(0).await.unwrap();

@@ -72,10 +72,7 @@ impl Chores for Inline {
 /// What was read back: index, time, kind, body.
 type Read = Vec<(u64, Now, u8, Bytes)>;
 
-fn open_parts(
-    disk: &SimulatedDisk,
-    options: JournalOptions,
-) -> Result<(Parts, Read), OpenError> {
+fn open_parts(disk: &SimulatedDisk, options: JournalOptions) -> Result<(Parts, Read), OpenError> {
     let mut read = Read::new();
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let parts = Parts::open(files, Path::new(DIR), options, &mut |replayed: Replayed| {

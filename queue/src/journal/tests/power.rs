@@ -23,7 +23,10 @@ fn live_through_power_cuts(seed: u64) -> u64 {
         disk.fail_at(disk.calls() + random.random_range(1..40));
         if let Ok((mut journal, read, _)) = Stepped::open(&disk) {
             let there = assert_is_a_prefix(&read, |_| length);
-            assert!(there >= acknowledged, "seed {seed}: {acknowledged} acknowledged, {there} there");
+            assert!(
+                there >= acknowledged,
+                "seed {seed}: {acknowledged} acknowledged, {there} there"
+            );
             acknowledged = journal.committed();
             for _ in 0..random.random_range(0..20) {
                 let wrote = journal.write(random.random_range(1..5), length);
