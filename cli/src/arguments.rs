@@ -95,9 +95,14 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// True of commands that run until they are stopped: they log what they do.
-    pub(crate) fn is_service(&self) -> bool {
-        matches!(self, Command::Publisher(_) | Command::Resolver(Resolver { action: None, .. }))
+    /// What is logged unless somebody asks for more or less. Services log what they do. What a library warns of, a command
+    /// that ends says itself, as its error.
+    pub(crate) fn usual_log(&self) -> &'static str {
+        match self {
+            Command::Publisher(_) | Command::Resolver(Resolver { action: None, .. }) => "info",
+            Command::Up(_) | Command::Work(_) => "warn",
+            _ => "error",
+        }
     }
 }
 

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 
 fn run(line: CommandLine) -> anyhow::Result<()> {
     let config = Config::load(&line.global.given())?;
-    let usual = if line.command.is_service() { "info" } else { "warn" };
+    let usual = line.command.usual_log();
     start_logging(config.log.value.as_deref().unwrap_or(usual))?;
     let context = Context { config, output: Output::new(line.global.json) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

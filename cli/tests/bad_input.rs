@@ -109,6 +109,18 @@ fn a_data_directory_in_use_names_itself_and_its_holder() {
 }
 
 #[test]
+fn a_relative_data_directory_is_made_below_the_working_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    for data in ["jobs", "new/jobs"] {
+        let mut command =
+            longshore(&["publisher", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
+        command.args(["--data", data]).current_dir(folder.path());
+        drop(common::Service::start(command));
+        assert!(folder.path().join(data).is_dir(), "{data}");
+    }
+}
+
+#[test]
 fn a_port_in_use_is_refused_by_name() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -78,7 +78,10 @@ fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<Pub
 }
 
 /// Opens a publisher; the error names the data directory.
-pub(crate) async fn open(options: PublisherOptions) -> anyhow::Result<Publisher> {
+pub(crate) async fn open(mut options: PublisherOptions) -> anyhow::Result<Publisher> {
+    // `--data jobs` has no parent to its name, and the journal makes the entry in the parent durable.
+    options.data = std::path::absolute(&options.data)
+        .with_context(|| format!("data directory '{}'", options.data.display()))?;
     let data = options.data.clone();
     Publisher::open(options)
         .await
