@@ -104,6 +104,23 @@ impl Command {
             _ => "error",
         }
     }
+
+    /// True of the commands that can do nothing before a replica of the resolver answers.
+    pub(crate) fn waits_for_a_resolver(&self) -> bool {
+        use Command::{Cancel, Dead, Enqueue, Job, Jobs, Ls, Resolve, Stat, Work};
+        matches!(
+            self,
+            Work(_)
+                | Ls(_)
+                | Resolve(_)
+                | Enqueue(_)
+                | Stat(_)
+                | Jobs(_)
+                | Job(_)
+                | Dead(_)
+                | Cancel(_)
+        )
+    }
 }
 
 #[derive(Args, Debug)]

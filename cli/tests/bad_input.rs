@@ -178,3 +178,20 @@ fn nobody_at_the_resolvers_address_is_said() {
     run(status, b"").code(1).says(&[&closed, "refused"]);
     run(longshore(&["check", "--nagios", "--resolver", &closed]), b"").code(2);
 }
+
+#[test]
+fn a_command_that_waits_for_the_resolver_says_so_within_seconds() {
+    use std::io::{BufRead, BufReader};
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut waiting = longshore(&["stat", "--resolver", &closed])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (what, remedy) = (lines.next().unwrap(), lines.next().unwrap());
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    assert!(what.contains(&format!("waiting for the resolver at {closed}")), "{what}");
+    assert!(what.contains("refused") && remedy.contains("longshore up"), "{what}\n{remedy}");
+}

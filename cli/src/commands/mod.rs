@@ -18,6 +18,8 @@ mod stat;
 mod up;
 mod work;
 
+use std::time::Duration;
+
 use longshore::protocol::SessionId;
 use longshore::{Cluster, Missing, Queues, QueuesOptions, ReadClient};
 use serde_json::{Value, json};
@@ -51,8 +53,29 @@ impl Context {
     }
 }
 
+/// After this long without a resolver the user is told what is waited for.
+const SILENCE_MAX: Duration = Duration::from_millis(1_500);
+
+/// Says once what a command waits for, if no replica answers. The command itself goes on: it has its own time.
+async fn break_silence(cluster: Cluster) {
+    tokio::time::sleep(SILENCE_MAX).await;
+    let replicas =
+        ReadClient::new(cluster, SessionId(rand::random()), "longshore").replica_status().await;
+    if replicas.iter().any(|(_, status)| status.is_ok()) {
+        return;
+    }
+    for (replica, status) in replicas {
+        let why = status.err().unwrap_or_default();
+        eprintln!("waiting for the resolver at {replica}: {why}");
+    }
+    eprintln!("longshore up starts one here; --resolver HOST:PORT,… names another");
+}
+
 /// Runs one command.
 pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()> {
+    if command.waits_for_a_resolver() {
+        tokio::spawn(break_silence(context.cluster()));
+    }
     match command {
         Command::Up(arguments) => up::run(arguments, context).await,
         Command::Resolver(arguments) => resolver::run(arguments, context).await,

@@ -61,7 +61,9 @@ pub(crate) struct Disk;
 impl Files for Disk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         // Each directory's name lasts once the one above it is synced.
-        let mut missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+        // A relative path ends in an empty one: the working directory, which is there.
+        let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+        let mut missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
         while let Some(dir) = missing.pop() {
             match fs::create_dir(dir) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -182,4 +184,17 @@ fn fill_with_zeros(file: &File, length: u64) -> io::Result<()> {
         at += n;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_directory_is_made_below_the_working_directory() {
+        let dir = std::path::PathBuf::from(format!("relative-{}", std::process::id()));
+        Disk.create_dir(&dir).unwrap();
+        assert!(dir.is_dir());
+        fs::remove_dir(&dir).unwrap();
+    }
 }

@@ -30,19 +30,15 @@ use crate::signals::Stop;
 use source::{Item, Source};
 use tally::{Tally, is_about_one_job};
 
-/// How long the resolver may take to tell whether the queue is new; after it the user is told what is waited for.
+/// How long the resolver may take to tell whether the queue is new; after it nothing is said of that.
 const IS_NEW_WITHIN: Duration = Duration::from_millis(1_500);
 
 pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Result<()> {
     let template = template(&arguments).map_err(WrongUsage)?;
     let stop = Stop::listen()?;
     let is_new = is_new_queue(&template, &context);
-    // Only a note hangs on it: without a resolver it is the producer that waits, and says why.
-    let is_new = tokio::time::timeout(IS_NEW_WITHIN, is_new).await.unwrap_or_else(|_| {
-        let resolvers = context.config.resolvers.value.join(", ");
-        eprintln!("waiting for the resolver at {resolvers}; longshore up starts one here, --resolver HOST:PORT names another");
-        false
-    });
+    // Only a note hangs on it: without a resolver it is the producer that waits.
+    let is_new = tokio::time::timeout(IS_NEW_WITHIN, is_new).await.unwrap_or(false);
     let options = ProducerOptions {
         name: format!("enqueue-{}", std::process::id()),
         ..ProducerOptions::default()
