@@ -19,6 +19,11 @@ use crate::commands::Context;
 /// How long before its time a job's thread stops sleeping and watches the clock: sleeps end late, by about this much.
 const WATCH_CLOCK_NS: u64 = 100_000;
 
+/// Jobs whose time has come and that wait for the runtime.
+const DUE_MAX: usize = 65_536;
+/// Jobs sent and not answered, beyond which a rate cannot be measured.
+const UNDER_WAY_MAX: usize = 100_000;
+
 pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyhow::Result<()> {
     let producer = Producer::connect(context.cluster(), ProducerOptions::default());
     let mut input = BufReader::new(tokio::io::stdin()).lines();
@@ -76,20 +81,26 @@ async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result
 /// Each job goes out at its own time, whatever became of those before it.
 async fn steady(producer: &Producer, arguments: &BenchProducer, rate: u64) -> anyhow::Result<()> {
     let (jobs, size) = (arguments.jobs, arguments.size as usize);
-    let (due, mut dues) = tokio::sync::mpsc::unbounded_channel();
+    let (due, mut dues) = tokio::sync::mpsc::channel(DUE_MAX);
     let start = monotonic_ns() + 100_000_000;
     // A thread of its own: the runtime's timers are good to a millisecond.
     std::thread::spawn(move || {
         for n in 0..jobs {
             let at = start + n * 1_000_000_000 / rate;
             wait_until(at);
-            if due.send(at).is_err() {
+            // A job that waits here is late, and counted as that: its time is the one that it was meant for.
+            if due.blocking_send(at).is_err() {
                 return;
             }
         }
     });
     let mut under_way: JoinSet<Result<Receipt, EnqueueError>> = JoinSet::new();
     while let Some(at) = dues.recv().await {
+        if under_way.len() >= UNDER_WAY_MAX {
+            bail!(
+                "the system falls behind the offered rate: {UNDER_WAY_MAX} jobs are not answered; offer less"
+            );
+        }
         let (producer, job) = (producer.clone(), timed_job(&arguments.path, at, size));
         under_way.spawn(async move { producer.enqueue(job).await });
         while let Some(receipt) = under_way.try_join_next() {

@@ -33,6 +33,9 @@ use tally::{Tally, is_about_one_job};
 /// How long the resolver may take to tell whether the queue is new; after it nothing is said of that.
 const IS_NEW_WITHIN: Duration = Duration::from_millis(1_500);
 
+/// Most jobs that `--wait` waits for: as many ended ones as a queue keeps, and what bounds the receipts held meanwhile.
+const WAIT_JOBS_MAX: usize = 100_000;
+
 pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Result<()> {
     let template = template(&arguments).map_err(WrongUsage)?;
     let stop = Stop::listen()?;
@@ -144,6 +147,7 @@ async fn send(
     };
     let mut batches = source::read(source, arguments.only.clone());
     let mut next = 1;
+    let mut sent = 0;
     loop {
         let batch = tokio::select! {
             batch = batches.recv() => batch,
@@ -167,6 +171,11 @@ async fn send(
                 tally.borrow_mut().not_read_from(number);
                 return Ok(());
             }
+            if arguments.wait && sent == WAIT_JOBS_MAX {
+                tally.borrow_mut().not_read_from(number);
+                bail!("--wait waits for at most {WAIT_JOBS_MAX} jobs; hand in more without it");
+            }
+            sent += 1;
             let id = if is_single { template.id } else { new_id() };
             match job_of(item, NewJob { id, ..template.clone() }, arguments.jsonl) {
                 Err(why) => tally.borrow_mut().not_sent(number, why),
