@@ -95,3 +95,14 @@ fn waiting_prints_the_result_and_fails_when_the_job_does() {
     worker.kill().unwrap();
     worker.wait().unwrap();
 }
+
+#[test]
+fn waiting_has_a_bound_and_says_which_lines_are_over_it() {
+    let system = System::up();
+    let lines = "x\n".repeat(100_001);
+    system
+        .run_with(&["enqueue", "/jobs/many", "--lines", "--wait"], lines.as_bytes())
+        .code(1)
+        .says(&["at most 100000 jobs", "--only 100001-"]);
+    assert_eq!(system.stat("/jobs/many")["ready"], 100_000);
+}
