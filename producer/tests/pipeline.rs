@@ -53,9 +53,8 @@ async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_lost_or_doubled() {
-    let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let (mut one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let producer = to(&[&one, &two]);
-    let address = one.info.addresses[0];
     let options = PipelineOptions { batch_jobs_max: 50, ..PipelineOptions::default() };
     let (mut pipeline, mut receipts) = producer.pipeline(options);
     let sender = tokio::spawn(async move {
@@ -70,9 +69,12 @@ async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_
         }
         ids
     });
+    // The producer chooses one at random and stays with it for a while: the chosen one is killed.
     while one.disk.lock().jobs.is_empty() {
+        std::mem::swap(&mut one, &mut two);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    let address = one.info.addresses[0];
     one.script([Fate::TakeInSilence]);
     tokio::time::sleep(Duration::from_millis(50)).await;
     one.kill().await;
