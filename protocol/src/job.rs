@@ -12,10 +12,11 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::id::JobId;
 use crate::limits::{
-    ERROR_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
+    ERROR_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    RUN_AT_MS_MAX, WAIT_MS_MAX,
 };
 use crate::path::Path;
+use crate::settings::{read_lease, read_max_attempts};
 
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
@@ -120,40 +121,49 @@ impl Decode for Headers {
     }
 }
 
-/// How a job is to be run. Options at their defaults cost no byte on the wire or on disk.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// How a job is to be run. Options at their defaults cost no byte on the wire or on disk. What is `None` is as the queue's
+/// [`QueueSettings`](crate::QueueSettings) say, and where they say nothing, as the constants here.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct JobOptions {
     /// Higher first.
     pub priority: i32,
     /// When it may run first.
     pub due: Due,
+    /// Written, and not to be run until it is confirmed; `due` counts from then. Unconfirmed for an hour, it is buried.
+    pub prepared: bool,
+    /// If no attempt has begun by then it expires: wall clock, milliseconds since 1970. At most the end of the year 9999.
+    pub expires_at: Option<u64>,
     /// Attempts before it goes to the dead letters; at least 1.
-    pub max_attempts: u16,
+    pub max_attempts: Option<u16>,
     /// How long a delivery may go without renewal, in milliseconds: 1 s to 12 h.
-    pub lease_ms: u32,
+    pub lease_ms: Option<u32>,
+    /// How long one attempt may run, renewed or not, in milliseconds; 0 for as long as it likes. At most 100 years.
+    pub run_timeout_ms: Option<u64>,
     /// The wait between attempts.
-    pub backoff: Backoff,
+    pub backoff: Option<Backoff>,
+    /// How long the job stays readable once it has completed, expired or was cancelled, in milliseconds; 0 for not at all. At
+    /// most 100 years.
+    pub keep_ms: Option<u64>,
     /// Whether the result of `complete` is kept for readers.
     pub keep_result: bool,
 }
 
-impl Default for JobOptions {
-    fn default() -> JobOptions {
-        JobOptions {
-            priority: 0,
-            due: Due::Now,
-            max_attempts: 10,
-            lease_ms: 30_000,
-            backoff: Backoff::default(),
-            keep_result: false,
-        }
-    }
+impl JobOptions {
+    /// Attempts, where neither job nor queue says otherwise.
+    pub const MAX_ATTEMPTS: u16 = 10;
+    /// A lease's length in milliseconds, where neither job nor queue says otherwise.
+    pub const LEASE_MS: u32 = 30_000;
+    /// How long an attempt may run, in milliseconds, where neither job nor queue says otherwise: an hour.
+    pub const RUN_TIMEOUT_MS: u64 = 60 * 60 * 1_000;
+    /// How long ended jobs stay readable, in milliseconds, where neither job nor queue says otherwise: 24 hours.
+    pub const KEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 }
 
 /// When a job may run first.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Due {
     /// At once.
+    #[default]
     Now,
     /// So many milliseconds after the publisher took it: monotonic time, not moved by clock changes. At most 100 years.
     After(u64),
@@ -237,42 +247,52 @@ mod bit {
     pub(super) const LEASE: u64 = 1 << 4;
     pub(super) const BACKOFF: u64 = 1 << 5;
     pub(super) const KEEP_RESULT: u64 = 1 << 6;
-    pub(super) const ALL: u64 = (1 << 7) - 1;
+    pub(super) const PREPARED: u64 = 1 << 7;
+    pub(super) const EXPIRES_AT: u64 = 1 << 8;
+    pub(super) const RUN_TIMEOUT: u64 = 1 << 9;
+    pub(super) const KEEP: u64 = 1 << 10;
+    pub(super) const ALL: u64 = (1 << 11) - 1;
 }
 
 impl Encode for JobOptions {
     fn encode(&self, out: &mut FrameWriter) {
-        let default = JobOptions::default();
         let mut mask = match self.due {
             Due::Now => 0,
             Due::After(_) => bit::DELAY,
             Due::At(_) => bit::RUN_AT,
         };
-        for (differs, bit) in [
-            (self.priority != default.priority, bit::PRIORITY),
-            (self.max_attempts != default.max_attempts, bit::MAX_ATTEMPTS),
-            (self.lease_ms != default.lease_ms, bit::LEASE),
-            (self.backoff != default.backoff, bit::BACKOFF),
-            (self.keep_result != default.keep_result, bit::KEEP_RESULT),
+        for (said, bit) in [
+            (self.priority != 0, bit::PRIORITY),
+            (self.max_attempts.is_some(), bit::MAX_ATTEMPTS),
+            (self.lease_ms.is_some(), bit::LEASE),
+            (self.backoff.is_some(), bit::BACKOFF),
+            (self.keep_result, bit::KEEP_RESULT),
+            (self.prepared, bit::PREPARED),
+            (self.expires_at.is_some(), bit::EXPIRES_AT),
+            (self.run_timeout_ms.is_some(), bit::RUN_TIMEOUT),
+            (self.keep_ms.is_some(), bit::KEEP),
         ] {
-            mask |= if differs { bit } else { 0 };
+            mask |= if said { bit } else { 0 };
         }
         out.u64(mask);
-        if mask & bit::PRIORITY != 0 {
+        if self.priority != 0 {
             out.i64(i64::from(self.priority));
         }
         match self.due {
             Due::Now => {}
             Due::After(ms) | Due::At(ms) => out.u64(ms),
         }
-        if mask & bit::MAX_ATTEMPTS != 0 {
-            out.u64(u64::from(self.max_attempts));
+        if let Some(most) = self.max_attempts {
+            out.u64(u64::from(most));
         }
-        if mask & bit::LEASE != 0 {
-            out.u64(u64::from(self.lease_ms));
+        if let Some(ms) = self.lease_ms {
+            out.u64(u64::from(ms));
         }
-        if mask & bit::BACKOFF != 0 {
-            self.backoff.encode(out);
+        if let Some(backoff) = &self.backoff {
+            backoff.encode(out);
+        }
+        for ms in [self.expires_at, self.run_timeout_ms, self.keep_ms].into_iter().flatten() {
+            out.u64(ms);
         }
     }
 }
@@ -296,28 +316,31 @@ impl Decode for JobOptions {
             (true, true) => return Err(two_dues),
         };
         if mask & bit::MAX_ATTEMPTS != 0 {
-            let zero = r.invalid("max_attempts of 0; the least is 1");
-            options.max_attempts = r.u16()?;
-            if options.max_attempts == 0 {
-                return Err(zero);
-            }
+            options.max_attempts = Some(read_max_attempts(r)?);
         }
         if mask & bit::LEASE != 0 {
-            let out_of_range = r.invalid("lease outside 1 s to 12 h");
-            options.lease_ms = r.u32()?;
-            if !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&options.lease_ms) {
-                return Err(out_of_range);
-            }
+            options.lease_ms = Some(read_lease(r)?);
         }
         if mask & bit::BACKOFF != 0 {
-            options.backoff = Backoff::decode(r)?;
+            options.backoff = Some(Backoff::decode(r)?);
         }
         options.keep_result = mask & bit::KEEP_RESULT != 0;
+        options.prepared = mask & bit::PREPARED != 0;
+        if mask & bit::EXPIRES_AT != 0 {
+            options.expires_at = Some(at_most(r, "time in milliseconds", RUN_AT_MS_MAX)?);
+        }
+        if mask & bit::RUN_TIMEOUT != 0 {
+            options.run_timeout_ms = Some(at_most(r, "run timeout in milliseconds", WAIT_MS_MAX)?);
+        }
+        if mask & bit::KEEP != 0 {
+            options.keep_ms = Some(at_most(r, "keep in milliseconds", WAIT_MS_MAX)?);
+        }
         Ok(options)
     }
 }
 
-fn at_most(r: &mut Reader, what: &'static str, limit: u64) -> Result<u64, WireError> {
+/// Reads a number up to `limit`.
+pub(crate) fn at_most(r: &mut Reader, what: &'static str, limit: u64) -> Result<u64, WireError> {
     let offset = r.offset();
     match r.u64()? {
         value if value > limit => Err(WireError::OverLimit { offset, what, value, limit }),

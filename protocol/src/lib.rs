@@ -4,6 +4,7 @@
 //! `docs/PROTOCOL.md` describes the same bytes for other languages.
 
 pub mod codec;
+pub mod fingerprint;
 pub mod frame;
 pub mod glob;
 pub mod hello;
@@ -15,9 +16,11 @@ pub mod path;
 pub mod publisher_info;
 pub mod refusal;
 pub mod runs;
+pub mod settings;
 pub mod timing;
 
 pub use codec::{Decode, Encode, Reader, WireError};
+pub use fingerprint::{Fingerprint, FingerprintError};
 pub use frame::{Frame, FrameWriter, Messages};
 pub use glob::{Glob, GlobError};
 pub use hello::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
@@ -26,8 +29,9 @@ pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, New
 pub use path::{Path, PathError};
 pub use publisher_info::PublisherInfo;
 pub use refusal::{
-    BatchRefusal, DeathReason, Durability, EnqueueOutcome, JobState, Refusal, Revoked,
-    SettleOutcome,
+    AttemptOutcome, BatchRefusal, Change, CheckpointOutcome, DeathReason, Durability,
+    EnqueueOutcome, JobState, Refusal, Revoked, SettleOutcome,
 };
 pub use runs::Runs;
+pub use settings::QueueSettings;
 pub use timing::{LinkTiming, ResolverTiming};

@@ -82,6 +82,32 @@ pub const LEASE_MS_MAX: u32 = 12 * 60 * 60 * 1_000;
 pub const WAIT_MS_MAX: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
 /// Latest time of the wall clock that a job may be due at, in milliseconds since 1970 (the end of the year 9999).
 pub const RUN_AT_MS_MAX: u64 = 253_402_300_799_999;
+/// Most ended jobs that a queue may be told to keep.
+pub const KEEP_JOBS_MAX: u64 = 10_000_000;
+/// Largest checkpoint, in bytes.
+pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+/// Checkpoints of one job that are kept: the newest.
+pub const CHECKPOINTS_MAX: usize = 64;
+/// Bytes of one job's checkpoints that are kept, of the newest.
+pub const CHECKPOINTS_BYTES_MAX: usize = 1024 * 1024;
+/// Attempts of one job that are kept: the newest.
+pub const ATTEMPTS_MAX: usize = 32;
+/// Longest message of a job's progress, in bytes; longer ones are cut by the worker.
+pub const PROGRESS_BYTES_MAX: usize = 256;
+/// Most jobs that one message may tell the progress of.
+pub const PROGRESSES_MAX: usize = 1_024;
+/// Most patterns of one subscription.
+pub const SOURCES_MAX: usize = 64;
+/// Most feeds on one link.
+pub const FEEDS_MAX: usize = 16;
+/// Most events in one message of a feed.
+pub const FEED_EVENTS_MAX: usize = 10_000;
+/// Most ends of jobs that one link may wait for.
+pub const AWAITS_MAX: usize = 10_000;
+/// Most groups of dead letters in one answer.
+pub const DEAD_GROUPS_MAX: usize = 1_000;
+/// Most patterns that may be paused at one publisher.
+pub const PAUSES_MAX: usize = 1_024;
 /// Shortest heartbeat interval that a hello may ask for, in milliseconds: every one costs a system call on both sides.
 pub const HEARTBEAT_MS_MIN: u32 = 10;
 
@@ -92,5 +118,6 @@ const _: () = {
     assert!(FRAME_BYTES_MAX > BATCH_BYTES_MAX + 64 * 1024);
     assert!(FRAME_BYTES_MAX > PAYLOAD_BYTES_MAX + RESULT_BYTES_MAX + HEADERS_BYTES_MAX);
     assert!(BATCH_BYTES_MAX > PAGE_BYTES_MAX);
+    assert!(PAGE_BYTES_MAX > CHECKPOINTS_BYTES_MAX + CHECKPOINT_BYTES_MAX);
     assert!(u32::MAX as usize > FRAME_BYTES_MAX);
 };

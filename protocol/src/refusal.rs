@@ -65,6 +65,8 @@ codes! {
         BadPath = 9, "BadPath: jobs need a path below the root";
         /// The publisher holds as many queues as it may.
         TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; use fewer paths";
+        /// The queue is paused.
+        Paused = 11, "Paused: the queue is paused; it takes no jobs until somebody resumes it (longshore resume)";
     }
 }
 
@@ -139,6 +141,8 @@ codes! {
         LeaseLost = 1, "the lease was lost";
         /// A user cancelled the job.
         Cancelled = 2, "the job was cancelled";
+        /// The attempt ran for longer than it may.
+        TimedOut = 3, "the attempt ran for longer than its run timeout";
     }
 }
 
@@ -167,6 +171,18 @@ codes! {
         Dead = 5, "dead";
         /// Cancelled by a user.
         Cancelled = 6, "cancelled";
+        /// Written, and not to be run until it is confirmed.
+        Prepared = 7, "prepared";
+        /// No attempt had begun by the time it was to expire.
+        Expired = 8, "expired";
+    }
+}
+
+impl JobState {
+    /// True of a job that will not run any more, unless somebody revives it.
+    pub fn is_end(self) -> bool {
+        use JobState::{Cancelled, Completed, Dead, Expired};
+        matches!(self, Completed | Dead | Cancelled | Expired)
     }
 }
 
@@ -183,5 +199,83 @@ codes! {
         Undeliverable = 4, "undeliverable";
         /// Its payload is not what its producer wrote.
         PayloadDamaged = 5, "payload_damaged";
+        /// It was prepared, and nobody confirmed it within an hour.
+        Unconfirmed = 6, "unconfirmed";
+        /// Its last attempt ran for longer than it may.
+        TimedOut = 7, "timed_out";
+    }
+}
+
+codes! {
+    /// How an attempt ended. Deliveries that were given back are not attempts.
+    AttemptOutcome, "outcome of an attempt" {
+        /// It did the job.
+        Completed = 1, "completed";
+        /// Its worker said that it failed.
+        Failed = 2, "failed";
+        /// Its worker said that no attempt would ever succeed.
+        Buried = 3, "buried";
+        /// Its lease was lost after it had begun: its worker died, hung, or was cut off.
+        WorkerLost = 4, "worker_lost";
+        /// It ran for longer than it may.
+        TimedOut = 5, "timed_out";
+        /// A user cancelled the job while it ran.
+        Cancelled = 6, "cancelled";
+    }
+}
+
+codes! {
+    /// What became of a checkpoint.
+    CheckpointOutcome, "outcome of a checkpoint" {
+        /// It is durable; or it was before: the same number again.
+        Accepted = 0, "accepted";
+        /// A checkpoint before it has not arrived.
+        Gap = 1, "Gap: a checkpoint before this one has not arrived; number them 1, 2, 3 … within an attempt";
+        /// The token no longer holds a lease.
+        StaleToken = 2, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
+        /// It is over its limit.
+        TooLarge = 3, "TooLarge: a checkpoint may have 64 KiB";
+    }
+}
+
+codes! {
+    /// What happened to a job.
+    Change, "change" {
+        /// A producer handed it in.
+        Created = 1, "created";
+        /// A prepared one was confirmed.
+        Confirmed = 2, "confirmed";
+        /// Its time came.
+        CameDue = 3, "came_due";
+        /// It was handed to a worker.
+        Delivered = 4, "delivered";
+        /// It was done.
+        Completed = 5, "completed";
+        /// An attempt failed.
+        Failed = 6, "failed";
+        /// Its worker gave it back.
+        Released = 7, "released";
+        /// Its worker put it off.
+        Snoozed = 8, "snoozed";
+        /// Its lease was lost.
+        LeaseLost = 9, "lease_lost";
+        /// An attempt ran for longer than it may.
+        TimedOut = 10, "timed_out";
+        /// Its worker buried it.
+        Buried = 11, "buried";
+        /// A user cancelled it.
+        Cancelled = 12, "cancelled";
+        /// Nobody had begun it by the time it was to expire.
+        Expired = 13, "expired";
+        /// Nobody had confirmed it in time.
+        Unconfirmed = 14, "unconfirmed";
+        /// A user revived it.
+        Revived = 15, "revived";
+        /// A user deleted it.
+        Dropped = 16, "dropped";
+        /// It had been kept for as long as it was to be.
+        Forgotten = 17, "forgotten";
+        /// Its entry could not be read back.
+        Damaged = 18, "damaged";
     }
 }

@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use longshore_protocol::limits::NAME_BYTES_MAX;
-use longshore_protocol::messages::work::{Action, EnqueueBatch, Selection, SettleBatch, Tokens};
+use longshore_protocol::messages::work::{
+    Action, Checkpoint, EnqueueBatch, Pace, Selection, SettleBatch, Sources, Tokens,
+};
 use longshore_protocol::{
-    Decode, Durability, Encode, Epoch, FrameWriter, Glob, LinkId, Path, PublisherId, Reader, Role,
-    SessionId, Token, WireError,
+    Decode, Durability, Encode, Epoch, FrameWriter, Glob, JobId, LinkId, Path, PublisherId,
+    QueueSettings, Reader, Role, SessionId, Token, WireError,
 };
 
 /// Most paths, and most defaults, that a publisher may be started with.
@@ -35,14 +37,14 @@ pub enum Command {
         /// The link.
         link: LinkId,
     },
-    /// A pattern to take jobs from.
+    /// Queues to take jobs from.
     Subscribe {
         /// The link.
         link: LinkId,
         /// The link's number for it.
         subscription: u32,
-        /// Which queues.
-        pattern: Glob,
+        /// Which queues, and in which order.
+        sources: Sources,
     },
     /// No more jobs of it.
     Unsubscribe {
@@ -88,7 +90,14 @@ pub enum Command {
         /// Which.
         leases: Vec<Expired>,
     },
-    /// Cancel, revive or drop jobs.
+    /// Something durable that later attempts of a job can read.
+    Checkpoint {
+        /// The worker's link.
+        link: LinkId,
+        /// The checkpoint.
+        checkpoint: Checkpoint,
+    },
+    /// Confirm, cancel, revive or drop jobs.
     Act {
         /// The tool's link.
         link: LinkId,
@@ -98,6 +107,43 @@ pub enum Command {
         action: Action,
         /// To which jobs.
         selection: Selection,
+        /// How fast revived jobs become ready; none for at once.
+        pace: Option<Pace>,
+    },
+    /// A new job takes a dead one's place.
+    Replace {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// The dead job.
+        id: JobId,
+        /// The new job's entry.
+        entry: Bytes,
+    },
+    /// Queues take and deliver nothing from now on, or go on.
+    Pause {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// Those that match, and those that will.
+        pattern: Glob,
+        /// True to pause, false to go on.
+        paused: bool,
+    },
+    /// A queue's settings change.
+    Configure {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// The queue; made if it is not there.
+        path: Path,
+        /// What changes.
+        changes: QueueSettings,
+        /// Whether what does not change goes back to its default.
+        reset: bool,
     },
     /// The entry of a running job cannot be read back: the job is buried, the rest goes on.
     Damaged {
@@ -134,11 +180,17 @@ pub struct Expired {
     pub started: bool,
     /// True when it ended because nobody resumed it after the publisher's own restart: then the attempt is given back.
     pub restart: bool,
+    /// True when the attempt ran for longer than it may: it has failed.
+    pub timed_out: bool,
 }
 
 impl Command {
     /// Where the raw batch begins in the encoded body of an `Enqueue` or a `Settle`: after the link, a fixed `u64`.
     pub const BATCH_AT: u32 = 8;
+    /// Where a checkpoint's body begins in the encoded body of its command: after the link.
+    pub const CHECKPOINT_AT: u32 = 8;
+    /// Where the entry begins in the encoded body of a `Replace`: after link, request and id, each of a fixed length.
+    pub const REPLACE_ENTRY_AT: u32 = 32;
 
     /// Its kind's number in the log. Numbers are never given twice.
     pub fn kind(&self) -> u8 {
@@ -156,6 +208,10 @@ impl Command {
             Command::Act { .. } => kind::ACT,
             Command::Damaged { .. } => kind::DAMAGED,
             Command::Tick => kind::TICK,
+            Command::Checkpoint { .. } => kind::CHECKPOINT,
+            Command::Replace { .. } => kind::REPLACE,
+            Command::Pause { .. } => kind::PAUSE,
+            Command::Configure { .. } => kind::CONFIGURE,
         }
     }
 
@@ -173,10 +229,10 @@ impl Command {
                 resume.encode(&mut out);
             }
             Command::LinkLost { link } => link.encode(&mut out),
-            Command::Subscribe { link, subscription, pattern } => {
+            Command::Subscribe { link, subscription, sources } => {
                 link.encode(&mut out);
                 out.u64(u64::from(*subscription));
-                pattern.encode(&mut out);
+                sources.encode(&mut out);
             }
             Command::Unsubscribe { link, subscription } => {
                 link.encode(&mut out);
@@ -197,11 +253,35 @@ impl Command {
                 raw = batch.body().clone();
             }
             Command::Expire { leases } => leases.encode(&mut out),
-            Command::Act { link, request, action, selection } => {
+            Command::Act { link, request, action, selection, pace } => {
                 link.encode(&mut out);
                 out.u64(*request);
                 action.encode(&mut out);
                 selection.encode(&mut out);
+                pace.encode(&mut out);
+            }
+            Command::Checkpoint { link, checkpoint } => {
+                out.u64_fixed(link.0);
+                raw = checkpoint.body().clone();
+            }
+            Command::Replace { link, request, id, entry } => {
+                out.u64_fixed(link.0);
+                out.u64_fixed(*request);
+                id.encode(&mut out);
+                raw = entry.clone();
+            }
+            Command::Pause { link, request, pattern, paused } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                pattern.encode(&mut out);
+                out.bool(*paused);
+            }
+            Command::Configure { link, request, path, changes, reset } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                path.encode(&mut out);
+                changes.encode(&mut out);
+                out.bool(*reset);
             }
             Command::Damaged { token } => token.encode(&mut out),
             Command::Tick => {}
@@ -227,7 +307,7 @@ impl Command {
             kind::SUBSCRIBE => Command::Subscribe {
                 link: LinkId::decode(r)?,
                 subscription: r.u32()?,
-                pattern: Glob::decode(r)?,
+                sources: Sources::decode(r)?,
             },
             kind::UNSUBSCRIBE => {
                 Command::Unsubscribe { link: LinkId::decode(r)?, subscription: r.u32()? }
@@ -256,6 +336,30 @@ impl Command {
                 request: r.u64()?,
                 action: Action::decode(r)?,
                 selection: Selection::decode(r)?,
+                pace: r.option()?,
+            },
+            kind::CHECKPOINT => Command::Checkpoint {
+                link: LinkId(r.u64_fixed()?),
+                checkpoint: Checkpoint::decode(r.take_rest())?,
+            },
+            kind::REPLACE => Command::Replace {
+                link: LinkId(r.u64_fixed()?),
+                request: r.u64_fixed()?,
+                id: JobId::decode(r)?,
+                entry: r.take_rest(),
+            },
+            kind::PAUSE => Command::Pause {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                pattern: Glob::decode(r)?,
+                paused: r.bool()?,
+            },
+            kind::CONFIGURE => Command::Configure {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                path: Path::decode(r)?,
+                changes: QueueSettings::decode(r)?,
+                reset: r.bool()?,
             },
             kind::DAMAGED => Command::Damaged { token: Token::decode(r)? },
             kind::TICK => Command::Tick,
@@ -279,6 +383,10 @@ mod kind {
     pub(super) const ACT: u8 = 11;
     pub(super) const DAMAGED: u8 = 12;
     pub(super) const TICK: u8 = 13;
+    pub(super) const CHECKPOINT: u8 = 14;
+    pub(super) const REPLACE: u8 = 15;
+    pub(super) const PAUSE: u8 = 16;
+    pub(super) const CONFIGURE: u8 = 17;
 }
 
 impl Encode for Start {
@@ -307,12 +415,18 @@ impl Decode for Start {
 
 const STARTED: u8 = 1;
 const RESTART: u8 = 2;
+const TIMED_OUT: u8 = 4;
 
 impl Encode for Expired {
     fn encode(&self, out: &mut FrameWriter) {
         self.token.encode(out);
-        let started = if self.started { STARTED } else { 0 };
-        out.u8(started | if self.restart { RESTART } else { 0 });
+        let mut flags = 0;
+        for (is_set, flag) in
+            [(self.started, STARTED), (self.restart, RESTART), (self.timed_out, TIMED_OUT)]
+        {
+            flags |= if is_set { flag } else { 0 };
+        }
+        out.u8(flags);
     }
 }
 
@@ -321,10 +435,15 @@ impl Decode for Expired {
         let token = Token::decode(r)?;
         let wrong_flags = r.invalid("flags of an expired lease");
         let flags = r.u8()?;
-        if flags & !(STARTED | RESTART) != 0 {
+        if flags & !(STARTED | RESTART | TIMED_OUT) != 0 {
             return Err(wrong_flags);
         }
-        Ok(Expired { token, started: flags & STARTED != 0, restart: flags & RESTART != 0 })
+        Ok(Expired {
+            token,
+            started: flags & STARTED != 0,
+            restart: flags & RESTART != 0,
+            timed_out: flags & TIMED_OUT != 0,
+        })
     }
 }
 

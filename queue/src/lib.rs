@@ -28,7 +28,9 @@ pub use journal::{
 };
 pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{Log, LogFigures, Poisoned, ReadError, Reader, Records, UNCOMMITTED_BYTES_MAX};
-pub use outcome::{Handed, JobView, Outcomes, QueueId, RecordRef, Reply};
+pub use outcome::{
+    CheckpointView, DeadGroupView, Event, Handed, JobView, Outcomes, QueueId, RecordRef, Reply,
+};
 pub use payloads::{CACHE_BYTES, PayloadCache};
 pub use state::{SnapshotError, State, Totals};
 pub use store::{

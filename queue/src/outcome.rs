@@ -1,9 +1,12 @@
 //! What a command brought about. Nothing of it leaves before the command is durable.
 
 use longshore_protocol::messages::work::{
-    ActionReport, Attached, Credit, Enqueued, JobInfo, Settled, Waiting,
+    ActionReport, Attached, CheckpointInfo, Checkpointed, Credit, DeadGroup, Enqueued, JobInfo,
+    PauseReport, ReplaceOutcome, RequestError, Settled, Waiting,
 };
-use longshore_protocol::{LinkId, Path, Revoked, Token};
+use longshore_protocol::{
+    Change, JobId, JobState, LinkId, Path, QueueSettings, Refusal, Revoked, Token,
+};
 
 /// A part of a command's body in the log: where a cold thing (entry, result, error) lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -37,8 +40,33 @@ pub struct Handed {
     pub deliveries: u16,
     /// How long the lease runs without renewal.
     pub lease_ms: u32,
+    /// How long the attempt may run once it has begun, in milliseconds; 0 for as long as it likes.
+    pub run_timeout_ms: u64,
+    /// Checkpoints that earlier attempts have left.
+    pub checkpoints: u16,
     /// The job's entry.
     pub entry: RecordRef,
+}
+
+/// What happened to a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// The command that brought it about.
+    pub index: u64,
+    /// When, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// The job.
+    pub job: JobId,
+    /// Its queue; see `State::path`.
+    pub queue: QueueId,
+    /// The attempt that runs, or the last one made; 0 before the first.
+    pub attempt: u16,
+    /// What happened.
+    pub change: Change,
+    /// The job's state since; none when it is no longer kept.
+    pub state: Option<JobState>,
+    /// True of a scheduled job that waits for a retry.
+    pub retrying: bool,
 }
 
 /// An answer to one link.
@@ -73,6 +101,29 @@ pub enum Reply {
         /// What was done.
         report: ActionReport,
     },
+    /// To `Checkpoint`.
+    Checkpointed(Checkpointed),
+    /// To `Replace`.
+    Replaced {
+        /// The client's number for its request.
+        request: u64,
+        /// What became of it.
+        outcome: ReplaceOutcome,
+    },
+    /// To `Pause`.
+    Paused {
+        /// The client's number for its request.
+        request: u64,
+        /// What was done, or why not.
+        report: Result<PauseReport, RequestError>,
+    },
+    /// To `Configure`.
+    Configured {
+        /// The client's number for its request.
+        request: u64,
+        /// What is set now, or why the queue is not taken.
+        result: Result<QueueSettings, Refusal>,
+    },
 }
 
 /// Everything that a command brought about, in buffers that the caller clears and uses again.
@@ -90,6 +141,10 @@ pub struct Outcomes {
     pub moved: Vec<(Token, LinkId)>,
     /// Queues that the command made; they are to be published.
     pub queues_made: Vec<Path>,
+    /// What happened to jobs, in order, while that is wanted.
+    pub events: Vec<Event>,
+    /// Whether `events` are wanted: without a reader they would cost every job for nothing.
+    pub wants_events: bool,
 }
 
 impl Outcomes {
@@ -101,13 +156,14 @@ impl Outcomes {
         self.ended.clear();
         self.moved.clear();
         self.queues_made.clear();
+        self.events.clear();
     }
 }
 
 /// A job as a reader sees it: what is in memory, and where the rest lies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobView {
-    /// All that needs no disk; payload, headers, error and result are empty.
+    /// All that needs no disk; payload, headers, errors, result and the bytes of checkpoints are empty.
     pub info: JobInfo,
     /// Its entry: payload and headers.
     pub entry: RecordRef,
@@ -115,4 +171,26 @@ pub struct JobView {
     pub error: Option<RecordRef>,
     /// Its result.
     pub result: Option<RecordRef>,
+    /// The errors of `info.attempts`, in their order.
+    pub attempt_errors: Vec<Option<RecordRef>>,
+    /// The bytes of `info.checkpoints`, in their order.
+    pub checkpoints: Vec<RecordRef>,
+}
+
+/// Dead letters of one kind as a reader sees them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DeadGroupView {
+    /// All that needs no disk; its error is empty.
+    pub group: DeadGroup,
+    /// The error of its example: an encoded `JobError`.
+    pub error: Option<RecordRef>,
+}
+
+/// A checkpoint as a reader sees it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CheckpointView {
+    /// All that needs no disk.
+    pub info: CheckpointInfo,
+    /// Its bytes.
+    pub bytes: RecordRef,
 }

@@ -4,15 +4,58 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
 use crate::id::Token;
-use crate::limits::{CREDITS_MAX, TOKENS_MAX};
+use crate::limits::{CREDITS_MAX, SOURCES_MAX, TOKENS_MAX};
+use crate::refusal::codes;
 
-/// A pattern that a worker takes jobs from.
+/// What a worker takes jobs from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Subscribe {
     /// The client's number for it, unique on its link.
     pub subscription: u32,
-    /// Which queues: those that there are, and those that there will be.
+    /// Which queues, and in which order.
+    pub sources: Sources,
+}
+
+/// Queues to take jobs from, and in which order: those that there are, and those that there will be.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sources {
+    /// Which source comes first.
+    pub order: Order,
+    /// At least one, at most 64. A queue that several match belongs to the first of them.
+    pub patterns: Vec<Source>,
+}
+
+/// Queues of one pattern.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Source {
+    /// Which.
     pub pattern: Glob,
+    /// Its share of the jobs under [`Order::Weighted`]; at least 1. Without meaning under the other orders.
+    pub weight: u16,
+}
+
+codes! {
+    /// In which order a subscription takes from several sources. Within one, jobs come by priority, then age.
+    Order, "order of sources" {
+        /// By priority, then age, as if all of them were one queue.
+        Age = 0, "age";
+        /// While the first has a job, none of the second is taken, and so on.
+        Strict = 1, "strict";
+        /// Each by its weight, for as long as it has jobs.
+        Weighted = 2, "weighted";
+    }
+}
+
+impl Sources {
+    /// The queues of one pattern.
+    pub fn one(pattern: Glob) -> Sources {
+        Sources { order: Order::Age, patterns: vec![Source { pattern, weight: 1 }] }
+    }
+
+    /// True when one of the patterns matches.
+    pub fn matches(&self, path: &crate::Path) -> bool {
+        self.patterns.iter().any(|source| source.pattern.matches(path))
+    }
 }
 
 /// A number of credits of one subscription. A credit is one job that the worker is ready to take.
@@ -40,13 +83,45 @@ pub struct Tokens(pub Vec<Token>);
 impl Encode for Subscribe {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(u64::from(self.subscription));
-        self.pattern.encode(out);
+        self.sources.encode(out);
     }
 }
 
 impl Decode for Subscribe {
     fn decode(r: &mut Reader) -> Result<Subscribe, WireError> {
-        Ok(Subscribe { subscription: r.u32()?, pattern: Glob::decode(r)? })
+        Ok(Subscribe { subscription: r.u32()?, sources: Sources::decode(r)? })
+    }
+}
+
+impl Encode for Sources {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.order.encode(out);
+        out.u64(self.patterns.len() as u64);
+        for source in &self.patterns {
+            source.pattern.encode(out);
+            out.u64(u64::from(source.weight));
+        }
+    }
+}
+
+impl Decode for Sources {
+    fn decode(r: &mut Reader) -> Result<Sources, WireError> {
+        let order = Order::decode(r)?;
+        let none = r.invalid("subscription without a pattern");
+        let count = r.count("patterns of a subscription", SOURCES_MAX, 2)?;
+        if count == 0 {
+            return Err(none);
+        }
+        let mut read_one = || {
+            let pattern = Glob::decode(r)?;
+            let zero = r.invalid("weight of 0; the least is 1");
+            match r.u16()? {
+                0 => Err(zero),
+                weight => Ok(Source { pattern, weight }),
+            }
+        };
+        let patterns = (0..count).map(|_| read_one()).collect::<Result<_, _>>()?;
+        Ok(Sources { order, patterns })
     }
 }
 

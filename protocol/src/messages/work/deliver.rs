@@ -33,6 +33,8 @@ pub struct Delivery {
     pub deliveries: u16,
     /// How long the lease runs without renewal, in milliseconds.
     pub lease_ms: u32,
+    /// Checkpoints that earlier attempts have left: ask for them with `Request::Checkpoints`.
+    pub checkpoints: u16,
     /// The job's entry, as its producer wrote it: see [`crate::job::Entry::read`].
     pub entry: Bytes,
 }
@@ -49,6 +51,7 @@ impl Encode for Deliver {
             out.u64(u64::from(job.attempt));
             out.u64(u64::from(job.deliveries));
             out.u64(u64::from(job.lease_ms));
+            out.u64(u64::from(job.checkpoints));
             out.bytes_shared(job.entry.clone());
         }
     }
@@ -58,7 +61,7 @@ impl Decode for Deliver {
     fn decode(r: &mut Reader) -> Result<Deliver, WireError> {
         let subscription = r.u32()?;
         let paths: Vec<Path> = r.list("paths of a delivery", BATCH_JOBS_MAX)?;
-        let count = r.count("jobs of a delivery", BATCH_JOBS_MAX, 6)?;
+        let count = r.count("jobs of a delivery", BATCH_JOBS_MAX, 7)?;
         let mut jobs = Vec::with_capacity(count);
         let mut before = 0;
         for _ in 0..count {
@@ -74,6 +77,7 @@ impl Decode for Deliver {
                 attempt: r.u16()?,
                 deliveries: r.u16()?,
                 lease_ms: r.u32()?,
+                checkpoints: r.u16()?,
                 entry: r.bytes("entry", BATCH_BYTES_MAX)?,
             });
         }

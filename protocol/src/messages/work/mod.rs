@@ -3,24 +3,35 @@
 //! A client first sends [`Attach`]; the publisher answers [`Attached`] once the link is in its journal. Everything that a
 //! publisher says on a work link reflects durable state only.
 
+mod answer;
 mod attach;
 mod credit;
 mod deliver;
 mod enqueue;
+mod feed;
+mod job_info;
+mod progress;
 mod request;
+mod selection;
 mod settle;
+mod status;
 
 use bytes::Bytes;
 
+pub use answer::{
+    ActOutcome, ActionReport, Answer, DeadGroup, DeadGroups, JobsPage, PauseReport, ReplaceOutcome,
+};
 pub use attach::{Attach, Attached};
-pub use credit::{Credit, Subscribe, Tokens, Waiting};
+pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};
 pub use deliver::{Deliver, Delivery};
 pub use enqueue::{BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, SealedBatch};
-pub use request::{
-    Action, ActionReport, Answer, JobCounts, JobInfo, JobsPage, JobsQuery, PublisherStatus,
-    QueueStat, Request, RequestError, Selection,
-};
+pub use feed::{FeedEnd, FeedEvent, FeedEvents, FeedPosition};
+pub use job_info::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};
+pub use progress::{Checkpoint, Checkpointed, Progress, Started};
+pub use request::{Action, JobsQuery, Pace, Request, RequestError};
+pub use selection::{Filter, Selection};
 pub use settle::{NewSettle, SettleBatch, SettleBatchBuilder, SettleItem, Settled, Span, Verdict};
+pub use status::{JobCounts, PublisherStatus, QueueStat};
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
@@ -40,6 +51,9 @@ pub mod tag {
     pub const SETTLE: u8 = 17;
     pub const RENEW: u8 = 18;
     pub const REQUEST: u8 = 19;
+    pub const PROGRESS: u8 = 20;
+    pub const CHECKPOINT: u8 = 21;
+    pub const FORGET: u8 = 22;
 
     pub const ATTACHED: u8 = 30;
     pub const ENQUEUED: u8 = 31;
@@ -52,6 +66,9 @@ pub mod tag {
     pub const SUBSCRIBE_REFUSED: u8 = 38;
     pub const RENEWED: u8 = 39;
     pub const GOODBYE: u8 = 40;
+    pub const CHECKPOINTED: u8 = 41;
+    pub const FEED: u8 = 42;
+    pub const FEED_ENDED: u8 = 43;
 }
 
 /// What a client says to a publisher.
@@ -69,8 +86,12 @@ pub enum ToPublisher {
     Credit(Credit),
     /// So many credits are asked back; answered by [`FromPublisher::Returned`] with what was still free.
     Recall(Credit),
-    /// These attempts are about to run. Soft: it only decides whether a lost lease costs an attempt.
-    Started(Tokens),
+    /// These attempts are about to run, or run already.
+    Started(Started),
+    /// How far these attempts are.
+    Progress(Vec<Progress>),
+    /// Something durable for later attempts to read.
+    Checkpoint(Checkpoint),
     /// Ends of leases.
     Settle(SettleBatch),
     /// These leases are to run on.
@@ -82,6 +103,8 @@ pub enum ToPublisher {
         /// What is asked.
         request: Request,
     },
+    /// The feed, or the end of a job, that the client asked for by that number is wanted no more.
+    Forget(u64),
 }
 
 /// What a publisher says to a client.
@@ -130,6 +153,17 @@ pub enum FromPublisher {
         /// Why, for people.
         reason: String,
     },
+    /// The answer to a checkpoint.
+    Checkpointed(Checkpointed),
+    /// Events of a feed.
+    Feed(FeedEvents),
+    /// A feed ended.
+    FeedEnded {
+        /// The number of the request that opened it.
+        id: u64,
+        /// Why.
+        end: FeedEnd,
+    },
 }
 
 impl ToPublisher {
@@ -144,7 +178,10 @@ impl ToPublisher {
             tag::UNSUBSCRIBE => ToPublisher::Unsubscribe(r.u32()?),
             tag::CREDIT => ToPublisher::Credit(Credit::decode(r)?),
             tag::RECALL => ToPublisher::Recall(Credit::decode(r)?),
-            tag::STARTED => ToPublisher::Started(Tokens::decode(r)?),
+            tag::STARTED => ToPublisher::Started(Started::decode(r)?),
+            tag::PROGRESS => ToPublisher::Progress(progress::read_progresses(r)?),
+            tag::CHECKPOINT => ToPublisher::Checkpoint(Checkpoint::decode(r.body().clone())?),
+            tag::FORGET => ToPublisher::Forget(r.u64()?),
             tag::SETTLE => ToPublisher::Settle(SettleBatch::decode(r.body().clone())?),
             tag::RENEW => ToPublisher::Renew(Tokens::decode(r)?),
             tag::REQUEST => ToPublisher::Request { id: r.u64()?, request: Request::decode(r)? },
@@ -176,7 +213,14 @@ impl ToPublisher {
             }
             ToPublisher::Credit(credit) => out.message(tag::CREDIT, |out| credit.encode(out)),
             ToPublisher::Recall(credit) => out.message(tag::RECALL, |out| credit.encode(out)),
-            ToPublisher::Started(tokens) => out.message(tag::STARTED, |out| tokens.encode(out)),
+            ToPublisher::Started(started) => {
+                out.message(tag::STARTED, |out| started.encode(out));
+            }
+            ToPublisher::Progress(progresses) => {
+                out.message(tag::PROGRESS, |out| progress::put_progresses(progresses, out));
+            }
+            ToPublisher::Checkpoint(checkpoint) => Checkpoint::encode(checkpoint.body(), out),
+            ToPublisher::Forget(id) => out.message(tag::FORGET, |out| out.u64(*id)),
             ToPublisher::Settle(batch) => {
                 out.message(tag::SETTLE, |out| out.put_shared(batch.body().clone()))
             }
@@ -218,6 +262,9 @@ impl FromPublisher {
             tag::GOODBYE => {
                 FromPublisher::Goodbye { reason: r.string("reason", REASON_BYTES_MAX)? }
             }
+            tag::CHECKPOINTED => FromPublisher::Checkpointed(Checkpointed::decode(r)?),
+            tag::FEED => FromPublisher::Feed(FeedEvents::decode(r)?),
+            tag::FEED_ENDED => FromPublisher::FeedEnded { id: r.u64()?, end: FeedEnd::decode(r)? },
             _ => return Ok(None),
         }))
     }
@@ -255,6 +302,14 @@ impl FromPublisher {
             FromPublisher::Goodbye { reason } => {
                 out.message(tag::GOODBYE, |out| out.string_cut(reason, REASON_BYTES_MAX))
             }
+            FromPublisher::Checkpointed(answer) => {
+                out.message(tag::CHECKPOINTED, |out| answer.encode(out));
+            }
+            FromPublisher::Feed(events) => out.message(tag::FEED, |out| events.encode(out)),
+            FromPublisher::FeedEnded { id, end } => out.message(tag::FEED_ENDED, |out| {
+                out.u64(*id);
+                end.encode(out);
+            }),
         }
     }
 }

@@ -1,0 +1,156 @@
+//! What makes two errors the same kind of error, for people who look at ten thousand of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::job::JobError;
+
+/// A hash of an error's type and of its message's shape: numbers, ids, quoted parts and paths do not count. Printed as sixteen
+/// hex digits. A hash of this code, kept in logs: it never changes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Fingerprint(pub u64);
+
+impl Fingerprint {
+    /// The fingerprint of an error.
+    pub fn of(error: &JobError) -> Fingerprint {
+        Fingerprint::of_parts(&error.kind, &error.message)
+    }
+
+    /// The fingerprint of an error's type and message. Allocates nothing.
+    pub fn of_parts(kind: &str, message: &str) -> Fingerprint {
+        let mut hash = Fnv::new();
+        hash.bytes(kind.as_bytes());
+        hash.byte(0);
+        shape(message, |byte| hash.byte(byte));
+        Fingerprint(hash.0)
+    }
+}
+
+/// Gives the message with what varies from case to case left out: a quoted part is `'`, a word with a digit or a slash in it
+/// is `#`, white space is one blank.
+fn shape(message: &str, mut out: impl FnMut(u8)) {
+    let mut rest = message.as_bytes();
+    while let Some(&first) = rest.first() {
+        let length = match first {
+            quote @ (b'\'' | b'"' | b'`') => match closing(rest, quote) {
+                Some(length) => {
+                    out(b'\'');
+                    length
+                }
+                None => {
+                    out(quote);
+                    1
+                }
+            },
+            space if space.is_ascii_whitespace() => {
+                out(b' ');
+                rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+            }
+            byte if is_word(byte) => {
+                let length = rest.iter().take_while(|&&byte| is_word(byte)).count();
+                let word = &rest[..length];
+                if word.iter().any(|byte| byte.is_ascii_digit() || *byte == b'/') {
+                    out(b'#');
+                } else {
+                    word.iter().for_each(|&byte| out(byte));
+                }
+                length
+            }
+            byte => {
+                out(byte);
+                1
+            }
+        };
+        rest = &rest[length..];
+    }
+}
+
+/// The length of a quoted part with both quotes, if it ends. A quote within a word, as in "can't", does not open one: words are
+/// taken whole before.
+fn closing(text: &[u8], quote: u8) -> Option<usize> {
+    text[1..].iter().position(|&byte| byte == quote).map(|at| at + 2)
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || byte >= 0x80
+        || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'\'')
+}
+
+/// FNV-1a of 64 bits (Fowler, Noll, Vo).
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.byte(byte));
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A text that is not a fingerprint.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{0}' is not a fingerprint; it has sixteen hex digits, as dead letters' groups print it")]
+pub struct FingerprintError(String);
+
+impl FromStr for Fingerprint {
+    type Err = FingerprintError;
+
+    fn from_str(text: &str) -> Result<Fingerprint, FingerprintError> {
+        let wrong = || FingerprintError(text.chars().take(64).collect());
+        if text.len() != 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        u64::from_str_radix(text, 16).map(Fingerprint).map_err(|_| wrong())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape_of(message: &str) -> String {
+        let mut bytes = Vec::new();
+        shape(message, |byte| bytes.push(byte));
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn what_varies_from_case_to_case_does_not_count() {
+        for (message, shape) in [
+            ("timeout after 1503 ms", "timeout after # ms"),
+            ("user 'ann'  not found", "user ' not found"),
+            ("can't open /tmp/a/b.txt: No such file", "can't open #: No such file"),
+            ("job 01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6\nfailed", "job # failed"),
+            ("a \"quoted part\" and `another`", "a ' and '"),
+            ("an open 'quote", "an open 'quote"),
+            ("größer als erlaubt", "größer als erlaubt"),
+            ("", ""),
+        ] {
+            assert_eq!(shape_of(message), shape);
+        }
+    }
+
+    #[test]
+    fn type_and_shape_make_the_fingerprint_and_it_never_changes() {
+        let a = Fingerprint::of_parts("Timeout", "after 3 s");
+        assert_eq!(a, Fingerprint::of_parts("Timeout", "after 17 s"));
+        assert_ne!(a, Fingerprint::of_parts("Timeout", "before 3 s"));
+        assert_ne!(a, Fingerprint::of_parts("Refused", "after 3 s"));
+        assert_eq!(a.to_string().parse(), Ok(a));
+        assert_eq!(Fingerprint::of_parts("", "").0, 0xaf63_bd4c_8601_b7df);
+        assert!("xyz".parse::<Fingerprint>().is_err());
+    }
+}

@@ -1,0 +1,172 @@
+//! What workers say of attempts that run: that they begin, how far they are, and what a later attempt is to know.
+
+use bytes::Bytes;
+
+use super::credit::{Tokens, put_token, read_token};
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::id::Token;
+use crate::limits::{
+    BATCH_BYTES_MAX, CHECKPOINT_BYTES_MAX, PROGRESS_BYTES_MAX, PROGRESSES_MAX, TOKENS_MAX,
+};
+use crate::messages::work::tag;
+use crate::refusal::CheckpointOutcome;
+
+/// Attempts that are about to run, or, on a link that resumes them, that run already. Soft: it decides whether a lost lease
+/// costs an attempt, and begins the time of `run_timeout`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Started {
+    /// Which.
+    pub tokens: Tokens,
+    /// For how long each has run, in milliseconds; empty when all of them begin now.
+    pub running_ms: Vec<u64>,
+}
+
+/// How far an attempt is. Soft: told to who looks, not logged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The attempt's lease.
+    pub token: Token,
+    /// 0 to 100.
+    pub percent: u8,
+    /// What it is doing, for people. At most 256 bytes.
+    pub message: String,
+}
+
+impl Encode for Started {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.tokens.encode(out);
+        self.running_ms.encode(out);
+    }
+}
+
+impl Decode for Started {
+    fn decode(r: &mut Reader) -> Result<Started, WireError> {
+        let tokens = Tokens::decode(r)?;
+        let uneven = r.invalid("number of running times");
+        let running_ms: Vec<u64> = r.list("running times", TOKENS_MAX)?;
+        if !running_ms.is_empty() && running_ms.len() != tokens.0.len() {
+            return Err(uneven);
+        }
+        Ok(Started { tokens, running_ms })
+    }
+}
+
+impl Started {
+    /// Each attempt, with how long it has run in milliseconds.
+    pub fn iter(&self) -> impl Iterator<Item = (Token, u64)> + '_ {
+        let times = self.running_ms.iter().copied().chain(std::iter::repeat(0));
+        self.tokens.0.iter().copied().zip(times)
+    }
+}
+
+/// Writes the progress of several attempts as they stand in the message.
+pub(super) fn put_progresses(progresses: &[Progress], out: &mut FrameWriter) {
+    out.u64(progresses.len() as u64);
+    let mut before = 0;
+    for progress in progresses {
+        put_token(out, &mut before, progress.token);
+        out.u8(progress.percent.min(100));
+        out.string_cut(&progress.message, PROGRESS_BYTES_MAX);
+    }
+}
+
+/// Reads what [`put_progresses`] wrote.
+pub(super) fn read_progresses(r: &mut Reader) -> Result<Vec<Progress>, WireError> {
+    let count = r.count("progress of attempts", PROGRESSES_MAX, 3)?;
+    let mut before = 0;
+    let mut read_one = || {
+        let token = read_token(r, &mut before)?;
+        let over = r.invalid("percent over 100");
+        let percent = r.u8()?;
+        if percent > 100 {
+            return Err(over);
+        }
+        Ok(Progress { token, percent, message: r.string("progress message", PROGRESS_BYTES_MAX)? })
+    };
+    (0..count).map(|_| read_one()).collect()
+}
+
+/// A checkpoint as the publisher reads it: something durable that later attempts of the job can read.
+///
+/// ```text
+/// body:  token │ sequence │ length │ bytes
+/// ```
+/// The publisher writes the body to its journal as it came, and reads the bytes back from there.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Checkpoint {
+    /// The attempt's lease.
+    pub token: Token,
+    /// Its number within the attempt: 1, 2, 3 … The same number again is the same checkpoint.
+    pub sequence: u64,
+    /// Where its bytes begin in the body.
+    pub at: u32,
+    /// How many there are. Over 64 KiB it is refused.
+    pub length: u32,
+    body: Bytes,
+}
+
+impl Checkpoint {
+    /// Reads a checkpoint.
+    pub fn decode(body: Bytes) -> Result<Checkpoint, WireError> {
+        let mut r = Reader::new(body.clone());
+        let token = Token::decode(&mut r)?;
+        let zero = r.invalid("checkpoint number 0; the first is 1");
+        let sequence = r.u64()?;
+        if sequence == 0 {
+            return Err(zero);
+        }
+        let length = r.count("checkpoint", BATCH_BYTES_MAX, 1)?;
+        let at = r.offset() as u32;
+        r.skip(length)?;
+        Ok(Checkpoint { token, sequence, at, length: length as u32, body })
+    }
+
+    /// The body of a checkpoint's message. Of bytes over the limit only one too many is sent: the refusal is the same.
+    pub fn body_of(token: Token, sequence: u64, bytes: &Bytes) -> Bytes {
+        let mut out = FrameWriter::with_capacity(32);
+        token.encode(&mut out);
+        out.u64(sequence);
+        out.bytes_shared(bytes.slice(..bytes.len().min(CHECKPOINT_BYTES_MAX + 1)));
+        out.into_body()
+    }
+
+    /// Writes such a body as a message.
+    pub fn encode(body: &Bytes, out: &mut FrameWriter) {
+        out.message(tag::CHECKPOINT, |out| out.put_shared(body.clone()));
+    }
+
+    /// The bytes it was read from: what goes to the journal.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+}
+
+/// The answer to a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checkpointed {
+    /// The attempt's lease.
+    pub token: Token,
+    /// The checkpoint's number.
+    pub sequence: u64,
+    /// What became of it.
+    pub outcome: CheckpointOutcome,
+}
+
+impl Encode for Checkpointed {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.token.encode(out);
+        out.u64(self.sequence);
+        self.outcome.encode(out);
+    }
+}
+
+impl Decode for Checkpointed {
+    fn decode(r: &mut Reader) -> Result<Checkpointed, WireError> {
+        Ok(Checkpointed {
+            token: Token::decode(r)?,
+            sequence: r.u64()?,
+            outcome: CheckpointOutcome::decode(r)?,
+        })
+    }
+}
