@@ -329,7 +329,12 @@ impl Leases {
         self.leave_link(slot);
         let row = &mut self.rows[slot as usize];
         row.expired = true;
-        out.push(Expired { token: Token(row.token), started: row.started, restart: row.restart });
+        out.push(Expired {
+            token: Token(row.token),
+            started: row.started,
+            restart: row.restart,
+            timed_out: false,
+        });
     }
 
     fn join_length(&mut self, slot: u32) {

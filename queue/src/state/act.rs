@@ -1,6 +1,6 @@
 //! What tools do to jobs: cancel, revive, drop.
 
-use longshore_protocol::messages::work::{Action, ActionReport, Selection};
+use longshore_protocol::messages::work::{Action, ActionReport, Filter, Selection};
 use longshore_protocol::{Glob, JobState, LinkId, Revoked, Token};
 
 use super::State;
@@ -33,7 +33,7 @@ impl State {
                 }
                 report
             }
-            Selection::Matching { pattern, state } => {
+            Selection::Matching(Filter { pattern, state, .. }) => {
                 self.act_on_matching(action, pattern, *state, out)
             }
         };
@@ -53,7 +53,7 @@ impl State {
                     }
                 }
             }
-            Selection::Matching { pattern, state } => {
+            Selection::Matching(Filter { pattern, state, .. }) => {
                 for queue in self.queues_matching(pattern) {
                     report.done += self.applicable(action, queue, *state);
                 }
@@ -101,7 +101,7 @@ impl State {
                 (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
                 self.return_job(slot);
             }
-            Action::Drop => self.forget_job(slot),
+            Action::Drop | Action::Confirm => self.forget_job(slot),
         }
     }
 
@@ -118,7 +118,7 @@ impl State {
                 [ready, scheduled, running].into_iter().find(|&slot| slot != NONE)?
             }
             Action::Revive | Action::Drop if wants(JobState::Dead) => q.dead.head,
-            Action::Revive | Action::Drop => NONE,
+            Action::Revive | Action::Drop | Action::Confirm => NONE,
         };
         (slot != NONE).then_some(slot)
     }
@@ -145,5 +145,6 @@ fn applies(action: Action, place: Place) -> bool {
             matches!(state, Some(JobState::Scheduled | JobState::Ready | JobState::Running))
         }
         Action::Revive | Action::Drop => state == Some(JobState::Dead),
+        Action::Confirm => false,
     }
 }

@@ -128,7 +128,8 @@ impl State {
     fn lose_attempt(&mut self, slot: u32) {
         let row = &mut self.rows[slot];
         row.attempts = row.attempts.saturating_add(1);
-        if row.attempts >= self.profiles.options(row.profile).max_attempts {
+        let attempts = row.attempts;
+        if attempts >= self.max_attempts(&self.rows[slot]) {
             self.bury_job(slot, DeathReason::WorkerLost);
         } else {
             self.return_job(slot);

@@ -21,6 +21,7 @@ mod read;
 mod ready;
 mod row;
 mod rows;
+mod rules;
 mod session;
 mod settle;
 mod slab;
@@ -123,8 +124,8 @@ impl State {
                 self.link_up(*link, *role, *session, name, resume, out);
             }
             Command::LinkLost { link } => self.link_lost(*link),
-            Command::Subscribe { link, subscription, pattern } => {
-                self.subscribe(*link, *subscription, pattern, out);
+            Command::Subscribe { link, subscription, sources } => {
+                self.subscribe(*link, *subscription, &sources.patterns[0].pattern, out);
             }
             Command::Unsubscribe { link, subscription } => self.unsubscribe(*link, *subscription),
             Command::Credit { link, subscription, count } => {
@@ -136,11 +137,15 @@ impl State {
             Command::Enqueue { link, batch } => self.enqueue(*link, batch, out),
             Command::Settle { link, batch } => self.settle(*link, batch, out),
             Command::Expire { leases } => self.expire(leases, out),
-            Command::Act { link, request, action, selection } => {
+            Command::Act { link, request, action, selection, pace: _ } => {
                 self.act(*link, *request, *action, selection, out);
             }
             Command::Damaged { token } => self.damaged(*token, out),
             Command::Tick => self.tick(),
+            Command::Checkpoint { .. }
+            | Command::Replace { .. }
+            | Command::Pause { .. }
+            | Command::Configure { .. } => {}
         }
         self.hand_out(out);
     }

@@ -1,7 +1,7 @@
 //! One queue: its jobs by place, its counters, and who takes from it.
 
-use longshore_protocol::Path;
 use longshore_protocol::messages::work::JobCounts;
+use longshore_protocol::{Path, QueueSettings};
 
 use super::ready::{Head, Ready};
 use super::row::{Place, Row};
@@ -19,6 +19,7 @@ pub(super) struct Queue {
     /// Completed and cancelled jobs that are kept, in the order in which they ended.
     pub(super) ended: List,
     pub(super) dead: List,
+    pub(super) settings: QueueSettings,
     pub(super) counts: JobCounts,
     pub(super) enqueued: u64,
     pub(super) completed: u64,
@@ -48,6 +49,7 @@ impl Queue {
             running: List::default(),
             ended: List::default(),
             dead: List::default(),
+            settings: QueueSettings::default(),
             counts: JobCounts::default(),
             enqueued: 0,
             completed: 0,

@@ -57,6 +57,9 @@ impl State {
                 stale_refused: queue.stale_refused,
                 subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
                 credits: groups.map(|group| group.credits).sum(),
+                died: 0,
+                paused_by: Vec::new(),
+                settings: queue.settings.clone(),
             }
         };
         self.queues_matching(pattern).into_iter().map(stat).collect()
@@ -66,7 +69,7 @@ impl State {
     /// most) or after 100,000 rows, so it may be short, or empty, and yet not the last.
     pub fn jobs(&self, query: &JobsQuery, now: Now) -> (Vec<JobView>, Option<u64>) {
         let mut matching = vec![false; self.queues.len()];
-        for queue in self.queues_matching(&query.pattern) {
+        for queue in self.queues_matching(&query.filter.pattern) {
             matching[queue as usize] = true;
         }
         let limit = (query.limit as usize).min(PAGE_JOBS_MAX);
@@ -79,7 +82,9 @@ impl State {
             }
             let row = &self.rows[slot];
             let Some(state) = row.place.state() else { continue };
-            if matching[row.queue as usize] && query.state.is_none_or(|wanted| wanted == state) {
+            if matching[row.queue as usize]
+                && query.filter.state.is_none_or(|wanted| wanted == state)
+            {
                 page.extend(self.view(slot, now));
             }
         }
@@ -100,7 +105,7 @@ impl State {
             });
             slots.map(move |slot| {
                 let row = &self.rows[slot];
-                (Token(row.when), session.link, self.profiles.options(row.profile).lease_ms)
+                (Token(row.when), session.link, self.lease_ms(row))
             })
         })
     }
@@ -182,15 +187,23 @@ impl State {
             retrying: row.place == Place::Retrying,
             priority: options.priority,
             attempt: row.attempts.saturating_add(u16::from(is_running)),
-            max_attempts: options.max_attempts,
+            max_attempts: self.max_attempts(row),
             deliveries: row.deliveries,
+            lease_ms: self.lease_ms(row),
+            run_timeout_ms: self.run_timeout_ms(row),
             enqueued_at: row.enqueued_wall_ms,
             due_at,
+            expires_at: None,
+            delivered_at: None,
             ended_at: has_ended.then_some(row.when),
             token: is_running.then_some(Token(row.when)),
             worker: is_running.then(worker),
             death: row.death_reason(),
             error: None,
+            replaces: None,
+            progress: None,
+            attempts: Vec::new(),
+            checkpoints: Vec::new(),
             payload_len: u64::from(row.payload_len),
             payload: None,
             headers: None,
@@ -201,6 +214,8 @@ impl State {
             entry: row.entry,
             error: side.and_then(|side| side.error),
             result: side.and_then(|side| side.result),
+            attempt_errors: Vec::new(),
+            checkpoints: Vec::new(),
         })
     }
 }

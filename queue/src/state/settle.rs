@@ -95,12 +95,12 @@ impl State {
         let row = &self.rows[slot];
         let (id, queue) = (row.id, row.queue);
         self.queues[queue as usize].failed += 1;
-        let options = self.profiles.options(row.profile);
-        if attempts >= options.max_attempts {
+        let row = &self.rows[slot];
+        if attempts >= self.max_attempts(row) {
             self.bury_job(slot, DeathReason::AttemptsExhausted);
             return;
         }
-        match options.backoff.wait_ms(attempts, random_of(&id, attempts)) {
+        match self.retry_wait_ms(row, attempts, random_of(&id, attempts)) {
             0 => self.return_job(slot),
             wait_ms => {
                 let due_ms = self.now.mono_ms.saturating_add(wait_ms);

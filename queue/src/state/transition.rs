@@ -83,8 +83,8 @@ impl State {
 
         let row = &self.rows[slot];
         let (queue, place) = (row.queue, row.place);
-        let options = self.profiles.options(row.profile);
-        let (priority, lease_ms) = (options.priority, options.lease_ms);
+        let priority = self.profiles.options(row.profile).priority;
+        let (lease_ms, run_timeout_ms) = (self.lease_ms(row), self.run_timeout_ms(row));
         let q = &mut self.queues[queue as usize];
         q.ready.remove(&mut self.rows, priority, slot, place);
         q.counts.ready -= 1;
@@ -106,6 +106,8 @@ impl State {
             attempt: row.attempts.saturating_add(1),
             deliveries: row.deliveries,
             lease_ms,
+            run_timeout_ms,
+            checkpoints: 0,
             entry: row.entry,
         });
         q.running.push_back(&mut self.rows, Links::Queue, slot);
@@ -126,8 +128,9 @@ impl State {
     pub(super) fn return_unstarted(&mut self, slot: u32) {
         let row = &mut self.rows[slot];
         row.lost = row.lost.saturating_add(1);
-        let attempts = u32::from(self.profiles.options(row.profile).max_attempts);
-        if u32::from(row.lost) >= LOST_DELIVERIES_MAX.max(3 * attempts) {
+        let lost = u32::from(row.lost);
+        let attempts = u32::from(self.max_attempts(&self.rows[slot]));
+        if lost >= LOST_DELIVERIES_MAX.max(3 * attempts) {
             self.bury_job(slot, DeathReason::Undeliverable);
         } else {
             self.return_job(slot);

@@ -3,7 +3,7 @@
 use longshore_protocol::JobState;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
 use longshore_protocol::messages::work::{
-    Action, ActionReport, Answer, JobCounts, JobsQuery, Request, RequestError, Selection,
+    Action, ActionReport, Answer, Filter, JobCounts, JobsQuery, Request, RequestError, Selection,
 };
 
 use super::Asked;
@@ -23,16 +23,14 @@ pub(super) fn answer(state: &State, now: Now, request: &Request) -> Asked {
         }
         Request::Jobs(query) => jobs(state, now, query),
         Request::Job { id } => Asked::Job(state.job(id, now).map(Box::new)),
-        Request::Act { action, selection, dry_run: true } => {
+        Request::Act { action, selection, dry_run: true, .. } => {
             match dry_run(state, now, *action, selection) {
                 Some(report) => Asked::Ready(Answer::Acted(report)),
                 None => Asked::Refused(RequestError::OverLimit),
             }
         }
         // Whoever asks adds what only it knows to the figures; an action that is not only to be counted is a command.
-        Request::Status | Request::Act { dry_run: false, .. } => {
-            Asked::Refused(RequestError::Unknown)
-        }
+        _ => Asked::Refused(RequestError::Unknown),
     }
 }
 
@@ -73,7 +71,7 @@ fn dry_run(state: &State, now: Now, action: Action, selection: &Selection) -> Op
                 }
             }
         }
-        Selection::Matching { pattern, state: wanted } => {
+        Selection::Matching(Filter { pattern, state: wanted, .. }) => {
             for stat in state.queue_stats(pattern, now) {
                 for (state, count) in by_state(&stat.counts) {
                     if applies(action, state) && wanted.is_none_or(|wanted| wanted == state) {
@@ -92,6 +90,7 @@ fn applies(action: Action, state: JobState) -> bool {
             matches!(state, JobState::Scheduled | JobState::Ready | JobState::Running)
         }
         Action::Revive | Action::Drop => state == JobState::Dead,
+        Action::Confirm => false,
     }
 }
 

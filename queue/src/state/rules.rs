@@ -1,0 +1,40 @@
+//! What holds for a job: what it says itself, or what its queue says, or what holds for every job.
+
+use longshore_protocol::{Backoff, JobOptions};
+
+use super::State;
+use super::row::Row;
+
+impl State {
+    /// Attempts that the job may have.
+    pub(super) fn max_attempts(&self, row: &Row) -> u16 {
+        let (job, queue) = self.said(row);
+        job.max_attempts.or(queue.max_attempts).unwrap_or(JobOptions::MAX_ATTEMPTS)
+    }
+
+    /// How long its deliveries may go without renewal, in milliseconds.
+    pub(super) fn lease_ms(&self, row: &Row) -> u32 {
+        let (job, queue) = self.said(row);
+        job.lease_ms.or(queue.lease_ms).unwrap_or(JobOptions::LEASE_MS)
+    }
+
+    /// How long one of its attempts may run, in milliseconds; 0 for as long as it likes.
+    pub(super) fn run_timeout_ms(&self, row: &Row) -> u64 {
+        let (job, queue) = self.said(row);
+        job.run_timeout_ms.or(queue.run_timeout_ms).unwrap_or(JobOptions::RUN_TIMEOUT_MS)
+    }
+
+    /// The wait after its attempt `n` failed, in milliseconds.
+    pub(super) fn retry_wait_ms(&self, row: &Row, n: u16, random: u64) -> u64 {
+        let (job, queue) = self.said(row);
+        match job.backoff.as_ref().or(queue.backoff.as_ref()) {
+            Some(backoff) => backoff.wait_ms(n, random),
+            None => Backoff::default().wait_ms(n, random),
+        }
+    }
+
+    fn said(&self, row: &Row) -> (&JobOptions, &longshore_protocol::QueueSettings) {
+        let queue = &self.queues[row.queue as usize];
+        (self.profiles.options(row.profile), &queue.settings)
+    }
+}
