@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    BatchBuilder, EnqueueBatch, NewSettle, SettleBatch, SettleBatchBuilder, Tokens,
+    BatchBuilder, EnqueueBatch, NewSettle, SettleBatch, SettleBatchBuilder, Sources, Tokens,
 };
 use longshore_protocol::{
     Durability, Epoch, Glob, JobId, LinkId, NewJob, Path, PublisherId, Role, SessionId,
@@ -102,7 +102,11 @@ impl Run {
             });
         }
         let pattern = Glob::new("/jobs/speed")?;
-        run.apply(&Command::Subscribe { link: WORKER, subscription: 1, pattern });
+        run.apply(&Command::Subscribe {
+            link: WORKER,
+            subscription: 1,
+            sources: Sources::one(pattern),
+        });
         Ok(run)
     }
 

@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    BatchBuilder, EnqueueBatch, NewSettle, SealedBatch, SettleBatch, SettleBatchBuilder, Tokens,
+    BatchBuilder, EnqueueBatch, NewSettle, SealedBatch, SettleBatch, SettleBatchBuilder, Sources,
+    Tokens,
 };
 use longshore_protocol::{Glob, JobId, LinkId, NewJob, Path, Role, SessionId};
 use longshore_queue::{Clock, Command, LogStore, Released, StoreOptions};
@@ -48,7 +49,10 @@ async fn measure(dir: &std::path::Path, jobs: usize) -> Result<(), Box<dyn Error
     link(&mut store, &mut clock, WORKER, Role::Worker)?;
     let now = clock.now();
     let pattern: Glob = "/jobs/**".parse()?;
-    store.submit(now, Command::Subscribe { link: WORKER, subscription: 1, pattern })?;
+    store.submit(
+        now,
+        Command::Subscribe { link: WORKER, subscription: 1, sources: Sources::one(pattern) },
+    )?;
     let credits = (BATCHES_IN_FLIGHT * BATCH_JOBS) as u32;
     store.submit(now, Command::Credit { link: WORKER, subscription: 1, count: credits })?;
 

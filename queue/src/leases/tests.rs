@@ -86,12 +86,15 @@ fn after_a_restart_leases_have_the_window_and_a_resumed_one_its_own_length() {
     leases.expired(29_999, &mut out);
     assert_eq!(out, []);
     leases.expired(30_000, &mut out);
-    assert_eq!(out, [Expired { token: Token(1), started: false, restart: true }]);
+    assert_eq!(out, [Expired { token: Token(1), started: false, restart: true, timed_out: false }]);
     out.clear();
     leases.expired(69_999, &mut out);
     assert_eq!(out, []);
     leases.expired(70_000, &mut out);
-    assert_eq!(out, [Expired { token: Token(2), started: false, restart: false }]);
+    assert_eq!(
+        out,
+        [Expired { token: Token(2), started: false, restart: false, timed_out: false }]
+    );
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn what_expired_cannot_be_renewed_and_is_said_once() {
     assert!(leases.started(Token(1), A));
     let mut out = Vec::new();
     leases.expired(1_000, &mut out);
-    assert_eq!(out, [Expired { token: Token(1), started: true, restart: false }]);
+    assert_eq!(out, [Expired { token: Token(1), started: true, restart: false, timed_out: false }]);
     // Its end is not durable yet: nobody is told that it is stale.
     assert!(leases.renewed(1_001, Token(1), A));
     assert_eq!(expired(&mut leases, 100_000), []);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    BatchBuilder, NewSettle, Request, SettleBatch, SettleBatchBuilder,
+    BatchBuilder, NewSettle, Request, SettleBatch, SettleBatchBuilder, Sources,
 };
 use longshore_protocol::{Glob, JobId, NewJob, Role, SessionId};
 
@@ -56,7 +56,12 @@ fn link(store: &mut LogStore, now: Now, link: LinkId, session: u8, role: Role) {
 fn worker(store: &mut LogStore, now: Now, number: LinkId, session: u8, credits: u32) {
     link(store, now, number, session, Role::Worker);
     let pattern: Glob = "/jobs/**".parse().unwrap();
-    store.submit(now, Command::Subscribe { link: number, subscription: 1, pattern }).unwrap();
+    store
+        .submit(
+            now,
+            Command::Subscribe { link: number, subscription: 1, sources: Sources::one(pattern) },
+        )
+        .unwrap();
     store.submit(now, Command::Credit { link: number, subscription: 1, count: credits }).unwrap();
 }
 

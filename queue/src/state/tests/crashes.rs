@@ -203,6 +203,7 @@ fn k11_a_job_that_kills_its_worker_dies_and_the_jobs_beside_it_are_unharmed() {
             token: h.token,
             started: n == 0,
             restart: false,
+            timed_out: false,
         };
         let leases = handed.iter().enumerate().map(lost).collect();
         story.apply(Command::Expire { leases });
@@ -243,7 +244,8 @@ fn a_restart_of_the_publisher_costs_no_attempt_and_leases_resume_over_it() {
     let (link, out) = story.attach("a", &[handed[0].token, handed[1].token]);
     assert_eq!(out.moved, [(handed[0].token, link), (handed[1].token, link)]);
     story.start();
-    let restart = Expired { token: handed[1].token, started: true, restart: true };
+    let restart =
+        Expired { token: handed[1].token, started: true, restart: true, timed_out: false };
     story.apply(Command::Expire { leases: vec![restart] });
     assert_eq!((story.state_of(2), story.job(2).info.attempt), (JobState::Ready, 0));
 }
@@ -277,8 +279,8 @@ fn a_resumption_names_the_tokens_that_are_gone() {
 fn deliveries_that_are_never_started_end_in_the_dead_letters() {
     let mut story = Story::begin();
     let producer = story.link("producer");
-    let once = JobOptions { max_attempts: 1, ..JobOptions::default() };
-    let often = JobOptions { max_attempts: 20, ..JobOptions::default() };
+    let once = JobOptions { max_attempts: Some(1), ..JobOptions::default() };
+    let often = JobOptions { max_attempts: Some(20), ..JobOptions::default() };
     story.enqueue(producer, &[with(1, once)]);
     let (link, mut handed) = story.worker("a", QUEUE, 1);
     for _ in 1..30 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_protocol::messages::work::{Action, NewSettle, Selection, Waiting};
+use longshore_protocol::messages::work::{Action, Filter, NewSettle, Selection, Sources, Waiting};
 use longshore_protocol::{JobOptions, LinkId, NewJob};
 
 use super::story::*;
@@ -188,7 +188,7 @@ fn subscriptions_over_the_limit_or_twice_under_a_number_are_refused() {
 }
 
 fn subscribe(link: LinkId, subscription: u32) -> Command {
-    Command::Subscribe { link, subscription, pattern: glob(QUEUE) }
+    Command::Subscribe { link, subscription, sources: Sources::one(glob(QUEUE)) }
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn actions_by_filter_go_on_in_bounded_steps() {
         let jobs: Vec<_> = (first..first + 6_000).map(plain).collect();
         story.send(producer, batch(sequence, &jobs));
     }
-    let all = || Selection::Matching { pattern: glob("/jobs/**"), state: None };
+    let all = || Selection::Matching(Filter::of(glob("/jobs/**")).in_state(None));
     assert_eq!(story.state.preview(Action::Cancel, &all()).done, 12_000);
     let (first, _) = story.act(Action::Cancel, all());
     assert_eq!((first.done, first.more), (10_000, true));
@@ -217,8 +217,7 @@ fn listings_page_through_all_jobs_of_a_state() {
     let mut story = Story::begin();
     story.fill(1..=2_500);
     let mut query = JobsQuery {
-        pattern: glob(QUEUE),
-        state: Some(JobState::Ready),
+        filter: Filter::of(glob(QUEUE)).in_state(JobState::Ready),
         cursor: 0,
         limit: 5_000,
         full: false,
@@ -232,6 +231,7 @@ fn listings_page_through_all_jobs_of_a_state() {
         query.cursor = next;
     }
     assert_eq!(found, (1..=2_500).map(id).collect::<Vec<_>>());
-    query = JobsQuery { state: Some(JobState::Dead), cursor: 0, ..query };
+    let filter = Filter::of(glob(QUEUE)).in_state(JobState::Dead);
+    query = JobsQuery { filter, cursor: 0, ..query };
     assert_eq!(story.state.jobs(&query, story.now), (Vec::new(), None));
 }

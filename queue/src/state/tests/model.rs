@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Action, ActionReport, Attached, Credit, Enqueued, JobCounts, NewSettle, Selection, Settled,
-    Tokens, Waiting,
+    Action, ActionReport, Attached, Credit, Enqueued, Filter, JobCounts, NewSettle, Selection,
+    Settled, Sources, Tokens, Waiting,
 };
 use longshore_protocol::{
     Backoff, BatchRefusal, DeathReason, Due, Durability, EnqueueOutcome, Epoch, Glob, JobId,
@@ -133,7 +133,7 @@ impl Stage {
             3..=4 => Command::Subscribe {
                 link: link?,
                 subscription: draw.below(3) as u32,
-                pattern: glob(draw.one_of(&PATTERNS)?),
+                sources: Sources::one(glob(draw.one_of(&PATTERNS)?)),
             },
             5 if draw.below(2) == 0 => {
                 Command::Unsubscribe { link: link?, subscription: draw.below(3) as u32 }
@@ -179,6 +179,7 @@ impl Stage {
                     token,
                     started: (n + flags).is_multiple_of(2),
                     restart: flags == 7,
+                    timed_out: false,
                 };
                 let chosen =
                     tokens.iter().enumerate().filter(|(n, _)| (n + flags).is_multiple_of(3));
@@ -189,13 +190,18 @@ impl Stage {
                 let state =
                     [None, Some(JobState::Dead), Some(JobState::Ready), Some(JobState::Running)];
                 let selection = match draw.below(3) {
-                    0 => Selection::Matching {
-                        pattern: glob(draw.one_of(&PATTERNS)?),
-                        state: draw.one_of(&state)?,
-                    },
+                    0 => Selection::Matching(
+                        Filter::of(glob(draw.one_of(&PATTERNS)?)).in_state(draw.one_of(&state)?),
+                    ),
                     _ => Selection::Ids((0..4).map(|_| id(draw.below(30) as u32)).collect()),
                 };
-                Command::Act { link: link.unwrap_or_default(), request: 9, action, selection }
+                Command::Act {
+                    link: link.unwrap_or_default(),
+                    request: 9,
+                    action,
+                    selection,
+                    pace: None,
+                }
             }
             21 if draw.below(2) == 0 => Command::Damaged { token: draw.one_of(&tokens)? },
             22 if draw.below(4) == 0 => {
@@ -320,8 +326,8 @@ fn draw_job(draw: &mut Draw) -> NewJob {
         priority: [0, 0, 0, 1, -1][draw.below(5)],
         due: [Due::Now, Due::Now, Due::Now, Due::After(50), Due::At(100), Due::At(0)]
             [draw.below(6)],
-        max_attempts: [10, 10, 1, 2][draw.below(4)],
-        backoff: [Backoff::default(), Backoff::Fixed(0), Backoff::Hangfire][draw.below(3)].clone(),
+        max_attempts: [None, Some(10), Some(1), Some(2)][draw.below(4)],
+        backoff: [None, Some(Backoff::Fixed(0)), Some(Backoff::Hangfire)][draw.below(3)].clone(),
         keep_result: draw.below(2) == 0,
         ..JobOptions::default()
     };
@@ -467,7 +473,8 @@ impl Model {
                 self.link_up(*link, name, resume, &mut to)
             }
             Command::LinkLost { link } => self.link_lost(*link),
-            Command::Subscribe { link, subscription, pattern } => {
+            Command::Subscribe { link, subscription, sources } => {
+                let pattern = &sources.patterns[0].pattern;
                 let number = *subscription;
                 if self.session_of(*link).is_none() {
                 } else if self.subscription(*link, number).is_some() {
@@ -512,7 +519,7 @@ impl Model {
             Command::Expire { leases } => {
                 leases.iter().for_each(|lease| self.expire(lease, &mut to))
             }
-            Command::Act { link, request, action, selection } => {
+            Command::Act { link, request, action, selection, .. } => {
                 let report = self.act(*action, selection, &mut to);
                 to.replies.push((*link, Reply::Acted { request: *request, report }));
             }
@@ -522,6 +529,10 @@ impl Model {
                     self.die(job, DeathReason::PayloadDamaged);
                 }
             }
+            Command::Checkpoint { .. }
+            | Command::Replace { .. }
+            | Command::Pause { .. }
+            | Command::Configure { .. } => {}
             Command::Tick => self.tick(),
         }
         to
@@ -772,8 +783,13 @@ impl Model {
                         job.attempts += 1;
                         job.error = true;
                         let n = job.attempts;
-                        let wait = job.options.backoff.wait_ms(n, random_of(&job.id, n));
-                        if n >= job.options.max_attempts {
+                        let wait = job
+                            .options
+                            .backoff
+                            .clone()
+                            .unwrap_or_default()
+                            .wait_ms(n, random_of(&job.id, n));
+                        if n >= job.options.max_attempts.unwrap_or(10) {
                             job.place = Place::Dead(DeathReason::AttemptsExhausted);
                             job.ended_wall_ms = Some(now.wall_ms);
                         } else if wait == 0 {
@@ -818,7 +834,7 @@ impl Model {
         } else if lease.started {
             job.attempts += 1;
             job.place = Place::Ready;
-            if job.attempts >= job.options.max_attempts {
+            if job.attempts >= job.options.max_attempts.unwrap_or(10) {
                 self.die(number, DeathReason::WorkerLost);
             }
         } else {
@@ -830,7 +846,7 @@ impl Model {
         let job = &mut self.jobs[number];
         job.lost += 1;
         job.place = Place::Ready;
-        if job.lost >= 30.max(3 * u32::from(job.options.max_attempts)) {
+        if job.lost >= 30.max(3 * u32::from(job.options.max_attempts.unwrap_or(10))) {
             self.die(number, DeathReason::Undeliverable);
         }
     }
@@ -878,10 +894,11 @@ impl Model {
         let applies = |job: &Job| match action {
             Action::Cancel => job.place.is_open(),
             Action::Revive | Action::Drop => matches!(job.place, Place::Dead(_)),
+            Action::Confirm => false,
         };
         let mut order: Vec<JobId> = match selection {
             Selection::Ids(ids) => ids.clone(),
-            Selection::Matching { pattern, state } => {
+            Selection::Matching(Filter { pattern, state, .. }) => {
                 // Queue by queue; ready ones in their order, then scheduled, then running ones in the order they came.
                 let wanted = |job: &&Job| {
                     pattern.matches(&job.path)
@@ -908,6 +925,7 @@ impl Model {
             }
             report.done += 1;
             match action {
+                Action::Confirm => {}
                 Action::Cancel => {
                     if let Place::Running { token, session } = self.jobs[number].place
                         && let Some(link) = self.sessions[session].link
@@ -984,7 +1002,7 @@ impl Model {
         best.place = Place::Running { token: handed.token, session };
         best.deliveries += 1;
         let seen = (handed.attempt, handed.deliveries, handed.lease_ms);
-        assert_eq!(seen, (best.attempts + 1, best.deliveries, best.options.lease_ms));
+        assert_eq!(seen, (best.attempts + 1, best.deliveries, 30_000));
         let again = best.deliveries > 1;
         self.last_token = handed.token;
         self.queue(path).redelivered += u64::from(again);

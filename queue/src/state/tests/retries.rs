@@ -1,6 +1,6 @@
 //! Failing, waiting, dying and coming back, exact in virtual time.
 
-use longshore_protocol::messages::work::{Action, NewSettle, Selection};
+use longshore_protocol::messages::work::{Action, Filter, NewSettle, Selection};
 use longshore_protocol::{Backoff, DeathReason, JobOptions, JobState, SettleOutcome};
 
 use super::story::*;
@@ -8,7 +8,7 @@ use crate::command::Command;
 use crate::state::rows::random_of;
 
 fn policy(backoff: Backoff, max_attempts: u16) -> JobOptions {
-    JobOptions { backoff, max_attempts, ..JobOptions::default() }
+    JobOptions { backoff: Some(backoff), max_attempts: Some(max_attempts), ..JobOptions::default() }
 }
 
 /// Fails every attempt of a job as soon as it runs; the waits between them, and then it is dead.
@@ -109,7 +109,7 @@ fn a_buried_job_is_dead_at_once_and_revived_with_all_its_attempts() {
     let again = story.credit(a, 1, 1);
     assert_eq!((again[0].attempt, again[0].deliveries), (1, 1));
     story.settle(a, again[0].token, &NewSettle::Bury(error("never")));
-    let dead = Selection::Matching { pattern: glob("/jobs/**"), state: Some(JobState::Dead) };
+    let dead = Selection::Matching(Filter::of(glob("/jobs/**")).in_state(Some(JobState::Dead)));
     let (report, _) = story.act(Action::Drop, dead);
     assert_eq!(report.done, 1);
     assert!(!story.is_kept(1));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
     Action, ActionReport, BatchBuilder, EnqueueBatch, JobCounts, NewSettle, Selection, SettleBatch,
-    SettleBatchBuilder, Settled, Tokens,
+    SettleBatchBuilder, Settled, Sources, Tokens,
 };
 use longshore_protocol::{
     BatchRefusal, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobError, JobId,
@@ -121,7 +121,11 @@ impl Story {
 
     pub(super) fn subscribe(&mut self, link: LinkId, number: u32, pattern: &str) -> Outcomes {
         let pattern = glob(pattern);
-        self.apply(Command::Subscribe { link, subscription: number, pattern })
+        self.apply(Command::Subscribe {
+            link,
+            subscription: number,
+            sources: Sources::one(pattern),
+        })
     }
 
     pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) -> Vec<Handed> {
@@ -169,15 +173,17 @@ impl Story {
     }
 
     pub(super) fn expire(&mut self, token: Token, started: bool) -> Outcomes {
-        self.apply(Command::Expire { leases: vec![Expired { token, started, restart: false }] })
+        self.apply(Command::Expire {
+            leases: vec![Expired { token, started, restart: false, timed_out: false }],
+        })
     }
 
     pub(super) fn act(&mut self, action: Action, selection: Selection) -> (ActionReport, Outcomes) {
         let link = self.state.next_link();
         let preview = self.state.preview(action, &selection);
-        let out = self.apply(Command::Act { link, request: 1, action, selection });
+        let out = self.apply(Command::Act { link, request: 1, action, selection, pace: None });
         let report = out.replies.iter().find_map(|(_, reply)| match reply {
-            Reply::Acted { report, .. } => Some(*report),
+            Reply::Acted { report, .. } => Some(report.clone()),
             _ => None,
         });
         let report = report.expect("an action is answered");
