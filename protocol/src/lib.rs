@@ -29,8 +29,8 @@ pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, New
 pub use path::{Path, PathError};
 pub use publisher_info::PublisherInfo;
 pub use refusal::{
-    AttemptOutcome, BatchRefusal, Change, CheckpointOutcome, DeathReason, Durability,
-    EnqueueOutcome, JobState, Refusal, Revoked, SettleOutcome,
+    AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome,
+    JobChange, JobState, Refusal, Revoked, SettleOutcome,
 };
 pub use runs::Runs;
 pub use settings::QueueSettings;

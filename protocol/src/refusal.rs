@@ -240,7 +240,7 @@ codes! {
 
 codes! {
     /// What happened to a job.
-    Change, "change" {
+    JobChange, "change" {
         /// A producer handed it in.
         Created = 1, "created";
         /// A prepared one was confirmed.

@@ -261,7 +261,15 @@ fn an_empty_batch_takes_the_largest_job() {
     let mut job = samples::full_job();
     job.headers = Headers(headers);
     job.payload = vec![7u8; PAYLOAD_BYTES_MAX].into();
-    job.options.backoff = Backoff::List(vec![u32::MAX; Backoff::LIST_MAX]);
+    job.options = JobOptions {
+        priority: i32::MIN,
+        max_attempts: Some(u16::MAX),
+        lease_ms: Some(LEASE_MS_MAX),
+        run_timeout_ms: Some(WAIT_MS_MAX),
+        backoff: Some(Backoff::List(vec![u32::MAX; Backoff::LIST_MAX])),
+        keep_ms: Some(WAIT_MS_MAX),
+        ..job.options
+    };
     assert_eq!(job.headers.bytes(), HEADERS_BYTES_MAX);
     let mut builder = BatchBuilder::new();
     assert!(builder.fits(&job));
@@ -356,10 +364,10 @@ fn options_out_of_their_range_are_refused() {
         Entry::read(Sample::Entry(job).encode()).map(|_| ()).map_err(|error| error.to_string())
     };
     type Change = fn(&mut JobOptions);
-    let table: [(Change, &str); 7] = [
-        (|o| o.max_attempts = 0, "invalid max_attempts of 0; the least is 1 at byte 22"),
-        (|o| o.lease_ms = 999, "invalid lease outside 1 s to 12 h at byte 22"),
-        (|o| o.lease_ms = LEASE_MS_MAX + 1, "invalid lease outside 1 s to 12 h at byte 22"),
+    let table: [(Change, &str); 10] = [
+        (|o| o.max_attempts = Some(0), "invalid max_attempts of 0; the least is 1 at byte 22"),
+        (|o| o.lease_ms = Some(999), "invalid lease outside 1 s to 12 h at byte 22"),
+        (|o| o.lease_ms = Some(LEASE_MS_MAX + 1), "invalid lease outside 1 s to 12 h at byte 22"),
         (
             |o| o.due = Due::After(WAIT_MS_MAX + 1),
             "delay in milliseconds at byte 22 is 3153600000001; the limit is 3153600000000",
@@ -368,15 +376,83 @@ fn options_out_of_their_range_are_refused() {
             |o| o.due = Due::At(u64::MAX),
             "time in milliseconds at byte 22 is 18446744073709551615; the limit is 253402300799999",
         ),
-        (|o| o.backoff = Backoff::List(vec![]), "invalid empty back-off list at byte 23"),
+        (|o| o.backoff = Some(Backoff::List(vec![])), "invalid empty back-off list at byte 23"),
         (
-            |o| o.backoff = Backoff::List(vec![1; 65]),
+            |o| o.backoff = Some(Backoff::List(vec![1; 65])),
             "back-off waits at byte 23 is 65; the limit is 64",
+        ),
+        (
+            |o| o.expires_at = Some(RUN_AT_MS_MAX + 1),
+            "time in milliseconds at byte 23 is 253402300800000; the limit is 253402300799999",
+        ),
+        (
+            |o| o.run_timeout_ms = Some(WAIT_MS_MAX + 1),
+            "run timeout in milliseconds at byte 23 is 3153600000001; the limit is 3153600000000",
+        ),
+        (
+            |o| o.keep_ms = Some(WAIT_MS_MAX + 1),
+            "keep in milliseconds at byte 23 is 3153600000001; the limit is 3153600000000",
         ),
     ];
     for (change, error) in table {
         assert_eq!(with(change), Err(error.to_owned()));
     }
+}
+
+#[test]
+fn settings_out_of_their_range_are_refused() {
+    let with = |change: fn(&mut QueueSettings)| {
+        let mut settings = samples::settings();
+        change(&mut settings);
+        let mut out = FrameWriter::new();
+        settings.encode(&mut out);
+        QueueSettings::decode(&mut Reader::new(out.into_body())).map_err(|error| error.to_string())
+    };
+    assert!(with(|_| {}).is_ok());
+    type Change = fn(&mut QueueSettings);
+    let table: [(Change, &str); 5] = [
+        (|s| s.max_attempts = Some(0), "invalid max_attempts of 0"),
+        (|s| s.lease_ms = Some(LEASE_MS_MIN - 1), "invalid lease outside 1 s to 12 h"),
+        (|s| s.run_timeout_ms = Some(u64::MAX), "run timeout in milliseconds"),
+        (|s| s.keep_ms = Some(WAIT_MS_MAX + 1), "keep in milliseconds"),
+        (|s| s.keep_jobs = Some(KEEP_JOBS_MAX + 1), "jobs to keep"),
+    ];
+    for (change, error) in table {
+        let told = with(change).expect_err(error);
+        assert!(told.starts_with(error), "{told}");
+    }
+    let unknown = Bytes::from_static(&[64]);
+    let told = QueueSettings::decode(&mut Reader::new(unknown)).unwrap_err().to_string();
+    assert!(told.contains("queue setting that this version does not know"), "{told}");
+}
+
+#[test]
+fn what_workers_say_of_attempts_is_within_its_limits() {
+    let read = |tag, body: &[u8]| {
+        let read = ToPublisher::decode(tag, Bytes::copy_from_slice(body));
+        read.map(|_| ()).map_err(|error| error.to_string())
+    };
+    use work::tag::{CHECKPOINT, PROGRESS, STARTED, SUBSCRIBE};
+    for (tag, body, error) in [
+        (PROGRESS, &[1, 2, 101, 0][..], "invalid percent over 100 at byte 2"),
+        (PROGRESS, &[0x81, 0x08], "progress of attempts at byte 0 is 1025; the limit is 1024"),
+        (STARTED, &[2, 2, 2, 1, 5], "invalid number of running times at byte 3"),
+        (CHECKPOINT, &[9, 0, 0], "invalid checkpoint number 0; the first is 1 at byte 1"),
+        (SUBSCRIBE, &[1, 0, 0], "invalid subscription without a pattern at byte 2"),
+        (SUBSCRIBE, &[1, 2, 1, 2, 47, 42, 0], "invalid weight of 0; the least is 1 at byte 6"),
+        (SUBSCRIBE, &[1, 0, 65], "patterns of a subscription at byte 2 is 65; the limit is 64"),
+    ] {
+        assert_eq!(read(tag, body), Err(error.to_owned()));
+    }
+}
+
+#[test]
+fn a_checkpoint_over_its_limit_is_sent_short_and_refused_alone() {
+    let large = Bytes::from(vec![7u8; 3 * CHECKPOINT_BYTES_MAX]);
+    let read = Checkpoint::decode(Checkpoint::body_of(Token(1), 1, &large)).unwrap();
+    assert_eq!(read.length as usize, CHECKPOINT_BYTES_MAX + 1);
+    let bytes = &read.body()[read.at as usize..][..read.length as usize];
+    assert!(bytes.iter().all(|&byte| byte == 7), "the bytes lie where it says");
 }
 
 #[test]

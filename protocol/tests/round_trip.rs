@@ -247,17 +247,43 @@ fn options() -> impl Strategy<Value = JobOptions> {
         (0..=WAIT_MS_MAX).prop_map(Due::After),
         (0..=RUN_AT_MS_MAX).prop_map(Due::At),
     ];
-    let lease = LEASE_MS_MIN..=LEASE_MS_MAX;
-    (any::<i32>(), due, 1..=u16::MAX, lease, backoff(), any::<bool>()).prop_map(
-        |(priority, due, max_attempts, lease_ms, backoff, keep_result)| JobOptions {
-            priority,
-            due,
-            max_attempts,
-            lease_ms,
-            backoff,
-            keep_result,
+    let run = (
+        option::of(1..=u16::MAX),
+        option::of(LEASE_MS_MIN..=LEASE_MS_MAX),
+        option::of(0..=WAIT_MS_MAX),
+        option::of(backoff()),
+        option::of(0..=WAIT_MS_MAX),
+    );
+    let expires_at = option::of(0..=RUN_AT_MS_MAX);
+    (any::<(i32, bool, bool)>(), due, expires_at, run).prop_map(
+        |((priority, prepared, keep_result), due, expires_at, run)| {
+            let (max_attempts, lease_ms, run_timeout_ms, backoff, keep_ms) = run;
+            JobOptions {
+                priority,
+                due,
+                prepared,
+                expires_at,
+                max_attempts,
+                lease_ms,
+                run_timeout_ms,
+                backoff,
+                keep_ms,
+                keep_result,
+            }
         },
     )
+}
+
+fn settings() -> impl Strategy<Value = QueueSettings> {
+    let keep_jobs = option::of(0..=KEEP_JOBS_MAX);
+    (options(), keep_jobs).prop_map(|(options, keep_jobs)| QueueSettings {
+        max_attempts: options.max_attempts,
+        lease_ms: options.lease_ms,
+        run_timeout_ms: options.run_timeout_ms,
+        backoff: options.backoff,
+        keep_ms: options.keep_ms,
+        keep_jobs,
+    })
 }
 
 fn job() -> impl Strategy<Value = NewJob> {
@@ -289,24 +315,82 @@ fn credit() -> impl Strategy<Value = Credit> {
     (any::<u32>(), 0..=CREDITS_MAX).prop_map(|(subscription, count)| Credit { subscription, count })
 }
 
+fn filter() -> impl Strategy<Value = Filter> {
+    let kind = (option::of(select(JobState::ALL)), option::of(select(DeathReason::ALL)));
+    (glob(), kind, any::<[Option<u64>; 3]>()).prop_map(|(pattern, (state, death), numbers)| {
+        let [fingerprint, ended_from, ended_before] = numbers;
+        let fingerprint = fingerprint.map(Fingerprint);
+        Filter { pattern, state, death, fingerprint, ended_from, ended_before }
+    })
+}
+
+fn position() -> impl Strategy<Value = FeedPosition> {
+    any::<(u64, u64)>().prop_map(|(epoch, index)| FeedPosition { epoch: Epoch(epoch), index })
+}
+
 fn request() -> impl Strategy<Value = Request> {
-    let state = || option::of(select(JobState::ALL));
     let selection = prop_oneof![
         vec(job_id(), 0..20).prop_map(Selection::Ids),
-        (glob(), state()).prop_map(|(pattern, state)| Selection::Matching { pattern, state }),
+        filter().prop_map(Selection::Matching),
     ];
-    prop_oneof![
+    let pace = option::of(
+        (1..=u32::MAX, any::<u64>()).prop_map(|(per_second, before)| Pace { per_second, before }),
+    );
+    let looking = prop_oneof![
         Just(Request::Status),
+        Just(Request::ConfirmClock),
         glob().prop_map(|pattern| Request::Queues { pattern }),
-        (glob(), state(), any::<(u64, u32, bool)>()).prop_map(
-            |(pattern, state, (cursor, limit, full))| {
-                Request::Jobs(JobsQuery { pattern, state, cursor, limit, full })
+        (filter(), any::<(u64, u32, bool)>()).prop_map(|(filter, (cursor, limit, full))| {
+            Request::Jobs(JobsQuery { filter, cursor, limit, full })
+        }),
+        job_id().prop_map(|id| Request::Job { id }),
+        job_id().prop_map(|id| Request::Await { id }),
+        filter().prop_map(|filter| Request::DeadGroups { filter }),
+        any::<u64>().prop_map(|token| Request::Checkpoints { token: Token(token) }),
+        (glob(), option::of(position()))
+            .prop_map(|(pattern, after)| Request::Feed { pattern, after }),
+    ];
+    let acting = prop_oneof![
+        (select(Action::ALL), selection, pace, any::<bool>()).prop_map(
+            |(action, selection, pace, dry_run)| {
+                Request::Act { action, selection, pace, dry_run }
             }
         ),
-        job_id().prop_map(|id| Request::Job { id }),
-        (select(Action::ALL), selection, any::<bool>())
-            .prop_map(|(action, selection, dry_run)| Request::Act { action, selection, dry_run }),
-    ]
+        (glob(), any::<bool>()).prop_map(|(pattern, paused)| Request::Pause { pattern, paused }),
+        (path(), settings(), any::<bool>())
+            .prop_map(|(path, changes, reset)| { Request::Configure { path, changes, reset } }),
+        (job_id(), bytes()).prop_map(|(id, entry)| Request::Replace { id, entry }),
+    ];
+    prop_oneof![looking, acting]
+}
+
+fn sources() -> impl Strategy<Value = Sources> {
+    let source = (glob(), 1..=u16::MAX).prop_map(|(pattern, weight)| Source { pattern, weight });
+    (select(Order::ALL), vec(source, 1..5))
+        .prop_map(|(order, patterns)| Sources { order, patterns })
+}
+
+fn started() -> impl Strategy<Value = Started> {
+    vec(any::<(u64, u64)>(), 0..20).prop_flat_map(|all| {
+        any::<bool>().prop_map(move |now| Started {
+            tokens: Tokens(all.iter().map(|&(token, _)| Token(token)).collect()),
+            running_ms: if now { Vec::new() } else { all.iter().map(|&(_, ms)| ms).collect() },
+        })
+    })
+}
+
+fn progress() -> impl Strategy<Value = Progress> {
+    (any::<u64>(), 0..=100u8, text()).prop_map(|(token, percent, message)| Progress {
+        token: Token(token),
+        percent,
+        message,
+    })
+}
+
+fn checkpoint() -> impl Strategy<Value = Checkpoint> {
+    (any::<u64>(), 1..=u64::MAX, bytes()).prop_map(|(token, sequence, bytes)| {
+        Checkpoint::decode(Checkpoint::body_of(Token(token), sequence, &bytes)).unwrap()
+    })
 }
 
 fn to_publisher() -> impl Strategy<Value = ToPublisher> {
@@ -324,13 +408,16 @@ fn to_publisher() -> impl Strategy<Value = ToPublisher> {
     prop_oneof![
         tokens().prop_map(|resume| ToPublisher::Attach(Attach { resume })),
         batch.prop_map(ToPublisher::Enqueue),
-        (any::<u32>(), glob()).prop_map(|(subscription, pattern)| {
-            ToPublisher::Subscribe(Subscribe { subscription, pattern })
+        (any::<u32>(), sources()).prop_map(|(subscription, sources)| {
+            ToPublisher::Subscribe(Subscribe { subscription, sources })
         }),
         any::<u32>().prop_map(ToPublisher::Unsubscribe),
         credit().prop_map(ToPublisher::Credit),
         credit().prop_map(ToPublisher::Recall),
-        tokens().prop_map(ToPublisher::Started),
+        started().prop_map(ToPublisher::Started),
+        vec(progress(), 0..6).prop_map(ToPublisher::Progress),
+        checkpoint().prop_map(ToPublisher::Checkpoint),
+        any::<u64>().prop_map(ToPublisher::Forget),
         settles.prop_map(ToPublisher::Settle),
         tokens().prop_map(ToPublisher::Renew),
         (any::<u64>(), request()).prop_map(|(id, request)| ToPublisher::Request { id, request }),
@@ -342,16 +429,17 @@ fn settle_outcome() -> impl Strategy<Value = SettleOutcome> {
 }
 
 fn deliver() -> impl Strategy<Value = Deliver> {
-    let job = (any::<u64>(), any::<prop::sample::Index>(), any::<(u16, u16, u32)>(), bytes());
+    let job = (any::<u64>(), any::<prop::sample::Index>(), any::<(u16, u16, u32, u16)>(), bytes());
     (any::<u32>(), vec(path(), 1..4), vec(job, 0..6)).prop_map(|(subscription, paths, jobs)| {
         let jobs = jobs
             .into_iter()
-            .map(|(token, path, (attempt, deliveries, lease_ms), entry)| Delivery {
+            .map(|(token, path, (attempt, deliveries, lease_ms, checkpoints), entry)| Delivery {
                 token: Token(token),
                 path: path.index(paths.len()) as u32,
                 attempt,
                 deliveries,
                 lease_ms,
+                checkpoints,
                 entry,
             })
             .collect();
@@ -359,14 +447,52 @@ fn deliver() -> impl Strategy<Value = Deliver> {
     })
 }
 
+fn attempt() -> impl Strategy<Value = AttemptInfo> {
+    let error = (option::of(error()), any::<Option<u64>>());
+    (any::<(u16, u64, u64)>(), text(), select(AttemptOutcome::ALL), error).prop_map(
+        |((number, delivered_at, ended_at), worker, outcome, (error, fingerprint))| {
+            let fingerprint = fingerprint.map(Fingerprint);
+            AttemptInfo { number, worker, delivered_at, ended_at, outcome, error, fingerprint }
+        },
+    )
+}
+
+fn checkpoint_info() -> impl Strategy<Value = CheckpointInfo> {
+    (any::<(u16, u64, u64, u64)>(), option::of(bytes())).prop_map(
+        |((attempt, sequence, at, length), bytes)| CheckpointInfo {
+            attempt,
+            sequence,
+            at,
+            length,
+            bytes,
+        },
+    )
+}
+
+fn progress_info() -> impl Strategy<Value = ProgressInfo> {
+    (0..=100u8, text(), any::<u64>()).prop_map(|(percent, message, at)| ProgressInfo {
+        percent,
+        message,
+        at,
+    })
+}
+
 fn job_info() -> impl Strategy<Value = JobInfo> {
-    let numbers = any::<((bool, i32, u16, u16, u16), (u64, u64))>();
-    let times = any::<(Option<u64>, Option<u64>, Option<u64>)>();
+    let numbers = any::<((bool, i32, u16, u16, u16), (u64, u64, u32, u64))>();
+    let times = any::<[Option<u64>; 5]>();
     let end = (option::of(text()), option::of(select(DeathReason::ALL)), option::of(error()));
+    let kept = (
+        option::of(job_id()),
+        option::of(progress_info()),
+        vec(attempt(), 0..3),
+        vec(checkpoint_info(), 0..3),
+    );
     let full = (option::of(bytes()), option::of(headers()), option::of(bytes()));
-    (job_id(), path(), select(JobState::ALL), numbers, times, end, full).prop_map(
-        |(id, path, state, numbers, (due_at, ended_at, token), (worker, death, error), full)| {
+    (job_id(), path(), select(JobState::ALL), numbers, times, end, kept, full).prop_map(
+        |(id, path, state, numbers, times, (worker, death, error), kept, full)| {
             let ((retrying, priority, attempt, max_attempts, deliveries), figures) = numbers;
+            let [due_at, expires_at, delivered_at, ended_at, token] = times;
+            let (replaces, progress, attempts, checkpoints) = kept;
             JobInfo {
                 id,
                 path,
@@ -376,13 +502,21 @@ fn job_info() -> impl Strategy<Value = JobInfo> {
                 attempt,
                 max_attempts,
                 deliveries,
+                lease_ms: figures.2,
+                run_timeout_ms: figures.3,
                 enqueued_at: figures.0,
                 due_at,
+                expires_at,
+                delivered_at,
                 ended_at,
                 token: token.map(Token),
                 worker,
                 death,
                 error,
+                replaces,
+                progress,
+                attempts,
+                checkpoints,
                 payload_len: figures.1,
                 payload: full.0,
                 headers: full.1,
@@ -393,8 +527,9 @@ fn job_info() -> impl Strategy<Value = JobInfo> {
 }
 
 fn queue_stat() -> impl Strategy<Value = QueueStat> {
-    (path(), any::<[u64; 14]>(), any::<Option<u64>>()).prop_map(|(path, n, oldest_ready_ms)| {
-        QueueStat {
+    let set = (vec(glob(), 0..3), settings());
+    (path(), any::<[u64; 17]>(), any::<Option<u64>>(), set).prop_map(
+        |(path, n, oldest_ready_ms, (paused_by, settings))| QueueStat {
             path,
             counts: JobCounts {
                 scheduled: n[0],
@@ -404,6 +539,8 @@ fn queue_stat() -> impl Strategy<Value = QueueStat> {
                 completed: n[4],
                 dead: n[5],
                 cancelled: n[6],
+                prepared: n[14],
+                expired: n[15],
             },
             oldest_ready_ms,
             enqueued: n[7],
@@ -413,13 +550,16 @@ fn queue_stat() -> impl Strategy<Value = QueueStat> {
             stale_refused: n[11],
             subscriptions: n[12],
             credits: n[13],
-        }
-    })
+            died: n[16],
+            paused_by,
+            settings,
+        },
+    )
 }
 
 fn status() -> impl Strategy<Value = PublisherStatus> {
-    (text(), select(Durability::ALL), any::<[u64; 11]>()).prop_map(|(name, durability, n)| {
-        PublisherStatus {
+    (text(), select(Durability::ALL), any::<([u64; 11], bool)>()).prop_map(
+        |(name, durability, (n, clock_held))| PublisherStatus {
             name,
             durability,
             uptime_ms: n[0],
@@ -433,21 +573,92 @@ fn status() -> impl Strategy<Value = PublisherStatus> {
             payload_bytes: n[8],
             syncs: n[9],
             stale_refused: n[10],
-        }
-    })
+            clock_held,
+        },
+    )
+}
+
+fn dead_group() -> impl Strategy<Value = DeadGroup> {
+    (path(), select(DeathReason::ALL), any::<[u64; 4]>(), job_id(), option::of(error())).prop_map(
+        |(path, death, [fingerprint, jobs, first_at, last_at], example, error)| DeadGroup {
+            path,
+            death,
+            fingerprint: Fingerprint(fingerprint),
+            jobs,
+            first_at,
+            last_at,
+            example,
+            error,
+        },
+    )
+}
+
+fn act_outcome() -> impl Strategy<Value = ActOutcome> {
+    prop_oneof![
+        Just(ActOutcome::Done),
+        select(JobState::ALL).prop_map(ActOutcome::NotInState),
+        Just(ActOutcome::Unknown),
+    ]
 }
 
 fn answer() -> impl Strategy<Value = Answer> {
+    let acted = (any::<(u64, u64, u64, bool)>(), vec(act_outcome(), 0..30)).prop_map(
+        |((done, refused, unknown, more), outcomes)| {
+            let outcomes = outcomes.into_iter().collect();
+            Answer::Acted(ActionReport { done, refused, unknown, more, outcomes })
+        },
+    );
+    let paused = (any::<(u64, bool)>(), vec(glob(), 0..3)).prop_map(
+        |((queues, changed), still_paused_by)| {
+            Answer::Paused(PauseReport { queues, changed, still_paused_by })
+        },
+    );
+    let configured = prop_oneof![
+        settings().prop_map(|settings| Answer::Configured(Ok(settings))),
+        select(Refusal::ALL).prop_map(|refusal| Answer::Configured(Err(refusal))),
+    ];
     prop_oneof![
         status().prop_map(Answer::Status),
         vec(queue_stat(), 0..4).prop_map(Answer::Queues),
-        (vec(job_info(), 0..4), any::<Option<u64>>())
-            .prop_map(|(jobs, next)| Answer::Jobs(JobsPage { jobs, next })),
+        (vec(job_info(), 0..4), any::<(Option<u64>, u64)>())
+            .prop_map(|(jobs, (next, index))| { Answer::Jobs(JobsPage { jobs, next, index }) }),
         option::of(job_info().prop_map(Box::new)).prop_map(Answer::Job),
-        any::<(u64, u64, u64, bool)>().prop_map(|(done, refused, unknown, more)| {
-            Answer::Acted(ActionReport { done, refused, unknown, more })
-        }),
+        acted,
+        (vec(dead_group(), 0..4), any::<bool>())
+            .prop_map(|(groups, more)| Answer::DeadGroups(DeadGroups { groups, more })),
+        paused,
+        configured,
+        select(ReplaceOutcome::ALL).prop_map(Answer::Replaced),
+        vec(checkpoint_info(), 0..4).prop_map(Answer::Checkpoints),
+        position().prop_map(Answer::Feed),
+        Just(Answer::Done),
     ]
+}
+
+fn feed() -> impl Strategy<Value = FeedEvents> {
+    let event = (
+        any::<(u64, u64, bool, u16)>(),
+        job_id(),
+        any::<prop::sample::Index>(),
+        select(JobChange::ALL),
+        option::of(select(JobState::ALL)),
+    );
+    (any::<u64>(), position(), vec(path(), 1..4), vec(event, 0..6)).prop_map(
+        |(id, upto, paths, events)| {
+            let event = |((index, at, retrying, attempt), job, path, change, state): (
+                (u64, u64, bool, u16),
+                JobId,
+                prop::sample::Index,
+                JobChange,
+                Option<JobState>,
+            )| {
+                let path = path.index(paths.len()) as u32;
+                FeedEvent { index, at, job, path, change, state, retrying, attempt }
+            };
+            let events = events.into_iter().map(event).collect();
+            FeedEvents { id, upto, paths, events }
+        },
+    )
 }
 
 fn from_publisher() -> impl Strategy<Value = FromPublisher> {
@@ -486,6 +697,13 @@ fn from_publisher() -> impl Strategy<Value = FromPublisher> {
         }),
         tokens().prop_map(|stale| FromPublisher::Renewed { stale }),
         text().prop_map(|reason| FromPublisher::Goodbye { reason }),
+        (any::<(u64, u64)>(), select(CheckpointOutcome::ALL)).prop_map(
+            |((token, sequence), outcome)| {
+                FromPublisher::Checkpointed(Checkpointed { token: Token(token), sequence, outcome })
+            }
+        ),
+        feed().prop_map(FromPublisher::Feed),
+        any::<u64>().prop_map(|id| FromPublisher::FeedEnded { id, end: FeedEnd::TooOld }),
     ]
 }
 

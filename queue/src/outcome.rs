@@ -5,7 +5,7 @@ use longshore_protocol::messages::work::{
     PauseReport, ReplaceOutcome, RequestError, Settled, Waiting,
 };
 use longshore_protocol::{
-    Change, JobId, JobState, LinkId, Path, QueueSettings, Refusal, Revoked, Token,
+    JobChange, JobId, JobState, LinkId, Path, QueueSettings, Refusal, Revoked, Token,
 };
 
 /// A part of a command's body in the log: where a cold thing (entry, result, error) lies.
@@ -62,7 +62,7 @@ pub struct Event {
     /// The attempt that runs, or the last one made; 0 before the first.
     pub attempt: u16,
     /// What happened.
-    pub change: Change,
+    pub change: JobChange,
     /// The job's state since; none when it is no longer kept.
     pub state: Option<JobState>,
     /// True of a scheduled job that waits for a retry.

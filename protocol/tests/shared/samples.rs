@@ -137,7 +137,8 @@ pub fn all() -> Vec<(String, String, Sample)> {
         ("hangfire", Backoff::Hangfire),
     ] {
         let mut job = plain_job();
-        job.options = JobOptions { backoff, due: Due::After(1_500), ..JobOptions::default() };
+        job.options =
+            JobOptions { backoff: Some(backoff), due: Due::After(1_500), ..JobOptions::default() };
         add(
             &format!("entry-backoff-{name}"),
             "Job entry: delay 1500 ms and this back-off",
@@ -229,9 +230,13 @@ pub fn full_job() -> NewJob {
         options: JobOptions {
             priority: -5,
             due: Due::At(1_760_000_000_000),
-            max_attempts: 3,
-            lease_ms: 60_000,
-            backoff: Backoff::Fixed(1_000),
+            prepared: true,
+            expires_at: Some(1_760_000_600_000),
+            max_attempts: Some(3),
+            lease_ms: Some(60_000),
+            run_timeout_ms: Some(0),
+            backoff: Some(Backoff::Fixed(1_000)),
+            keep_ms: Some(3_600_000),
             keep_result: true,
         },
     }
@@ -280,8 +285,14 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
         ("subscribe", "Subscribe 1 to /jobs/{mail,sms}/**", {
             ToPublisher::Subscribe(Subscribe {
                 subscription: 1,
-                pattern: glob("/jobs/{mail,sms}/**"),
+                sources: Sources::one(glob("/jobs/{mail,sms}/**")),
             })
+        }),
+        ("subscribe-weighted", "Subscribe 2 to /jobs/mail by 3 and /jobs/sms/* by 1", {
+            let source = |text, weight| Source { pattern: glob(text), weight };
+            let patterns = vec![source("/jobs/mail", 3), source("/jobs/sms/*", 1)];
+            let sources = Sources { order: Order::Weighted, patterns };
+            ToPublisher::Subscribe(Subscribe { subscription: 2, sources })
         }),
         ("unsubscribe", "Unsubscribe 1", ToPublisher::Unsubscribe(1)),
         ("credit", "Credit: 64 for subscription 1", {
@@ -291,8 +302,28 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
             ToPublisher::Recall(Credit { subscription: 1, count: 300 })
         }),
         ("started", "Started: tokens 1000 to 1002", {
-            ToPublisher::Started(tokens(&[1_000, 1_001, 1_002]))
+            let tokens = tokens(&[1_000, 1_001, 1_002]);
+            ToPublisher::Started(Started { tokens, running_ms: Vec::new() })
         }),
+        ("started-before", "Started: tokens 1000 and 1001, 5 s and 300 ms ago", {
+            let tokens = tokens(&[1_000, 1_001]);
+            ToPublisher::Started(Started { tokens, running_ms: vec![5_000, 300] })
+        }),
+        ("progress", "Progress: token 1000 at 40 %, token 999 at 100 %", {
+            let progress = |token, percent, message: &str| Progress {
+                token,
+                percent,
+                message: message.into(),
+            };
+            ToPublisher::Progress(vec![
+                progress(Token(1_000), 40, "400 of 1000 rows"),
+                progress(Token(999), 100, ""),
+            ])
+        }),
+        ("checkpoint", "Checkpoint 2 of token 1000: 'row 400'", {
+            ToPublisher::Checkpoint(checkpoint(Token(1_000), 2, b"row 400"))
+        }),
+        ("forget", "Forget request 9", ToPublisher::Forget(9)),
         ("settle", "Settle batch 2: one of every verdict", ToPublisher::Settle(settles(2))),
         ("renew", "Renew: tokens 1000 and 999", ToPublisher::Renew(tokens(&[1_000, 999]))),
         ("request-status", "Request 9: status", request(Request::Status)),
@@ -301,8 +332,7 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
         }),
         ("request-jobs", "Request 9: a full page of 100 completed jobs of /**, from 5000", {
             request(Request::Jobs(JobsQuery {
-                pattern: glob("/**"),
-                state: Some(JobState::Completed),
+                filter: Filter::of(glob("/**")).in_state(JobState::Completed),
                 cursor: 5_000,
                 limit: 100,
                 full: true,
@@ -313,20 +343,82 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
             request(Request::Act {
                 action: Action::Cancel,
                 selection: Selection::Ids(vec![job_id(1), job_id(2)]),
+                pace: None,
                 dry_run: false,
             })
         }),
-        ("request-act-matching", "Request 9: revive the dead of /jobs/**, only counting", {
-            request(Request::Act {
-                action: Action::Revive,
-                selection: Selection::Matching {
-                    pattern: glob("/jobs/**"),
-                    state: Some(JobState::Dead),
-                },
-                dry_run: true,
-            })
+        (
+            "request-act-matching",
+            "Request 9: revive some of the dead of /jobs/**, 50 a second after 1000, only counting",
+            {
+                request(Request::Act {
+                    action: Action::Revive,
+                    selection: Selection::Matching(some_dead()),
+                    pace: Some(Pace { per_second: 50, before: 1_000 }),
+                    dry_run: true,
+                })
+            },
+        ),
+        ("request-await", "Request 9: one job, once it has ended", {
+            request(Request::Await { id: job_id(1) })
         }),
+        ("request-dead-groups", "Request 9: some of the dead of /jobs/**, in groups", {
+            request(Request::DeadGroups { filter: some_dead() })
+        }),
+        ("request-pause", "Request 9: pause /jobs/**", {
+            request(Request::Pause { pattern: glob("/jobs/**"), paused: true })
+        }),
+        ("request-configure", "Request 9: every setting of /jobs/mail, the others reset", {
+            let (path, changes) = (path("/jobs/mail"), settings());
+            request(Request::Configure { path, changes, reset: true })
+        }),
+        ("request-replace", "Request 9: job 2 in the place of dead job 1", {
+            let entry = Sample::Entry(full_job()).encode();
+            request(Request::Replace { id: job_id(1), entry })
+        }),
+        ("request-checkpoints", "Request 9: the checkpoints of token 1000's job", {
+            request(Request::Checkpoints { token: Token(1_000) })
+        }),
+        ("request-feed", "Request 9: the feed of /jobs/** from now on", {
+            request(Request::Feed { pattern: glob("/jobs/**"), after: None })
+        }),
+        ("request-feed-after", "Request 9: the feed of /jobs/** after 5000 of epoch 7", {
+            request(Request::Feed { pattern: glob("/jobs/**"), after: Some(position()) })
+        }),
+        ("request-confirm-clock", "Request 9: the clock is right", request(Request::ConfirmClock)),
     ]
+}
+
+/// A checkpoint as a publisher reads it.
+pub fn checkpoint(token: Token, sequence: u64, bytes: &'static [u8]) -> Checkpoint {
+    let body = Checkpoint::body_of(token, sequence, &Bytes::from_static(bytes));
+    Checkpoint::decode(body).expect("a checkpoint")
+}
+
+fn some_dead() -> Filter {
+    Filter {
+        death: Some(DeathReason::TimedOut),
+        fingerprint: Some(Fingerprint(0x0123_4567_89ab_cdef)),
+        ended_from: Some(1_760_000_000_000),
+        ended_before: Some(1_760_000_060_000),
+        ..Filter::of(glob("/jobs/**")).in_state(JobState::Dead)
+    }
+}
+
+/// Every setting.
+pub fn settings() -> QueueSettings {
+    QueueSettings {
+        max_attempts: Some(5),
+        lease_ms: Some(10_000),
+        run_timeout_ms: Some(600_000),
+        backoff: Some(Backoff::Linear { step_ms: 500, max_ms: 60_000 }),
+        keep_ms: Some(0),
+        keep_jobs: Some(1_000),
+    }
+}
+
+fn position() -> FeedPosition {
+    FeedPosition { epoch: Epoch(7), index: 5_000 }
 }
 
 fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher)> {
@@ -364,6 +456,7 @@ fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher)> {
                         attempt: 1,
                         deliveries: 1,
                         lease_ms: 30_000,
+                        checkpoints: 0,
                         entry: entry(plain_job()),
                     },
                     Delivery {
@@ -372,6 +465,7 @@ fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher)> {
                         attempt: 2,
                         deliveries: 3,
                         lease_ms: 60_000,
+                        checkpoints: 2,
                         entry: entry(full_job()),
                     },
                 ],
@@ -406,14 +500,44 @@ fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher)> {
         ("answer-queues", "Answer 9: one queue", answer(Ok(Answer::Queues(vec![queue_stat()])))),
         ("answer-jobs", "Answer 9: a page of two jobs, and more", {
             let jobs = vec![running_job(), dead_job()];
-            answer(Ok(Answer::Jobs(JobsPage { jobs, next: Some(5_002) })))
+            answer(Ok(Answer::Jobs(JobsPage { jobs, next: Some(5_002), index: 1_234_567 })))
         }),
         ("answer-job", "Answer 9: one job", answer(Ok(Answer::Job(Some(Box::new(dead_job())))))),
         ("answer-job-none", "Answer 9: no such job", answer(Ok(Answer::Job(None)))),
         ("answer-acted", "Answer 9: 500 done, 2 refused, 1 unknown, more to do", {
-            let report = ActionReport { done: 500, refused: 2, unknown: 1, more: true };
+            let mut outcomes = Runs::all(ActOutcome::Done, 500);
+            outcomes.push_many(ActOutcome::NotInState(JobState::Completed), 2);
+            outcomes.push(ActOutcome::Unknown);
+            let report = ActionReport { done: 500, refused: 2, unknown: 1, more: true, outcomes };
             answer(Ok(Answer::Acted(report)))
         }),
+        ("answer-dead-groups", "Answer 9: one group of 40 dead jobs, and more", {
+            let groups = vec![dead_group()];
+            answer(Ok(Answer::DeadGroups(DeadGroups { groups, more: true })))
+        }),
+        ("answer-paused", "Answer 9: two queues, paused still by /jobs/mail", {
+            let still_paused_by = vec![glob("/jobs/mail")];
+            answer(Ok(Answer::Paused(PauseReport { queues: 2, changed: true, still_paused_by })))
+        }),
+        ("answer-configured", "Answer 9: every setting", {
+            answer(Ok(Answer::Configured(Ok(settings()))))
+        }),
+        ("answer-configured-refused", "Answer 9: not configured, NotHere", {
+            answer(Ok(Answer::Configured(Err(Refusal::NotHere))))
+        }),
+        ("answer-replaced", "Answer 9: not replaced, NotDead", {
+            answer(Ok(Answer::Replaced(ReplaceOutcome::NotDead)))
+        }),
+        ("answer-checkpoints", "Answer 9: two checkpoints, with their bytes", {
+            answer(Ok(Answer::Checkpoints(vec![
+                checkpoint_info(1, Some(b"row 400")),
+                checkpoint_info(2, Some(b"")),
+            ])))
+        }),
+        ("answer-feed", "Answer 9: the feed follows from 5000 of epoch 7", {
+            answer(Ok(Answer::Feed(position())))
+        }),
+        ("answer-done", "Answer 9: done", answer(Ok(Answer::Done))),
         ("answer-error", "Answer 9: OverLimit", answer(Err(RequestError::OverLimit))),
         ("subscribe-refused", "Subscription 1 refused", {
             FromPublisher::SubscribeRefused { subscription: 1, reason: "too many".into() }
@@ -422,7 +546,70 @@ fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher)> {
             FromPublisher::Renewed { stale: tokens(&[999]) }
         }),
         ("goodbye", "Goodbye: stopping", FromPublisher::Goodbye { reason: "stopping".into() }),
+        ("checkpointed", "Checkpoint 2 of token 1000: a gap before it", {
+            FromPublisher::Checkpointed(Checkpointed {
+                token: Token(1_000),
+                sequence: 2,
+                outcome: CheckpointOutcome::Gap,
+            })
+        }),
+        ("feed", "Feed 9 up to 5000: a job created, failed, and another gone", {
+            FromPublisher::Feed(feed_events())
+        }),
+        ("feed-ended", "Feed 9 ended: TooOld", {
+            FromPublisher::FeedEnded { id: 9, end: FeedEnd::TooOld }
+        }),
     ]
+}
+
+fn dead_group() -> DeadGroup {
+    DeadGroup {
+        path: path("/jobs/mail"),
+        death: DeathReason::AttemptsExhausted,
+        fingerprint: Fingerprint(0x0123_4567_89ab_cdef),
+        jobs: 40,
+        first_at: 1_760_000_000_000,
+        last_at: 1_760_000_060_000,
+        example: job_id(1),
+        error: Some(JobError { kind: "io::Error".into(), message: "no such file".into() }),
+    }
+}
+
+fn checkpoint_info(sequence: u64, bytes: Option<&'static [u8]>) -> CheckpointInfo {
+    CheckpointInfo {
+        attempt: 1,
+        sequence,
+        at: 1_760_000_000_500,
+        length: bytes.map_or(70, |bytes| bytes.len() as u64),
+        bytes: bytes.map(Bytes::from_static),
+    }
+}
+
+fn feed_events() -> FeedEvents {
+    let event = |index, at: u64, job, path, change, state| FeedEvent {
+        index,
+        at: 1_760_000_000_000 + at,
+        job: job_id(job),
+        path,
+        change,
+        state,
+        retrying: false,
+        attempt: 0,
+    };
+    FeedEvents {
+        id: 9,
+        upto: position(),
+        paths: vec![path("/jobs/mail"), path("/jobs/sms")],
+        events: vec![
+            event(4_990, 0, 1, 0, JobChange::Created, Some(JobState::Ready)),
+            FeedEvent {
+                retrying: true,
+                attempt: 1,
+                ..event(4_995, 300, 1, 0, JobChange::Failed, Some(JobState::Scheduled))
+            },
+            event(4_995, 299, 2, 1, JobChange::Forgotten, None),
+        ],
+    }
 }
 
 fn status() -> PublisherStatus {
@@ -440,6 +627,7 @@ fn status() -> PublisherStatus {
         payload_bytes: 3_000_000,
         syncs: 800,
         stale_refused: 7,
+        clock_held: true,
     }
 }
 
@@ -454,6 +642,8 @@ fn queue_stat() -> QueueStat {
             completed: 500,
             dead: 6,
             cancelled: 7,
+            prepared: 8,
+            expired: 9,
         },
         oldest_ready_ms: Some(1_500),
         enqueued: 523,
@@ -463,6 +653,9 @@ fn queue_stat() -> QueueStat {
         stale_refused: 1,
         subscriptions: 2,
         credits: 0,
+        died: 11,
+        paused_by: vec![glob("/jobs/**")],
+        settings: settings(),
     }
 }
 
@@ -476,13 +669,25 @@ fn running_job() -> JobInfo {
         attempt: 1,
         max_attempts: 10,
         deliveries: 1,
+        lease_ms: 30_000,
+        run_timeout_ms: 3_600_000,
         enqueued_at: 1_760_000_000_000,
         due_at: None,
+        expires_at: None,
+        delivered_at: Some(1_760_000_000_200),
         ended_at: None,
         token: Some(Token(4_294_967_297)),
         worker: Some("w1".into()),
         death: None,
         error: None,
+        replaces: None,
+        progress: Some(ProgressInfo {
+            percent: 40,
+            message: "400 of 1000 rows".into(),
+            at: 1_760_000_000_900,
+        }),
+        attempts: Vec::new(),
+        checkpoints: vec![checkpoint_info(3, None)],
         payload_len: 5,
         payload: None,
         headers: None,
@@ -503,6 +708,12 @@ fn dead_job() -> JobInfo {
         worker: None,
         death: Some(DeathReason::AttemptsExhausted),
         error: Some(JobError { kind: "io::Error".into(), message: "no such file".into() }),
+        expires_at: Some(1_760_000_600_000),
+        delivered_at: None,
+        replaces: Some(job_id(3)),
+        progress: None,
+        attempts: attempts(),
+        checkpoints: Vec::new(),
         payload: Some(Bytes::from_static(b"hello")),
         headers: Some(full_job().headers),
         result: Some(Bytes::from_static(b"42")),
@@ -639,5 +850,22 @@ fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
             let (code, reason) = (RequestRefusal::NotAnnounced, "announce first".into());
             FromReplica::Refused { id: 9, code, reason }
         }),
+    ]
+}
+
+fn attempts() -> Vec<AttemptInfo> {
+    let attempt = |number, outcome, error: Option<JobError>| AttemptInfo {
+        number,
+        worker: "w1".into(),
+        delivered_at: 1_760_000_000_200,
+        ended_at: 1_760_000_000_900,
+        outcome,
+        fingerprint: error.as_ref().map(Fingerprint::of),
+        error,
+    };
+    let error = JobError { kind: "io::Error".into(), message: "no such file".into() };
+    vec![
+        attempt(1, AttemptOutcome::WorkerLost, None),
+        attempt(2, AttemptOutcome::Failed, Some(error)),
     ]
 }

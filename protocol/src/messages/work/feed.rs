@@ -9,7 +9,7 @@ use crate::frame::FrameWriter;
 use crate::id::{Epoch, JobId};
 use crate::limits::{FEED_EVENTS_MAX, QUEUES_MAX};
 use crate::path::Path;
-use crate::refusal::{Change, JobState, codes};
+use crate::refusal::{JobChange, JobState, codes};
 
 /// A place in a publisher's life: after that command of that start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,7 +45,7 @@ pub struct FeedEvent {
     /// Its queue, as its place in [`FeedEvents::paths`].
     pub path: u32,
     /// What happened.
-    pub change: Change,
+    pub change: JobChange,
     /// The job's state since; none when it is no longer kept.
     pub state: Option<JobState>,
     /// True of a scheduled job that waits for a retry.
@@ -120,7 +120,7 @@ impl Decode for FeedEvents {
             if path as usize >= paths.len() {
                 return Err(no_such_path);
             }
-            let change = Change::decode(r)?;
+            let change = JobChange::decode(r)?;
             let wrong_flags = r.invalid("flags of an event");
             let flags = r.u8()?;
             if flags & !(RETRYING | GONE) != 0 {
