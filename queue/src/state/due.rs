@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_protocol::Token;
+use longshore_protocol::{Change, DeathReason, Revoked, Token};
 
 use super::State;
 use super::limits::{ENDED_KEPT_MS, SESSION_KEPT_MS};
@@ -11,7 +11,6 @@ use super::row::{NONE, Place};
 use crate::command::Expired;
 use crate::outcome::Outcomes;
 use crate::time::Now;
-use longshore_protocol::{DeathReason, Revoked};
 
 /// All that waits for a time, by that time.
 #[derive(Clone, Debug, Default)]
@@ -46,22 +45,22 @@ impl State {
     }
 
     /// What is due becomes ready; what is too old is forgotten. At most 10,000 of each; the rest with the next `Tick`.
-    pub(super) fn tick(&mut self) {
-        self.make_due_ready();
-        self.forget_ended();
+    pub(super) fn tick(&mut self, out: &mut Outcomes) {
+        self.make_due_ready(out);
+        self.forget_ended(out);
         self.forget_sessions();
     }
 
-    fn make_due_ready(&mut self) {
+    fn make_due_ready(&mut self, out: &mut Outcomes) {
         for _ in 0..self.limits.step_jobs {
             let mono = self.due.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
             let wall = self.due.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
             let Some(&(_, slot)) = mono.or(wall) else { break };
-            self.return_job(slot);
+            self.return_job(slot, Change::CameDue, out);
         }
     }
 
-    fn forget_ended(&mut self) {
+    fn forget_ended(&mut self, out: &mut Outcomes) {
         let now = self.now.mono_ms;
         let mut left = self.limits.step_jobs;
         while left > 0 {
@@ -82,7 +81,7 @@ impl State {
                     self.due.collect.insert((goes_at, queue));
                     break;
                 }
-                self.forget_job(oldest);
+                self.forget_job(oldest, Change::Forgotten, out);
                 left -= 1;
             }
             left = left.saturating_sub(1);
@@ -115,24 +114,24 @@ impl State {
             }
             self.take_lease(slot, out);
             if lease.restart {
-                self.return_job(slot);
+                self.return_job(slot, Change::LeaseLost, out);
             } else if lease.started {
-                self.lose_attempt(slot);
+                self.lose_attempt(slot, out);
             } else {
-                self.return_unstarted(slot);
+                self.return_unstarted(slot, out);
             }
         }
     }
 
     /// An attempt took its worker with it, or hung.
-    fn lose_attempt(&mut self, slot: u32) {
+    fn lose_attempt(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         row.attempts = row.attempts.saturating_add(1);
         let attempts = row.attempts;
         if attempts >= self.max_attempts(&self.rows[slot]) {
-            self.bury_job(slot, DeathReason::WorkerLost);
+            self.bury_job(slot, DeathReason::WorkerLost, Change::LeaseLost, out);
         } else {
-            self.return_job(slot);
+            self.return_job(slot, Change::LeaseLost, out);
         }
     }
 
@@ -141,7 +140,7 @@ impl State {
     pub(super) fn damaged(&mut self, token: Token, out: &mut Outcomes) {
         if let Some(slot) = self.rows.find_token(token) {
             self.take_lease(slot, out);
-            self.bury_job(slot, DeathReason::PayloadDamaged);
+            self.bury_job(slot, DeathReason::PayloadDamaged, Change::Damaged, out);
         }
     }
 }

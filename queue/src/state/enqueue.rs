@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use longshore_protocol::limits::BATCH_PAYLOAD_BYTES_MAX;
 use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued};
 use longshore_protocol::{
-    Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobId, LinkId, Path, Refusal, Runs,
-    WireError,
+    Backoff, BatchRefusal, Change, Due, EnqueueOutcome, EntryHead, JobId, LinkId, Path, Refusal,
+    Runs, WireError,
 };
 
 use super::State;
@@ -124,7 +124,8 @@ impl State {
             }
         };
         let at = Command::BATCH_AT + entry.at;
-        self.insert_job(queue, head, RecordRef { index: self.index, at, length: entry.length });
+        let entry = RecordRef { index: self.index, at, length: entry.length };
+        self.insert_job(queue, head, entry, out);
         EnqueueOutcome::Created
     }
 
@@ -213,7 +214,7 @@ impl State {
         queue
     }
 
-    fn insert_job(&mut self, queue: u32, head: EntryHead, entry: RecordRef) {
+    fn insert_job(&mut self, queue: u32, head: EntryHead, entry: RecordRef, out: &mut Outcomes) {
         let due = head.options.as_ref().map_or(Due::Now, |options| options.due);
         let slot = self.rows.insert(Row {
             id: head.id,
@@ -236,6 +237,7 @@ impl State {
             }
             _ => self.enter_ready(slot, Place::Fresh),
         }
+        self.emit(slot, Change::Created, out);
     }
 }
 

@@ -129,7 +129,7 @@ impl State {
                 out.moved.push((token, link));
             } else {
                 self.take_lease(slot, out);
-                self.return_unstarted(slot);
+                self.return_unstarted(slot, out);
             }
             slot = next;
         }

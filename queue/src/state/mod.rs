@@ -5,6 +5,7 @@
 //!
 //! - A job is a [row](row) of 96 bytes; what is cold stays in the log and is named by a `RecordRef`.
 //! - Every change of place goes through [`transition`]: there, and nowhere else, do counters change.
+//! - Every move also says what happened, to those who follow along: [`events`].
 //! - What a command makes ready is handed to waiting credits before `apply` returns: [`dispatch`].
 //! - Only `Tick` acts by time, in bounded steps; `State::next_due` says when it has something to do.
 
@@ -12,6 +13,7 @@ mod act;
 mod dispatch;
 mod due;
 mod enqueue;
+mod events;
 mod invariant;
 mod limits;
 mod links;
@@ -141,7 +143,7 @@ impl State {
                 self.act(*link, *request, *action, selection, out);
             }
             Command::Damaged { token } => self.damaged(*token, out),
-            Command::Tick => self.tick(),
+            Command::Tick => self.tick(out),
             Command::Checkpoint { .. }
             | Command::Replace { .. }
             | Command::Pause { .. }

@@ -186,7 +186,7 @@ impl State {
             state: row.place.state()?,
             retrying: row.place == Place::Retrying,
             priority: options.priority,
-            attempt: row.attempts.saturating_add(u16::from(is_running)),
+            attempt: row.attempt(),
             max_attempts: self.max_attempts(row),
             deliveries: row.deliveries,
             lease_ms: self.lease_ms(row),

@@ -105,6 +105,11 @@ impl Row {
         (self.entry.index, self.entry.at)
     }
 
+    /// The attempt that runs, or the last one made; 0 before the first.
+    pub(super) fn attempt(&self) -> u16 {
+        self.attempts.saturating_add(u16::from(self.place == Place::Running))
+    }
+
     pub(super) fn ended_mono_ms(&self) -> u64 {
         u64::from(self.queue_prev) << 32 | u64::from(self.queue_next)
     }

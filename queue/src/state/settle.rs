@@ -5,7 +5,7 @@
 
 use longshore_protocol::limits::RESULT_BYTES_MAX;
 use longshore_protocol::messages::work::{SettleBatch, Settled, Span, Verdict};
-use longshore_protocol::{DeathReason, LinkId, Runs, SettleOutcome, Token};
+use longshore_protocol::{Change, DeathReason, LinkId, Runs, SettleOutcome, Token};
 
 use super::State;
 use super::limits::ANSWERS_KEPT;
@@ -61,24 +61,24 @@ impl State {
         }
         out.ended.push(token);
         match verdict {
-            Verdict::Complete(result) => self.complete(slot, result),
-            Verdict::Fail(error) => self.fail(slot, error),
-            Verdict::Release => self.return_job(slot),
-            Verdict::Snooze(0) => self.return_job(slot),
+            Verdict::Complete(result) => self.complete(slot, result, out),
+            Verdict::Fail(error) => self.fail(slot, error, out),
+            Verdict::Release => self.return_job(slot, Change::Released, out),
+            Verdict::Snooze(0) => self.return_job(slot, Change::Snoozed, out),
             Verdict::Snooze(ms) => {
                 let due_ms = self.now.mono_ms.saturating_add(ms);
-                self.schedule_job(slot, Place::Delayed, due_ms);
+                self.schedule_job(slot, Place::Delayed, due_ms, Change::Snoozed, out);
             }
             Verdict::Bury(error) => {
                 self.count_attempt(slot);
                 self.side_of(slot).error = Some(self.cold(error));
-                self.bury_job(slot, DeathReason::Buried);
+                self.bury_job(slot, DeathReason::Buried, Change::Buried, out);
             }
         }
         SettleOutcome::Accepted
     }
 
-    fn complete(&mut self, slot: u32, result: Option<Span>) {
+    fn complete(&mut self, slot: u32, result: Option<Span>, out: &mut Outcomes) {
         self.count_attempt(slot);
         let row = &self.rows[slot];
         let (queue, keeps) = (row.queue, self.profiles.options(row.profile).keep_result);
@@ -86,10 +86,10 @@ impl State {
             self.side_of(slot).result = Some(self.cold(result));
         }
         self.queues[queue as usize].completed += 1;
-        self.end_job(slot, Place::Completed);
+        self.end_job(slot, Place::Completed, Change::Completed, out);
     }
 
-    fn fail(&mut self, slot: u32, error: Span) {
+    fn fail(&mut self, slot: u32, error: Span, out: &mut Outcomes) {
         let attempts = self.count_attempt(slot);
         self.side_of(slot).error = Some(self.cold(error));
         let row = &self.rows[slot];
@@ -97,14 +97,14 @@ impl State {
         self.queues[queue as usize].failed += 1;
         let row = &self.rows[slot];
         if attempts >= self.max_attempts(row) {
-            self.bury_job(slot, DeathReason::AttemptsExhausted);
+            self.bury_job(slot, DeathReason::AttemptsExhausted, Change::Failed, out);
             return;
         }
         match self.retry_wait_ms(row, attempts, random_of(&id, attempts)) {
-            0 => self.return_job(slot),
+            0 => self.return_job(slot, Change::Failed, out),
             wait_ms => {
                 let due_ms = self.now.mono_ms.saturating_add(wait_ms);
-                self.schedule_job(slot, Place::Retrying, due_ms);
+                self.schedule_job(slot, Place::Retrying, due_ms, Change::Failed, out);
             }
         }
     }

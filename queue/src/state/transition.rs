@@ -1,6 +1,6 @@
 //! How jobs move. Every move is: leave one place, enter another; the counters change with it, here and nowhere else.
 
-use longshore_protocol::{DeathReason, Token};
+use longshore_protocol::{Change, DeathReason, Token};
 
 use super::State;
 use super::limits::{ENDED_KEPT_MS, LOST_DELIVERIES_MAX};
@@ -19,19 +19,28 @@ pub(super) struct Side {
 
 impl State {
     /// Ready again, in the place that its age gives it.
-    pub(super) fn return_job(&mut self, slot: u32) {
+    pub(super) fn return_job(&mut self, slot: u32, change: Change, out: &mut Outcomes) {
         self.leave_place(slot);
         self.enter_ready(slot, Place::Returned);
+        self.emit(slot, change, out);
     }
 
     /// Not before `due_ms`: wall time for `Timed`, monotonic for the others.
-    pub(super) fn schedule_job(&mut self, slot: u32, place: Place, due_ms: u64) {
+    pub(super) fn schedule_job(
+        &mut self,
+        slot: u32,
+        place: Place,
+        due_ms: u64,
+        change: Change,
+        out: &mut Outcomes,
+    ) {
         self.leave_place(slot);
         self.enter_scheduled(slot, place, due_ms);
+        self.emit(slot, change, out);
     }
 
     /// Completed or cancelled.
-    pub(super) fn end_job(&mut self, slot: u32, place: Place) {
+    pub(super) fn end_job(&mut self, slot: u32, place: Place, change: Change, out: &mut Outcomes) {
         self.leave_place(slot);
         let now = self.now;
         let row = &mut self.rows[slot];
@@ -39,6 +48,7 @@ impl State {
         row.set_ended_mono_ms(now.mono_ms);
         let queue = row.queue;
         self.set_place(slot, place);
+        self.emit(slot, change, out);
         let q = &mut self.queues[queue as usize];
         q.ended.push_back(&mut self.rows, Links::Main, slot);
         if q.collect_at.is_none() {
@@ -48,12 +58,18 @@ impl State {
         }
         if q.ended_jobs() > self.limits.ended_per_queue {
             let oldest = q.ended.head;
-            self.forget_job(oldest);
+            self.forget_job(oldest, Change::Forgotten, out);
         }
     }
 
     /// Into the dead letters.
-    pub(super) fn bury_job(&mut self, slot: u32, reason: DeathReason) {
+    pub(super) fn bury_job(
+        &mut self,
+        slot: u32,
+        reason: DeathReason,
+        change: Change,
+        out: &mut Outcomes,
+    ) {
         self.leave_place(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
@@ -61,10 +77,12 @@ impl State {
         let queue = row.queue;
         self.set_place(slot, Place::Dead);
         self.queues[queue as usize].dead.push_back(&mut self.rows, Links::Main, slot);
+        self.emit(slot, change, out);
     }
 
     /// No longer kept.
-    pub(super) fn forget_job(&mut self, slot: u32) {
+    pub(super) fn forget_job(&mut self, slot: u32, change: Change, out: &mut Outcomes) {
+        self.emit_gone(slot, change, out);
         self.leave_place(slot);
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
         self.profiles.give_back(profile);
@@ -115,6 +133,7 @@ impl State {
         session.held.push_back(&mut self.rows, Links::Main, slot);
         session.held_count += 1;
         self.rows.index_token(slot);
+        self.emit(slot, Change::Delivered, out);
     }
 
     /// The lease of a running job ends, against its holder's will: the holder may still try to settle it.
@@ -125,15 +144,15 @@ impl State {
     }
 
     /// A delivery that no worker started goes back, its attempt given back; after too many of them the job is buried.
-    pub(super) fn return_unstarted(&mut self, slot: u32) {
+    pub(super) fn return_unstarted(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         row.lost = row.lost.saturating_add(1);
         let lost = u32::from(row.lost);
         let attempts = u32::from(self.max_attempts(&self.rows[slot]));
         if lost >= LOST_DELIVERIES_MAX.max(3 * attempts) {
-            self.bury_job(slot, DeathReason::Undeliverable);
+            self.bury_job(slot, DeathReason::Undeliverable, Change::LeaseLost, out);
         } else {
-            self.return_job(slot);
+            self.return_job(slot, Change::LeaseLost, out);
         }
     }
 

@@ -4,6 +4,7 @@
 mod batches;
 mod crashes;
 mod dispatching;
+mod events;
 mod model;
 mod retries;
 mod snapshots;

@@ -1,4 +1,7 @@
-//! The stage: a state, a virtual clock, and people with short names.
+//! The stage: a state, a virtual clock, and people with short names. Somebody who knows events alone follows every command,
+//! and must know every job.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
@@ -6,7 +9,7 @@ use longshore_protocol::messages::work::{
     SettleBatchBuilder, Settled, Sources, Tokens,
 };
 use longshore_protocol::{
-    BatchRefusal, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobError, JobId,
+    BatchRefusal, Change, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobError, JobId,
     JobOptions, JobState, LinkId, NewJob, Path, PublisherId, Role, Runs, SessionId, SettleOutcome,
     Token,
 };
@@ -15,6 +18,7 @@ use crate::command::{Command, Expired, Start};
 use crate::outcome::{Handed, JobView, Outcomes, Reply};
 use crate::state::State;
 use crate::state::limits::Limits;
+use crate::state::row::Place;
 use crate::time::Now;
 
 pub(super) const QUEUE: &str = "/jobs/mail";
@@ -25,6 +29,8 @@ pub(super) struct Story {
     pub(super) index: u64,
     pub(super) log: Vec<(u64, Now, Command)>,
     settles: u64,
+    /// State, retrying and attempt of every job, as the events say.
+    followed: BTreeMap<JobId, (JobState, bool, u16)>,
 }
 
 impl Story {
@@ -40,6 +46,7 @@ impl Story {
             index: 0,
             log: Vec::new(),
             settles: 0,
+            followed: BTreeMap::new(),
         };
         story.start();
         story
@@ -51,11 +58,34 @@ impl Story {
         let body = Bytes::from([head, raw].concat());
         let read = Command::decode(command.kind(), body).expect("what was encoded decodes");
         assert_eq!(read, command);
-        let mut out = Outcomes::default();
+        let mut out = Outcomes { wants_events: true, ..Outcomes::default() };
         self.state.apply(self.index, self.now, &read, &mut out);
         self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
+        self.follow(&out, &command);
         self.log.push((self.index, self.now, command));
+        out.wants_events = false;
         out
+    }
+
+    /// Events alone tell where every job is.
+    fn follow(&mut self, out: &Outcomes, command: &Command) {
+        for event in &out.events {
+            assert_eq!((event.index, event.wall_ms), (self.index, self.now.wall_ms));
+            let known = match event.state {
+                Some(state) => {
+                    self.followed.insert(event.job, (state, event.retrying, event.attempt))
+                }
+                None => self.followed.remove(&event.job),
+            };
+            assert_eq!(known.is_none(), event.change == Change::Created, "{event:?}");
+        }
+        let rows = (0..self.state.rows.made()).map(|slot| &self.state.rows[slot]);
+        let found = rows.filter_map(|row| {
+            let retrying = row.place == Place::Retrying;
+            Some((row.id, (row.place.state()?, retrying, row.attempt())))
+        });
+        let found: BTreeMap<_, _> = found.collect();
+        assert!(found == self.followed, "events and jobs differ after {command:?}");
     }
 
     pub(super) fn later(&mut self, ms: u64) -> &mut Story {
