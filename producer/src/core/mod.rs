@@ -12,6 +12,7 @@
 
 mod answers;
 mod batch;
+pub(crate) mod check;
 mod due;
 mod lane;
 mod links;
@@ -25,12 +26,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::limits::{
-    HEADERS_BYTES_MAX, HEADERS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX,
-    WAIT_MS_MAX,
-};
 use longshore_protocol::messages::work::SealedBatch;
-use longshore_protocol::{Backoff, Due, JobId, NewJob, Path, PublisherId, PublisherInfo, Refusal};
+use longshore_protocol::{JobId, NewJob, Path, PublisherId, PublisherInfo};
 use longshore_resolver::{PathAnswer, ReadError, Resolution};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -39,6 +36,7 @@ use crate::options::Failover;
 use crate::outcome::{BatchEnd, EnqueueError};
 
 use batch::{Batch, OpenBatch, weight};
+use check::check;
 use lane::Lane;
 pub(crate) use lane::LaneRules;
 pub(crate) use peer::LinkNumber;
@@ -608,39 +606,4 @@ impl<T: Default + Clone> Core<T> {
             self.actions.push_back(Action::LaneGone(lane));
         }
     }
-}
-
-/// Refuses here what every publisher would refuse.
-fn check(job: &NewJob) -> Result<(), EnqueueError> {
-    let payload = job.payload.len();
-    if payload > PAYLOAD_BYTES_MAX {
-        let (what, limit) = ("payload", PAYLOAD_BYTES_MAX);
-        return Err(EnqueueError::TooLarge { what, bytes: payload, limit });
-    }
-    let headers = job.headers.bytes();
-    if headers > HEADERS_BYTES_MAX {
-        let (what, limit) = ("headers", HEADERS_BYTES_MAX);
-        return Err(EnqueueError::TooLarge { what, bytes: headers, limit });
-    }
-    if job.path.is_root() {
-        return Err(EnqueueError::Invalid(Refusal::BadPath));
-    }
-    if job.path.is_reserved() {
-        return Err(EnqueueError::Invalid(Refusal::Reserved));
-    }
-    let options = &job.options;
-    let wrong_time = match options.due {
-        Due::Now => false,
-        Due::After(ms) => ms > WAIT_MS_MAX,
-        Due::At(ms) => ms > RUN_AT_MS_MAX,
-    };
-    if options.max_attempts == 0
-        || !(LEASE_MS_MIN..=LEASE_MS_MAX).contains(&options.lease_ms)
-        || job.headers.0.len() > HEADERS_MAX
-        || wrong_time
-        || matches!(&options.backoff, Backoff::List(list) if list.is_empty() || list.len() > Backoff::LIST_MAX)
-    {
-        return Err(EnqueueError::Invalid(Refusal::BadOptions));
-    }
-    Ok(())
 }

@@ -164,6 +164,8 @@ fn add(row: &mut QueueStat, stat: &QueueStat) {
     sum.completed += more.completed;
     sum.dead += more.dead;
     sum.cancelled += more.cancelled;
+    sum.prepared += more.prepared;
+    sum.expired += more.expired;
     row.oldest_ready_ms = row.oldest_ready_ms.max(stat.oldest_ready_ms);
     row.enqueued += stat.enqueued;
     row.completed += stat.completed;
@@ -172,6 +174,12 @@ fn add(row: &mut QueueStat, stat: &QueueStat) {
     row.stale_refused += stat.stale_refused;
     row.subscriptions += stat.subscriptions;
     row.credits += stat.credits;
+    row.died += stat.died;
+    for pattern in &stat.paused_by {
+        if !row.paused_by.contains(pattern) {
+            row.paused_by.push(pattern.clone());
+        }
+    }
 }
 
 impl Gathered<ActionReport> {

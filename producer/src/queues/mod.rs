@@ -115,7 +115,7 @@ impl Queues {
     /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size of a page; `query.cursor` is
     /// where each publisher begins, usually 0.
     pub async fn jobs(&self, query: JobsQuery) -> Result<JobPages, QueuesError> {
-        let (complete, publishers) = self.publishers(&query.pattern).await?;
+        let (complete, publishers) = self.publishers(&query.filter.pattern).await?;
         Ok(JobPages::new(self.clone(), query, complete, publishers))
     }
 
@@ -165,8 +165,8 @@ impl Queues {
                 let parts = ids.chunks(BATCH_JOBS_MAX).map(|ids| Selection::Ids(ids.to_vec()));
                 (everything(), parts.collect())
             }
-            Selection::Matching { pattern, state } => {
-                (pattern.clone(), vec![Selection::Matching { pattern, state }])
+            Selection::Matching(filter) => {
+                (filter.pattern.clone(), vec![Selection::Matching(filter)])
             }
         };
         let (complete, publishers) = self.publishers(&pattern).await?;
@@ -265,7 +265,7 @@ impl Shared {
     ) -> Result<ActionReport, String> {
         let mut total = ActionReport::default();
         for selection in parts {
-            let request = Request::Act { action, selection, dry_run };
+            let request = Request::Act { action, selection, pace: None, dry_run };
             loop {
                 let report = match self.ask(publisher, &request).await {
                     Ok(Answer::Acted(report)) => report,
