@@ -1,7 +1,7 @@
 //! What tools do to jobs: cancel, revive, drop.
 
 use longshore_protocol::messages::work::{Action, ActionReport, Filter, Selection};
-use longshore_protocol::{Change, Glob, JobState, LinkId, Revoked, Token};
+use longshore_protocol::{Glob, JobChange, JobState, LinkId, Revoked, Token};
 
 use super::State;
 use super::row::{NONE, Place};
@@ -94,14 +94,14 @@ impl State {
                     }
                     self.take_lease(slot, out);
                 }
-                self.end_job(slot, Place::Cancelled, Change::Cancelled, out);
+                self.end_job(slot, Place::Cancelled, JobChange::Cancelled, out);
             }
             Action::Revive => {
                 let row = &mut self.rows[slot];
                 (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
-                self.return_job(slot, Change::Revived, out);
+                self.return_job(slot, JobChange::Revived, out);
             }
-            Action::Drop | Action::Confirm => self.forget_job(slot, Change::Dropped, out),
+            Action::Drop | Action::Confirm => self.forget_job(slot, JobChange::Dropped, out),
         }
     }
 

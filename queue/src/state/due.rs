@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_protocol::{Change, DeathReason, Revoked, Token};
+use longshore_protocol::{DeathReason, JobChange, Revoked, Token};
 
 use super::State;
 use super::limits::{ENDED_KEPT_MS, SESSION_KEPT_MS};
@@ -56,7 +56,7 @@ impl State {
             let mono = self.due.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
             let wall = self.due.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
             let Some(&(_, slot)) = mono.or(wall) else { break };
-            self.return_job(slot, Change::CameDue, out);
+            self.return_job(slot, JobChange::CameDue, out);
         }
     }
 
@@ -81,7 +81,7 @@ impl State {
                     self.due.collect.insert((goes_at, queue));
                     break;
                 }
-                self.forget_job(oldest, Change::Forgotten, out);
+                self.forget_job(oldest, JobChange::Forgotten, out);
                 left -= 1;
             }
             left = left.saturating_sub(1);
@@ -114,7 +114,7 @@ impl State {
             }
             self.take_lease(slot, out);
             if lease.restart {
-                self.return_job(slot, Change::LeaseLost, out);
+                self.return_job(slot, JobChange::LeaseLost, out);
             } else if lease.started {
                 self.lose_attempt(slot, out);
             } else {
@@ -129,9 +129,9 @@ impl State {
         row.attempts = row.attempts.saturating_add(1);
         let attempts = row.attempts;
         if attempts >= self.max_attempts(&self.rows[slot]) {
-            self.bury_job(slot, DeathReason::WorkerLost, Change::LeaseLost, out);
+            self.bury_job(slot, DeathReason::WorkerLost, JobChange::LeaseLost, out);
         } else {
-            self.return_job(slot, Change::LeaseLost, out);
+            self.return_job(slot, JobChange::LeaseLost, out);
         }
     }
 
@@ -140,7 +140,7 @@ impl State {
     pub(super) fn damaged(&mut self, token: Token, out: &mut Outcomes) {
         if let Some(slot) = self.rows.find_token(token) {
             self.take_lease(slot, out);
-            self.bury_job(slot, DeathReason::PayloadDamaged, Change::Damaged, out);
+            self.bury_job(slot, DeathReason::PayloadDamaged, JobChange::Damaged, out);
         }
     }
 }

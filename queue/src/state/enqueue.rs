@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use longshore_protocol::limits::BATCH_PAYLOAD_BYTES_MAX;
 use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued};
 use longshore_protocol::{
-    Backoff, BatchRefusal, Change, Due, EnqueueOutcome, EntryHead, JobId, LinkId, Path, Refusal,
+    Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
     Runs, WireError,
 };
 
@@ -237,7 +237,7 @@ impl State {
             }
             _ => self.enter_ready(slot, Place::Fresh),
         }
-        self.emit(slot, Change::Created, out);
+        self.emit(slot, JobChange::Created, out);
     }
 }
 

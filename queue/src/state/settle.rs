@@ -5,7 +5,7 @@
 
 use longshore_protocol::limits::RESULT_BYTES_MAX;
 use longshore_protocol::messages::work::{SettleBatch, Settled, Span, Verdict};
-use longshore_protocol::{Change, DeathReason, LinkId, Runs, SettleOutcome, Token};
+use longshore_protocol::{DeathReason, JobChange, LinkId, Runs, SettleOutcome, Token};
 
 use super::State;
 use super::limits::ANSWERS_KEPT;
@@ -63,16 +63,16 @@ impl State {
         match verdict {
             Verdict::Complete(result) => self.complete(slot, result, out),
             Verdict::Fail(error) => self.fail(slot, error, out),
-            Verdict::Release => self.return_job(slot, Change::Released, out),
-            Verdict::Snooze(0) => self.return_job(slot, Change::Snoozed, out),
+            Verdict::Release => self.return_job(slot, JobChange::Released, out),
+            Verdict::Snooze(0) => self.return_job(slot, JobChange::Snoozed, out),
             Verdict::Snooze(ms) => {
                 let due_ms = self.now.mono_ms.saturating_add(ms);
-                self.schedule_job(slot, Place::Delayed, due_ms, Change::Snoozed, out);
+                self.schedule_job(slot, Place::Delayed, due_ms, JobChange::Snoozed, out);
             }
             Verdict::Bury(error) => {
                 self.count_attempt(slot);
                 self.side_of(slot).error = Some(self.cold(error));
-                self.bury_job(slot, DeathReason::Buried, Change::Buried, out);
+                self.bury_job(slot, DeathReason::Buried, JobChange::Buried, out);
             }
         }
         SettleOutcome::Accepted
@@ -86,7 +86,7 @@ impl State {
             self.side_of(slot).result = Some(self.cold(result));
         }
         self.queues[queue as usize].completed += 1;
-        self.end_job(slot, Place::Completed, Change::Completed, out);
+        self.end_job(slot, Place::Completed, JobChange::Completed, out);
     }
 
     fn fail(&mut self, slot: u32, error: Span, out: &mut Outcomes) {
@@ -97,14 +97,14 @@ impl State {
         self.queues[queue as usize].failed += 1;
         let row = &self.rows[slot];
         if attempts >= self.max_attempts(row) {
-            self.bury_job(slot, DeathReason::AttemptsExhausted, Change::Failed, out);
+            self.bury_job(slot, DeathReason::AttemptsExhausted, JobChange::Failed, out);
             return;
         }
         match self.retry_wait_ms(row, attempts, random_of(&id, attempts)) {
-            0 => self.return_job(slot, Change::Failed, out),
+            0 => self.return_job(slot, JobChange::Failed, out),
             wait_ms => {
                 let due_ms = self.now.mono_ms.saturating_add(wait_ms);
-                self.schedule_job(slot, Place::Retrying, due_ms, Change::Failed, out);
+                self.schedule_job(slot, Place::Retrying, due_ms, JobChange::Failed, out);
             }
         }
     }

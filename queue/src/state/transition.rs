@@ -1,6 +1,6 @@
 //! How jobs move. Every move is: leave one place, enter another; the counters change with it, here and nowhere else.
 
-use longshore_protocol::{Change, DeathReason, Token};
+use longshore_protocol::{DeathReason, JobChange, Token};
 
 use super::State;
 use super::limits::{ENDED_KEPT_MS, LOST_DELIVERIES_MAX};
@@ -19,7 +19,7 @@ pub(super) struct Side {
 
 impl State {
     /// Ready again, in the place that its age gives it.
-    pub(super) fn return_job(&mut self, slot: u32, change: Change, out: &mut Outcomes) {
+    pub(super) fn return_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
         self.leave_place(slot);
         self.enter_ready(slot, Place::Returned);
         self.emit(slot, change, out);
@@ -31,7 +31,7 @@ impl State {
         slot: u32,
         place: Place,
         due_ms: u64,
-        change: Change,
+        change: JobChange,
         out: &mut Outcomes,
     ) {
         self.leave_place(slot);
@@ -40,7 +40,13 @@ impl State {
     }
 
     /// Completed or cancelled.
-    pub(super) fn end_job(&mut self, slot: u32, place: Place, change: Change, out: &mut Outcomes) {
+    pub(super) fn end_job(
+        &mut self,
+        slot: u32,
+        place: Place,
+        change: JobChange,
+        out: &mut Outcomes,
+    ) {
         self.leave_place(slot);
         let now = self.now;
         let row = &mut self.rows[slot];
@@ -58,7 +64,7 @@ impl State {
         }
         if q.ended_jobs() > self.limits.ended_per_queue {
             let oldest = q.ended.head;
-            self.forget_job(oldest, Change::Forgotten, out);
+            self.forget_job(oldest, JobChange::Forgotten, out);
         }
     }
 
@@ -67,7 +73,7 @@ impl State {
         &mut self,
         slot: u32,
         reason: DeathReason,
-        change: Change,
+        change: JobChange,
         out: &mut Outcomes,
     ) {
         self.leave_place(slot);
@@ -81,7 +87,7 @@ impl State {
     }
 
     /// No longer kept.
-    pub(super) fn forget_job(&mut self, slot: u32, change: Change, out: &mut Outcomes) {
+    pub(super) fn forget_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
         self.emit_gone(slot, change, out);
         self.leave_place(slot);
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
@@ -133,7 +139,7 @@ impl State {
         session.held.push_back(&mut self.rows, Links::Main, slot);
         session.held_count += 1;
         self.rows.index_token(slot);
-        self.emit(slot, Change::Delivered, out);
+        self.emit(slot, JobChange::Delivered, out);
     }
 
     /// The lease of a running job ends, against its holder's will: the holder may still try to settle it.
@@ -150,9 +156,9 @@ impl State {
         let lost = u32::from(row.lost);
         let attempts = u32::from(self.max_attempts(&self.rows[slot]));
         if lost >= LOST_DELIVERIES_MAX.max(3 * attempts) {
-            self.bury_job(slot, DeathReason::Undeliverable, Change::LeaseLost, out);
+            self.bury_job(slot, DeathReason::Undeliverable, JobChange::LeaseLost, out);
         } else {
-            self.return_job(slot, Change::LeaseLost, out);
+            self.return_job(slot, JobChange::LeaseLost, out);
         }
     }
 

@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::{
     SettleBatchBuilder, Settled, Sources, Tokens,
 };
 use longshore_protocol::{
-    BatchRefusal, Change, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobError, JobId,
+    BatchRefusal, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobChange, JobError, JobId,
     JobOptions, JobState, LinkId, NewJob, Path, PublisherId, Role, Runs, SessionId, SettleOutcome,
     Token,
 };
@@ -77,7 +77,7 @@ impl Story {
                 }
                 None => self.followed.remove(&event.job),
             };
-            assert_eq!(known.is_none(), event.change == Change::Created, "{event:?}");
+            assert_eq!(known.is_none(), event.change == JobChange::Created, "{event:?}");
         }
         let rows = (0..self.state.rows.made()).map(|slot| &self.state.rows[slot]);
         let found = rows.filter_map(|row| {
