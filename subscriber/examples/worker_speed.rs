@@ -144,6 +144,7 @@ async fn serve(
                 attempt: 1,
                 deliveries: 1,
                 lease_ms: 30_000,
+                checkpoints: 0,
                 entry: entry.clone(),
             };
             FromPublisher::Deliver(Deliver {

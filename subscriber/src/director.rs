@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::{Glob, SessionId};
-use longshore_resolver::{PublisherSet, PublisherWatch};
+use longshore_protocol::SessionId;
+use longshore_protocol::messages::work::Sources;
 use longshore_transport::LinkOptions;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::desk::Desk;
 use crate::lane::{self, Handler};
 use crate::link::{self, LinkPlan};
+use crate::publishers::{Sets, Watches};
 use crate::shutdown::Stop;
 use crate::{ShutdownHandle, WorkerReport};
 
@@ -28,24 +29,12 @@ pub(crate) const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
 /// What counts as for ever: a clock cannot count to any end.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
 
-/// Where the sets of publishers come from.
-pub(crate) trait Sets: Send {
-    /// Waits for the next whole set. Cancel safe.
-    fn changed(&mut self) -> impl Future<Output = PublisherSet> + Send;
-}
-
-impl Sets for PublisherWatch {
-    fn changed(&mut self) -> impl Future<Output = PublisherSet> + Send {
-        PublisherWatch::changed(self)
-    }
-}
-
 /// What a run is to do.
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) session: SessionId,
     pub(crate) link: LinkOptions,
-    pub(crate) pattern: Glob,
+    pub(crate) sources: Sources,
     pub(crate) concurrency: usize,
     pub(crate) grace: Duration,
     pub(crate) cancel_grace: Duration,
@@ -81,7 +70,7 @@ enum Stage {
 pub(crate) async fn run(
     desk: Arc<Desk>,
     plan: Plan,
-    mut sets: impl Sets,
+    mut sets: Watches<impl Sets>,
     handler: impl Handler,
 ) -> WorkerReport {
     let handler = Arc::new(handler);
@@ -94,7 +83,7 @@ pub(crate) async fn run(
         name: plan.name,
         session: plan.session,
         options: plan.link,
-        pattern: plan.pattern,
+        sources: plan.sources,
     });
     let mut shutdown = plan.shutdown.unwrap_or_else(|| Box::pin(std::future::pending()));
     let mut shutdown_is_over = false;
@@ -123,7 +112,7 @@ pub(crate) async fn run(
         let wake = until.into_iter().chain(tick).min();
         let next_stop = if stage == Stage::Working { Stop::Drain } else { Stop::Now };
         tokio::select! {
-            set = sets.changed() => desk.watched(set.complete, set.publishers),
+            (complete, publishers) = sets.changed() => desk.watched(complete, publishers),
             () = desk.director.notified() => {}
             () = sleep_until(wake), if wake.is_some() => desk.tick(),
             () = plan.handle.reached(next_stop) => {}

@@ -45,6 +45,10 @@ pub enum CancelReason {
     /// A user cancelled the job. Whatever the handler returns is refused.
     #[error("the job was cancelled")]
     Cancelled,
+    /// The attempt ran for longer than the job's run timeout allows, renewed or not: the attempt has failed, and the job is tried
+    /// again, or dead. Whatever the handler returns is refused.
+    #[error("the attempt ran for longer than its run timeout")]
+    TimedOut,
     /// The worker is stopping and its grace is over: the job goes back, its attempt given back.
     #[error("the worker is stopping")]
     Shutdown,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use longshore_protocol::messages::work::{NewSettle, ToPublisher, Tokens};
+use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
 use longshore_protocol::{Entry, FrameWriter, Path};
 use longshore_transport::LinkSender;
 
@@ -124,7 +124,7 @@ pub(crate) async fn run(desk: Arc<Desk>, handler: Arc<impl Handler>) {
 /// up an attempt, those prefetched beside it have not.
 async fn announce(sender: &LinkSender, tokens: Tokens) {
     let mut out = FrameWriter::new();
-    ToPublisher::Started(tokens).encode(&mut out);
+    ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
     if sender.send(out.finish()).is_ok() {
         // When the link dies here, its next one tells what is under way.
         let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;

@@ -31,8 +31,8 @@ pub(crate) struct Lease<H> {
     length: Duration,
     ends: Duration,
     renew_at: Duration,
-    /// True once its publisher was told that the attempt began, or is about to be.
-    pub(crate) started: bool,
+    /// When the attempt began: from then on its publisher is told so, or is about to be.
+    pub(crate) began: Option<Duration>,
     /// What holds it.
     pub(crate) holder: H,
 }
@@ -63,7 +63,7 @@ impl<H> Leases<H> {
     /// A job came, with a lease of `length`.
     pub(crate) fn insert(&mut self, now: Duration, token: Token, length: Duration, holder: H) {
         let (ends, renew_at) = (now + length, now + length / RENEW_AT_ONE_IN);
-        self.held.insert(token, Lease { length, ends, renew_at, started: false, holder });
+        self.held.insert(token, Lease { length, ends, renew_at, began: None, holder });
         self.due_by(if self.connected { renew_at } else { ends });
     }
 

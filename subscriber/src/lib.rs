@@ -40,10 +40,12 @@ mod leases;
 mod link;
 mod output;
 mod payload;
+mod publishers;
 mod settles;
 mod shutdown;
 mod signal;
 mod stats;
+mod take;
 mod worker;
 
 pub use desk::StatsWatch;
@@ -55,6 +57,7 @@ pub use output::{JobOutput, Json};
 pub use payload::{FromPayload, PayloadError};
 pub use shutdown::ShutdownHandle;
 pub use stats::{WorkerReport, WorkerStats};
+pub use take::{Take, TakeError};
 pub use worker::{
     CANCEL_GRACE, CONCURRENCY, ConnectError, GRACE, HELD_MAX, RunError, Subscription, Worker,
     WorkerOptions,

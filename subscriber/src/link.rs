@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Attach, Attached, Credit, FromPublisher, SettleBatchBuilder, Subscribe, ToPublisher, Tokens,
+    Attach, Attached, Credit, FromPublisher, SettleBatchBuilder, Sources, Subscribe, ToPublisher,
+    Tokens,
 };
 use longshore_protocol::{
-    FrameWriter, Glob, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
+    FrameWriter, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
 };
 use longshore_transport::{
     DialError, LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, dial,
@@ -32,7 +33,7 @@ pub(crate) struct LinkPlan {
     pub(crate) name: String,
     pub(crate) session: SessionId,
     pub(crate) options: LinkOptions,
-    pub(crate) pattern: Glob,
+    pub(crate) sources: Sources,
 }
 
 /// Why there is no link, or no longer.
@@ -123,12 +124,12 @@ impl Session<'_> {
         let answer = tokio::time::timeout(ATTACH_WAIT_MAX, self.attached()).await;
         let (answer, rest) = answer.map_err(|_| Lost::AttachTimeout(ATTACH_WAIT_MAX))??;
         // Subscribed before the desk knows: the first credit is for a subscription that the publisher has.
-        let pattern = self.plan.pattern.clone();
+        let sources = self.plan.sources.clone();
         self.send(|out| {
-            ToPublisher::Subscribe(Subscribe { subscription: SUBSCRIPTION, pattern }).encode(out);
+            ToPublisher::Subscribe(Subscribe { subscription: SUBSCRIPTION, sources }).encode(out);
         })?;
         let started = self.desk.attached(self.place, self.sender.clone(), answer);
-        if !started.0.is_empty() {
+        if !started.tokens.0.is_empty() {
             self.send(|out| ToPublisher::Started(started).encode(out))?;
         }
         for message in rest {
@@ -184,7 +185,11 @@ impl Session<'_> {
             FromPublisher::Goodbye { reason } => return Err(Lost::Goodbye(reason)),
             FromPublisher::Attached(_) => return Err(Lost::Order),
             // Answers to what workers do not ask.
-            FromPublisher::Enqueued(_) | FromPublisher::Answer { .. } => {}
+            FromPublisher::Enqueued(_)
+            | FromPublisher::Answer { .. }
+            | FromPublisher::Checkpointed(_)
+            | FromPublisher::Feed(_)
+            | FromPublisher::FeedEnded { .. } => {}
         }
         Ok(())
     }

@@ -54,6 +54,7 @@ impl LeaseSignal {
             0 => None,
             1 => Some(CancelReason::LeaseLost),
             2 => Some(CancelReason::Cancelled),
+            3 => Some(CancelReason::TimedOut),
             _ => Some(CancelReason::Shutdown),
         }
     }
@@ -76,7 +77,8 @@ fn code_of(reason: CancelReason) -> u8 {
     match reason {
         CancelReason::LeaseLost => 1,
         CancelReason::Cancelled => 2,
-        CancelReason::Shutdown => 3,
+        CancelReason::TimedOut => 3,
+        CancelReason::Shutdown => 4,
     }
 }
 

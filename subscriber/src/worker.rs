@@ -5,16 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_protocol::SessionId;
 use longshore_protocol::limits::NAME_BYTES_MAX;
-use longshore_protocol::{Glob, GlobError, SessionId};
-use longshore_resolver::{Cluster, ReadClient};
+use longshore_protocol::messages::work::Source;
+use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
 use longshore_transport::LinkOptions;
 
 use crate::desk::Desk;
 use crate::director::{self, Plan};
 use crate::lane::{Blocking, InPlace};
+use crate::publishers::Watches;
 use crate::{
-    FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, StatsWatch, WorkerReport,
+    FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, StatsWatch, Take,
+    TakeError, WorkerReport,
 };
 
 /// The most jobs that one worker may hold, `concurrency + prefetch`. Twice as many tokens (those held, and those whose end is
@@ -67,9 +70,9 @@ pub enum ConnectError {
 /// Why a worker did not run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
-    /// The pattern is not a glob over paths.
+    /// There is nothing to take jobs from.
     #[error(transparent)]
-    Pattern(#[from] GlobError),
+    Take(#[from] TakeError),
     /// No handler could ever run, or more jobs would be held than links can resume.
     #[error(
         "concurrency {concurrency} and prefetch {prefetch} are not within their limits: concurrency is at least 1, \
@@ -107,12 +110,13 @@ impl Worker {
         Ok(Worker { options, session, resolver })
     }
 
-    /// Takes jobs of every queue that matches `pattern`, at every publisher that has or could have one, those that appear
-    /// later included. A disconnect is tried again until the worker stops.
-    pub fn durable_subscribe(self, pattern: impl ToString) -> Subscription {
+    /// Takes jobs of every queue that matches a pattern, or several in an order ([`Take`]), at every publisher that has or could
+    /// have one, those that appear later included. A disconnect is tried again until the worker stops. A pattern that is none
+    /// shows when it is to run: [`RunError::Take`].
+    pub fn durable_subscribe(self, take: impl Into<Take>) -> Subscription {
         Subscription {
             worker: self,
-            pattern: Glob::new(&pattern.to_string()),
+            take: take.into(),
             concurrency: CONCURRENCY,
             prefetch: None,
             grace: GRACE,
@@ -128,7 +132,7 @@ impl Worker {
 #[must_use = "a subscription takes jobs once it is `run`"]
 pub struct Subscription {
     worker: Worker,
-    pattern: Result<Glob, GlobError>,
+    take: Take,
     concurrency: usize,
     prefetch: Option<usize>,
     grace: Duration,
@@ -192,8 +196,7 @@ impl Subscription {
         F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
     {
-        let (desk, plan, resolver) = self.plan()?;
-        let sets = resolver.watch_publishers(plan.pattern.clone());
+        let (desk, plan, sets) = self.plan()?;
         Ok(director::run(desk, plan, sets, InPlace::new(handler)).await)
     }
 
@@ -205,13 +208,12 @@ impl Subscription {
         O: JobOutput,
         F: Fn(Job<T>, JobContext) -> Result<O, JobFailure> + Send + Sync + 'static,
     {
-        let (desk, plan, resolver) = self.plan()?;
-        let sets = resolver.watch_publishers(plan.pattern.clone());
+        let (desk, plan, sets) = self.plan()?;
         Ok(director::run(desk, plan, sets, Blocking::new(handler)).await)
     }
 
-    fn plan(self) -> Result<(Arc<Desk>, Plan, ReadClient), RunError> {
-        let pattern = self.pattern?;
+    fn plan(self) -> Result<(Arc<Desk>, Plan, Watches<PublisherWatch>), RunError> {
+        let sources = self.take.into_sources()?;
         let (concurrency, prefetch) = (self.concurrency, self.prefetch.unwrap_or(self.concurrency));
         let bound = concurrency.saturating_add(prefetch);
         if concurrency == 0 || bound > HELD_MAX {
@@ -219,17 +221,20 @@ impl Subscription {
         }
         let desk = Desk::new(concurrency, bound, rand::random());
         self.stats.show(desk.clone());
+        let resolver = &self.worker.resolver;
+        let watch = |source: &Source| resolver.watch_publishers(source.pattern.clone());
+        let sets = Watches::new(sources.patterns.iter().map(watch).collect());
         let plan = Plan {
             name: self.worker.options.name,
             session: self.worker.session,
             link: self.worker.options.link,
-            pattern,
+            sources,
             concurrency,
             grace: self.grace,
             cancel_grace: self.cancel_grace,
             handle: self.handle,
             shutdown: self.shutdown,
         };
-        Ok((desk, plan, self.worker.resolver))
+        Ok((desk, plan, sets))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::limits::{BATCH_BYTES_MAX, TOKENS_MAX};
-use longshore_protocol::messages::work::{Attached, Deliver, NewSettle, Settled, Tokens};
+use longshore_protocol::messages::work::{Attached, Deliver, NewSettle, Settled, Started, Tokens};
 use longshore_protocol::{Revoked, SettleOutcome, Token};
 use longshore_transport::LinkSender;
 use tokio::sync::Notify;
@@ -33,8 +33,9 @@ impl Desk {
         Tokens(tokens)
     }
 
-    /// The link is attached. Gives the attempts that are under way, for the publisher to know again.
-    pub(crate) fn attached(&self, place: PlaceId, sender: LinkSender, answer: Attached) -> Tokens {
+    /// The link is attached. Gives the attempts that are under way, and for how long, for the publisher to know again: one that
+    /// has started since knows neither.
+    pub(crate) fn attached(&self, place: PlaceId, sender: LinkSender, answer: Attached) -> Started {
         let now = self.now();
         let mut state = self.state.lock();
         let at = state.place(place);
@@ -42,12 +43,18 @@ impl Desk {
         at.sender = Some(sender);
         at.settles.attached(answer.next_settle);
         at.leases.connected(now);
-        let started = at.leases.iter().filter(|(_, lease)| lease.started);
-        let started = Tokens(started.map(|(token, _)| token).collect());
+        let mut running: Vec<(Token, u64)> = at
+            .leases
+            .iter()
+            .filter_map(|(token, lease)| Some((token, now.saturating_sub(lease.began?))))
+            .map(|(token, ran)| (token, u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)))
+            .collect();
+        running.sort_unstable();
+        let (tokens, running_ms) = running.into_iter().unzip();
         let publisher = at.id;
         self.lose(&mut state, place, lost, CancelReason::LeaseLost);
         self.step(&mut state, Input::Attached(publisher));
-        started
+        Started { tokens: Tokens(tokens), running_ms }
     }
 
     /// A try came to nothing, or the link is dead.
@@ -173,6 +180,7 @@ impl Desk {
         let reason = match reason {
             Revoked::Cancelled => CancelReason::Cancelled,
             Revoked::LeaseLost => CancelReason::LeaseLost,
+            Revoked::TimedOut => CancelReason::TimedOut,
         };
         self.lose(&mut state, place, lost, reason);
     }

@@ -219,7 +219,7 @@ impl State {
             let place = &mut self.places[job.place as usize];
             let lease = place.leases.get_mut(job.token).filter(|lease| now < lease.ends());
             let Some(lease) = lease else { continue };
-            lease.started = true;
+            lease.began = Some(now);
             // Jobs come by the batch, so neighbours are mostly of one publisher.
             match (&mut told[..], &place.sender) {
                 ([.., (_, tokens)], _) if last == Some(job.place) => tokens.0.push(job.token),

@@ -25,6 +25,7 @@ fn desk_with(tokens: &[u64]) -> Arc<Desk> {
         attempt: 1,
         deliveries: 1,
         lease_ms: LEASE.as_millis() as u32,
+        checkpoints: 0,
         entry: Bytes::new(),
     };
     let deliver = Deliver {

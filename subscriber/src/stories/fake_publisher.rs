@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Attached, Credit, Deliver, Delivery, FromPublisher, SettleBatch, Settled, Subscribe,
+    Attached, Credit, Deliver, Delivery, FromPublisher, SettleBatch, Settled, Sources, Subscribe,
     ToPublisher, Tokens, Verdict, Waiting,
 };
 use longshore_protocol::{
-    Durability, Epoch, FrameWriter, JobId, Messages, NewJob, Path, PublisherId, PublisherInfo,
-    Revoked, Role, Runs, SettleOutcome, Token,
+    Durability, Epoch, FrameWriter, Glob, JobId, Messages, NewJob, Path, PublisherId,
+    PublisherInfo, Revoked, Role, Runs, SettleOutcome, Token,
 };
 use longshore_transport::{
     Identity, Link, LinkEnd, LinkReceiver, LinkSender, Listener, ListenerOptions,
@@ -78,11 +78,11 @@ impl FakePublisher {
             next_settle,
             gone,
         }));
-        let ToPublisher::Subscribe(Subscribe { subscription: 1, pattern }) = link.next().await
+        let ToPublisher::Subscribe(Subscribe { subscription: 1, sources }) = link.next().await
         else {
             panic!("Subscribe comes second")
         };
-        assert_eq!(pattern.as_str(), "/jobs/**");
+        assert_eq!(sources, Sources::one(Glob::new("/jobs/**").unwrap()));
         (link, attach.resume.0.iter().map(|token| token.0).collect())
     }
 }
@@ -149,7 +149,7 @@ impl FakeLink {
 
     pub(super) async fn started(&mut self) -> Vec<u64> {
         self.find(|message| match message {
-            ToPublisher::Started(tokens) => Some(numbers(tokens)),
+            ToPublisher::Started(started) => Some(numbers(&started.tokens)),
             _ => None,
         })
         .await
@@ -199,6 +199,7 @@ impl FakeLink {
             attempt: 1,
             deliveries: 1,
             lease_ms,
+            checkpoints: 0,
             entry,
         };
         self.say(FromPublisher::Deliver(Deliver {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens, Verdict};
+use longshore_protocol::messages::work::{FromPublisher, Sources, ToPublisher, Tokens, Verdict};
 use longshore_protocol::{Glob, Incarnation, PublisherInfo, Revoked, SessionId, SettleOutcome};
 use longshore_resolver::PublisherSet;
 use longshore_transport::LinkOptions;
@@ -16,8 +16,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::desk::Desk;
-use crate::director::{self, Plan, Sets};
+use crate::director::{self, Plan};
 use crate::lane::{Blocking, Handler, InPlace};
+use crate::publishers::{Sets, Watches};
 use crate::{
     CancelReason, FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, Standing,
     WorkerReport,
@@ -73,14 +74,15 @@ fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl Handler) -> R
         name: "worker".into(),
         session: SessionId([5; 16]),
         link: LinkOptions::default(),
-        pattern: Glob::new("/jobs/**").unwrap(),
+        sources: Sources::one(Glob::new("/jobs/**").unwrap()),
         concurrency: bound.concurrency,
         grace: bound.grace,
         cancel_grace: bound.cancel_grace,
         handle: handle.clone(),
         shutdown: None,
     };
-    let run = director::run(desk.clone(), plan, TestSets(sets.subscribe()), handler);
+    let run =
+        director::run(desk.clone(), plan, Watches::new(vec![TestSets(sets.subscribe())]), handler);
     let run = tokio::spawn(run);
     sets.send_replace(publishers.iter().map(|publisher| publisher.info()).collect());
     Running { desk, handle, sets, run }
