@@ -91,6 +91,9 @@ fn every_code_is_in_its_table_and_no_other() {
         SettleOutcome: SettleOutcome, Revoked: Revoked, Durability: Durability, JobState: JobState,
         DeathReason: DeathReason, Action: work::Action, RequestError: work::RequestError,
         Change: resolver::Change, RequestRefusal: resolver::RequestRefusal,
+        AttemptOutcome: AttemptOutcome, CheckpointOutcome: CheckpointOutcome,
+        JobChange: JobChange, Order: work::Order, FeedEnd: work::FeedEnd,
+        ReplaceOutcome: work::ReplaceOutcome,
     }
     for (heading, codes) in &tables {
         assert_eq!(&numbered(&document, heading), codes, "{heading}");

@@ -51,8 +51,8 @@ fn every_tag_has_a_vector() {
         .collect();
     let expected: BTreeSet<u8> = [HEARTBEAT]
         .into_iter()
-        .chain(work::tag::ATTACH..=work::tag::REQUEST)
-        .chain(work::tag::ATTACHED..=work::tag::GOODBYE)
+        .chain(work::tag::ATTACH..=work::tag::FORGET)
+        .chain(work::tag::ATTACHED..=work::tag::FEED_ENDED)
         .chain(resolver::tag::RESOLVE..=resolver::tag::CLEAR)
         .chain(resolver::tag::RESOLVED..=resolver::tag::REQUEST_REFUSED)
         .collect();

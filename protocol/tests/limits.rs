@@ -65,6 +65,10 @@ fn fields_that_a_later_version_adds_at_the_end_of_a_message_are_passed_over() {
             (Sample::To(ToPublisher::Settle(a)), Sample::To(ToPublisher::Settle(b))) => {
                 assert!(a.items().eq(b.items()), "{name}");
             }
+            (Sample::To(ToPublisher::Checkpoint(a)), Sample::To(ToPublisher::Checkpoint(b))) => {
+                assert_eq!((a.token, a.sequence, a.at), (b.token, b.sequence, b.at), "{name}");
+                assert!(a.length == b.length && a.body().starts_with(b.body()), "{name}");
+            }
             _ => assert_eq!(decoded, sample, "{name}"),
         }
     }
@@ -117,13 +121,21 @@ fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() 
         (work::tag::ENQUEUE, &[1, 0]),
         (work::tag::ENQUEUE, &[1, 0, 1, 2, b'/', b'a']),
         (work::tag::ENQUEUE, &[1, 0, 1, 2, b'/', b'a', 1]),
-        (work::tag::SUBSCRIBE, &[1]),
+        (work::tag::SUBSCRIBE, &[1, 0]),
+        (work::tag::SUBSCRIBE, &[1, 0, 1]),
         (work::tag::STARTED, &[]),
+        (work::tag::STARTED, &[0]),
+        (work::tag::PROGRESS, &[]),
+        (work::tag::PROGRESS, &[1, 2, 50]),
+        (work::tag::CHECKPOINT, &[9, 1]),
         (work::tag::SETTLE, &[1]),
         (work::tag::SETTLE, &[1, 1, 0, 1]),
         (work::tag::SETTLE, &[1, 1, 0, 2]),
         (work::tag::RENEW, &[]),
         (work::tag::REQUEST, &[9, 5, 1, 0]),
+        (work::tag::REQUEST, &[9, 7]),
+        (work::tag::REQUEST, &[9, 9]),
+        (work::tag::REQUEST, &[9, 10, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]),
         (work::tag::ATTACHED, &[1, 1, 1]),
         (work::tag::ENQUEUED, &[1, 1]),
         (work::tag::ENQUEUED, &[1, 1, 1, 0]),
@@ -134,6 +146,12 @@ fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() 
         (work::tag::REVOKED, &[1]),
         (work::tag::ANSWER, &[9, 1, 2]),
         (work::tag::ANSWER, &[9, 1, 3]),
+        (work::tag::ANSWER, &[9, 1, 5, 0, 0, 0, 0]),
+        (work::tag::ANSWER, &[9, 1, 6]),
+        (work::tag::ANSWER, &[9, 1, 7, 1, 1]),
+        (work::tag::ANSWER, &[9, 1, 10]),
+        (work::tag::FEED, &[9, 1, 1]),
+        (work::tag::FEED, &[9, 1, 1, 0]),
         (work::tag::SUBSCRIBE_REFUSED, &[1]),
         (work::tag::RENEWED, &[]),
         (work::tag::GOODBYE, &[]),
@@ -194,7 +212,7 @@ fn a_frame_of_too_many_messages_ends_at_the_limit() {
 fn one_bad_entry_of_a_batch_is_that_jobs_refusal_alone() {
     let good = Sample::Entry(samples::plain_job()).encode();
     let mut unknown_option = Sample::Entry(samples::full_job()).encode().to_vec();
-    unknown_option[21] |= 0x80; // The mask of options goes on, into a bit that nobody knows.
+    unknown_option[22] |= 0x10; // Bit 11 of the mask of options: nobody knows it.
     let mut too_short = good.to_vec();
     too_short.truncate(18);
     let mut out = FrameWriter::new();
@@ -479,8 +497,8 @@ fn unknown_options_flags_and_codes_are_refused_not_skipped() {
     for bit in 0..64 {
         let mut out = FrameWriter::new();
         out.u64(1 << bit);
-        out.put(&[0, 0xff, 0xff, 0]);
-        let unknown = bit >= 7;
+        out.put(&[0, 0xff, 0xff, 0, 0]);
+        let unknown = bit >= 11;
         let read = JobOptions::decode(&mut Reader::new(out.into_body()));
         let what = "job option that this version does not know";
         assert_eq!(read == Err(WireError::Invalid { offset: 0, what }), unknown, "bit {bit}");
@@ -516,6 +534,12 @@ fn unknown_options_flags_and_codes_are_refused_not_skipped() {
         DeathReason,
         Action,
         RequestError,
+        AttemptOutcome,
+        CheckpointOutcome,
+        JobChange,
+        Order,
+        FeedEnd,
+        ReplaceOutcome,
         resolver::Change,
         resolver::RequestRefusal
     );
