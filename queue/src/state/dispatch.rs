@@ -1,15 +1,17 @@
 //! Which job goes to which credit.
 //!
-//! Subscriptions with the same pattern form a *group*. A group knows the heads of the queues that it matches, the most urgent
-//! first: priority, then age. While it has jobs and credits, its subscriptions take turns; a turn is the subscription's even
-//! share of what is there, at most 64 jobs. Where groups overlap, they take turns command by command.
+//! Subscriptions with the same sources form a *group*. A group knows the heads of the queues that it matches, and its
+//! [lanes](super::lanes) say which is next. While it has jobs and credits, its subscriptions take turns; a turn is the
+//! subscription's even share of what is there, at most 64 jobs. Where groups overlap, they take turns command by command.
+//! To its groups a [paused](super::pause) queue has no jobs.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use longshore_protocol::messages::work::Waiting;
-use longshore_protocol::{Glob, LinkId};
+use longshore_protocol::LinkId;
+use longshore_protocol::messages::work::{Sources, Waiting};
 
 use super::State;
+use super::lanes::Lanes;
 use super::limits::TURN_JOBS_MAX;
 use super::ready::Head;
 use super::slab::Slab;
@@ -26,14 +28,14 @@ pub(super) struct Subscription {
     pub(super) credit: u32,
 }
 
-/// The subscriptions with one pattern.
+/// The subscriptions with the same sources.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    pub(super) pattern: Glob,
+    pub(super) sources: Sources,
     pub(super) subscriptions: u32,
     /// The heads of the queues that it matches and that have ready jobs.
-    pub(super) heads: BTreeSet<(Head, u32)>,
-    /// Ready jobs of all those queues.
+    pub(super) lanes: Lanes,
+    /// Ready jobs of all those queues, without the paused ones.
     pub(super) ready: u64,
     /// Subscriptions with credit, in the order of their turns.
     pub(super) waiting: VecDeque<u32>,
@@ -46,11 +48,11 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(pattern: Glob) -> Group {
+    pub(super) fn new(sources: Sources) -> Group {
         Group {
-            pattern,
+            lanes: Lanes::of(&sources),
+            sources,
             subscriptions: 0,
-            heads: BTreeSet::new(),
             ready: 0,
             waiting: VecDeque::new(),
             credits: 0,
@@ -69,7 +71,8 @@ impl Group {
 pub(super) struct Dispatch {
     pub(super) subscriptions: Slab<Subscription>,
     pub(super) groups: Slab<Group>,
-    pub(super) by_pattern: BTreeMap<String, u32>,
+    /// Only looked up, never walked.
+    pub(super) by_sources: HashMap<Sources, u32>,
     /// Queues whose heads or numbers may have changed. Empty between commands.
     touched: Vec<u32>,
     /// Groups to be served. Empty between commands.
@@ -138,7 +141,7 @@ impl State {
         let first = q.turn as usize % count;
         q.turn = if count > 1 { ((first + 1) % count) as u32 } else { 0 };
         for nth in 0..count {
-            let group = self.queues[queue as usize].groups[(first + nth) % count];
+            let group = self.queues[queue as usize].groups[(first + nth) % count].group;
             if self.dispatch.groups[group].wants_jobs() {
                 self.call(group);
             }
@@ -148,20 +151,17 @@ impl State {
     /// Tells a queue's groups of its present head and number of ready jobs.
     pub(super) fn bring_up_to_date(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
-        let head = q.ready.next(&self.rows).map(|(head, _)| head);
+        let (head, ready) = match q.pauses {
+            0 => (q.ready.next(&self.rows).map(|(head, _)| head), q.ready.len()),
+            _ => (None, 0),
+        };
         let (known, counted) = (q.known_head, q.known_ready);
-        q.known_head = head;
-        q.known_ready = q.ready.len();
-        for &group in &q.groups {
-            let group = &mut self.dispatch.groups[group];
-            group.ready = group.ready - counted + q.known_ready;
+        (q.known_head, q.known_ready) = (head, ready);
+        for member in &q.groups {
+            let group = &mut self.dispatch.groups[member.group];
+            group.ready = group.ready - counted + ready;
             if known != head {
-                if let Some(known) = known {
-                    group.heads.remove(&(known, queue));
-                }
-                if let Some(head) = head {
-                    group.heads.insert((head, queue));
-                }
+                group.lanes.change(member.lane, queue, known, head);
             }
         }
     }
@@ -196,11 +196,14 @@ impl State {
         let wanted = share.min(u64::from(credit)) as u32;
         let mut taken = 0;
         while taken < wanted {
-            let mut heads = self.dispatch.groups[group].heads.iter().copied();
-            let Some((_, queue)) = heads.next() else { break };
-            let bound = heads.next();
-            taken += self.take_run(queue, bound, subscription, wanted - taken, out);
-            self.bring_up_to_date(queue);
+            let Some(next) = self.dispatch.groups[group].lanes.next() else { break };
+            let most = next.most.min(wanted - taken);
+            let run = self.take_run(next.queue, next.bound, subscription, most, out);
+            if run > 0 {
+                self.dispatch.groups[group].lanes.pay(&next);
+            }
+            taken += run;
+            self.bring_up_to_date(next.queue);
         }
         if taken == 0 {
             return false;

@@ -199,15 +199,25 @@ impl State {
             return Lane::Closed(Refusal::Reserved);
         }
         match self.by_path.get(path) {
-            Some(&queue) if self.queues[queue as usize].accepts => Lane::Queue(queue),
-            None if self.served.takes(path) => Lane::New,
+            Some(&queue) if self.queues[queue as usize].accepts => {
+                match self.queues[queue as usize].pauses {
+                    0 => Lane::Queue(queue),
+                    _ => Lane::Closed(Refusal::Paused),
+                }
+            }
+            None if self.served.takes(path) => match self.pauses.of(path).next() {
+                None => Lane::New,
+                Some(_) => Lane::Closed(Refusal::Paused),
+            },
             _ => Lane::Closed(Refusal::NotHere),
         }
     }
 
     fn make_queue(&mut self, path: &Path, out: &mut Outcomes) -> u32 {
         let queue = self.queues.len() as u32;
-        self.queues.push(Queue::new(path.clone()));
+        let mut made = Queue::new(path.clone());
+        made.pauses = self.pauses.of(path).count() as u16;
+        self.queues.push(made);
         self.by_path.insert(path.clone(), queue);
         self.join_groups(queue);
         out.queues_made.push(path.clone());

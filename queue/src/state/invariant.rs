@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_protocol::messages::work::JobCounts;
+use longshore_protocol::messages::work::{JobCounts, Order, Source};
 
 use super::State;
-use super::queue::count;
+use super::queue::{Queue, count};
 use super::row::{NONE, Place};
 use super::rows::{Links, List};
 
@@ -112,9 +112,14 @@ impl State {
                 }
                 last = Some(key);
             }
-            let next = queue.ready.next(&self.rows).map(|(head, _)| head);
+            let pauses = self.pauses.of(path).count();
+            holds!(usize::from(queue.pauses) == pauses, "{path}: its pauses are miscounted");
+            let (next, ready) = match pauses {
+                0 => (queue.ready.next(&self.rows).map(|(head, _)| head), queue.counts.ready),
+                _ => (None, 0),
+            };
             holds!(queue.known_head == next, "{path}: its groups know another head");
-            holds!(queue.known_ready == queue.counts.ready, "{path}: its groups count otherwise");
+            holds!(queue.known_ready == ready, "{path}: its groups count otherwise");
             let c = &queue.counts;
             for (name, list, links, jobs) in [
                 ("scheduled", queue.scheduled, Links::Main, c.scheduled + c.retrying),
@@ -172,8 +177,10 @@ impl State {
         }
         holds!(of_links == self.dispatch.subscriptions.len(), "subscriptions without a link");
         for (number, group) in self.dispatch.groups.iter() {
-            let pattern = &group.pattern;
-            let known = self.dispatch.by_pattern.get(pattern.as_str());
+            let sources = &group.sources;
+            let texts = sources.patterns.iter().map(|source| source.pattern.as_str());
+            let pattern = texts.collect::<Vec<_>>().join(" ");
+            let known = self.dispatch.by_sources.get(sources);
             holds!(known == Some(&number), "{pattern} leads to another group");
             let all = self.dispatch.subscriptions.iter().filter(|(_, s)| s.group == number);
             let (mut credits, mut subscriptions) = (0, 0);
@@ -190,19 +197,24 @@ impl State {
             holds!(subscriptions == group.subscriptions, "{pattern}: subscriptions differ");
             holds!(subscriptions > 0, "{pattern}: a group of nobody");
             holds!(credits == group.credits, "{pattern}: credits differ");
-            let queues = self.queues_matching(pattern);
-            let ready = queues.iter().map(|&q| self.queues[q as usize].counts.ready).sum::<u64>();
-            holds!(ready == group.ready, "{pattern}: ready jobs differ");
-            holds!(ready == 0 || credits == 0, "{pattern}: jobs and credits wait for each other");
-            let heads = queues
-                .iter()
-                .filter_map(|&q| self.queues[q as usize].known_head.map(|head| (head, q)));
-            holds!(group.heads == heads.collect(), "{pattern}: heads differ");
-            for (q, queue) in (0u32..).zip(&self.queues) {
-                let member = queue.groups.iter().filter(|&&g| g == number).count();
-                let matches = usize::from(queues.contains(&q));
-                holds!(member == matches, "{pattern}: {} is in it {member} times", queue.path);
+            let ready = |queue: &Queue| if queue.pauses > 0 { 0 } else { queue.counts.ready };
+            let (mut jobs, mut heads) = (0, vec![BTreeSet::new(); group.lanes.balances().len()]);
+            for (number_of, queue) in (0u32..).zip(&self.queues) {
+                let matches = |source: &Source| source.pattern.matches(&queue.path);
+                let lane = sources.patterns.iter().position(matches);
+                let lane = lane.map(|lane| if sources.order == Order::Age { 0 } else { lane });
+                let found = queue.groups.iter().filter(|member| member.group == number);
+                let found: Vec<usize> = found.map(|member| member.lane as usize).collect();
+                holds!(found == Vec::from_iter(lane), "{pattern}: {} is in {found:?}", queue.path);
+                if let Some(lane) = lane {
+                    jobs += ready(queue);
+                    heads[lane].extend(queue.known_head.map(|head| (head, number_of)));
+                }
             }
+            holds!(jobs == group.ready, "{pattern}: ready jobs differ");
+            holds!(jobs == 0 || credits == 0, "{pattern}: jobs and credits wait for each other");
+            holds!(group.lanes.heads().eq(&heads), "{pattern}: heads differ");
+            holds!(group.lanes.balances_hold(), "{pattern}: balances do not add up to 0");
         }
         Ok(())
     }

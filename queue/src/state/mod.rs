@@ -15,8 +15,10 @@ mod due;
 mod enqueue;
 mod events;
 mod invariant;
+mod lanes;
 mod limits;
 mod links;
+mod pause;
 mod profile;
 mod queue;
 mod read;
@@ -45,6 +47,7 @@ use self::dispatch::Dispatch;
 use self::due::DueJobs;
 use self::limits::Limits;
 use self::links::{Link, Served};
+use self::pause::Pauses;
 use self::profile::Profiles;
 use self::queue::Queue;
 use self::rows::Rows;
@@ -77,6 +80,7 @@ pub struct State {
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
+    pauses: Pauses,
 }
 
 impl Default for State {
@@ -110,6 +114,7 @@ impl State {
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
+            pauses: Pauses::default(),
         }
     }
 
@@ -127,7 +132,7 @@ impl State {
             }
             Command::LinkLost { link } => self.link_lost(*link),
             Command::Subscribe { link, subscription, sources } => {
-                self.subscribe(*link, *subscription, &sources.patterns[0].pattern, out);
+                self.subscribe(*link, *subscription, sources, out);
             }
             Command::Unsubscribe { link, subscription } => self.unsubscribe(*link, *subscription),
             Command::Credit { link, subscription, count } => {
@@ -142,12 +147,12 @@ impl State {
             Command::Act { link, request, action, selection, pace: _ } => {
                 self.act(*link, *request, *action, selection, out);
             }
+            Command::Pause { link, request, pattern, paused } => {
+                self.pause(*link, *request, pattern, *paused, out);
+            }
             Command::Damaged { token } => self.damaged(*token, out),
             Command::Tick => self.tick(out),
-            Command::Checkpoint { .. }
-            | Command::Replace { .. }
-            | Command::Pause { .. }
-            | Command::Configure { .. } => {}
+            Command::Checkpoint { .. } | Command::Replace { .. } | Command::Configure { .. } => {}
         }
         self.hand_out(out);
     }

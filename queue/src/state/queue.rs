@@ -7,12 +7,22 @@ use super::ready::{Head, Ready};
 use super::row::{Place, Row};
 use super::rows::List;
 
+/// A queue's place in a group of subscriptions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Member {
+    pub(super) group: u32,
+    /// Which of the group's sources it belongs to.
+    pub(super) lane: u32,
+}
+
 /// A queue. Once made it stays: its counters count for ever.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     pub(super) path: Path,
     /// Whether the present start lets it take new jobs. What it holds is served in any case.
     pub(super) accepts: bool,
+    /// How many paused patterns match it: it is paused unless there is none.
+    pub(super) pauses: u16,
     pub(super) ready: Ready,
     pub(super) scheduled: List,
     pub(super) running: List,
@@ -27,12 +37,13 @@ pub(super) struct Queue {
     pub(super) redelivered: u64,
     pub(super) stale_refused: u64,
     /// The groups of subscriptions that match it, in the order in which they came.
-    pub(super) groups: Vec<u32>,
+    pub(super) groups: Vec<Member>,
     /// Which of them is served first next time.
     pub(super) turn: u32,
     /// When its oldest ended job is to be looked at (monotonic): at or before the time when that one may go.
     pub(super) collect_at: Option<u64>,
     /// Its head as the groups have it, and how many ready jobs they have counted; brought up to date with each command.
+    /// None while it is paused.
     pub(super) known_head: Option<Head>,
     pub(super) known_ready: u64,
     /// It is on the list of queues whose groups have to be brought up to date.
@@ -44,6 +55,7 @@ impl Queue {
         Queue {
             path,
             accepts: true,
+            pauses: 0,
             ready: Ready::default(),
             scheduled: List::default(),
             running: List::default(),

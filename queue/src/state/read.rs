@@ -44,7 +44,7 @@ impl State {
     pub fn queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
         let stat = |number: u32| {
             let queue = &self.queues[number as usize];
-            let groups = queue.groups.iter().map(|&group| &self.dispatch.groups[group]);
+            let groups = queue.groups.iter().map(|member| &self.dispatch.groups[member.group]);
             let since = queue.ready.oldest_since_ms(&self.rows);
             QueueStat {
                 path: queue.path.clone(),
@@ -58,7 +58,7 @@ impl State {
                 subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
                 credits: groups.map(|group| group.credits).sum(),
                 died: 0,
-                paused_by: Vec::new(),
+                paused_by: self.pauses.of(&queue.path).cloned().collect(),
                 settings: queue.settings.clone(),
             }
         };

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longshore_protocol::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX, SETTLES_MAX};
+use longshore_protocol::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX, PAUSES_MAX, SETTLES_MAX};
+use longshore_protocol::messages::work::{Order, Sources};
 use longshore_protocol::{
     Decode, Encode, FrameWriter, Glob, JobId, JobOptions, LinkId, Path, Reader, Role, Runs,
     SessionId, WireError,
@@ -11,10 +12,11 @@ use longshore_protocol::{
 
 use super::State;
 use super::dispatch::{Group, Subscription};
+use super::lanes::Lanes;
 use super::limits::{ANSWERS_KEPT, LOST_KEPT, Limits};
 use super::links::{Link, Served};
 use super::profile::{DEFAULT, Profile, Profiles};
-use super::queue::{Queue, count};
+use super::queue::{Member, Queue, count};
 use super::row::{NONE, Place, Row};
 use super::rows::{List, hash_id};
 use super::session::{Answers, Session};
@@ -52,6 +54,8 @@ impl State {
         out.u64(self.next_token);
         out.u64(self.next_link);
         out.u64(self.stale_refused);
+        out.u64(self.pauses.patterns().len() as u64);
+        self.pauses.patterns().for_each(|pattern| pattern.encode(&mut out));
         put_slab(&mut out, self.profiles.table());
         put_slab(&mut out, &self.sides);
         self.queues.encode(&mut out);
@@ -103,6 +107,9 @@ impl State {
         state.next_token = r.u64()?;
         state.next_link = r.u64()?;
         state.stale_refused = r.u64()?;
+        for _ in 0..r.count("pauses", PAUSES_MAX, 1)? {
+            state.pauses.insert(Glob::decode(r)?);
+        }
         let profiles: Slab<Profile> = slab(r)?;
         profiles.get(DEFAULT).ok_or(SnapshotError::Inconsistent("no default options"))?;
         state.profiles = Profiles::from_table(profiles);
@@ -129,7 +136,7 @@ impl State {
             return Err(SnapshotError::Inconsistent("bytes after the end"));
         }
         state.check_numbers()?;
-        state.index_queues();
+        state.index_queues()?;
         state.index_rows();
         state.index_sessions();
         state.index_groups();
@@ -167,7 +174,10 @@ impl State {
             let lists = [queue.scheduled, queue.running, queue.ended, queue.dead];
             let fresh = queue.ready.fresh_lists().map(|(_, list)| list);
             if !lists.into_iter().chain(fresh).all(|list| is_list(&list))
-                || queue.groups.iter().any(|&group| self.dispatch.groups.get(group).is_none())
+                || queue
+                    .groups
+                    .iter()
+                    .any(|member| self.dispatch.groups.get(member.group).is_none())
             {
                 return wrong("a queue");
             }
@@ -198,12 +208,20 @@ impl State {
         Ok(())
     }
 
-    fn index_queues(&mut self) {
+    fn index_queues(&mut self) -> Result<(), SnapshotError> {
         for (number, queue) in (0u32..).zip(&mut self.queues) {
             queue.accepts = self.served.takes(&queue.path);
+            queue.pauses = self.pauses.of(&queue.path).count() as u16;
             self.by_path.insert(queue.path.clone(), number);
             self.due.collect.extend(queue.collect_at.map(|at| (at, number)));
+            for member in &mut queue.groups {
+                let sources = &self.dispatch.groups[member.group].sources;
+                member.lane = Lanes::lane_of(sources, &queue.path).ok_or(
+                    SnapshotError::Inconsistent("a queue in a group that does not match it"),
+                )?;
+            }
         }
+        Ok(())
     }
 
     fn index_rows(&mut self) {
@@ -243,7 +261,7 @@ impl State {
 
     fn index_groups(&mut self) {
         for (number, group) in self.dispatch.groups.iter() {
-            self.dispatch.by_pattern.insert(group.pattern.as_str().to_owned(), number);
+            self.dispatch.by_sources.insert(group.sources.clone(), number);
         }
         for (_, subscription) in self.dispatch.subscriptions.iter() {
             let group = &mut self.dispatch.groups[subscription.group];
@@ -360,8 +378,8 @@ impl Encode for Queue {
             out.u64(figure);
         }
         out.u64(self.groups.len() as u64);
-        for &group in &self.groups {
-            out.u64(u64::from(group));
+        for member in &self.groups {
+            out.u64(u64::from(member.group));
         }
         out.u64(u64::from(self.turn));
         put_optional(out, self.collect_at);
@@ -387,7 +405,9 @@ impl Decode for Queue {
             *figure = r.u64()?;
         }
         let groups = r.count("groups of a queue", usize::MAX, 1)?;
-        queue.groups = (0..groups).map(|_| r.u32()).collect::<Result<_, _>>()?;
+        // Which lane it is in follows from the group's sources.
+        let mut member = || Ok(Member { group: r.u32()?, lane: 0 });
+        queue.groups = (0..groups).map(|_| member()).collect::<Result<_, WireError>>()?;
         queue.turn = r.u32()?;
         queue.collect_at = r.option()?;
         Ok(queue)
@@ -476,7 +496,10 @@ impl Decode for Subscription {
 
 impl Encode for Group {
     fn encode(&self, out: &mut FrameWriter) {
-        self.pattern.encode(out);
+        self.sources.encode(out);
+        if self.sources.order == Order::Weighted {
+            self.lanes.balances().for_each(|balance| out.i64(balance));
+        }
         out.u64(self.waiting.len() as u64);
         for &place in &self.waiting {
             out.u64(u64::from(place));
@@ -490,7 +513,15 @@ impl Encode for Group {
 
 impl Decode for Group {
     fn decode(r: &mut Reader) -> Result<Group, WireError> {
-        let mut group = Group::new(Glob::decode(r)?);
+        let mut group = Group::new(Sources::decode(r)?);
+        if group.sources.order == Order::Weighted {
+            let unbalanced = r.invalid("balances that do not belong to their weights");
+            let lanes = 0..group.lanes.balances().len();
+            let balances = lanes.map(|_| r.i64()).collect::<Result<Vec<_>, _>>()?;
+            if !group.lanes.restore_balances(&balances) {
+                return Err(unbalanced);
+            }
+        }
         let waiting = r.count("waiting subscriptions", usize::MAX, 1)?;
         group.waiting = (0..waiting).map(|_| r.u32()).collect::<Result<VecDeque<_>, _>>()?;
         let untold = r.count("untold subscriptions", usize::MAX, 1)?;

@@ -1,11 +1,13 @@
 //! Subscriptions and credits.
 
+use longshore_protocol::LinkId;
 use longshore_protocol::limits::{CREDITS_MAX, TOKENS_MAX};
-use longshore_protocol::messages::work::Credit;
-use longshore_protocol::{Glob, LinkId};
+use longshore_protocol::messages::work::{Credit, Sources};
 
 use super::State;
 use super::dispatch::{Group, Subscription};
+use super::lanes::Lanes;
+use super::queue::Member;
 use crate::outcome::{Outcomes, Reply};
 
 impl State {
@@ -13,7 +15,7 @@ impl State {
         &mut self,
         link: LinkId,
         number: u32,
-        pattern: &Glob,
+        sources: &Sources,
         out: &mut Outcomes,
     ) {
         let most = self.limits.subscriptions_per_link;
@@ -30,7 +32,7 @@ impl State {
             return;
         }
         let session = up.session;
-        let group = self.group_of(pattern);
+        let group = self.group_of(sources);
         let subscription = Subscription { link, session, number, group, credit: 0 };
         let place = self.dispatch.subscriptions.insert(subscription);
         let g = &mut self.dispatch.groups[group];
@@ -100,7 +102,10 @@ impl State {
     pub(super) fn join_groups(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
         let groups = self.dispatch.groups.iter();
-        q.groups = groups.filter(|(_, g)| g.pattern.matches(&q.path)).map(|(n, _)| n).collect();
+        let member = |(group, g): (u32, &Group)| {
+            Lanes::lane_of(&g.sources, &q.path).map(|lane| Member { group, lane })
+        };
+        q.groups = groups.filter_map(member).collect();
     }
 
     fn subscription_of(&self, link: LinkId, number: u32) -> Option<u32> {
@@ -124,29 +129,40 @@ impl State {
         }
     }
 
-    fn group_of(&mut self, pattern: &Glob) -> u32 {
-        if let Some(&group) = self.dispatch.by_pattern.get(pattern.as_str()) {
+    fn group_of(&mut self, sources: &Sources) -> u32 {
+        if let Some(&group) = self.dispatch.by_sources.get(sources) {
             return group;
         }
-        let mut group = Group::new(pattern.clone());
-        let number = self.dispatch.groups.insert(Group::new(pattern.clone()));
-        for queue in self.queues_matching(pattern) {
+        let mut group = Group::new(sources.clone());
+        let number = self.dispatch.groups.insert(Group::new(sources.clone()));
+        for (queue, lane) in self.queues_of(sources) {
             let q = &mut self.queues[queue as usize];
-            q.groups.push(number);
+            q.groups.push(Member { group: number, lane });
             group.ready += q.known_ready;
-            group.heads.extend(q.known_head.map(|head| (head, queue)));
+            group.lanes.change(lane, queue, None, q.known_head);
         }
         self.dispatch.groups[number] = group;
-        self.dispatch.by_pattern.insert(pattern.as_str().to_owned(), number);
+        self.dispatch.by_sources.insert(sources.clone(), number);
         number
     }
 
     fn drop_group(&mut self, number: u32) {
         let Some(group) = self.dispatch.groups.remove(number) else { return };
-        self.dispatch.by_pattern.remove(group.pattern.as_str());
+        self.dispatch.by_sources.remove(&group.sources);
         self.dispatch.forget(number);
-        for queue in self.queues_matching(&group.pattern) {
-            self.queues[queue as usize].groups.retain(|&g| g != number);
+        for (queue, _) in self.queues_of(&group.sources) {
+            self.queues[queue as usize].groups.retain(|member| member.group != number);
         }
+    }
+
+    /// The queues that the sources match, each once and with its lane.
+    pub(super) fn queues_of(&self, sources: &Sources) -> Vec<(u32, u32)> {
+        let patterns = sources.patterns.iter();
+        let mut queues: Vec<u32> =
+            patterns.flat_map(|source| self.queues_matching(&source.pattern)).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        let lane = |queue: u32| Lanes::lane_of(sources, &self.queues[queue as usize].path);
+        queues.into_iter().filter_map(|queue| Some((queue, lane(queue)?))).collect()
     }
 }

@@ -167,8 +167,12 @@ fn credits_are_bounded_by_what_a_session_may_hold() {
     story.subscribe(a, 2, "/jobs/other");
     story.credit(a, 2, 60_000);
     let credits = |text: &str| {
-        let (_, group) =
-            story.state.dispatch.groups.iter().find(|(_, g)| g.pattern == glob(text))?;
+        let (_, group) = story
+            .state
+            .dispatch
+            .groups
+            .iter()
+            .find(|(_, g)| g.sources == Sources::one(glob(text)))?;
         Some(group.credits)
     };
     assert_eq!((credits(QUEUE), credits("/jobs/other")), (Some(60_000), Some(5_536)));
