@@ -635,27 +635,25 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
+fn event() -> impl Strategy<Value = FeedEvent> {
+    let state = option::of(select(JobState::ALL));
+    (any::<(u64, u64, bool, u16)>(), job_id(), any::<u32>(), select(JobChange::ALL), state)
+        .prop_map(|((index, at, retrying, attempt), job, path, change, state)| FeedEvent {
+            index,
+            at,
+            job,
+            path,
+            change,
+            state,
+            retrying,
+            attempt,
+        })
+}
+
 fn feed() -> impl Strategy<Value = FeedEvents> {
-    let event = (
-        any::<(u64, u64, bool, u16)>(),
-        job_id(),
-        any::<prop::sample::Index>(),
-        select(JobChange::ALL),
-        option::of(select(JobState::ALL)),
-    );
-    (any::<u64>(), position(), vec(path(), 1..4), vec(event, 0..6)).prop_map(
-        |(id, upto, paths, events)| {
-            let event = |((index, at, retrying, attempt), job, path, change, state): (
-                (u64, u64, bool, u16),
-                JobId,
-                prop::sample::Index,
-                JobChange,
-                Option<JobState>,
-            )| {
-                let path = path.index(paths.len()) as u32;
-                FeedEvent { index, at, job, path, change, state, retrying, attempt }
-            };
-            let events = events.into_iter().map(event).collect();
+    (any::<u64>(), position(), vec(path(), 1..4), vec(event(), 0..6)).prop_map(
+        |(id, upto, paths, mut events)| {
+            events.iter_mut().for_each(|event| event.path %= paths.len() as u32);
             FeedEvents { id, upto, paths, events }
         },
     )
