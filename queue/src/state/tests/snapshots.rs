@@ -1,7 +1,8 @@
 //! The same commands give the same bytes, and bytes give back the same state.
 
-use longshore_protocol::messages::work::NewSettle;
+use longshore_protocol::messages::work::{NewSettle, Order};
 
+use super::sources::sources;
 use super::story::*;
 use crate::command::Command;
 use crate::outcome::Outcomes;
@@ -29,6 +30,11 @@ fn busy() -> Story {
     story.settle(a, handed[2].token, &NewSettle::Bury(error("no")));
     story.settle(a, handed[3].token, &NewSettle::Release);
     story.expire(handed[4].token, true);
+    story.taker("c", sources(Order::Weighted, &[("/jobs/x", 2), ("/jobs/{x,y}", 1)]), 5);
+    story.fill_path("/jobs/y", 31..=32);
+    story.fill_path("/jobs/x", 33..=36);
+    story.pause("/jobs/y*");
+    story.pause("/jobs/none");
     story
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Action, ActionReport, BatchBuilder, EnqueueBatch, JobCounts, NewSettle, Selection, SettleBatch,
-    SettleBatchBuilder, Settled, Sources, Tokens,
+    Action, ActionReport, BatchBuilder, EnqueueBatch, JobCounts, NewSettle, QueueStat, Selection,
+    SettleBatch, SettleBatchBuilder, Settled, Sources, Tokens,
 };
 use longshore_protocol::{
     BatchRefusal, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobChange, JobError, JobId,
@@ -242,7 +242,15 @@ impl Story {
     }
 
     pub(super) fn counts(&self) -> JobCounts {
-        self.state.queue_stats(&glob(QUEUE), self.now)[0].counts
+        self.counts_of(QUEUE)
+    }
+
+    pub(super) fn counts_of(&self, text: &str) -> JobCounts {
+        self.stat_of(text).counts
+    }
+
+    pub(super) fn stat_of(&self, text: &str) -> QueueStat {
+        self.state.queue_stats(&glob(text), self.now).swap_remove(0)
     }
 }
 

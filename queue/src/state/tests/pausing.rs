@@ -1,0 +1,240 @@
+//! Queues that somebody pauses, and lets go on.
+
+use longshore_protocol::limits::PAUSES_MAX;
+use longshore_protocol::messages::work::{
+    Action, NewSettle, Order, PauseReport, RequestError, Sources, Waiting,
+};
+use longshore_protocol::{
+    Due, EnqueueOutcome, Glob, JobOptions, JobState, LinkId, NewJob, Refusal, SettleOutcome,
+};
+
+use super::sources::sources;
+use super::story::*;
+use crate::command::Command;
+use crate::outcome::{Outcomes, Reply};
+use crate::state::State;
+
+const PAUSED: EnqueueOutcome = EnqueueOutcome::Refused(Refusal::Paused);
+
+impl Story {
+    pub(super) fn pause(&mut self, pattern: &str) -> (PauseReport, Outcomes) {
+        let (report, out) = self.change_pause(pattern, true);
+        (report.expect("there is room for a pause"), out)
+    }
+
+    pub(super) fn resume(&mut self, pattern: &str) -> (PauseReport, Outcomes) {
+        let (report, out) = self.change_pause(pattern, false);
+        (report.expect("a resumption is never refused"), out)
+    }
+
+    fn change_pause(
+        &mut self,
+        pattern: &str,
+        paused: bool,
+    ) -> (Result<PauseReport, RequestError>, Outcomes) {
+        let (link, pattern) = (LinkId(900), glob(pattern));
+        let out = self.apply(Command::Pause { link, request: 5, pattern, paused });
+        let Some((LinkId(900), Reply::Paused { request: 5, report })) = out.replies.first() else {
+            panic!("a pause is answered first, and to the one who asked")
+        };
+        (report.clone(), out)
+    }
+}
+
+fn at(number: u32, text: &str) -> NewJob {
+    NewJob { path: path(text), ..plain(number) }
+}
+
+fn report(queues: u64, changed: bool, still_paused_by: &[&str]) -> PauseReport {
+    let still_paused_by = still_paused_by.iter().map(|text| glob(text)).collect();
+    PauseReport { queues, changed, still_paused_by }
+}
+
+fn waiting(out: &Outcomes) -> Vec<Waiting> {
+    let told = out.replies.iter().filter_map(|(_, reply)| match reply {
+        Reply::Waiting(waiting) => Some(*waiting),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn a_paused_queue_takes_no_jobs_and_others_do() {
+    let mut story = Story::begin();
+    story.fill(1..=1);
+    story.pause(QUEUE);
+    let producer = story.link("producer");
+    let outcomes = story.enqueue(producer, &[plain(1), plain(2), at(3, "/jobs/other")]);
+    assert_eq!(outcomes, [EnqueueOutcome::Existing, PAUSED, EnqueueOutcome::Created]);
+    assert!(!story.is_kept(2));
+    story.resume(QUEUE);
+    assert_eq!(story.enqueue(producer, &[plain(2)]), [EnqueueOutcome::Created]);
+}
+
+#[test]
+fn a_pause_refuses_the_whole_of_an_atomic_batch() {
+    let mut story = Story::begin();
+    story.fill(1..=1);
+    story.pause("/jobs/m*");
+    let producer = story.link("producer");
+    let out = story.send(producer, atomic(1, &[at(2, "/jobs/other"), plain(3), at(4, "/jobs/mm")]));
+    let others = EnqueueOutcome::Refused(Refusal::BatchRefused);
+    let outcomes: Vec<_> = receipts(&out).unwrap().iter().collect();
+    assert_eq!(outcomes, [others, PAUSED, PAUSED]);
+    assert!(out.queues_made.is_empty() && !story.is_kept(2));
+    assert_eq!(receipts(&story.send(producer, atomic(1, &[]))).unwrap().iter().count(), 3);
+}
+
+#[test]
+fn a_queue_that_would_be_paused_is_not_made() {
+    let mut story = Story::begin();
+    story.pause("/jobs/**");
+    story.pause("/elsewhere");
+    let producer = story.link("producer");
+    let out = story.send(producer, batch(1, &[plain(1), at(2, "/elsewhere"), at(3, "/jobs/sys")]));
+    let outcomes: Vec<_> = receipts(&out).unwrap().iter().collect();
+    let not_here = EnqueueOutcome::Refused(Refusal::NotHere);
+    assert_eq!(outcomes, [PAUSED, not_here, PAUSED]);
+    assert!(out.queues_made.is_empty());
+    story.resume("/jobs/**");
+    assert_eq!(story.enqueue(producer, &[plain(1)]), [EnqueueOutcome::Created]);
+}
+
+#[test]
+fn a_paused_queue_hands_out_nothing_until_it_goes_on() {
+    let mut story = Story::begin();
+    story.fill(1..=3);
+    story.pause(QUEUE);
+    let (a, handed) = story.worker("a", QUEUE, 2);
+    assert!(handed.is_empty());
+    assert_eq!(story.counts().ready, 3, "they wait as they did");
+    let (_, out) = story.resume(QUEUE);
+    assert_eq!(numbers(&story, &out.handed), [1, 2]);
+    assert_eq!(out.handed[0].link, a);
+}
+
+#[test]
+fn all_but_taking_and_handing_out_goes_on_while_paused() {
+    let mut story = Story::begin();
+    story.fill(1..=6);
+    let producer = story.link("producer");
+    let later = JobOptions { due: Due::After(500), ..JobOptions::default() };
+    story.enqueue(producer, &[with(7, later)]);
+    let (a, handed) = story.worker("a", QUEUE, 9);
+    let (tokens, _): (Vec<_>, Vec<_>) = handed.iter().map(|h| (h.token, h.queue)).unzip();
+    story.pause(QUEUE);
+    assert_eq!(story.complete(a, tokens[0]), SettleOutcome::Accepted);
+    for (nth, verdict) in [(1, fail()), (2, NewSettle::Release), (3, NewSettle::Snooze { ms: 50 })]
+    {
+        let (outcome, out) = story.settle(a, tokens[nth], &verdict);
+        assert_eq!((outcome, out.handed.len()), (SettleOutcome::Accepted, 0));
+    }
+    assert_eq!(story.act_on(Action::Cancel, 5).done, 1);
+    assert!(story.expire(tokens[5], true).handed.is_empty());
+    let out = story.later(20 * 60_000).apply(Command::Tick);
+    assert!(out.handed.is_empty(), "retry, snooze and delay have come due, and wait");
+    let ready: Vec<u32> = (1..=7).filter(|&n| story.state_of(n) == JobState::Ready).collect();
+    assert_eq!(ready, [2, 3, 4, 6, 7]);
+    let (_, out) = story.resume(QUEUE);
+    assert_eq!(numbers(&story, &out.handed), [2, 3, 4], "the credits that are left, oldest first");
+}
+
+#[test]
+fn a_resumption_takes_just_its_own_pattern_away() {
+    let mut story = Story::begin();
+    story.fill_path("/jobs/a/x", 1..=1);
+    story.fill_path("/jobs/a/y", 2..=2);
+    story.fill_path("/jobs/b", 3..=3);
+    assert_eq!(story.pause("/jobs/**").0, report(3, true, &[]));
+    assert_eq!(story.pause("/jobs/a/*").0, report(2, true, &["/jobs/**"]));
+    assert_eq!(story.pause("/jobs/{a/x,none}").0, report(1, true, &["/jobs/**", "/jobs/a/*"]));
+    assert_eq!(story.pause("/jobs/none").0, report(0, true, &[]), "for a queue that may come");
+    assert_eq!(story.pause("/jobs/a/*").0, report(2, false, &["/jobs/**", "/jobs/{a/x,none}"]));
+    let (_, handed) = story.worker("a", "/jobs/**", 10);
+    assert!(handed.is_empty());
+
+    assert_eq!(story.resume("/jobs/a/x").0, report(1, false, &PAUSES_OF_X));
+    assert_eq!(paused_by(&story, "/jobs/a/x"), PAUSES_OF_X.map(glob));
+    let (went_on, out) = story.resume("/jobs/**");
+    assert_eq!(went_on, report(3, true, &["/jobs/a/*", "/jobs/{a/x,none}"]));
+    assert_eq!(numbers(&story, &out.handed), [3]);
+    let (went_on, out) = story.resume("/jobs/a/*");
+    assert_eq!(went_on, report(2, true, &["/jobs/{a/x,none}"]));
+    assert_eq!(numbers(&story, &out.handed), [2]);
+    let (went_on, out) = story.resume("/jobs/{a/x,none}");
+    assert_eq!(went_on, report(1, true, &[]));
+    assert_eq!(numbers(&story, &out.handed), [1]);
+    assert!(paused_by(&story, "/jobs/a/x").is_empty());
+}
+
+const PAUSES_OF_X: [&str; 3] = ["/jobs/**", "/jobs/a/*", "/jobs/{a/x,none}"];
+
+fn paused_by(story: &Story, text: &str) -> Vec<Glob> {
+    story.stat_of(text).paused_by
+}
+
+#[test]
+fn pauses_outlive_restarts_and_snapshots() {
+    let mut story = Story::begin();
+    story.fill(1..=2);
+    story.pause("/jobs/*");
+    story.start();
+    story.state = State::restore(&story.state.snapshot_bytes()).unwrap();
+    let (_, handed) = story.worker("a", QUEUE, 5);
+    assert!(handed.is_empty());
+    let producer = story.link("producer");
+    assert_eq!(story.enqueue(producer, &[plain(3), at(4, "/jobs/new")]), [PAUSED; 2]);
+    let (went_on, out) = story.resume("/jobs/*");
+    assert_eq!((went_on, out.handed.len()), (report(1, true, &[]), 2));
+}
+
+#[test]
+fn a_paused_source_stands_back_and_its_turn_comes_again() {
+    let (high, low) = ("/jobs/high", "/jobs/low");
+    for (order, before, after) in [
+        (Order::Strict, [1, 2, 3, 4], [11, 12, 13, 14]),
+        (Order::Weighted, [1, 2, 3, 4], [11, 12, 13, 5]),
+        (Order::Age, [1, 2, 3, 4], [5, 6, 7, 8]),
+    ] {
+        let mut story = Story::begin();
+        story.fill_path(low, 1..=9);
+        story.fill_path(high, 11..=19);
+        story.pause(high);
+        let (a, handed) = story.taker("a", sources(order, &[(high, 3), (low, 1)]), 4);
+        assert_eq!(numbers(&story, &handed), before, "{order:?}");
+        story.resume(high);
+        let mut found = story.credit(a, 1, 4);
+        found.sort_by_key(|handed| std::cmp::Reverse(handed.queue));
+        assert_eq!(numbers(&story, &found), after, "{order:?}");
+    }
+}
+
+#[test]
+fn a_paused_queues_jobs_do_not_wait_for_credit() {
+    let mut story = Story::begin();
+    story.fill(1..=3);
+    story.fill_path("/jobs/other", 11..=12);
+    story.pause(QUEUE);
+    let link = story.link("a");
+    let sources = Sources::one(glob("/jobs/**"));
+    let out = story.apply(Command::Subscribe { link, subscription: 1, sources });
+    assert_eq!(waiting(&out), [Waiting { subscription: 1, jobs: 2 }]);
+    story.credit(link, 1, 2);
+    let (_, out) = story.resume(QUEUE);
+    assert_eq!(waiting(&out), [Waiting { subscription: 1, jobs: 3 }]);
+}
+
+#[test]
+fn there_are_only_so_many_pauses_and_one_more_is_refused() {
+    let mut story = Story::begin();
+    story.fill(1..=1);
+    for n in 0..PAUSES_MAX {
+        assert!(story.pause(&format!("/jobs/{n}")).0.changed);
+    }
+    let (refused, _) = story.change_pause(QUEUE, true);
+    assert_eq!(refused, Err(RequestError::TooManyPauses));
+    assert_eq!(story.worker("a", QUEUE, 1).1.len(), 1, "nothing was paused");
+    assert!(!story.pause("/jobs/7").0.changed, "one that is there needs no room");
+    story.resume("/jobs/7");
+    assert!(story.pause(QUEUE).0.changed);
+}
