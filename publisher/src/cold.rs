@@ -197,7 +197,7 @@ fn complete(reader: &Reader, asked: Asked) -> Result<Answer, RequestError> {
         Asked::Jobs { views, next, full } => {
             let jobs =
                 views.into_iter().map(|view| fill(reader, view, full)).collect::<Result<_, _>>()?;
-            Ok(Answer::Jobs(JobsPage { jobs, next }))
+            Ok(Answer::Jobs(JobsPage { jobs, next, index: 0 }))
         }
     }
 }
@@ -262,6 +262,8 @@ mod tests {
             attempt: 1,
             deliveries: 1,
             lease_ms: 1_000,
+            run_timeout_ms: 0,
+            checkpoints: 0,
             entry: part,
         };
         load_entry(&Reader::new(Arc::new(records)), &handed, || may_wait).is_some()

@@ -5,9 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::messages::work::{
-    Attach, Enqueued, FromPublisher, RequestError, ToPublisher, Tokens, tag,
+    Attach, Checkpointed, Enqueued, FromPublisher, RequestError, Settled, ToPublisher, Tokens, tag,
 };
-use longshore_protocol::{BatchRefusal, FrameWriter, Hello, LinkId, Messages, Reader, WireError};
+use longshore_protocol::{
+    BatchRefusal, CheckpointOutcome, FrameWriter, Hello, LinkId, Messages, Reader, Runs, Token,
+    WireError,
+};
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
 use tracing::{debug, info};
 
@@ -128,6 +131,19 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
             let refusal = if over_limit { RequestError::OverLimit } else { RequestError::Unknown };
             FromPublisher::Answer { id, answer: Err(refusal) }
         }
+        // Without outcomes: the leases run on, and the worker knows that none of its settles counted.
+        (tag::SETTLE, Some(sequence)) => {
+            FromPublisher::Settled(Settled { sequence, outcomes: Runs::default() })
+        }
+        (tag::CHECKPOINT, _) => match refused_checkpoint(&body, over_limit) {
+            Some(refused) => FromPublisher::Checkpointed(refused),
+            None => return Err(error),
+        },
+        // Soft: it is as if it had not been said.
+        (tag::PROGRESS, _) => {
+            debug!(%error, "progress passed over");
+            return Ok(None);
+        }
         _ => return Err(error),
     };
     debug!(%error, tag, "message refused");
@@ -137,6 +153,21 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
         debug!("the link ended before a refusal was sent");
     }
     Ok(None)
+}
+
+/// The answer to a checkpoint that does not decode though its lease does. One with number 0 has none before it that could
+/// have arrived.
+fn refused_checkpoint(body: &Bytes, over_limit: bool) -> Option<Checkpointed> {
+    use longshore_protocol::Decode;
+    let mut r = Reader::new(body.clone());
+    let token = Token::decode(&mut r).ok()?;
+    let sequence = r.u64().ok()?;
+    let outcome = match over_limit {
+        true => CheckpointOutcome::TooLarge,
+        false if sequence == 0 => CheckpointOutcome::Gap,
+        false => return None,
+    };
+    Some(Checkpointed { token, sequence, outcome })
 }
 
 /// Tells the other side why, then closes.

@@ -196,13 +196,15 @@ impl Owner {
             ToPublisher::Subscribe(subscribe) => Command::Subscribe {
                 link,
                 subscription: subscribe.subscription,
-                pattern: subscribe.pattern,
+                sources: subscribe.sources,
             },
             ToPublisher::Unsubscribe(subscription) => Command::Unsubscribe { link, subscription },
-            ToPublisher::Started(tokens) => {
-                self.store.started(link, &tokens);
+            ToPublisher::Started(started) => {
+                self.store.started(link, &started.tokens);
                 return Ok(());
             }
+            ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
+            ToPublisher::Progress(_) | ToPublisher::Forget(_) => return Ok(()),
             ToPublisher::Renew(tokens) => {
                 let stale = self.store.renew(now, link, &tokens);
                 self.router.say(link, &FromPublisher::Renewed { stale });
@@ -229,8 +231,25 @@ impl Owner {
                 let answer = Ok(Answer::Status(self.status(now)));
                 self.router.say(link, &FromPublisher::Answer { id, answer });
             }
-            Request::Act { action, selection, dry_run: false } => {
-                self.store.submit(now, Command::Act { link, request: id, action, selection })?;
+            Request::Act { action, selection, pace, dry_run: false } => {
+                let command = Command::Act { link, request: id, action, selection, pace };
+                self.store.submit(now, command)?;
+            }
+            Request::Replace { id: job, entry } => {
+                let command = Command::Replace { link, request: id, id: job, entry };
+                self.store.submit(now, command)?;
+            }
+            Request::Pause { pattern, paused } => {
+                let command = Command::Pause { link, request: id, pattern, paused };
+                self.store.submit(now, command)?;
+            }
+            Request::Configure { path, changes, reset } => {
+                let command = Command::Configure { link, request: id, path, changes, reset };
+                self.store.submit(now, command)?;
+            }
+            Request::ConfirmClock => {
+                self.clock.confirm();
+                self.router.say(link, &FromPublisher::Answer { id, answer: Ok(Answer::Done) });
             }
             request if self.router.begin_request(link) => self.store.ask(now, link, id, request),
             _ => {
@@ -257,6 +276,7 @@ impl Owner {
             payload_bytes: figures.payload_bytes,
             syncs: figures.syncs,
             stale_refused: figures.stale_refused,
+            clock_held: self.clock.alarm().is_some(),
         }
     }
 
@@ -411,6 +431,16 @@ fn message_of(reply: Reply) -> FromPublisher {
         }
         Reply::Acted { request, report } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Acted(report)) }
+        }
+        Reply::Checkpointed(answer) => FromPublisher::Checkpointed(answer),
+        Reply::Replaced { request, outcome } => {
+            FromPublisher::Answer { id: request, answer: Ok(Answer::Replaced(outcome)) }
+        }
+        Reply::Paused { request, report } => {
+            FromPublisher::Answer { id: request, answer: report.map(Answer::Paused) }
+        }
+        Reply::Configured { request, result } => {
+            FromPublisher::Answer { id: request, answer: Ok(Answer::Configured(result)) }
         }
     }
 }

@@ -350,6 +350,7 @@ fn add(
         attempt: handed.attempt,
         deliveries: handed.deliveries,
         lease_ms: handed.lease_ms,
+        checkpoints: handed.checkpoints,
         entry,
     });
 }

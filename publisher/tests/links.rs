@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use longshore_protocol::limits::BATCH_PAYLOAD_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Action, Answer, Attach, BatchBuilder, Credit, Delivery, FromPublisher, JobCounts,
-    PublisherStatus, Request, Selection, Subscribe, ToPublisher,
+    Action, Answer, Attach, BatchBuilder, Credit, Delivery, Filter, FromPublisher, JobCounts,
+    PublisherStatus, Request, Selection, Sources, Subscribe, ToPublisher,
 };
 use longshore_protocol::{
     FrameWriter, Glob, Hello, JobId, LinkTiming, Messages, NewJob, Path, Role, SessionId,
@@ -110,8 +110,8 @@ impl Client {
     }
 
     fn take(&self, credits: u32) {
-        let pattern = Glob::new("/jobs/**").unwrap();
-        self.say(&ToPublisher::Subscribe(Subscribe { subscription: 1, pattern }));
+        let sources = Sources::one(Glob::new("/jobs/**").unwrap());
+        self.say(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources }));
         self.say(&ToPublisher::Credit(Credit { subscription: 1, count: credits }));
     }
 
@@ -218,8 +218,8 @@ async fn what_is_cancelled_while_it_waits_for_its_link_is_not_sent_and_its_credi
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.take(JOBS);
     tokio::time::sleep(A_WHILE).await;
-    let selection = Selection::Matching { pattern: Glob::new("/jobs/**").unwrap(), state: None };
-    let act = Request::Act { action: Action::Cancel, selection, dry_run: false };
+    let selection = Selection::Matching(Filter::of(Glob::new("/jobs/**").unwrap()));
+    let act = Request::Act { action: Action::Cancel, selection, pace: None, dry_run: false };
     producer.ask(act).await;
     assert_eq!(producer.counts().await.cancelled, u64::from(JOBS));
     let sent = worker.delivered_for_a_while().await.len();
