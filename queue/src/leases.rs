@@ -1,15 +1,18 @@
-//! When a lease ends. Soft: on monotonic time, not in the log; what is logged is `Expire`, once one has ended.
+//! When a lease ends, by its length, with its link, or by the time that an attempt may run. Soft: on monotonic time, not in
+//! the log; what is logged is `Expire`, once one has ended.
 //!
-//! Pure, and cheap per job: a lease is a row in a slab, in two lists (those of its length, by age; those of its link), and
-//! an entry in a table of tokens. Leases of one length end in the order in which they were renewed, so each length is a
-//! queue; a renewal moves its lease to the end. Nothing is sorted or scanned, and a pause costs one number.
+//! Pure, and cheap per job: a lease is a row in a slab, an entry in a table of tokens, and a place in three lists: those of
+//! its length by their renewal, those of its run timeout by their beginning ([`by_length`]), and those of its link. Nothing
+//! is sorted or scanned, and a pause costs one number.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+mod by_length;
+
+use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use longshore_protocol::{LinkId, Token};
 
+use self::by_length::{ByLength, NONE};
 use crate::Expired;
 
 /// How long leases outlive what held them, in milliseconds.
@@ -30,10 +33,6 @@ impl Default for LeaseTiming {
 /// Most leases that one call of [`Leases::expired`] gives: one `Expire` is one record, and holds up what comes after it.
 pub const EXPIRED_MAX: usize = 10_000;
 
-/// Lengths that are kept though no lease has them: a publisher's jobs have few.
-const LENGTHS_KEPT: usize = 1_024;
-const NONE: u32 = u32::MAX;
-
 /// The leases of a publisher. Times are milliseconds of the publisher's own life; they never fall.
 #[derive(Debug)]
 pub struct Leases {
@@ -41,17 +40,14 @@ pub struct Leases {
     rows: Vec<Row>,
     free: u32,
     by_token: HashMap<u64, u32>,
-    lengths: Vec<Length>,
-    by_length: HashMap<u64, u32>,
-    free_lengths: Vec<u32>,
-    /// Lengths without leases are forgotten once there are so many.
-    lengths_before_tidying: usize,
+    /// Each by its length, since its renewal.
+    lengths: ByLength,
+    /// Those whose attempt has begun and may not run for ever, by how long it still might when it was said to run.
+    runs: ByLength,
     links: HashMap<u64, LinkRow>,
-    /// For each length that has leases: not before when its first one ends. Entries may be too early, never too late.
-    due: BinaryHeap<Reverse<(u64, u32)>>,
     /// Links that are lost, by when.
     lost: VecDeque<(u64, u64)>,
-    /// The end of the publisher's last pause: leases count from there, if they were renewed before.
+    /// The end of the publisher's last pause: the grace of lost links counts from there.
     floor_ms: u64,
     /// The latest time that anything was told.
     latest_ms: u64,
@@ -60,28 +56,16 @@ pub struct Leases {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     token: u64,
-    renewed_ms: u64,
     link: u64,
+    run_timeout_ms: u64,
     lease_ms: u32,
-    length: u32,
-    length_prev: u32,
-    length_next: u32,
     link_prev: u32,
+    /// The next free row, of a free one.
     link_next: u32,
     started: bool,
     restart: bool,
     /// Given out by `expired`; it stays known until its end is durable.
     expired: bool,
-}
-
-/// The leases of one length, oldest renewal first.
-#[derive(Debug)]
-struct Length {
-    ms: u64,
-    head: u32,
-    tail: u32,
-    /// Whether `due` has an entry for it.
-    queued: bool,
 }
 
 #[derive(Debug)]
@@ -99,12 +83,9 @@ impl Leases {
             rows: Vec::new(),
             free: NONE,
             by_token: HashMap::new(),
-            lengths: Vec::new(),
-            by_length: HashMap::new(),
-            free_lengths: Vec::new(),
-            lengths_before_tidying: LENGTHS_KEPT,
+            lengths: ByLength::new(),
+            runs: ByLength::new(),
             links: HashMap::new(),
-            due: BinaryHeap::new(),
             lost: VecDeque::new(),
             floor_ms: 0,
             latest_ms: 0,
@@ -142,14 +123,35 @@ impl Leases {
         }
     }
 
-    /// A delivery was released to its worker: its lease begins. A link that is not up has lost it already.
-    pub fn granted(&mut self, now_ms: u64, token: Token, link: LinkId, lease_ms: u32) {
-        self.insert(now_ms, token, link, lease_ms, false);
+    /// A delivery was released to its worker: its lease begins. A link that is not up has lost it already. Its attempt may run
+    /// for `run_timeout_ms` once it has begun, or, with 0, for as long as it likes.
+    pub fn granted(
+        &mut self,
+        now_ms: u64,
+        token: Token,
+        link: LinkId,
+        lease_ms: u32,
+        run_timeout_ms: u64,
+    ) {
+        self.insert(now_ms, token, link, lease_ms, run_timeout_ms, false);
     }
 
-    /// A lease that was running when the publisher went down: it ends with the restart window unless it is resumed.
-    pub fn restarted(&mut self, now_ms: u64, token: Token, link: LinkId, lease_ms: u32) {
-        self.insert(now_ms, token, link, lease_ms, true);
+    /// A lease that was running when the publisher went down: it ends with the restart window unless it is resumed. How long
+    /// its attempt has run is not known before its worker says so on its new link.
+    pub fn restarted(
+        &mut self,
+        now_ms: u64,
+        token: Token,
+        link: LinkId,
+        lease_ms: u32,
+        run_timeout_ms: u64,
+    ) {
+        self.insert(now_ms, token, link, lease_ms, run_timeout_ms, true);
+    }
+
+    /// True when there is such a lease on that link, or its end is not durable yet.
+    pub fn holds(&self, token: Token, link: LinkId) -> bool {
+        self.find(token, link).is_some()
     }
 
     /// Its worker says that it still runs. False when there is no such lease on that link.
@@ -159,11 +161,22 @@ impl Leases {
         true
     }
 
-    /// Its worker is about to run the job: losing the lease now costs an attempt. False when there is no such lease on
-    /// that link.
-    pub fn started(&mut self, token: Token, link: LinkId) -> bool {
+    /// Its worker is about to run the job, or has run it for `running_ms`: losing the lease now costs an attempt, and the time
+    /// that the attempt may run has begun. Said again it may only end earlier. False when there is no such lease on that link.
+    pub fn started(&mut self, now_ms: u64, token: Token, link: LinkId, running_ms: u64) -> bool {
         let Some(slot) = self.find(token, link) else { return false };
-        self.rows[slot as usize].started = true;
+        let row = &mut self.rows[slot as usize];
+        row.started = true;
+        if row.run_timeout_ms == 0 || row.expired {
+            return true;
+        }
+        // What is left counts as a length of its own, from now: most attempts begin now, and all of those share one.
+        let left_ms = row.run_timeout_ms.saturating_sub(running_ms);
+        let now_ms = self.not_before_the_last(now_ms);
+        if self.runs.end_of(slot).is_none_or(|end| now_ms.saturating_add(left_ms) < end) {
+            self.runs.leave(slot);
+            self.runs.join(slot, now_ms, left_ms);
+        }
         true
     }
 
@@ -185,32 +198,37 @@ impl Leases {
     pub fn ended(&mut self, token: Token) {
         let Some(slot) = self.by_token.remove(&token.0) else { return };
         if !self.rows[slot as usize].expired {
-            self.leave_length(slot);
-            self.leave_link(slot);
+            self.leave_all(slot);
         }
-        self.rows[slot as usize].length_next = self.free;
+        self.rows[slot as usize].link_next = self.free;
         self.free = slot;
     }
 
-    /// The publisher itself stood still until now: every lease gets its full length anew, every lost link its grace.
+    /// The publisher itself stood still until now: every lease gets its full length anew, every lost link its grace. Attempts
+    /// ran on meanwhile.
     pub fn paused(&mut self, now_ms: u64) {
         self.floor_ms = self.floor_ms.max(now_ms);
+        self.lengths.begin_anew(now_ms);
     }
 
     /// Not after when the next lease ends; it may be earlier. None when there are no leases that can end.
     pub fn next_deadline(&self) -> Option<u64> {
-        let by_length = self.due.peek().map(|&Reverse((at, _))| at);
         let by_link = self.lost.front().map(|&(lost_ms, _)| self.grace_end(lost_ms));
-        match (by_length, by_link) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.lengths.next_end(), self.runs.next_end(), by_link].into_iter().flatten().min()
     }
 
     /// Takes out the leases that have ended by now, at most [`EXPIRED_MAX`]: when it gives that many, there may be more.
     /// They stay known, and can be neither renewed nor given again, until [`Leases::ended`].
     pub fn expired(&mut self, now_ms: u64, out: &mut Vec<Expired>) {
         let most = out.len() + EXPIRED_MAX;
+        while let Some((slot, end)) = self.runs.first_ended(now_ms) {
+            if out.len() == most {
+                return;
+            }
+            // Whichever came first counts; of the same moment, the longer story.
+            let timed_out = self.lease_end(slot).is_none_or(|lease_end| end <= lease_end);
+            self.take(slot, timed_out, out);
+        }
         while let Some(&(lost_ms, link)) = self.lost.front() {
             if self.grace_end(lost_ms) > now_ms {
                 break;
@@ -220,33 +238,16 @@ impl Leases {
                 if out.len() == most {
                     return;
                 }
-                self.take(head, out);
+                self.take(head, false, out);
             }
             self.links.remove(&link);
             self.lost.pop_front();
         }
-        while let Some(&Reverse((at, length))) = self.due.peek() {
-            if at > now_ms {
-                break;
-            }
-            let row = &self.lengths[length as usize];
-            let head = row.head;
-            if head == NONE {
-                self.due.pop();
-                self.lengths[length as usize].queued = false;
-                continue;
-            }
-            let ends = self.ends(head);
-            if ends > now_ms {
-                // Its first lease was renewed or ended since: the entry was too early.
-                self.due.pop();
-                self.due.push(Reverse((ends, length)));
-                continue;
-            }
+        while let Some((slot, _)) = self.lengths.first_ended(now_ms) {
             if out.len() == most {
                 return;
             }
-            self.take(head, out);
+            self.take(slot, false, out);
         }
     }
 
@@ -267,16 +268,21 @@ impl Leases {
         self.latest_ms
     }
 
-    fn insert(&mut self, now_ms: u64, token: Token, link: LinkId, lease_ms: u32, restart: bool) {
+    fn insert(
+        &mut self,
+        now_ms: u64,
+        token: Token,
+        link: LinkId,
+        lease_ms: u32,
+        run_timeout_ms: u64,
+        restart: bool,
+    ) {
         let now_ms = self.not_before_the_last(now_ms);
         let row = Row {
             token: token.0,
-            renewed_ms: now_ms,
             link: link.0,
+            run_timeout_ms,
             lease_ms,
-            length: NONE,
-            length_prev: NONE,
-            length_next: NONE,
             link_prev: NONE,
             link_next: NONE,
             started: false,
@@ -289,14 +295,14 @@ impl Leases {
                 (self.rows.len() - 1) as u32
             }
             slot => {
-                self.free = self.rows[slot as usize].length_next;
+                self.free = self.rows[slot as usize].link_next;
                 self.rows[slot as usize] = row;
                 slot
             }
         };
         let before = self.by_token.insert(token.0, slot);
         debug_assert!(before.is_none(), "tokens are never given twice");
-        self.join_length(slot);
+        self.lengths.join(slot, now_ms, self.length_ms(&row));
         // After a restart its link is of the run before; the window takes the place of the grace.
         if !restart {
             self.join_link(now_ms, slot);
@@ -304,104 +310,47 @@ impl Leases {
     }
 
     fn renew(&mut self, now_ms: u64, slot: u32) {
-        let row = &mut self.rows[slot as usize];
+        let row = self.rows[slot as usize];
         if row.expired {
             return;
         }
-        self.leave_length(slot);
-        self.rows[slot as usize].renewed_ms = self.not_before_the_last(now_ms);
-        self.join_length(slot);
+        let now_ms = self.not_before_the_last(now_ms);
+        self.lengths.leave(slot);
+        self.lengths.join(slot, now_ms, self.length_ms(&row));
     }
 
-    /// When a lease ends by its own length.
-    fn ends(&self, slot: u32) -> u64 {
+    fn length_ms(&self, row: &Row) -> u64 {
+        if row.restart { self.timing.restart_window_ms } else { u64::from(row.lease_ms) }
+    }
+
+    /// When a lease ends, by its own length or with its link, if its attempt may run on.
+    fn lease_end(&self, slot: u32) -> Option<u64> {
         let row = &self.rows[slot as usize];
-        let length = &self.lengths[row.length as usize];
-        row.renewed_ms.max(self.floor_ms).saturating_add(length.ms)
+        let link = if row.restart { None } else { self.links.get(&row.link) };
+        let by_link = link.and_then(|link| link.lost_ms).map(|lost_ms| self.grace_end(lost_ms));
+        [self.lengths.end_of(slot), by_link].into_iter().flatten().min()
     }
 
     fn grace_end(&self, lost_ms: u64) -> u64 {
         lost_ms.max(self.floor_ms).saturating_add(self.timing.reconnect_grace_ms)
     }
 
-    fn take(&mut self, slot: u32, out: &mut Vec<Expired>) {
-        self.leave_length(slot);
-        self.leave_link(slot);
+    fn take(&mut self, slot: u32, timed_out: bool, out: &mut Vec<Expired>) {
+        self.leave_all(slot);
         let row = &mut self.rows[slot as usize];
         row.expired = true;
         out.push(Expired {
             token: Token(row.token),
             started: row.started,
             restart: row.restart,
-            timed_out: false,
+            timed_out,
         });
     }
 
-    fn join_length(&mut self, slot: u32) {
-        let row = self.rows[slot as usize];
-        let ms = if row.restart { self.timing.restart_window_ms } else { u64::from(row.lease_ms) };
-        let length = match self.by_length.get(&ms) {
-            Some(&length) => length,
-            None => self.new_length(ms),
-        };
-        let list = &mut self.lengths[length as usize];
-        let tail = std::mem::replace(&mut list.tail, slot);
-        match tail {
-            NONE => list.head = slot,
-            tail => self.rows[tail as usize].length_next = slot,
-        }
-        let row = &mut self.rows[slot as usize];
-        (row.length, row.length_prev, row.length_next) = (length, tail, NONE);
-        if !std::mem::replace(&mut self.lengths[length as usize].queued, true) {
-            let ends = self.ends(slot);
-            self.due.push(Reverse((ends, length)));
-        }
-    }
-
-    fn new_length(&mut self, ms: u64) -> u32 {
-        if self.by_length.len() >= self.lengths_before_tidying {
-            self.tidy();
-        }
-        let length = Length { ms, head: NONE, tail: NONE, queued: false };
-        let place = match self.free_lengths.pop() {
-            Some(place) => {
-                self.lengths[place as usize] = length;
-                place
-            }
-            None => {
-                self.lengths.push(length);
-                (self.lengths.len() - 1) as u32
-            }
-        };
-        self.by_length.insert(ms, place);
-        place
-    }
-
-    /// Forgets the lengths that no lease has. Costs as much as lengths were made since the last time.
-    fn tidy(&mut self) {
-        let Leases { lengths, by_length, free_lengths, due, .. } = self;
-        due.retain(|&Reverse((_, length))| lengths[length as usize].head != NONE);
-        by_length.retain(|_, &mut length| {
-            let used = lengths[length as usize].head != NONE;
-            if !used {
-                free_lengths.push(length);
-            }
-            used
-        });
-        self.lengths_before_tidying = 2 * self.by_length.len() + LENGTHS_KEPT;
-    }
-
-    fn leave_length(&mut self, slot: u32) {
-        let Row { length, length_prev: prev, length_next: next, .. } = self.rows[slot as usize];
-        let list = &mut self.lengths[length as usize];
-        match prev {
-            NONE => list.head = next,
-            prev => self.rows[prev as usize].length_next = next,
-        }
-        match next {
-            NONE => list.tail = prev,
-            next => self.rows[next as usize].length_prev = prev,
-        }
+    fn leave_all(&mut self, slot: u32) {
+        self.lengths.leave(slot);
+        self.runs.leave(slot);
+        self.leave_link(slot);
     }
 
     fn join_link(&mut self, now_ms: u64, slot: u32) {

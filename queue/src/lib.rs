@@ -15,6 +15,7 @@ mod outcome;
 mod payloads;
 mod state;
 mod store;
+mod tail;
 mod time;
 
 pub use clock::{
@@ -30,10 +31,12 @@ pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{Log, LogFigures, Poisoned, ReadError, Reader, Records, UNCOMMITTED_BYTES_MAX};
 pub use outcome::{
     CheckpointView, DeadGroupView, Event, Handed, JobView, Outcomes, QueueId, RecordRef, Reply,
+    RunningLease,
 };
 pub use payloads::{CACHE_BYTES, PayloadCache};
 pub use state::{SnapshotError, State, Totals};
 pub use store::{
-    Asked, LogStore, Opened, PAUSE_MS, Released, Store, StoreFigures, StoreOptions, TURN_MS,
+    Asked, LogStore, Opened, PAUSE_MS, Released, Replay, Store, StoreFigures, StoreOptions, TURN_MS,
 };
+pub use tail::{Cursor, QueueSet, Read, TAIL_EVENTS_MAX, Tail};
 pub use time::Now;

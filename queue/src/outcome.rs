@@ -48,6 +48,19 @@ pub struct Handed {
     pub entry: RecordRef,
 }
 
+/// A lease that runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunningLease {
+    /// What proves it.
+    pub token: Token,
+    /// The link that holds it, up or not.
+    pub link: LinkId,
+    /// How long it runs without renewal, in milliseconds.
+    pub lease_ms: u32,
+    /// How long its attempt may run once it has begun, in milliseconds; 0 for as long as it likes.
+    pub run_timeout_ms: u64,
+}
+
 /// What happened to a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {

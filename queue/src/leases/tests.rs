@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::by_length::LENGTHS_KEPT;
 use super::*;
 
 const TIMING: LeaseTiming = LeaseTiming { reconnect_grace_ms: 5_000, restart_window_ms: 30_000 };
@@ -24,8 +25,8 @@ fn expired(leases: &mut Leases, now_ms: u64) -> Vec<u64> {
 #[test]
 fn a_lease_ends_at_its_length_to_the_millisecond_unless_it_is_renewed() {
     let mut leases = leases();
-    leases.granted(100, Token(1), A, 1_000);
-    leases.granted(100, Token(2), A, 1_000);
+    leases.granted(100, Token(1), A, 1_000, 0);
+    leases.granted(100, Token(2), A, 1_000, 0);
     assert!(leases.renewed(600, Token(1), A));
     assert_eq!(leases.next_deadline(), Some(1_100));
     assert_eq!(expired(&mut leases, 1_099), []);
@@ -37,8 +38,8 @@ fn a_lease_ends_at_its_length_to_the_millisecond_unless_it_is_renewed() {
 #[test]
 fn a_renewal_on_another_link_is_stale() {
     let mut leases = leases();
-    leases.granted(0, Token(1), A, 1_000);
-    assert!(!leases.renewed(500, Token(1), B) && !leases.started(Token(1), B));
+    leases.granted(0, Token(1), A, 1_000, 0);
+    assert!(!leases.renewed(500, Token(1), B) && !leases.started(500, Token(1), B, 0));
     assert!(!leases.renewed(500, Token(9), A));
     assert_eq!(expired(&mut leases, 1_000), [1]);
 }
@@ -46,9 +47,9 @@ fn a_renewal_on_another_link_is_stale() {
 #[test]
 fn leases_of_a_lost_link_end_after_the_grace_or_at_their_own_end() {
     let mut leases = leases();
-    leases.granted(0, Token(1), A, 3_000);
-    leases.granted(0, Token(2), A, 60_000);
-    leases.granted(0, Token(3), B, 60_000);
+    leases.granted(0, Token(1), A, 3_000, 0);
+    leases.granted(0, Token(2), A, 60_000, 0);
+    leases.granted(0, Token(3), B, 60_000, 0);
     leases.link_lost(1_000, A);
     assert_eq!(expired(&mut leases, 3_000), [1]);
     assert_eq!(expired(&mut leases, 5_999), []);
@@ -60,7 +61,7 @@ fn leases_of_a_lost_link_end_after_the_grace_or_at_their_own_end() {
 fn a_delivery_released_to_a_link_that_is_gone_has_the_grace() {
     let mut leases = leases();
     leases.link_lost(0, A);
-    leases.granted(1_000, Token(1), A, 60_000);
+    leases.granted(1_000, Token(1), A, 60_000, 0);
     assert_eq!(expired(&mut leases, 5_999), []);
     assert_eq!(expired(&mut leases, 6_000), [1]);
 }
@@ -68,7 +69,7 @@ fn a_delivery_released_to_a_link_that_is_gone_has_the_grace() {
 #[test]
 fn a_resumed_lease_leaves_its_lost_link_and_has_its_full_length() {
     let mut leases = leases();
-    leases.granted(0, Token(1), A, 10_000);
+    leases.granted(0, Token(1), A, 10_000, 0);
     leases.link_lost(1_000, A);
     assert!(leases.moved(4_000, Token(1), B));
     assert_eq!(expired(&mut leases, 13_999), []);
@@ -78,8 +79,8 @@ fn a_resumed_lease_leaves_its_lost_link_and_has_its_full_length() {
 #[test]
 fn after_a_restart_leases_have_the_window_and_a_resumed_one_its_own_length() {
     let mut leases = Leases::new(TIMING);
-    leases.restarted(0, Token(1), LinkId(7), 1_000);
-    leases.restarted(0, Token(2), LinkId(7), 60_000);
+    leases.restarted(0, Token(1), LinkId(7), 1_000, 0);
+    leases.restarted(0, Token(2), LinkId(7), 60_000, 0);
     leases.link_up(A);
     assert!(leases.moved(10_000, Token(2), A));
     let mut out = Vec::new();
@@ -100,8 +101,8 @@ fn after_a_restart_leases_have_the_window_and_a_resumed_one_its_own_length() {
 #[test]
 fn a_pause_gives_every_lease_its_full_length_and_every_lost_link_its_grace() {
     let mut leases = leases();
-    leases.granted(0, Token(1), A, 2_000);
-    leases.granted(0, Token(2), B, 60_000);
+    leases.granted(0, Token(1), A, 2_000, 0);
+    leases.granted(0, Token(2), B, 60_000, 0);
     leases.link_lost(500, B);
     leases.paused(20_000);
     assert_eq!(expired(&mut leases, 21_999), []);
@@ -109,11 +110,103 @@ fn a_pause_gives_every_lease_its_full_length_and_every_lost_link_its_grace() {
     assert_eq!(expired(&mut leases, 25_000), [2]);
 }
 
+fn timed_out(leases: &mut Leases, now_ms: u64) -> Vec<u64> {
+    let mut out = Vec::new();
+    leases.expired(now_ms, &mut out);
+    assert!(out.iter().all(|expired| expired.started && expired.timed_out), "{out:?}");
+    out.iter().map(|expired| expired.token.0).collect()
+}
+
+#[test]
+fn an_attempt_ends_when_it_has_run_for_its_time_however_often_it_is_renewed() {
+    let mut leases = leases();
+    leases.granted(0, Token(1), A, 1_000, 2_500);
+    leases.granted(0, Token(2), A, 1_000, 0);
+    assert!(leases.started(700, Token(1), A, 0) && leases.started(700, Token(2), A, 0));
+    for now in (900..=3_199).step_by(100) {
+        assert!(leases.renewed(now, Token(1), A) && leases.renewed(now, Token(2), A));
+        assert_eq!(expired(&mut leases, now), [], "{now}");
+    }
+    assert!(leases.next_deadline().is_some_and(|at| at <= 3_200));
+    assert_eq!(expired(&mut leases, 3_199), []);
+    assert_eq!(timed_out(&mut leases, 3_200), [1]);
+    leases.ended(Token(1));
+    assert_eq!(expired(&mut leases, 4_100), [2], "one without a run timeout ends by its lease");
+}
+
+#[test]
+fn the_time_to_run_begins_with_the_attempt_and_not_with_the_delivery() {
+    let mut leases = leases();
+    leases.granted(0, Token(1), A, 60_000, 2_000);
+    assert_eq!(expired(&mut leases, 59_999), []);
+    assert_eq!(expired(&mut leases, 60_000), [1]);
+}
+
+#[test]
+fn an_attempt_begins_once_and_may_later_only_be_said_to_have_begun_earlier() {
+    let mut leases = leases();
+    leases.granted(0, Token(1), A, 60_000, 10_000);
+    leases.granted(0, Token(2), A, 60_000, 10_000);
+    for token in [1, 2] {
+        assert!(leases.started(1_000, Token(token), A, 0));
+    }
+    assert!(leases.started(5_000, Token(1), A, 0), "a later beginning changes nothing");
+    assert!(leases.started(5_000, Token(2), A, 4_500), "it had begun at 500");
+    assert_eq!(timed_out(&mut leases, 10_499), []);
+    assert_eq!(timed_out(&mut leases, 10_500), [2]);
+    assert_eq!(timed_out(&mut leases, 10_999), []);
+    assert_eq!(timed_out(&mut leases, 11_000), [1]);
+}
+
+#[test]
+fn after_a_restart_the_time_to_run_goes_on_from_what_the_worker_says() {
+    let mut leases = Leases::new(TIMING);
+    leases.restarted(0, Token(1), LinkId(7), 60_000, 10_000);
+    leases.restarted(0, Token(2), LinkId(7), 60_000, 10_000);
+    leases.link_up(A);
+    assert!(leases.moved(100, Token(1), A) && leases.moved(100, Token(2), A));
+    assert!(leases.started(100, Token(1), A, 7_000) && leases.started(100, Token(2), A, 99_000));
+    assert_eq!(timed_out(&mut leases, 100), [2], "its time is over already");
+    assert_eq!(timed_out(&mut leases, 3_099), []);
+    assert_eq!(timed_out(&mut leases, 3_100), [1]);
+}
+
+#[test]
+fn a_pause_of_the_publisher_is_time_that_an_attempt_ran() {
+    let mut leases = leases();
+    leases.granted(0, Token(1), A, 2_000, 10_000);
+    leases.started(0, Token(1), A, 0);
+    leases.paused(9_000);
+    assert_eq!(timed_out(&mut leases, 9_999), []);
+    assert_eq!(timed_out(&mut leases, 10_000), [1]);
+}
+
+#[test]
+fn of_a_lease_and_its_run_the_first_to_end_counts_and_of_one_moment_the_run() {
+    for (lease_ms, is_timed_out) in [(1_999, false), (2_000, true), (2_001, true)] {
+        let mut leases = leases();
+        leases.granted(0, Token(1), A, lease_ms, 2_000);
+        leases.started(0, Token(1), A, 0);
+        let mut out = Vec::new();
+        // A turn that comes late changes nothing.
+        leases.expired(2_100, &mut out);
+        assert_eq!(out.iter().map(|e| e.timed_out).collect::<Vec<_>>(), [is_timed_out]);
+        assert!(out[0].started);
+    }
+    let mut leases = leases();
+    leases.granted(0, Token(1), A, 60_000, 7_000);
+    leases.started(0, Token(1), A, 0);
+    leases.link_lost(1_000, A);
+    let mut out = Vec::new();
+    leases.expired(7_500, &mut out);
+    assert!(!out[0].timed_out, "the grace had ended at 6,000");
+}
+
 #[test]
 fn what_expired_cannot_be_renewed_and_is_said_once() {
     let mut leases = leases();
-    leases.granted(0, Token(1), A, 1_000);
-    assert!(leases.started(Token(1), A));
+    leases.granted(0, Token(1), A, 1_000, 0);
+    assert!(leases.started(500, Token(1), A, 0));
     let mut out = Vec::new();
     leases.expired(1_000, &mut out);
     assert_eq!(out, [Expired { token: Token(1), started: true, restart: false, timed_out: false }]);
@@ -129,7 +222,7 @@ fn one_call_gives_a_bounded_number_and_the_next_one_goes_on() {
     let mut leases = leases();
     let all = EXPIRED_MAX as u64 + 10;
     for token in 0..all {
-        leases.granted(0, Token(token), A, 1_000);
+        leases.granted(0, Token(token), A, 1_000, 0);
     }
     assert_eq!(expired(&mut leases, 1_000).len(), EXPIRED_MAX);
     assert!(leases.next_deadline().is_some_and(|at| at <= 1_000));
@@ -140,10 +233,10 @@ fn one_call_gives_a_bounded_number_and_the_next_one_goes_on() {
 fn lengths_that_no_lease_has_any_more_take_no_memory() {
     let mut leases = leases();
     for token in 0..100_000 {
-        leases.granted(0, Token(token), A, 1_000 + token as u32);
+        leases.granted(0, Token(token), A, 1_000 + token as u32, 0);
         leases.ended(Token(token));
     }
-    assert!(leases.lengths.len() <= 2 * LENGTHS_KEPT && leases.due.len() <= 2 * LENGTHS_KEPT);
+    assert!(leases.lengths.kept() <= 2 * LENGTHS_KEPT);
     assert_eq!(leases.rows.len(), 1);
 }
 
@@ -156,13 +249,18 @@ struct Plain {
     lease_ms: u64,
     renewed_ms: u64,
     restart: bool,
+    run_timeout_ms: u64,
+    /// When its time to run is over.
+    run_end: Option<u64>,
+    started: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Grant(u64, u32),
-    Restart(u32),
+    Grant(u64, u32, u64),
+    Restart(u32, u64),
     Renew(usize),
+    Start(usize, u64),
     Move(usize, u64),
     End(usize),
     Up,
@@ -173,8 +271,9 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     let step = prop_oneof![
-        6 => (0..6u64, 0..3u32).prop_map(|(link, length)| Step::Grant(link, length)),
-        1 => (0..3u32).prop_map(Step::Restart),
+        6 => (0..6u64, 0..3u32, 0..4u64).prop_map(|(link, length, run)| Step::Grant(link, length, run)),
+        1 => (0..3u32, 0..4u64).prop_map(|(length, run)| Step::Restart(length, run)),
+        4 => (0..20usize, 0..3_000u64).prop_map(|(lease, running)| Step::Start(lease, running)),
         3 => (0..20usize).prop_map(Step::Renew),
         2 => (0..20usize, 0..6u64).prop_map(|(lease, link)| Step::Move(lease, link)),
         3 => (0..20usize).prop_map(Step::End),
@@ -201,23 +300,36 @@ proptest! {
             now += passed;
             let pick = |model: &[Plain], n: usize| (!model.is_empty()).then(|| n % model.len().max(1));
             match step {
-                Step::Grant(link, length) if (link as usize) < links.len() && links[link as usize].is_none() => {
+                Step::Grant(link, length, run) if (link as usize) < links.len() && links[link as usize].is_none() => {
                     let lease_ms = 1_000 * (1 + length);
-                    leases.granted(now, Token(next_token), LinkId(link), lease_ms);
+                    let run_timeout_ms = 1_500 * run;
+                    leases.granted(now, Token(next_token), LinkId(link), lease_ms, run_timeout_ms);
                     let lease_ms = u64::from(lease_ms);
-                    model.push(Plain { token: next_token, link, length_ms: lease_ms, lease_ms, renewed_ms: now, restart: false });
+                    model.push(Plain { token: next_token, link, length_ms: lease_ms, lease_ms, renewed_ms: now, restart: false, run_timeout_ms, run_end: None, started: false });
                     next_token += 1;
                 }
-                Step::Restart(length) => {
+                Step::Restart(length, run) => {
                     let lease_ms = 1_000 * (1 + length);
-                    leases.restarted(now, Token(next_token), LinkId(1_000), lease_ms);
-                    model.push(Plain { token: next_token, link: 1_000, length_ms: 30_000, lease_ms: u64::from(lease_ms), renewed_ms: now, restart: true });
+                    let run_timeout_ms = 1_500 * run;
+                    leases.restarted(now, Token(next_token), LinkId(1_000), lease_ms, run_timeout_ms);
+                    model.push(Plain { token: next_token, link: 1_000, length_ms: 30_000, lease_ms: u64::from(lease_ms), renewed_ms: now, restart: true, run_timeout_ms, run_end: None, started: false });
                     next_token += 1;
                 }
                 Step::Renew(n) => if let Some(n) = pick(&model, n) {
                     let lease = &mut model[n];
                     prop_assert!(leases.renewed(now, Token(lease.token), LinkId(lease.link)));
                     lease.renewed_ms = now;
+                },
+                Step::Start(n, running) => if let Some(n) = pick(&model, n) {
+                    let lease = &mut model[n];
+                    // Half of them begin now.
+                    let running = running.saturating_sub(1_500);
+                    prop_assert!(leases.started(now, Token(lease.token), LinkId(lease.link), running));
+                    lease.started = true;
+                    if lease.run_timeout_ms > 0 {
+                        let end = now + lease.run_timeout_ms.saturating_sub(running);
+                        lease.run_end = Some(lease.run_end.map_or(end, |before| before.min(end)));
+                    }
                 },
                 Step::Move(n, link) if (link as usize) < links.len() && links[link as usize].is_none() => {
                     if let Some(n) = pick(&model, n) {
@@ -248,17 +360,27 @@ proptest! {
                         let lost = links.get(lease.link as usize).copied().flatten();
                         grace_end(lost, floor).map_or(own, |grace| own.min(grace))
                     };
-                    if let Some(first) = model.iter().map(end).min() {
+                    let first = |lease: &Plain| lease.run_end.map_or(end(lease), |run| run.min(end(lease)));
+                    if let Some(first) = model.iter().map(first).min() {
                         prop_assert!(leases.next_deadline().is_some_and(|at| at <= first));
                     }
-                    let mut wanted: Vec<u64> =
-                        model.iter().filter(|lease| end(lease) <= now).map(|lease| lease.token).collect();
-                    let mut given = expired(&mut leases, now);
-                    given.sort_unstable();
-                    wanted.sort_unstable();
+                    let mut wanted: Vec<Expired> = model
+                        .iter()
+                        .filter(|lease| first(lease) <= now)
+                        .map(|lease| Expired {
+                            token: Token(lease.token),
+                            started: lease.started,
+                            restart: lease.restart,
+                            timed_out: lease.run_end.is_some_and(|run| run <= end(lease)),
+                        })
+                        .collect();
+                    let mut given = Vec::new();
+                    leases.expired(now, &mut given);
+                    given.sort_unstable_by_key(|expired| expired.token);
+                    wanted.sort_unstable_by_key(|expired| expired.token);
                     prop_assert_eq!(&given, &wanted);
-                    model.retain(|lease| !wanted.contains(&lease.token));
-                    given.into_iter().for_each(|token| leases.ended(Token(token)));
+                    model.retain(|lease| wanted.iter().all(|expired| expired.token.0 != lease.token));
+                    given.into_iter().for_each(|expired| leases.ended(expired.token));
                 }
                 _ => {}
             }

@@ -2,13 +2,13 @@
 
 use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{JobInfo, JobsQuery, QueueStat};
-use longshore_protocol::{Glob, JobId, LinkId, Path, Token};
+use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, Token};
 
 use super::State;
 use super::limits::PAGE_ROWS_MAX;
 use super::row::{NONE, Place};
 use crate::command::Start;
-use crate::outcome::{JobView, QueueId};
+use crate::outcome::{JobView, QueueId, RunningLease};
 use crate::time::Now;
 
 /// Figures of the whole state.
@@ -96,8 +96,13 @@ impl State {
         self.view(self.rows.find(id)?, now)
     }
 
-    /// Every running lease: its token, the link that holds it (up or not), and its length in milliseconds.
-    pub fn running(&self) -> impl Iterator<Item = (Token, LinkId, u32)> {
+    /// The state of a job, if it is kept.
+    pub fn job_state(&self, id: &JobId) -> Option<JobState> {
+        self.rows[self.rows.find(id)?].place.state()
+    }
+
+    /// Every running lease.
+    pub fn running(&self) -> impl Iterator<Item = RunningLease> {
         self.sessions.table.iter().flat_map(move |(_, session)| {
             let first = Some(session.held.head).filter(|&slot| slot != NONE);
             let slots = std::iter::successors(first, |&slot| {
@@ -105,7 +110,12 @@ impl State {
             });
             slots.map(move |slot| {
                 let row = &self.rows[slot];
-                (Token(row.when), session.link, self.lease_ms(row))
+                RunningLease {
+                    token: Token(row.when),
+                    link: session.link,
+                    lease_ms: self.lease_ms(row),
+                    run_timeout_ms: self.run_timeout_ms(row),
+                }
             })
         })
     }

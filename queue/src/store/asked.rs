@@ -7,41 +7,48 @@ use longshore_protocol::messages::work::{
 };
 
 use super::Asked;
+use super::reports::Reports;
 use crate::{JobView, Now, State};
 
 /// What a job takes on a page beside its cold parts, in bytes.
 const VIEW_BYTES: usize = 512;
 
 /// Answers from memory.
-pub(super) fn answer(state: &State, now: Now, request: &Request) -> Asked {
+pub(super) fn answer(state: &State, reports: &Reports, now: Now, request: Request) -> Asked {
     match request {
         Request::Queues { pattern } => {
-            Asked::Ready(Answer::Queues(state.queue_stats(pattern, now)))
+            Asked::Ready(Answer::Queues(state.queue_stats(&pattern, now)))
         }
         Request::Jobs(query) if query.limit as usize > PAGE_JOBS_MAX => {
             Asked::Refused(RequestError::OverLimit)
         }
-        Request::Jobs(query) => jobs(state, now, query),
-        Request::Job { id } => Asked::Job(state.job(id, now).map(Box::new)),
+        Request::Jobs(query) => jobs(state, reports, now, &query),
+        Request::Job { id } | Request::Await { id } => {
+            let mut view = state.job(&id, now).map(Box::new);
+            view.iter_mut().for_each(|view| reports.tell(view));
+            Asked::Job(view)
+        }
         Request::Act { action, selection, dry_run: true, .. } => {
-            match dry_run(state, now, *action, selection) {
+            match dry_run(state, now, action, &selection) {
                 Some(report) => Asked::Ready(Answer::Acted(report)),
                 None => Asked::Refused(RequestError::OverLimit),
             }
         }
+        Request::Feed { pattern, after } => Asked::Feed { pattern, after },
         // Whoever asks adds what only it knows to the figures; an action that is not only to be counted is a command.
         _ => Asked::Refused(RequestError::Unknown),
     }
 }
 
-fn jobs(state: &State, now: Now, query: &JobsQuery) -> Asked {
+fn jobs(state: &State, reports: &Reports, now: Now, query: &JobsQuery) -> Asked {
     let (mut views, mut next) = state.jobs(query, now);
     let fit = fitting(&views, query.full);
     if fit < views.len() {
         let shorter = JobsQuery { limit: fit as u32, ..query.clone() };
         (views, next) = state.jobs(&shorter, now);
     }
-    Asked::Jobs { views, next, full: query.full }
+    views.iter_mut().for_each(|view| reports.tell(view));
+    Asked::Jobs { views, next, full: query.full, index: state.applied() }
 }
 
 /// How many of the first jobs fit on a page; at least one.

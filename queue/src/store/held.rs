@@ -7,6 +7,7 @@ use longshore_protocol::{LinkId, Token};
 use super::{Asked, Released};
 use crate::Outcomes;
 use crate::state::Totals;
+use crate::tail::Tail;
 
 /// What is held back.
 #[derive(Debug, Default)]
@@ -38,6 +39,7 @@ struct Counts {
     revoked: usize,
     ended: usize,
     queues_made: usize,
+    events: usize,
     answered: usize,
 }
 
@@ -51,6 +53,7 @@ impl Held {
             revoked: out.revoked + held.revoked.len(),
             ended: out.ended + held.ended.len(),
             queues_made: out.queues_made + held.queues_made.len(),
+            events: out.events + held.events.len(),
             answered: out.answered + self.answered.len(),
         };
         match self.marks.back_mut() {
@@ -70,20 +73,28 @@ impl Held {
         self.marks.get(first).map(|mark| mark.mono_ms)
     }
 
-    /// Gives out what belongs to commands up to `committed`, and the tokens that ended with them.
-    pub(super) fn release(&mut self, committed: u64, out: &mut Released, ended: &mut Vec<Token>) {
+    /// Gives out what belongs to commands up to `committed`: to `out`, and to `tail` what happened to jobs, and the tokens
+    /// that ended with them.
+    pub(super) fn release(
+        &mut self,
+        committed: u64,
+        out: &mut Released,
+        tail: &mut Tail,
+        ended: &mut Vec<Token>,
+    ) {
         let mut last = None;
         while let Some(mark) = self.marks.front().filter(|mark| mark.index <= committed) {
             last = Some(*mark);
             self.marks.pop_front();
         }
-        let Some(Mark { counts, totals, .. }) = last else { return };
+        let Some(Mark { index, counts, totals, .. }) = last else { return };
         let (held, before) = (&mut self.outcomes, &self.released);
         give(&mut held.handed, counts.handed - before.handed, &mut out.handed);
         give(&mut held.replies, counts.replies - before.replies, &mut out.replies);
         give(&mut held.revoked, counts.revoked - before.revoked, &mut out.revoked);
         give(&mut held.ended, counts.ended - before.ended, ended);
         give(&mut held.queues_made, counts.queues_made - before.queues_made, &mut out.queues_made);
+        tail.extend(held.events.drain(..counts.events - before.events), index);
         give(&mut self.answered, counts.answered - before.answered, &mut out.answered);
         self.released = counts;
         self.totals = totals;

@@ -10,17 +10,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{Request, Tokens};
-use longshore_protocol::{Durability, Epoch, LinkId, Path, PublisherId, Token};
+use longshore_protocol::messages::work::{Progress, Request, Started, Tokens};
+use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
 
 use super::held::Held;
+use super::replay::Replay;
+use super::reports::Reports;
 use super::{Released, Store, StoreFigures, asked};
 use crate::clock::{BootStamp, Clock, LastRun};
 use crate::journal::{CutTail, Dropped, Journal, JournalOptions, OpenError, SEGMENT_BYTES};
 use crate::leases::{LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::{CACHE_BYTES, PayloadCache};
-use crate::{Command, Expired, Now, Outcomes, RecordRef, Start, State};
+use crate::tail::Tail;
+use crate::{Command, Expired, Handed, Now, QueueId, RecordRef, RunningLease, Start, State};
 
 /// While leases run, a store wants a turn at least this often, in milliseconds.
 pub const TURN_MS: u64 = 250;
@@ -98,12 +101,16 @@ pub struct LogStore<L: Log = Journal> {
     durability: Durability,
     held: Held,
     pub(super) leases: Leases,
+    pub(super) reports: Reports,
+    tail: Tail,
     cache: PayloadCache,
     payload_bytes: u64,
     /// Released and not yet begun: their leases begin with the next call that says what time it is.
-    ungranted: Vec<(Token, LinkId, u32)>,
+    ungranted: Vec<Handed>,
     /// Leases resumed before they began.
     moved_early: HashMap<Token, LinkId>,
+    /// Soft verbs refused for a stale token since the start.
+    soft_stale: u64,
     /// The last time that was told, in milliseconds of the publisher's own life.
     seen_ms: u64,
     expired: Vec<Expired>,
@@ -124,14 +131,10 @@ impl LogStore<Journal> {
             accept_loss: options.accept_loss,
             new_publisher: PublisherId(rand::random()),
         };
-        let (mut state, mut outcomes) = (State::new(), Outcomes::default());
-        let (journal, recovered) = Journal::open(dir, journal_options, &mut |replayed| {
-            let command = Command::decode(replayed.kind, replayed.body)?;
-            state.apply(replayed.index, replayed.now, &command, &mut outcomes);
-            outcomes.clear();
-            Ok(())
-        })?;
-        let mut clock = Clock::start(last_run(&state)).map_err(|error| OpenError::Io {
+        let mut replay = Replay::new();
+        let (journal, recovered) =
+            Journal::open(dir, journal_options, &mut |replayed| replay.apply(replayed))?;
+        let mut clock = Clock::start(last_run(&replay.state)).map_err(|error| OpenError::Io {
             what: "reading the boot's id from",
             file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
             error,
@@ -139,7 +142,7 @@ impl LogStore<Journal> {
         let (now, stamp) = (clock.now(), clock.stamp());
         let lost = if recovered.dropped.is_some() { EPOCHS_PER_LOSS } else { 0 };
         let store =
-            LogStore::start_after(lost, journal, state, recovered.publisher, now, stamp, options)?;
+            LogStore::start_after(lost, journal, replay, recovered.publisher, now, stamp, options)?;
         let opened = Opened {
             publisher: store.publisher,
             epoch: store.epoch,
@@ -161,28 +164,29 @@ fn last_run(state: &State) -> Option<LastRun> {
 }
 
 impl<L: Log> LogStore<L> {
-    /// Goes on from a state that is all of `log`: logs the start and waits until it is durable. Blocks.
+    /// Goes on from what is all of `log`: logs the start and waits until it is durable. Blocks.
     pub fn start(
         log: L,
-        state: State,
+        replay: Replay,
         publisher: PublisherId,
         now: Now,
         boot: BootStamp,
         options: StoreOptions,
     ) -> Result<LogStore<L>, Poisoned> {
-        LogStore::start_after(0, log, state, publisher, now, boot, options)
+        LogStore::start_after(0, log, replay, publisher, now, boot, options)
     }
 
     /// The same when up to `lost` starts may have gone with what was dropped.
     fn start_after(
         lost: u64,
         log: L,
-        state: State,
+        replay: Replay,
         publisher: PublisherId,
         now: Now,
         boot: BootStamp,
         options: StoreOptions,
     ) -> Result<LogStore<L>, Poisoned> {
+        let Replay { state, tail, .. } = replay;
         let epoch = Epoch(state.last_start().map_or(0, |last| last.epoch.0) + lost + 1);
         let mut store = LogStore {
             log,
@@ -191,10 +195,13 @@ impl<L: Log> LogStore<L> {
             durability: options.durability,
             held: Held::default(),
             leases: Leases::new(options.leases),
+            reports: Reports::default(),
+            tail,
             cache: PayloadCache::new(options.cache_bytes),
             payload_bytes: 0,
             ungranted: Vec::new(),
             moved_early: HashMap::new(),
+            soft_stale: 0,
             seen_ms: now.mono_ms.max(state.last_now().mono_ms),
             expired: Vec::new(),
             ended: Vec::new(),
@@ -210,20 +217,23 @@ impl<L: Log> LogStore<L> {
         };
         // The start ends every link. A lease whose link was lost before has a worker that is gone, not one that will be back
         // once the publisher is: it gets the grace, not the window.
-        let has_link = |&(_, link, _): &(Token, LinkId, u32)| store.state.is_up(link);
+        store.held.outcomes.wants_events = store.tail.is_recording();
+        let has_link = |lease: &RunningLease| store.state.is_up(lease.link);
         let (linked, lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
         let index = store.submit(now, Command::Start(start))?;
+        store.tail.begin(index, epoch);
         store.log.sync();
         store.log.flush();
         block_on(store.log.committed_beyond(index - 1))?;
         // Nobody is there yet to be told anything.
         let mut nobody = Released::default();
         store.release(store.log.committed(), &mut nobody);
-        for (token, link, lease_ms) in linked {
-            store.leases.restarted(store.seen_ms, token, link, lease_ms);
+        let now_ms = store.seen_ms;
+        for RunningLease { token, link, lease_ms, run_timeout_ms } in linked {
+            store.leases.restarted(now_ms, token, link, lease_ms, run_timeout_ms);
         }
-        for (token, link, lease_ms) in lost {
-            store.leases.granted(store.seen_ms, token, link, lease_ms);
+        for RunningLease { token, link, lease_ms, run_timeout_ms } in lost {
+            store.leases.granted(now_ms, token, link, lease_ms, run_timeout_ms);
         }
         Ok(store)
     }
@@ -248,10 +258,17 @@ impl<L: Log> LogStore<L> {
             _ => {}
         }
         let index = self.log.append(now, command.kind(), head, raw)?;
-        if let Command::Enqueue { batch, .. } = &command {
-            self.cache.keep(index, Command::BATCH_AT, batch.body());
-            let beside = ENTRY_BYTES * batch.len() as u64;
-            self.payload_bytes += (batch.body().len() as u64).saturating_sub(beside);
+        // Checkpoints are not kept in memory: they are read again only when an attempt fails.
+        match &command {
+            Command::Enqueue { batch, .. } => {
+                self.cache.keep(index, Command::BATCH_AT, batch.body());
+                self.count_entries(batch.body().len(), batch.len());
+            }
+            Command::Replace { entry, .. } => {
+                self.cache.keep(index, Command::REPLACE_ENTRY_AT, entry);
+                self.count_entries(entry.len(), 1);
+            }
+            _ => {}
         }
         self.state.apply(index, now, &command, &mut self.held.outcomes);
         for (token, link) in self.held.outcomes.moved.drain(..) {
@@ -277,7 +294,10 @@ impl<L: Log> LogStore<L> {
     /// Asks for something. See [`Store::ask`].
     pub fn ask(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
         let now = self.see(now);
-        let answer = asked::answer(&self.state, now, &request);
+        if matches!(request, Request::Feed { .. }) {
+            self.record_events(true);
+        }
+        let answer = asked::answer(&self.state, &self.reports, now, request);
         self.held.answered.push((link, id, answer));
         self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
     }
@@ -287,16 +307,32 @@ impl<L: Log> LogStore<L> {
         let now = self.see(now);
         let leases = &mut self.leases;
         let stale = tokens.0.iter().filter(|&&token| !leases.renewed(now.mono_ms, token, link));
-        Tokens(stale.copied().collect())
+        let stale = stale.copied().collect();
+        self.count_stale(stale)
     }
 
     /// Notes that attempts begin. See [`Store::started`].
-    pub fn started(&mut self, link: LinkId, tokens: &Tokens) {
-        self.grant();
-        for &token in &tokens.0 {
-            // A stale one is told with its settle.
-            self.leases.started(token, link);
+    pub fn started(&mut self, now: Now, link: LinkId, started: &Started) -> Tokens {
+        let now = self.see(now);
+        let leases = &mut self.leases;
+        let mut is_stale =
+            |token, running_ms| !leases.started(now.mono_ms, token, link, running_ms);
+        let stale = started.iter().filter(|&(token, running_ms)| is_stale(token, running_ms));
+        let stale = stale.map(|(token, _)| token).collect();
+        self.count_stale(stale)
+    }
+
+    /// Notes how far attempts are. See [`Store::progress`].
+    pub fn progress(&mut self, now: Now, link: LinkId, progress: Vec<Progress>) -> Tokens {
+        let now = self.see(now);
+        let mut stale = Vec::new();
+        for progress in progress {
+            match self.leases.holds(progress.token, link) {
+                true => self.reports.take(progress, now.wall_ms),
+                false => stale.push(progress.token),
+            }
         }
+        self.count_stale(stale)
     }
 
     /// Ends leases and makes due jobs ready. See [`Store::turn`].
@@ -325,6 +361,20 @@ impl<L: Log> LogStore<L> {
         }
         self.release(committed, out);
         Ok(())
+    }
+
+    /// Keeps what happens to jobs from now on, or no longer. See [`Store::record_events`].
+    pub fn record_events(&mut self, wanted: bool) {
+        self.held.outcomes.wants_events = wanted;
+        match wanted {
+            true => self.tail.record_beyond(self.log.appended()),
+            false => self.tail.stop(),
+        }
+    }
+
+    /// The last events that are durable. See [`Store::tail`].
+    pub fn tail(&self) -> &Tail {
+        &self.tail
     }
 
     /// An entry, if it is in memory. See [`Store::payload`].
@@ -376,7 +426,7 @@ impl<L: Log> LogStore<L> {
             written_bytes: log.written_bytes,
             payload_bytes: self.payload_bytes,
             syncs: log.syncs,
-            stale_refused: self.held.totals.stale_refused,
+            stale_refused: self.held.totals.stale_refused + self.soft_stale,
         }
     }
 
@@ -392,24 +442,34 @@ impl<L: Log> LogStore<L> {
     }
 
     fn grant(&mut self) {
-        for (token, link, lease_ms) in self.ungranted.drain(..) {
+        for handed in self.ungranted.drain(..) {
             let link = match self.moved_early.is_empty() {
-                true => link,
-                false => self.moved_early.remove(&token).unwrap_or(link),
+                true => handed.link,
+                false => self.moved_early.remove(&handed.token).unwrap_or(handed.link),
             };
-            self.leases.granted(self.seen_ms, token, link, lease_ms);
+            let Handed { token, lease_ms, run_timeout_ms, .. } = handed;
+            self.leases.granted(self.seen_ms, token, link, lease_ms, run_timeout_ms);
         }
         // After the leases of the same release have begun: some of them may have ended with it.
         for token in self.ended.drain(..) {
             self.leases.ended(token);
+            self.reports.forget(token);
         }
     }
 
     fn release(&mut self, committed: u64, out: &mut Released) {
         let before = out.handed.len();
-        self.held.release(committed, out, &mut self.ended);
-        let begun = out.handed[before..].iter();
-        self.ungranted.extend(begun.map(|handed| (handed.token, handed.link, handed.lease_ms)));
+        self.held.release(committed, out, &mut self.tail, &mut self.ended);
+        self.ungranted.extend(&out.handed[before..]);
+    }
+
+    fn count_entries(&mut self, bytes: usize, entries: usize) {
+        self.payload_bytes += (bytes as u64).saturating_sub(ENTRY_BYTES * entries as u64);
+    }
+
+    fn count_stale(&mut self, stale: Vec<Token>) -> Tokens {
+        self.soft_stale += stale.len() as u64;
+        Tokens(stale)
     }
 }
 
@@ -434,8 +494,12 @@ impl<L: Log> Store for LogStore<L> {
         LogStore::renew(self, now, link, tokens)
     }
 
-    fn started(&mut self, link: LinkId, tokens: &Tokens) {
-        LogStore::started(self, link, tokens);
+    fn started(&mut self, now: Now, link: LinkId, started: &Started) -> Tokens {
+        LogStore::started(self, now, link, started)
+    }
+
+    fn progress(&mut self, now: Now, link: LinkId, progress: Vec<Progress>) -> Tokens {
+        LogStore::progress(self, now, link, progress)
     }
 
     fn turn(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
@@ -447,6 +511,22 @@ impl<L: Log> Store for LogStore<L> {
         out: &mut Released,
     ) -> impl Future<Output = Result<(), Poisoned>> + Send {
         LogStore::released(self, out)
+    }
+
+    fn record_events(&mut self, wanted: bool) {
+        LogStore::record_events(self, wanted);
+    }
+
+    fn tail(&self) -> &Tail {
+        LogStore::tail(self)
+    }
+
+    fn job_state(&self, id: &JobId) -> Option<JobState> {
+        self.state.job_state(id)
+    }
+
+    fn path(&self, queue: QueueId) -> &Path {
+        self.state.path(queue)
     }
 
     fn payload(&self, entry: RecordRef) -> Option<Bytes> {

@@ -3,18 +3,28 @@
 mod asked;
 mod held;
 mod log_store;
+mod replay;
+mod reports;
 #[cfg(test)]
 mod tests;
 
 use std::future::Future;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{Answer, Request, RequestError, Tokens};
-use longshore_protocol::{Durability, Epoch, LinkId, Path, PublisherId, Revoked, Token};
+use longshore_protocol::messages::work::{
+    Answer, FeedPosition, Progress, Request, RequestError, Started, Tokens,
+};
+use longshore_protocol::{
+    Durability, Epoch, Glob, JobId, JobState, LinkId, Path, PublisherId, Revoked, Token,
+};
 
 pub use self::log_store::{LogStore, Opened, PAUSE_MS, StoreOptions, TURN_MS};
+pub use self::replay::Replay;
 use crate::log::{Poisoned, Reader};
-use crate::{Command, Handed, JobView, Now, RecordRef, Reply};
+use crate::tail::Tail;
+use crate::{
+    CheckpointView, Command, DeadGroupView, Handed, JobView, Now, QueueId, RecordRef, Reply,
+};
 
 /// What keeps a publisher's jobs. [`LogStore`] is the state machine over a [`Log`](crate::Log).
 ///
@@ -37,8 +47,12 @@ pub trait Store: Send {
     /// Lets leases of that link run on, and gives the tokens that hold none there.
     fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens;
 
-    /// Notes that these attempts are about to run: losing their lease costs an attempt from now on.
-    fn started(&mut self, link: LinkId, tokens: &Tokens);
+    /// Notes that these attempts begin, or have run for a while already: losing their lease costs an attempt from now on, and
+    /// the time of their run timeout has begun. Gives the tokens that hold no lease of that link.
+    fn started(&mut self, now: Now, link: LinkId, started: &Started) -> Tokens;
+
+    /// Notes how far attempts are: whoever asks for the job is told. Gives the tokens that hold no lease of that link.
+    fn progress(&mut self, now: Now, link: LinkId, progress: Vec<Progress>) -> Tokens;
 
     /// Ends leases and makes due jobs ready; gives when to come again, in milliseconds of the publisher's own life, if
     /// nothing else happens before.
@@ -48,6 +62,19 @@ pub trait Store: Send {
     /// comes with the next call. After a failure, what was durable before it is still given, then the failure.
     fn released(&mut self, out: &mut Released)
     -> impl Future<Output = Result<(), Poisoned>> + Send;
+
+    /// Keeps what happens to jobs in [`Store::tail`] from the next command on, or no longer. On when a store is opened, so that
+    /// clients can go on over a restart; asking for a feed turns it on.
+    fn record_events(&mut self, wanted: bool);
+
+    /// The last events, all of them durable: those that have been released, and those of the runs before.
+    fn tail(&self) -> &Tail;
+
+    /// The state of a job with everything submitted applied, durable or not: what is told of it must be durable.
+    fn job_state(&self, id: &JobId) -> Option<JobState>;
+
+    /// The path of a queue that this store has named.
+    fn path(&self, queue: QueueId) -> &Path;
 
     /// An entry, if it is in memory.
     fn payload(&self, entry: RecordRef) -> Option<Bytes>;
@@ -92,9 +119,27 @@ pub enum Asked {
         next: Option<u64>,
         /// Whether payloads, headers and results were asked for.
         full: bool,
+        /// The command that the page reflects.
+        index: u64,
     },
-    /// One job, if it is there.
+    /// One job, if it is there: to `Job`, and to `Await` as it stands now.
     Job(Option<Box<JobView>>),
+    /// Kinds of dead letters; the errors of their examples are still to be read.
+    DeadGroups {
+        /// Those with most jobs first.
+        groups: Vec<DeadGroupView>,
+        /// There are more.
+        more: bool,
+    },
+    /// Checkpoints, oldest first; their bytes are still to be read.
+    Checkpoints(Vec<CheckpointView>),
+    /// A feed can be opened: the tail has everything from here on, so [`Tail::cursor`] of `after` says whether it has all.
+    Feed {
+        /// Of which queues.
+        pattern: Glob,
+        /// What the client has seen already.
+        after: Option<FeedPosition>,
+    },
     /// No answer.
     Refused(RequestError),
 }
@@ -120,6 +165,6 @@ pub struct StoreFigures {
     pub payload_bytes: u64,
     /// Syncs since the start.
     pub syncs: u64,
-    /// Settles refused for a stale token, ever.
+    /// Verbs refused for a stale token: settles and checkpoints ever, renewals, beginnings and progress since the start.
     pub stale_refused: u64,
 }

@@ -14,7 +14,6 @@ use super::*;
 use crate::clock::{ClockCore, Reading};
 use crate::journal::simulated_disk::SimulatedDisk;
 use crate::journal::{Journal, JournalOptions};
-use crate::{Outcomes, State};
 
 const PRODUCER: LinkId = LinkId(1);
 const WORKER: LinkId = LinkId(2);
@@ -30,20 +29,16 @@ fn open(disk: &SimulatedDisk, now_ms: u64) -> LogStore<Journal> {
         accept_loss: false,
         new_publisher: PublisherId([9; 16]),
     };
-    let (mut state, mut out) = (State::new(), Outcomes::default());
-    let dir = FilePath::new("/data");
+    let (mut replay, dir) = (Replay::new(), FilePath::new("/data"));
     let (journal, recovered) =
         Journal::open_on(Arc::new(disk.clone()), dir, options, &mut |replayed| {
-            let command = Command::decode(replayed.kind, replayed.body)?;
-            state.apply(replayed.index, replayed.now, &command, &mut out);
-            out.clear();
-            Ok(())
+            replay.apply(replayed)
         })
         .unwrap();
     let reading = Reading { boot_ms: now_ms, wall_ms: at(now_ms).wall_ms };
     let stamp = ClockCore::start([1; 8], reading, None).stamp();
     let options = StoreOptions::default();
-    LogStore::start(journal, state, recovered.publisher, at(now_ms), stamp, options).unwrap()
+    LogStore::start(journal, replay, recovered.publisher, at(now_ms), stamp, options).unwrap()
 }
 
 fn link(store: &mut LogStore, now: Now, link: LinkId, session: u8, role: Role) {
@@ -239,7 +234,7 @@ async fn a_lease_whose_link_was_lost_before_a_restart_gets_the_grace_and_not_the
 
     let mut store = open(&disk.after_power_cut(5), 2_000);
     let running =
-        |store: &LogStore| store.state().running().map(|(token, ..)| token).collect::<Vec<_>>();
+        |store: &LogStore| store.state().running().map(|lease| lease.token).collect::<Vec<_>>();
     let mut now = 2_000;
     while now < 6_800 {
         now += 200;
@@ -326,7 +321,7 @@ async fn each_commit_releases_its_own_commands_and_no_later_one() {
     let stamp = ClockCore::start([1; 8], reading, None).stamp();
     let id = PublisherId([9; 16]);
     let mut store =
-        LogStore::start(log, State::new(), id, at(0), stamp, StoreOptions::default()).unwrap();
+        LogStore::start(log, Replay::new(), id, at(0), stamp, StoreOptions::default()).unwrap();
     let everything = || Request::Queues { pattern: "/**".parse().unwrap() };
     for request in 1..=6 {
         store.submit(at(request), Command::Tick).unwrap();

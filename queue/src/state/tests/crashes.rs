@@ -238,7 +238,7 @@ fn a_restart_of_the_publisher_costs_no_attempt_and_leases_resume_over_it() {
     story.start();
     let running: Vec<_> = story.state.running().collect();
     assert_eq!(
-        running.iter().map(|lease| lease.0).collect::<Vec<_>>(),
+        running.iter().map(|lease| lease.token).collect::<Vec<_>>(),
         [handed[0].token, handed[1].token]
     );
     let (link, out) = story.attach("a", &[handed[0].token, handed[1].token]);

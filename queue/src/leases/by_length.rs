@@ -1,0 +1,188 @@
+//! Things that end a fixed while after they began: for each length a queue.
+//!
+//! Time never falls, so things of one length end in the order in which they began, and a new one goes to the end of its
+//! queue: nothing is sorted or scanned. A heap holds one entry for each length.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hashbrown::HashMap;
+
+/// Lengths that are kept though nothing has them: a publisher's jobs have few.
+pub(super) const LENGTHS_KEPT: usize = 1_024;
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Things by slot, each in the queue of its length or in none.
+#[derive(Debug)]
+pub(super) struct ByLength {
+    nodes: Vec<Node>,
+    lengths: Vec<Length>,
+    by_ms: HashMap<u64, u32>,
+    free: Vec<u32>,
+    /// Lengths without things are forgotten once there are so many.
+    before_tidying: usize,
+    /// For each length that has things: not before when its first one ends. Entries may be too early, never too late.
+    due: BinaryHeap<Reverse<(u64, u32)>>,
+    /// What began before counts from here.
+    floor_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    since_ms: u64,
+    /// NONE while it is in no queue.
+    length: u32,
+    prev: u32,
+    next: u32,
+}
+
+/// The things of one length, the first to end first.
+#[derive(Debug)]
+struct Length {
+    ms: u64,
+    head: u32,
+    tail: u32,
+    /// Whether `due` has an entry for it.
+    queued: bool,
+}
+
+impl ByLength {
+    pub(super) fn new() -> ByLength {
+        ByLength {
+            nodes: Vec::new(),
+            lengths: Vec::new(),
+            by_ms: HashMap::new(),
+            free: Vec::new(),
+            before_tidying: LENGTHS_KEPT,
+            due: BinaryHeap::new(),
+            floor_ms: 0,
+        }
+    }
+
+    /// Everything that is in a queue begins anew.
+    pub(super) fn begin_anew(&mut self, now_ms: u64) {
+        self.floor_ms = self.floor_ms.max(now_ms);
+    }
+
+    /// Puts a thing that is in no queue into one: it ends `ms` after `since_ms`, which must not fall from call to call.
+    pub(super) fn join(&mut self, slot: u32, since_ms: u64, ms: u64) {
+        let length = match self.by_ms.get(&ms) {
+            Some(&length) => length,
+            None => self.new_length(ms),
+        };
+        let list = &mut self.lengths[length as usize];
+        let tail = std::mem::replace(&mut list.tail, slot);
+        match tail {
+            NONE => list.head = slot,
+            tail => self.nodes[tail as usize].next = slot,
+        }
+        let node = Node { since_ms, length, prev: tail, next: NONE };
+        let place = slot as usize;
+        if place >= self.nodes.len() {
+            let nowhere = Node { since_ms: 0, length: NONE, prev: NONE, next: NONE };
+            self.nodes.resize(place + 1, nowhere);
+        }
+        debug_assert_eq!(self.nodes[place].length, NONE, "it is in no queue");
+        self.nodes[place] = node;
+        if !std::mem::replace(&mut self.lengths[length as usize].queued, true) {
+            self.due.push(Reverse((self.end(node), length)));
+        }
+    }
+
+    /// Takes a thing out of its queue, if it is in one.
+    pub(super) fn leave(&mut self, slot: u32) {
+        let Some(node) = self.nodes.get_mut(slot as usize) else { return };
+        let Node { length, prev, next, .. } = *node;
+        if length == NONE {
+            return;
+        }
+        node.length = NONE;
+        let list = &mut self.lengths[length as usize];
+        match prev {
+            NONE => list.head = next,
+            prev => self.nodes[prev as usize].next = next,
+        }
+        match next {
+            NONE => list.tail = prev,
+            next => self.nodes[next as usize].prev = prev,
+        }
+    }
+
+    /// When a thing ends; none while it is in no queue.
+    pub(super) fn end_of(&self, slot: u32) -> Option<u64> {
+        let node = self.nodes.get(slot as usize).filter(|node| node.length != NONE)?;
+        Some(self.end(*node))
+    }
+
+    /// Not after when the next thing ends.
+    pub(super) fn next_end(&self) -> Option<u64> {
+        self.due.peek().map(|&Reverse((at, _))| at)
+    }
+
+    /// The first thing that has ended by now, and when it did. It stays in its queue.
+    pub(super) fn first_ended(&mut self, now_ms: u64) -> Option<(u32, u64)> {
+        while let Some(&Reverse((at, length))) = self.due.peek() {
+            if at > now_ms {
+                break;
+            }
+            let head = self.lengths[length as usize].head;
+            if head == NONE {
+                self.due.pop();
+                self.lengths[length as usize].queued = false;
+                continue;
+            }
+            let end = self.end(self.nodes[head as usize]);
+            if end <= now_ms {
+                return Some((head, end));
+            }
+            // Its first thing left since: the entry was too early.
+            self.due.pop();
+            self.due.push(Reverse((end, length)));
+        }
+        None
+    }
+
+    /// Lengths, and entries in the heap, that memory is taken for.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.lengths.len().max(self.due.len())
+    }
+
+    fn end(&self, node: Node) -> u64 {
+        let length = &self.lengths[node.length as usize];
+        node.since_ms.max(self.floor_ms).saturating_add(length.ms)
+    }
+
+    fn new_length(&mut self, ms: u64) -> u32 {
+        if self.by_ms.len() >= self.before_tidying {
+            self.tidy();
+        }
+        let length = Length { ms, head: NONE, tail: NONE, queued: false };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.lengths[place as usize] = length;
+                place
+            }
+            None => {
+                self.lengths.push(length);
+                (self.lengths.len() - 1) as u32
+            }
+        };
+        self.by_ms.insert(ms, place);
+        place
+    }
+
+    /// Forgets the lengths that nothing has. Costs as much as lengths were made since the last time.
+    fn tidy(&mut self) {
+        let ByLength { lengths, by_ms, free, due, .. } = self;
+        due.retain(|&Reverse((_, length))| lengths[length as usize].head != NONE);
+        by_ms.retain(|_, &mut length| {
+            let used = lengths[length as usize].head != NONE;
+            if !used {
+                free.push(length);
+            }
+            used
+        });
+        self.before_tidying = 2 * self.by_ms.len() + LENGTHS_KEPT;
+    }
+}
