@@ -1,6 +1,6 @@
 //! The tail against a list that forgets nothing.
 
-use longshore_protocol::{Change, JobId};
+use longshore_protocol::{JobChange, JobId};
 use proptest::prelude::*;
 
 use super::*;
@@ -12,7 +12,7 @@ fn event(index: u64, n: u64) -> Event {
         job: JobId::default(),
         queue: QueueId((n % 3) as u32),
         attempt: 0,
-        change: Change::Created,
+        change: JobChange::Created,
         state: None,
         retrying: false,
     }

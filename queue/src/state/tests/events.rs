@@ -70,7 +70,7 @@ fn scheduled_jobs_come_due_and_failures_say_what_follows() {
     assert_eq!(told(&out), [(JobChange::Failed, Some(Dead), 2)]);
 
     story.enqueue(producer, &[with(2, policy(Backoff::Fixed(0)))]);
-    let token = story.state.running().next().unwrap().0;
+    let token = story.state.running().next().unwrap().token;
     let (_, out) = story.settle(a, token, &fail());
     assert_eq!(told(&out), [(JobChange::Failed, Some(Ready), 1), delivered(2)], "no wait");
 }
