@@ -26,15 +26,21 @@ pub mod prelude;
 pub use longshore_protocol as protocol;
 
 pub use longshore_producer::{
-    Answered, BatchOptions, BatchReceipt, EnqueueError, Failover, Gathered, JobAt, JobLookupError,
-    JobName, JobNameError, JobPage, JobPages, JobReceipt, JobTicket, Missing, Pipeline,
-    PipelineOptions, Producer, ProducerOptions, Queues, QueuesError, QueuesOptions, Receipt,
-    Receipts, new_id, new_job,
+    ActEnd, ActedOn, Answered, BatchOptions, BatchReceipt, ConfirmError, DeadGroupAt, DeadGroupsAt,
+    EnqueueError, Failover, Feed, FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions, Gathered,
+    JobAt, JobEnd, JobLookupError, JobName, JobNameError, JobPage, JobPages, JobReceipt, JobTicket,
+    Missing, NamedAct, Pipeline, PipelineOptions, Producer, ProducerOptions, Queues, QueuesError,
+    QueuesOptions, Receipt, Receipts, ReplaceError, WaitError, new_id, new_job,
+};
+/// How jobs are chosen, what is done to them, and what publishers answer: the types that [`Queues`] takes and gives.
+pub use longshore_protocol::messages::work::{
+    Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
+    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, ReplaceOutcome,
 };
 pub use longshore_protocol::{
-    Backoff, DeathReason, Due, Durability, Glob, GlobError, Headers, JobError, JobId, JobOptions,
-    JobRef, JobState, NewJob, Path, PathError, PublisherId, PublisherInfo, Refusal, ResolverTiming,
-    Token,
+    AttemptOutcome, Backoff, Change, DeathReason, Due, Durability, Fingerprint, FingerprintError,
+    Glob, GlobError, Headers, JobError, JobId, JobOptions, JobRef, JobState, NewJob, Path,
+    PathError, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Token,
 };
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
 pub use longshore_resolver::{

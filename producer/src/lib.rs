@@ -11,6 +11,7 @@ mod new_job;
 mod options;
 mod outcome;
 mod pipeline;
+mod prepare;
 mod producer;
 mod queues;
 mod shell;
@@ -19,8 +20,11 @@ pub use new_job::{new_id, new_job};
 pub use options::{BatchOptions, Failover, PipelineOptions, ProducerOptions};
 pub use outcome::{BatchReceipt, EnqueueError, JobReceipt, JobTicket, Receipt};
 pub use pipeline::{Pipeline, Receipts};
+pub use prepare::ConfirmError;
 pub use producer::Producer;
 pub use queues::{
-    Answered, Gathered, JobAt, JobLookupError, JobName, JobNameError, JobPage, JobPages, Missing,
-    Queues, QueuesError, QueuesOptions,
+    ActEnd, ActedOn, Answered, DeadGroupAt, DeadGroupsAt, Feed, FeedFrom, FeedItem, FeedLoss,
+    FeedNews, FeedPositions, Gathered, JobAt, JobEnd, JobLookupError, JobName, JobNameError,
+    JobPage, JobPages, Missing, NamedAct, Queues, QueuesError, QueuesOptions, ReplaceError,
+    WaitError,
 };

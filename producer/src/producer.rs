@@ -1,6 +1,7 @@
 //! The producer: hands jobs to publishers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use longshore_protocol::{NewJob, Path, PublisherInfo, SessionId};
 use longshore_resolver::{Cluster, ReadClient};
@@ -10,6 +11,7 @@ use crate::directory::Directory;
 use crate::options::{BatchOptions, PipelineOptions, ProducerOptions};
 use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
 use crate::pipeline::{Pipeline, Receipts};
+use crate::queues::{Queues, QueuesOptions};
 use crate::shell::{Cell, Lane, Shell};
 
 /// Batches of single callers that may be under way before one waits for more callers.
@@ -27,6 +29,8 @@ pub(crate) struct Handle {
     pub(crate) shell: Arc<Shell>,
     /// The lane of single callers.
     lane: Lane,
+    /// For what is asked of publishers; has links of its own, once something is.
+    queues: OnceLock<Queues>,
 }
 
 impl Drop for Handle {
@@ -57,7 +61,7 @@ impl Producer {
         };
         let shell = Shell::start(directory, session, options);
         let lane = shell.open_lane(single);
-        Producer { handle: Arc::new(Handle { shell, lane }) }
+        Producer { handle: Arc::new(Handle { shell, lane, queues: OnceLock::new() }) }
     }
 
     /// Hands in one job, and waits until a publisher holds it. Callers at the same time share batches.
@@ -65,7 +69,7 @@ impl Producer {
     /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the job was sent. Handing in the
     /// same job (the same id) again at the same publisher is harmless.
     pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
-        let Handle { shell, lane } = &*self.handle;
+        let Handle { shell, lane, .. } = &*self.handle;
         let pushed = shell.push(lane, 0, &job, true).await?;
         // Asked for, so it is there.
         let cell = pushed.tag.ok_or(EnqueueError::Closed)?;
@@ -131,6 +135,23 @@ impl Producer {
     pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
         let lane = self.handle.shell.open_lane(rules(&options));
         Pipeline::new(self.handle.clone(), lane, options)
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.handle.shell.options.answer_timeout
+    }
+
+    /// How this producer asks publishers.
+    pub(crate) fn queues(&self) -> &Queues {
+        let shell = &self.handle.shell;
+        self.handle.queues.get_or_init(|| {
+            let options = QueuesOptions {
+                name: shell.options.name.clone(),
+                link: shell.options.link.clone(),
+                ..QueuesOptions::default()
+            };
+            Queues::start(shell.directory.clone(), options)
+        })
     }
 
     /// Waits until everything handed in has its end.

@@ -76,7 +76,7 @@ pub(crate) struct Shell {
     /// Told whenever a batch has come to its end.
     ended: Notify,
     started: Instant,
-    directory: Directory,
+    pub(crate) directory: Directory,
     pub(crate) options: ProducerOptions,
     pub(crate) session: SessionId,
     pub(crate) closed: CancellationToken,

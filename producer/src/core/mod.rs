@@ -12,7 +12,7 @@
 
 mod answers;
 mod batch;
-pub(crate) mod check;
+mod check;
 mod due;
 mod lane;
 mod links;
@@ -36,7 +36,7 @@ use crate::options::Failover;
 use crate::outcome::{BatchEnd, EnqueueError};
 
 use batch::{Batch, OpenBatch, weight};
-use check::check;
+pub(crate) use check::check;
 use lane::Lane;
 pub(crate) use lane::LaneRules;
 pub(crate) use peer::LinkNumber;

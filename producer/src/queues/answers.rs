@@ -1,9 +1,9 @@
 //! Answers of many publishers, with the names of those that gave none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
-use longshore_protocol::{JobId, JobRef, Path, PublisherInfo};
+use longshore_protocol::{JobId, JobRef, Path, PublisherInfo, QueueSettings};
 
 /// What publishers answered.
 #[derive(Clone, PartialEq, Debug)]
@@ -140,7 +140,9 @@ impl<T> Gathered<T> {
 }
 
 impl Gathered<Vec<QueueStat>> {
-    /// One row per queue, over the publishers that answered, by path. Ages are the oldest; counts are sums.
+    /// One row per queue, over the publishers that answered, by path. Ages are the oldest; counts are sums; pauses are those of
+    /// any publisher. Settings are those of the first publisher by name: [`Gathered::differing_settings`] says where others have
+    /// others.
     pub fn merged(&self) -> Vec<QueueStat> {
         let mut rows: BTreeMap<Path, QueueStat> = BTreeMap::new();
         for stat in self.answers.iter().flat_map(|answered| &answered.answer) {
@@ -152,6 +154,18 @@ impl Gathered<Vec<QueueStat>> {
             }
         }
         rows.into_values().collect()
+    }
+
+    /// The queues whose settings are not the same at every publisher that answered, by path.
+    pub fn differing_settings(&self) -> Vec<Path> {
+        let mut first: BTreeMap<&Path, &QueueSettings> = BTreeMap::new();
+        let mut differing = BTreeSet::new();
+        for stat in self.answers.iter().flat_map(|answered| &answered.answer) {
+            if *first.entry(&stat.path).or_insert(&stat.settings) != &stat.settings {
+                differing.insert(stat.path.clone());
+            }
+        }
+        differing.into_iter().collect()
     }
 }
 

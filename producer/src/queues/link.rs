@@ -4,21 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use longshore_protocol::limits::{AWAITS_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{
     Answer, FromPublisher, Request, RequestError, ToPublisher,
 };
-use longshore_protocol::{FrameWriter, Messages, PublisherInfo, Role, WireError};
+use longshore_protocol::{FrameWriter, JobId, Messages, PublisherInfo, Role, WireError};
 use longshore_transport::{LinkReceiver, LinkSender};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::QueuesOptions;
 use crate::link::open;
 use crate::producer::new_session;
-
-/// Most requests without an answer on one link.
-const REQUESTS_MAX: usize = 1_024;
 
 /// Why a publisher gave no answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,42 +28,53 @@ pub(super) enum RequestFailure {
     LinkEnded(Arc<str>),
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    #[error("{REQUESTS_MAX} requests wait for it already")]
-    TooMany,
     #[error("{0}")]
     Refused(RequestError),
 }
 
-/// The place of one publisher's link: whoever comes while it is being made waits for it.
+/// The place of one publisher's link: whoever comes while it is being made waits for it, and shares what becomes of it.
 #[derive(Default)]
-pub(super) struct LinkSlot(tokio::sync::Mutex<Option<Arc<ToolLink>>>);
+pub(super) struct LinkSlot(tokio::sync::Mutex<Place>);
+
+#[derive(Default)]
+struct Place {
+    link: Option<Arc<ToolLink>>,
+    /// When a link could not be made last, and why.
+    failed: Option<(Instant, RequestFailure)>,
+}
 
 impl LinkSlot {
-    /// The link, and whether it was made for this call.
+    /// The link. Cancel safe.
     pub(super) async fn link(
         &self,
         publisher: &PublisherInfo,
         options: &QueuesOptions,
-    ) -> Result<(Arc<ToolLink>, bool), RequestFailure> {
-        let mut slot = self.0.lock().await;
-        if let Some(link) = slot.as_ref().filter(|link| link.is_alive()) {
-            return Ok((link.clone(), false));
+    ) -> Result<Arc<ToolLink>, RequestFailure> {
+        let came = Instant::now();
+        let mut place = self.0.lock().await;
+        if let Some(link) = place.link.as_ref().filter(|link| link.is_alive()) {
+            return Ok(link.clone());
+        }
+        // Ten thousand that wait for one publisher make one attempt, not ten thousand after each other.
+        if let Some((at, failure)) = &place.failed
+            && *at >= came
+        {
+            return Err(failure.clone());
         }
         // A session of its own for each link: links of one session replace each other.
         let session = new_session();
         let (addresses, name) = (&publisher.addresses, &options.name);
-        let opened = open(publisher.id, addresses, Role::Tool, session, name, &options.link).await;
-        let (sender, receiver, _) = opened.map_err(RequestFailure::Unreachable)?;
-        let link = ToolLink::start(sender, receiver);
-        *slot = Some(link.clone());
-        Ok((link, true))
-    }
-
-    /// A dead link is not handed out again.
-    pub(super) async fn forget(&self, dead: &Arc<ToolLink>) {
-        let mut slot = self.0.lock().await;
-        if slot.as_ref().is_some_and(|link| Arc::ptr_eq(link, dead)) {
-            *slot = None;
+        match open(publisher.id, addresses, Role::Tool, session, name, &options.link).await {
+            Ok((sender, receiver, _)) => {
+                let link = ToolLink::start(sender, receiver);
+                *place = Place { link: Some(link.clone()), failed: None };
+                Ok(link)
+            }
+            Err(why) => {
+                let failure = RequestFailure::Unreachable(why);
+                *place = Place { link: None, failed: Some((Instant::now(), failure.clone())) };
+                Err(failure)
+            }
         }
     }
 }
@@ -72,6 +82,10 @@ impl LinkSlot {
 pub(super) struct ToolLink {
     sender: LinkSender,
     waiting: Arc<Mutex<Waiting>>,
+    /// Questions that may be open: as many as a publisher lets one link have. More wait here.
+    questions: Semaphore,
+    /// Ends of jobs that may be waited for at once.
+    ends: Semaphore,
     /// Ends the reading task with the link's last user.
     _stop: DropGuard,
 }
@@ -89,7 +103,13 @@ impl ToolLink {
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let stop = CancellationToken::new();
         tokio::spawn(read(receiver, waiting.clone(), stop.clone()));
-        Arc::new(ToolLink { sender, waiting, _stop: stop.drop_guard() })
+        Arc::new(ToolLink {
+            sender,
+            waiting,
+            questions: Semaphore::new(REQUESTS_OPEN_MAX),
+            ends: Semaphore::new(AWAITS_MAX),
+            _stop: stop.drop_guard(),
+        })
     }
 
     fn is_alive(&self) -> bool {
@@ -102,43 +122,65 @@ impl ToolLink {
         request: &Request,
         limit: Duration,
     ) -> Result<Answer, RequestFailure> {
+        let time_up = super::ask::deadline(limit);
+        let answer = timeout_at(time_up, self.ask_of(&self.questions, request, false)).await;
+        answer.unwrap_or(Err(RequestFailure::TimedOut(limit)))
+    }
+
+    /// Waits for the end of a job for as long as the link lives; the publisher is told once nobody waits any more. Cancel safe.
+    pub(super) async fn ask_end(&self, id: JobId) -> Result<Answer, RequestFailure> {
+        self.ask_of(&self.ends, &Request::Await { id }, true).await
+    }
+
+    async fn ask_of(
+        &self,
+        places: &Semaphore,
+        request: &Request,
+        forgettable: bool,
+    ) -> Result<Answer, RequestFailure> {
+        // Never closed.
+        let _place = places.acquire().await;
         let (answer, told) = oneshot::channel();
         let id = {
             let mut waiting = self.waiting.lock();
             if let Some(why) = &waiting.ended {
                 return Err(RequestFailure::LinkEnded(why.clone()));
             }
-            if waiting.answers.len() >= REQUESTS_MAX {
-                return Err(RequestFailure::TooMany);
-            }
             waiting.next_id += 1;
             let id = waiting.next_id;
             waiting.answers.insert(id, answer);
             id
         };
-        let _remove = Forget { waiting: &self.waiting, id };
+        let _remove = TakeBack { link: self, id, forgettable };
         let mut out = FrameWriter::new();
         ToPublisher::Request { id, request: request.clone() }.encode(&mut out);
         if let Err(error) = self.sender.send(out.finish()) {
             return Err(RequestFailure::LinkEnded(error.to_string().into()));
         }
-        match tokio::time::timeout(limit, told).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(RequestFailure::LinkEnded("its reader ended".into())),
-            Err(_) => Err(RequestFailure::TimedOut(limit)),
+        match told.await {
+            Ok(answer) => answer,
+            Err(_) => Err(RequestFailure::LinkEnded("its reader ended".into())),
         }
     }
 }
 
 /// Takes back a question that nobody waits for any more.
-struct Forget<'a> {
-    waiting: &'a Mutex<Waiting>,
+struct TakeBack<'a> {
+    link: &'a ToolLink,
     id: u64,
+    /// The publisher would keep it for long.
+    forgettable: bool,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
-        self.waiting.lock().answers.remove(&self.id);
+        let open = self.link.waiting.lock().answers.remove(&self.id).is_some();
+        if open && self.forgettable {
+            let mut out = FrameWriter::new();
+            ToPublisher::Forget(self.id).encode(&mut out);
+            // A link that takes no more is about to end, and everything that was asked on it with it.
+            let _ = self.link.sender.send(out.finish());
+        }
     }
 }
 

@@ -1,19 +1,22 @@
 //! Looks into queues and acts on them, at every publisher that could hold what is asked for. Every result names the
 //! publishers that answered, and those that did not and why.
 
+mod act;
 mod answers;
+mod ask;
+mod dead;
+mod feed;
 mod link;
 mod name;
 mod pages;
+mod rules;
+mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use longshore_protocol::limits::BATCH_JOBS_MAX;
-use longshore_protocol::messages::work::{
-    Action, ActionReport, Answer, JobsQuery, PublisherStatus, QueueStat, Request, Selection,
-};
+use longshore_protocol::messages::work::{Answer, JobsQuery, PublisherStatus, QueueStat, Request};
 use longshore_protocol::{Glob, PublisherId, PublisherInfo};
 use longshore_resolver::{Cluster, ReadClient};
 use longshore_transport::LinkOptions;
@@ -23,10 +26,16 @@ use tokio::task::JoinSet;
 use crate::directory::Directory;
 use crate::producer::new_session;
 
+pub use act::{ActEnd, ActedOn, NamedAct};
 pub use answers::{Answered, Gathered, JobAt, JobLookupError, Missing, QueuesError};
-use link::{LinkSlot, RequestFailure, ToolLink};
+use ask::Roster;
+pub(crate) use ask::{Question, Unanswered, Who, deadline};
+pub use dead::{DeadGroupAt, DeadGroupsAt, ReplaceError};
+pub use feed::{Feed, FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions};
+use link::{LinkSlot, RequestFailure};
 pub use name::{JobName, JobNameError};
 pub use pages::{JobPage, JobPages};
+pub use wait::{JobEnd, WaitError};
 
 /// Most links to publishers; past it, those at rest are closed.
 const LINKS_MAX: usize = 256;
@@ -66,6 +75,7 @@ struct Shared {
     directory: Directory,
     options: QueuesOptions,
     links: Mutex<HashMap<PublisherId, Arc<LinkSlot>>>,
+    roster: tokio::sync::Mutex<Roster>,
 }
 
 impl Queues {
@@ -80,9 +90,10 @@ impl Queues {
         Queues::start(Directory::Named(publishers.into()), options)
     }
 
-    fn start(directory: Directory, options: QueuesOptions) -> Queues {
+    pub(crate) fn start(directory: Directory, options: QueuesOptions) -> Queues {
         let links = Mutex::new(HashMap::new());
-        Queues { shared: Arc::new(Shared { directory, options, links }) }
+        let roster = tokio::sync::Mutex::default();
+        Queues { shared: Arc::new(Shared { directory, options, links, roster }) }
     }
 
     /// The publishers that could have queues which match, and whether the directory was sure to know all.
@@ -152,37 +163,14 @@ impl Queues {
         Err(JobLookupError::Unknown { id: name.id, asked: answered, missing, complete })
     }
 
-    /// Does something to jobs, or with `dry_run` counts them, at every publisher that could have them. What a filter matches is
-    /// worked through to its end. Not cancel safe: what was done stays done.
-    pub async fn act(
+    /// Asks one publisher until it answers or `time_up` has come.
+    pub(crate) async fn ask_patiently(
         &self,
-        action: Action,
-        selection: Selection,
-        dry_run: bool,
-    ) -> Result<Gathered<ActionReport>, QueuesError> {
-        let (pattern, parts) = match selection {
-            Selection::Ids(ids) => {
-                let parts = ids.chunks(BATCH_JOBS_MAX).map(|ids| Selection::Ids(ids.to_vec()));
-                (everything(), parts.collect())
-            }
-            Selection::Matching(filter) => {
-                (filter.pattern.clone(), vec![Selection::Matching(filter)])
-            }
-        };
-        let (complete, publishers) = self.publishers(&pattern).await?;
-        let mut acting = JoinSet::new();
-        for publisher in publishers {
-            let (shared, parts) = (self.shared.clone(), parts.clone());
-            acting.spawn(async move {
-                let report = shared.act_at(&publisher, action, parts, dry_run).await;
-                (publisher, report)
-            });
-        }
-        let mut gathered = Gathered::new(complete);
-        while let Some((publisher, report)) = next(&mut acting).await {
-            gathered.add(publisher, report);
-        }
-        Ok(gathered.sorted())
+        who: &Who,
+        question: Question<'_>,
+        time_up: tokio::time::Instant,
+    ) -> Result<Answer, Unanswered> {
+        self.shared.ask_patiently(who, question, time_up).await.map(|(_, answer)| answer)
     }
 
     async fn ask_all<T>(
@@ -231,76 +219,6 @@ impl Queues {
 impl std::fmt::Debug for Queues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queues").field("links", &self.shared.links.lock().len()).finish()
-    }
-}
-
-impl Shared {
-    /// Asks one publisher. What only reads is asked once more on a fresh link when a kept one turns out to be dead.
-    async fn ask(
-        &self,
-        publisher: &PublisherInfo,
-        request: &Request,
-    ) -> Result<Answer, RequestFailure> {
-        let slot = self.slot(publisher.id);
-        let (link, fresh) = self.link(&slot, publisher).await?;
-        match link.ask(request, self.options.request_timeout).await {
-            Err(RequestFailure::LinkEnded(why)) => {
-                slot.forget(&link).await;
-                if fresh || matches!(request, Request::Act { .. }) {
-                    return Err(RequestFailure::LinkEnded(why));
-                }
-                let (link, _) = self.link(&slot, publisher).await?;
-                link.ask(request, self.options.request_timeout).await
-            }
-            answer => answer,
-        }
-    }
-
-    async fn act_at(
-        &self,
-        publisher: &PublisherInfo,
-        action: Action,
-        parts: Vec<Selection>,
-        dry_run: bool,
-    ) -> Result<ActionReport, String> {
-        let mut total = ActionReport::default();
-        for selection in parts {
-            let request = Request::Act { action, selection, pace: None, dry_run };
-            loop {
-                let report = match self.ask(publisher, &request).await {
-                    Ok(Answer::Acted(report)) => report,
-                    Ok(_) => return Err("it answered something else".into()),
-                    Err(failure) => {
-                        return Err(format!("{failure}; it had confirmed {} before", total.done));
-                    }
-                };
-                total.done += report.done;
-                total.refused += report.refused;
-                total.unknown += report.unknown;
-                total.more = report.more;
-                // A dry run would count the same jobs again.
-                if !report.more || dry_run || report.done == 0 {
-                    break;
-                }
-            }
-        }
-        Ok(total)
-    }
-
-    fn slot(&self, publisher: PublisherId) -> Arc<LinkSlot> {
-        let mut links = self.links.lock();
-        if links.len() >= LINKS_MAX && !links.contains_key(&publisher) {
-            links.retain(|_, slot| Arc::strong_count(slot) > 1);
-        }
-        links.entry(publisher).or_default().clone()
-    }
-
-    async fn link(
-        &self,
-        slot: &LinkSlot,
-        publisher: &PublisherInfo,
-    ) -> Result<(Arc<ToolLink>, bool), RequestFailure> {
-        slot.link(publisher, &self.options).await
     }
 }
 

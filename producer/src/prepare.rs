@@ -1,0 +1,196 @@
+//! Jobs in two steps: prepared, then confirmed; and waiting for their ends.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use longshore_protocol::limits::BATCH_JOBS_MAX;
+use longshore_protocol::messages::work::{
+    ActOutcome, Action, Answer, Request, RequestError, Selection,
+};
+use longshore_protocol::{JobId, JobState, NewJob, PublisherId};
+use tokio::task::JoinSet;
+
+use crate::outcome::{EnqueueError, Receipt};
+use crate::producer::Producer;
+use crate::queues::{JobEnd, Question, Queues, Unanswered, WaitError, Who, deadline};
+
+/// Why it is not known that a job was confirmed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfirmError {
+    /// Its publisher does not have it: it was dropped, or the publisher's acknowledgements are not synced and it has lost it.
+    #[error("publisher {} does not have the job", .publisher.prefix())]
+    NotFound {
+        /// The publisher.
+        publisher: PublisherId,
+    },
+    /// It is in a state that is not to be confirmed: never prepared, cancelled before, or (dead) not confirmed within an hour; the
+    /// last can be revived.
+    #[error("the job at publisher {} is {state}; only a prepared one can be confirmed", .publisher.prefix())]
+    NotInState {
+        /// The publisher.
+        publisher: PublisherId,
+        /// The job's state.
+        state: JobState,
+    },
+    /// Its publisher did not answer in time, and may have confirmed it or not. To confirm it again is safe; so it is safe to go on until
+    /// an hour after it was prepared, when the publisher buries it as `unconfirmed`.
+    #[error(
+        "Unknown: publisher {} did not answer within {waited:?}, and may have confirmed the job or not: {why}",
+        .publisher.prefix()
+    )]
+    Away {
+        /// The publisher.
+        publisher: PublisherId,
+        /// How long it was tried.
+        waited: Duration,
+        /// What kept it from answering.
+        why: String,
+    },
+    /// Its publisher cannot do it.
+    #[error("publisher {} cannot confirm it: {why}", .publisher.prefix())]
+    Refused {
+        /// The publisher.
+        publisher: PublisherId,
+        /// Why.
+        why: RequestError,
+    },
+}
+
+impl Producer {
+    /// Hands in a job that is not to run until [`Producer::confirm`] says so. Like [`Producer::enqueue`], whose errors and whose cancel
+    /// safety it has.
+    ///
+    /// For a job that is to run if and only if a transaction of another system commits: prepare it, keep the receipt in the
+    /// transaction, commit, confirm.
+    ///
+    /// ```no_run
+    /// # use longshore_producer::{Producer, ProducerOptions, Receipt, new_job};
+    /// # use longshore_protocol::Path;
+    /// # struct Database;
+    /// # impl Database {
+    /// #     async fn begin(&self) -> Database { Database }
+    /// #     async fn insert_order(&self, order: &str) {}
+    /// #     async fn insert_unconfirmed(&self, receipt: &Receipt) {}
+    /// #     async fn delete_unconfirmed(&self, receipt: &Receipt) {}
+    /// #     async fn commit(&self) -> Result<(), std::io::Error> { Ok(()) }
+    /// # }
+    /// # async fn run(database: Database, producer: Producer) -> Result<(), Box<dyn std::error::Error>> {
+    /// let job = new_job(Path::new("/jobs/mail/confirmation")?, "order 17");
+    /// let receipt = producer.prepare(job).await?;
+    ///
+    /// let transaction = database.begin().await;
+    /// transaction.insert_order("order 17").await;
+    /// // Who starts after a crash confirms the receipts that it finds in this table.
+    /// transaction.insert_unconfirmed(&receipt).await;
+    /// transaction.commit().await?;
+    ///
+    /// producer.confirm(&receipt).await?;
+    /// database.delete_unconfirmed(&receipt).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A crash before the commit leaves a prepared job that never runs: after an hour it lies in the dead letters as `unconfirmed`. A crash
+    /// after it leaves the receipt in the table, and confirming is repeated: confirming twice is confirming once. Without the table, too,
+    /// nothing is lost silently: such a job is found among the dead letters, and reviving it lets it run.
+    pub async fn prepare(&self, mut job: NewJob) -> Result<Receipt, EnqueueError> {
+        job.options.prepared = true;
+        self.enqueue(job).await
+    }
+
+    /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from then. Tried for as long as the producer's
+    /// `answer_timeout` allows, over reconnects and restarts of the publisher. Confirming again is safe and is `Ok`, whatever has become of
+    /// the job since. Once the future has run and is dropped, the job may be confirmed or not.
+    pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
+        let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
+        outcomes.into_iter().next().unwrap_or(Err(untold(receipt)))
+    }
+
+    /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See [`Producer::confirm`].
+    pub async fn confirm_all(&self, receipts: &[Receipt]) -> Vec<Result<(), ConfirmError>> {
+        let mut of: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
+        for (place, receipt) in receipts.iter().enumerate() {
+            of.entry(receipt.job.publisher).or_default().push((place, receipt.job.id));
+        }
+        let mut asking = JoinSet::new();
+        for (publisher, jobs) in of {
+            let (queues, limit) = (self.queues().clone(), self.answer_timeout());
+            asking.spawn(async move {
+                let mut outcomes = Vec::with_capacity(jobs.len());
+                for part in jobs.chunks(BATCH_JOBS_MAX) {
+                    let ids = part.iter().map(|&(_, id)| id).collect();
+                    let confirmed = confirm_at(&queues, publisher, ids, limit).await;
+                    outcomes.extend(part.iter().map(|&(place, _)| place).zip(confirmed));
+                }
+                outcomes
+            });
+        }
+        let mut outcomes: Vec<_> = receipts.iter().map(|receipt| Err(untold(receipt))).collect();
+        while let Some(told) = asking.join_next().await {
+            for (place, outcome) in told.unwrap_or_default() {
+                outcomes[place] = outcome;
+            }
+        }
+        outcomes
+    }
+
+    /// Waits until a job has ended, at most for `limit`: over disconnects and restarts of the publisher that its receipt names. See
+    /// [`Queues::wait`]. Cancel safe.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use longshore_producer::{JobEnd, Producer, ProducerOptions, new_job};
+    /// # use longshore_protocol::Path;
+    /// # async fn run(producer: Producer) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut job = new_job(Path::new("/jobs/square")?, "12");
+    /// job.options.keep_result = true;
+    /// let receipt = producer.enqueue(job).await?;
+    /// match producer.wait(&receipt, Duration::from_secs(60)).await? {
+    ///     JobEnd::Completed { result } => println!("done: {result:?}"),
+    ///     JobEnd::Dead { reason, error } => println!("dead, {reason}: {error:?}"),
+    ///     end => println!("{end:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait(&self, receipt: &Receipt, limit: Duration) -> Result<JobEnd, WaitError> {
+        self.queues().wait_at_id(receipt.job, limit).await
+    }
+}
+
+/// What is known of a job before its publisher has spoken.
+fn untold(receipt: &Receipt) -> ConfirmError {
+    let publisher = receipt.job.publisher;
+    ConfirmError::Away { publisher, waited: Duration::ZERO, why: "it was not asked".into() }
+}
+
+/// Confirms at one publisher, no more than one request may name.
+async fn confirm_at(
+    queues: &Queues,
+    publisher: PublisherId,
+    ids: Vec<JobId>,
+    limit: Duration,
+) -> Vec<Result<(), ConfirmError>> {
+    let (count, began) = (ids.len(), Instant::now());
+    let selection = Selection::Ids(ids);
+    let request = Request::Act { action: Action::Confirm, selection, pace: None, dry_run: false };
+    let who = Who::Id(publisher);
+    let error = match queues.ask_patiently(&who, Question::Now(&request), deadline(limit)).await {
+        Ok(Answer::Acted(report)) if report.outcomes.len() == count => {
+            let one = |outcome| match outcome {
+                ActOutcome::Done => Ok(()),
+                ActOutcome::NotInState(state) => Err(ConfirmError::NotInState { publisher, state }),
+                ActOutcome::Unknown => Err(ConfirmError::NotFound { publisher }),
+            };
+            return report.outcomes.iter().map(one).collect();
+        }
+        Ok(_) => ConfirmError::Refused { publisher, why: RequestError::Unknown },
+        Err(Unanswered::Refused(why)) => ConfirmError::Refused { publisher, why },
+        Err(Unanswered::TimedOut { away }) => ConfirmError::Away {
+            publisher,
+            waited: began.elapsed(),
+            why: away.unwrap_or_else(|| "it did not answer".to_owned()),
+        },
+    };
+    vec![Err(error); count]
+}

@@ -1,0 +1,292 @@
+//! Doing something to jobs: to those that are named, or to all that a filter fits.
+
+use hashbrown::HashMap;
+use longshore_protocol::limits::BATCH_JOBS_MAX;
+use longshore_protocol::messages::work::{
+    ActOutcome, Action, ActionReport, Answer, Filter, Pace, Request, Selection,
+};
+use longshore_protocol::{JobId, JobState, PublisherId, PublisherInfo};
+use tokio::task::JoinSet;
+
+use super::{Gathered, JobName, Missing, Queues, QueuesError, Shared, everything, next};
+
+/// What became of jobs that were named.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ActedOn {
+    /// False when the resolver's replicas have started only now: there may be publishers that were not asked.
+    pub complete: bool,
+    /// What became of each, in the order in which they were named.
+    pub jobs: Vec<NamedAct>,
+    /// The publishers that confirmed all that they were asked, by name.
+    pub answered: Vec<PublisherInfo>,
+    /// Those that did not, by name.
+    pub missing: Vec<Missing>,
+}
+
+impl ActedOn {
+    /// True when it was done to every job.
+    pub fn is_done(&self) -> bool {
+        self.jobs.iter().all(|job| matches!(job.end, ActEnd::Done { .. }))
+    }
+}
+
+/// What became of one of them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NamedAct {
+    /// As it was named.
+    pub name: JobName,
+    /// What became of it.
+    pub end: ActEnd,
+}
+
+/// What an action did to a job that was named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ActEnd {
+    /// It was done, or would be.
+    Done {
+        /// Who holds the job.
+        publisher: PublisherId,
+    },
+    /// The job is in a state that the action is not for. It was left alone.
+    NotInState {
+        /// Who holds the job.
+        publisher: PublisherId,
+        /// The job's state.
+        state: JobState,
+    },
+    /// Every publisher that could have the job has answered; none has it.
+    NotFound,
+    /// A publisher that could have it did not answer: see [`ActedOn::missing`]; if it has it, the action may have been done. Or, with
+    /// none missing, there may be publishers that the resolver does not know at the moment.
+    Unknown,
+}
+
+impl ActEnd {
+    /// Of two publishers' words on one job, the one that counts: that of who has it.
+    fn or(self, other: ActEnd) -> ActEnd {
+        let weight = |end: &ActEnd| match end {
+            ActEnd::Done { .. } => 3,
+            ActEnd::NotInState { .. } => 2,
+            ActEnd::Unknown => 1,
+            ActEnd::NotFound => 0,
+        };
+        if weight(&other) > weight(&self) { other } else { self }
+    }
+}
+
+/// The places of some names, and what a publisher said of them.
+type Told = (Vec<usize>, Result<Vec<ActOutcome>, String>);
+
+impl Queues {
+    /// Does something to jobs that are named, any number of them; with `dry_run` it only says what it would do. A name with a
+    /// publisher is asked of that one only, a bare id of every one.
+    ///
+    /// An answer that was lost is asked for again, except of [`Action::Revive`] (the job could have died again meanwhile). Then a job
+    /// that was cancelled or confirmed before is [`ActEnd::Done`], and one that was dropped before is [`ActEnd::NotFound`]. Not cancel
+    /// safe: what was done stays done.
+    pub async fn act_on(
+        &self,
+        action: Action,
+        names: &[JobName],
+        dry_run: bool,
+    ) -> Result<ActedOn, QueuesError> {
+        let (complete, publishers) = self.publishers(&everything()).await?;
+        let mut asking = JoinSet::new();
+        let mut ends: Vec<Option<ActEnd>> = vec![None; names.len()];
+        let by_name = places_by_prefix(names);
+        for publisher in publishers {
+            let mut places: Vec<usize> = Vec::new();
+            for key in [None, Some(publisher.id.prefix())] {
+                places.extend(by_name.get(&key).into_iter().flatten());
+            }
+            if places.is_empty() {
+                continue;
+            }
+            let jobs: Vec<(usize, JobId)> = places.iter().map(|&at| (at, names[at].id)).collect();
+            let shared = self.shared.clone();
+            asking.spawn(async move {
+                let told = shared.act_on_at(&publisher, action, &jobs, dry_run).await;
+                (publisher, told)
+            });
+        }
+        let mut said = Gathered::new(complete);
+        while let Some((publisher, told)) = next(&mut asking).await {
+            let id = publisher.id;
+            let mut whole = Ok(());
+            for (places, outcomes) in told {
+                let outcomes = match outcomes {
+                    Ok(outcomes) => {
+                        outcomes.into_iter().map(|outcome| end_at(id, outcome)).collect()
+                    }
+                    Err(why) => {
+                        whole = Err(why);
+                        vec![ActEnd::Unknown; places.len()]
+                    }
+                };
+                for (place, end) in places.into_iter().zip(outcomes) {
+                    ends[place] = Some(ends[place].map_or(end, |before| before.or(end)));
+                }
+            }
+            said.add(publisher, whole);
+        }
+        let said = said.sorted();
+        Ok(ActedOn {
+            complete,
+            jobs: (names.iter().cloned().zip(ends))
+                .map(|(name, end)| NamedAct { end: whole_end(&name, end, complete), name })
+                .collect(),
+            answered: said.answers.into_iter().map(|answered| answered.publisher).collect(),
+            missing: said.missing,
+        })
+    }
+
+    /// Does something to all jobs that the filter fits, at every publisher that could have them, 10,000 at a time and to the end; with
+    /// `dry_run` it counts the first 10,000 of each publisher and says whether there are more. Without a state in the filter, the action
+    /// is done in every state that it is for; [`Action::Drop`] drops dead letters only.
+    ///
+    /// An answer that was lost is asked for again (not with [`Action::Revive`]); what the lost one had counted is not counted then, so
+    /// figures say *at least*. Not cancel safe: what was done stays done.
+    pub async fn act(
+        &self,
+        action: Action,
+        filter: Filter,
+        dry_run: bool,
+    ) -> Result<Gathered<ActionReport>, QueuesError> {
+        let (complete, publishers) = self.publishers(&filter.pattern).await?;
+        let mut acting = JoinSet::new();
+        for publisher in publishers {
+            let (shared, filter) = (self.shared.clone(), filter.clone());
+            acting.spawn(async move {
+                let report = shared.act_at(&publisher, action, &filter, None, dry_run).await;
+                (publisher, report)
+            });
+        }
+        let mut gathered = Gathered::new(complete);
+        while let Some((publisher, report)) = next(&mut acting).await {
+            gathered.add(publisher, report);
+        }
+        Ok(gathered.sorted())
+    }
+
+    /// Revives all dead jobs that the filter fits, so that `per_second` of them (at least 1) become ready each second over all publishers
+    /// together: the nth, from 0, is scheduled for `n / per_second` seconds from when it was revived. Publishers are asked one after the
+    /// other, each going on where the last one ended.
+    ///
+    /// What a publisher did before it failed to answer is in its [`Missing::why`] and counts for the pace; what it did without an answer
+    /// does not. Not cancel safe: what was done stays done.
+    pub async fn revive(
+        &self,
+        filter: Filter,
+        per_second: u32,
+    ) -> Result<Gathered<ActionReport>, QueuesError> {
+        let (complete, publishers) = self.publishers(&filter.pattern).await?;
+        let mut pace = Pace { per_second: per_second.max(1), before: 0 };
+        let mut gathered = Gathered::new(complete);
+        for publisher in publishers {
+            let paced = Some(&mut pace);
+            let report =
+                self.shared.act_at(&publisher, Action::Revive, &filter, paced, false).await;
+            gathered.add(publisher, report);
+        }
+        Ok(gathered.sorted())
+    }
+}
+
+/// Where the names of each publisher are, and those without one.
+fn places_by_prefix(names: &[JobName]) -> HashMap<Option<String>, Vec<usize>> {
+    let mut places: HashMap<Option<String>, Vec<usize>> = HashMap::new();
+    for (place, name) in names.iter().enumerate() {
+        places.entry(name.publisher.clone()).or_default().push(place);
+    }
+    places
+}
+
+/// What is known of a job in the end. The word of the publisher that a name begins with is enough; a bare id may be at one that
+/// the resolver has not told of.
+fn whole_end(name: &JobName, end: Option<ActEnd>, complete: bool) -> ActEnd {
+    match end {
+        None if name.publisher.is_some() || !complete => ActEnd::Unknown,
+        None => ActEnd::NotFound,
+        Some(ActEnd::NotFound) if name.publisher.is_none() && !complete => ActEnd::Unknown,
+        Some(end) => end,
+    }
+}
+
+fn end_at(publisher: PublisherId, outcome: ActOutcome) -> ActEnd {
+    match outcome {
+        ActOutcome::Done => ActEnd::Done { publisher },
+        ActOutcome::NotInState(state) => ActEnd::NotInState { publisher, state },
+        ActOutcome::Unknown => ActEnd::NotFound,
+    }
+}
+
+impl Shared {
+    /// Acts on jobs by their ids, as many at a time as one request may name.
+    async fn act_on_at(
+        &self,
+        publisher: &PublisherInfo,
+        action: Action,
+        jobs: &[(usize, JobId)],
+        dry_run: bool,
+    ) -> Vec<Told> {
+        let mut told = Vec::new();
+        for part in jobs.chunks(BATCH_JOBS_MAX) {
+            let places = part.iter().map(|&(place, _)| place).collect();
+            let selection = Selection::Ids(part.iter().map(|&(_, id)| id).collect());
+            let request = Request::Act { action, selection, pace: None, dry_run };
+            let outcomes = match self.ask_again(publisher, &request).await {
+                Ok((Answer::Acted(report), again)) if report.outcomes.len() == part.len() => {
+                    let settled =
+                        |outcome| if again { after_loss(action, outcome) } else { outcome };
+                    Ok(report.outcomes.iter().map(settled).collect())
+                }
+                Ok(_) => Err("it answered something else".to_owned()),
+                Err(failure) => Err(failure.to_string()),
+            };
+            told.push((places, outcomes));
+        }
+        told
+    }
+
+    /// Acts on all that fits, until there is no more.
+    async fn act_at(
+        &self,
+        publisher: &PublisherInfo,
+        action: Action,
+        filter: &Filter,
+        mut pace: Option<&mut Pace>,
+        dry_run: bool,
+    ) -> Result<ActionReport, String> {
+        let mut total = ActionReport::default();
+        loop {
+            let selection = Selection::Matching(filter.clone());
+            let request =
+                Request::Act { action, selection, pace: pace.as_deref().copied(), dry_run };
+            let report = match self.ask(publisher, &request).await {
+                Ok(Answer::Acted(report)) => report,
+                Ok(_) => return Err("it answered something else".into()),
+                Err(failure) => {
+                    return Err(format!("{failure}; it had confirmed {} before", total.done));
+                }
+            };
+            if let Some(pace) = pace.as_deref_mut() {
+                pace.before += report.done;
+            }
+            total.done += report.done;
+            total.more = report.more;
+            // A dry run would count the same jobs again.
+            if !report.more || dry_run || report.done == 0 {
+                return Ok(total);
+            }
+        }
+    }
+}
+
+/// What an outcome says when the same was asked before and the answer was lost: the state that the action leads to may be its
+/// own doing, and it is what was asked for.
+fn after_loss(action: Action, outcome: ActOutcome) -> ActOutcome {
+    match (action, outcome) {
+        (Action::Cancel, ActOutcome::NotInState(JobState::Cancelled)) => ActOutcome::Done,
+        _ => outcome,
+    }
+}

@@ -1,0 +1,235 @@
+//! The feed: everything that happens to jobs, at every publisher, with or without the jobs that there are already.
+
+mod follow;
+mod keep;
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use longshore_protocol::messages::work::{FeedEvents, FeedPosition, JobInfo};
+use longshore_protocol::{Glob, PublisherId, PublisherInfo};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use self::follow::{Follow, Start};
+use self::keep::Keeper;
+use super::Queues;
+use crate::directory::Directory;
+
+/// Items that wait to be read; with more, publishers wait too, and one that waits for too long drops the feed's tail
+/// ([`FeedLoss::TooOld`]). An item holds at most 1,000 jobs or 10,000 events.
+const ITEMS_MAX: usize = 16;
+
+/// Where a feed begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FeedFrom {
+    /// With what happens from now on.
+    Now,
+    /// With all jobs that there are, and then with what happens.
+    Snapshot,
+    /// After what was seen before ([`Feed::positions`]); with all jobs of publishers that are not among them.
+    After(FeedPositions),
+}
+
+/// What was seen of each publisher. To be kept together with what was made of it, a feed goes on from there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FeedPositions(pub BTreeMap<PublisherId, FeedPosition>);
+
+/// What a feed tells, of one publisher. What it tells of one publisher is in order; publishers are not ordered among each
+/// other.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FeedItem {
+    /// Whose.
+    pub publisher: PublisherInfo,
+    /// What.
+    pub news: FeedNews,
+}
+
+/// What a feed tells. Applied as it comes, it gives the publisher's jobs as they are: [`FeedNews::Jobs`] and the events of
+/// [`FeedNews::Changes`] each say how a job stands from then on (an event without a state: it is gone).
+#[derive(Clone, PartialEq, Debug)]
+pub enum FeedNews {
+    /// The publisher is followed, from there or again.
+    Follows {
+        /// Events after this follow.
+        at: FeedPosition,
+    },
+    /// All of its jobs follow: what was known of them before is to be forgotten.
+    SnapshotBegins,
+    /// Jobs of a snapshot as they stand, without payloads, headers and results; never none. Changes may come in between.
+    Jobs(Vec<JobInfo>),
+    /// Every job was shown; only changes follow.
+    SnapshotEnds {
+        /// The changes up to here were shown.
+        at: FeedPosition,
+    },
+    /// What happened, in order; sometimes nothing, just to say how far the publisher is.
+    Changes(FeedEvents),
+    /// What happened since is not to be had. The next is [`FeedNews::SnapshotBegins`], or for a feed from now on [`FeedNews::Follows`]
+    /// with a gap before it.
+    Lost(FeedLoss),
+    /// The publisher cannot be reached. It is tried again for as long as the feed is read, and goes on where it was.
+    Away {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// Why a feed could not go on where it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FeedLoss {
+    /// More has happened since than the publisher keeps.
+    #[error("TooOld: more has happened since than the publisher keeps")]
+    TooOld,
+    /// The publisher has lost what was seen: its acknowledgements are not synced.
+    #[error("Rewound: the publisher started again before what was seen")]
+    Rewound,
+}
+
+/// A feed of all publishers that could have queues which match. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Feed {
+    items: mpsc::Receiver<FeedItem>,
+    seen: FeedPositions,
+    /// Of these, snapshots are not whole: there is nothing to resume from.
+    partial: hashbrown::HashSet<PublisherId>,
+    _following: JoinSet<()>,
+}
+
+impl Queues {
+    /// Follows what happens to the jobs of all queues that match, at every publisher that could have some, those included that join
+    /// later. Reconnects and resumes by itself. Needs a tokio runtime.
+    ///
+    /// ```no_run
+    /// use longshore_producer::{FeedFrom, FeedNews, Queues, QueuesOptions};
+    /// use longshore_protocol::Glob;
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let queues = Queues::connect("127.0.0.1", QueuesOptions::default());
+    /// let mut feed = queues.feed(Glob::new("/jobs/**")?, FeedFrom::Now);
+    /// while let Some(item) = feed.next().await {
+    ///     if let FeedNews::Changes(changes) = item.news {
+    ///         for event in &changes.events {
+    ///             println!("{} {} {}", changes.paths[event.path as usize], event.job, event.change);
+    ///         }
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn feed(&self, pattern: Glob, from: FeedFrom) -> Feed {
+        let (tell, items) = mpsc::channel(ITEMS_MAX);
+        let seen = match &from {
+            FeedFrom::After(positions) => positions.clone(),
+            FeedFrom::Now | FeedFrom::Snapshot => FeedPositions::default(),
+        };
+        let mut following = JoinSet::new();
+        following.spawn(follow_all(self.clone(), pattern, from, tell));
+        Feed { items, seen, partial: Default::default(), _following: following }
+    }
+}
+
+impl Feed {
+    /// What comes next; waits for it. None only while the runtime ends. Cancel safe.
+    pub async fn next(&mut self) -> Option<FeedItem> {
+        let item = self.items.recv().await?;
+        let id = item.publisher.id;
+        match &item.news {
+            FeedNews::Follows { at } => {
+                if !self.partial.contains(&id) {
+                    self.seen.0.entry(id).or_insert(*at);
+                }
+            }
+            FeedNews::SnapshotBegins => {
+                self.partial.insert(id);
+                self.seen.0.remove(&id);
+            }
+            FeedNews::SnapshotEnds { at } => {
+                self.partial.remove(&id);
+                self.seen.0.insert(id, *at);
+            }
+            FeedNews::Changes(changes) => {
+                if !self.partial.contains(&id) {
+                    self.seen.0.insert(id, changes.upto);
+                }
+            }
+            FeedNews::Lost(_) => {
+                self.seen.0.remove(&id);
+            }
+            FeedNews::Jobs(_) | FeedNews::Away { .. } => {}
+        }
+        Some(item)
+    }
+
+    /// What was seen with the items that [`Feed::next`] has given out: another feed may go on from there with [`FeedFrom::After`].
+    /// Publishers whose snapshot is not whole are not among them.
+    pub fn positions(&self) -> FeedPositions {
+        self.seen.clone()
+    }
+}
+
+/// Follows every publisher that there is and every one that joins, each in a task of its own.
+async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::Sender<FeedItem>) {
+    let mut following = Following {
+        queues: queues.clone(),
+        pattern: pattern.clone(),
+        from,
+        items,
+        known: HashMap::new(),
+        tasks: JoinSet::new(),
+    };
+    match &queues.shared.directory {
+        Directory::Named(publishers) => {
+            publishers.iter().for_each(|publisher| following.add(publisher.clone()));
+        }
+        Directory::Resolver(client) => {
+            let mut watch = client.watch_publishers(pattern);
+            loop {
+                // One that is not named any more is still tried: publishers are away while they start again.
+                watch.changed().await.publishers.into_iter().for_each(|p| following.add(p));
+            }
+        }
+    }
+    while following.tasks.join_next().await.is_some() {}
+}
+
+struct Following {
+    queues: Queues,
+    pattern: Glob,
+    from: FeedFrom,
+    items: mpsc::Sender<FeedItem>,
+    known: HashMap<PublisherId, watch::Sender<PublisherInfo>>,
+    tasks: JoinSet<()>,
+}
+
+impl Following {
+    /// Follows a publisher, or learns where a known one is now.
+    fn add(&mut self, publisher: PublisherInfo) {
+        if let Some(known) = self.known.get(&publisher.id) {
+            known.send_if_modified(|before| {
+                let differs = *before != publisher;
+                *before = publisher;
+                differs
+            });
+            return;
+        }
+        let start = match &self.from {
+            FeedFrom::Now => Start::Now,
+            FeedFrom::Snapshot => Start::Snapshot,
+            FeedFrom::After(positions) => {
+                positions.0.get(&publisher.id).map_or(Start::Snapshot, |&at| Start::After(at))
+            }
+        };
+        let id = publisher.id;
+        let (where_it_is, told) = watch::channel(publisher);
+        self.known.insert(id, where_it_is);
+        let keeper = Keeper {
+            shared: self.queues.shared.clone(),
+            pattern: self.pattern.clone(),
+            publisher: told,
+            follow: Follow::new(start),
+            items: self.items.clone(),
+        };
+        self.tasks.spawn(keeper.run());
+    }
+}
