@@ -82,7 +82,8 @@ pub(crate) fn within_limits(error: JobError) -> JobError {
     JobError { kind: cut(error.kind, NAME_BYTES_MAX), message: cut(error.message, ERROR_BYTES_MAX) }
 }
 
-fn cut(mut text: String, bytes_max: usize) -> String {
+/// A text cut at a character within its limit.
+pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let mut end = bytes_max;
         while !text.is_char_boundary(end) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use longshore_protocol::{Headers, JobId, Path, Token};
 use tokio::time::Instant;
 
+use crate::desk::PlaceId;
 use crate::signal::LeaseSignal;
 
 /// A job, its payload read.
@@ -30,9 +31,13 @@ pub struct JobContext {
     pub(crate) started: Instant,
     pub(crate) id: JobId,
     pub(crate) path: Path,
+    pub(crate) place: PlaceId,
     pub(crate) token: Token,
     pub(crate) attempt: u16,
+    pub(crate) max_attempts: Option<u16>,
     pub(crate) deliveries: u16,
+    /// Checkpoints that were there when the job was delivered.
+    pub(crate) earlier: u16,
 }
 
 /// Why a handler should stop.
@@ -76,9 +81,26 @@ impl JobContext {
         self.attempt
     }
 
+    /// How many attempts the job may have, if its producer said so; `None` where its queue's setting counts, or the default of 10:
+    /// publishers do not tell these.
+    pub fn max_attempts(&self) -> Option<u16> {
+        self.max_attempts
+    }
+
     /// How often the job was delivered, this time included: over `attempt` when a delivery was given back unstarted.
     pub fn deliveries(&self) -> u16 {
         self.deliveries
+    }
+
+    /// Says how far the handler is, for people who look at the job: a percentage (over 100 is taken for 100) and a text (cut at
+    /// 256 bytes). It waits for nothing and is soft: each publisher is told at most ten times a second, the newest of each job;
+    /// it is not logged, and gone with the lease. What later attempts are to know is a [checkpoint](JobContext::checkpoint).
+    pub fn progress(&self, percent: u8, message: impl AsRef<str>) {
+        if self.signal.say_progress(percent, message.as_ref())
+            && let Some(desk) = self.signal.desk.upgrade()
+        {
+            desk.progress(self.place, self.token);
+        }
     }
 
     /// When the lease ends unless it is renewed once more.

@@ -101,7 +101,7 @@ fn read_job<T: FromPayload>(entry: Entry, path: Path) -> Result<Job<T>, NewSettl
 
 /// One lane, until the desk says that there will be no more.
 pub(crate) async fn run(desk: Arc<Desk>, handler: Arc<impl Handler>) {
-    let mut signal = Arc::new(LeaseSignal::default());
+    let mut signal = Arc::new(LeaseSignal::at(Arc::downgrade(&desk)));
     let mut ended = None;
     loop {
         match desk.next(ended.take(), &mut signal) {
@@ -137,7 +137,7 @@ async fn run_job(
     job: Waiting,
     signal: Arc<LeaseSignal>,
 ) -> Ended {
-    let Waiting { place, token, path, attempt, deliveries, entry } = job;
+    let Waiting { place, token, path, attempt, deliveries, checkpoints, entry } = job;
     let end = |settle, panicked, damaged| Ended { place, token, settle, panicked, damaged };
     let entry = match Entry::read(entry) {
         Ok(entry) => entry,
@@ -158,9 +158,12 @@ async fn run_job(
         started,
         id: entry.id,
         path: path.clone(),
+        place,
         token,
         attempt,
+        max_attempts: entry.options.max_attempts,
         deliveries,
+        earlier: checkpoints,
     };
     let answer = async { handler.handle(entry, path, context).await };
     match AssertUnwindSafe(answer).catch_unwind().await {

@@ -26,9 +26,11 @@
 //! Execution is at-least-once; acceptance is exactly-once, by the publisher that holds the job.
 //!
 //! What decides is in cores without clock, socket or randomness of their own: `durable` (where to hold the subscription, when to
-//! try again), `credits` (who may push how many jobs), `leases` (when to renew, when a lease is over) and `settles` (what to
-//! send, what to send again). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
+//! try again), `credits` (who may push how many jobs), `leases` (when to renew, when a lease is over), `settles` and
+//! `checkpoints` (what to send, what to send again) and `progress` (what to tell, how often). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
 
+mod checkpoint;
+mod checkpoints;
 mod credits;
 mod desk;
 mod director;
@@ -40,6 +42,7 @@ mod leases;
 mod link;
 mod output;
 mod payload;
+mod progress;
 mod publishers;
 mod settles;
 mod shutdown;
@@ -48,6 +51,7 @@ mod stats;
 mod take;
 mod worker;
 
+pub use checkpoint::{Checkpoint, CheckpointError, CheckpointsError};
 pub use desk::StatsWatch;
 pub use durable::{PublisherState, Standing};
 pub use failure::JobFailure;

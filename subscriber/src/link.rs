@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use longshore_protocol::limits::PROGRESSES_MAX;
 use longshore_protocol::messages::work::{
-    Attach, Attached, Credit, FromPublisher, SettleBatchBuilder, Sources, Subscribe, ToPublisher,
-    Tokens,
+    Attach, Attached, Checkpoint, Credit, FromPublisher, Request, SettleBatchBuilder, Sources,
+    Subscribe, ToPublisher, Tokens,
 };
 use longshore_protocol::{
     FrameWriter, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
@@ -16,6 +17,7 @@ use longshore_transport::{
 };
 use tokio::sync::Notify;
 
+use crate::checkpoints::ToSend;
 use crate::desk::{Desk, Flooded, Outgoing, PlaceId};
 
 /// The number of the one subscription that a worker's link has.
@@ -181,27 +183,40 @@ impl Session<'_> {
             FromPublisher::Waiting(waiting) => desk.waiting(place, waiting.jobs),
             FromPublisher::Renewed { stale } => desk.renewed(place, &stale.0),
             FromPublisher::Revoked { reason, tokens } => desk.revoked(place, reason, &tokens.0),
+            FromPublisher::Checkpointed(answer) => desk.checkpointed(place, &answer),
+            FromPublisher::Answer { id, answer } => desk.told(place, id, answer),
             FromPublisher::SubscribeRefused { reason, .. } => return Err(Lost::Refused(reason)),
             FromPublisher::Goodbye { reason } => return Err(Lost::Goodbye(reason)),
             FromPublisher::Attached(_) => return Err(Lost::Order),
             // Answers to what workers do not ask.
             FromPublisher::Enqueued(_)
-            | FromPublisher::Answer { .. }
-            | FromPublisher::Checkpointed(_)
             | FromPublisher::Feed(_)
             | FromPublisher::FeedEnded { .. } => {}
         }
         Ok(())
     }
 
-    /// Ends of jobs first: a credit that follows them never raises what the publisher counts above the bound.
+    /// Checkpoints before ends of jobs, as their leases end with these; and these before credits: a credit that follows them never
+    /// raises what the publisher counts above the bound.
     fn send_all(&self, out: Outgoing) -> Result<(), Lost> {
         let mut frame = FrameWriter::new();
+        let send_when_full = |frame: &mut FrameWriter| match frame.body_len() {
+            0..FRAME_BYTES => Ok(()),
+            _ => self.sender.send(std::mem::take(frame).finish()),
+        };
+        for asked in out.asked {
+            match asked {
+                ToSend::Store(body) => Checkpoint::encode(&body, &mut frame),
+                ToSend::Ask(id, token) => {
+                    let request = Request::Checkpoints { token };
+                    ToPublisher::Request { id, request }.encode(&mut frame);
+                }
+            }
+            send_when_full(&mut frame)?;
+        }
         for body in &out.settles {
             SettleBatchBuilder::encode(body, &mut frame);
-            if frame.body_len() >= FRAME_BYTES {
-                self.sender.send(std::mem::take(&mut frame).finish())?;
-            }
+            send_when_full(&mut frame)?;
         }
         let credit = |count| Credit { subscription: SUBSCRIPTION, count };
         if out.unsubscribe {
@@ -216,6 +231,13 @@ impl Session<'_> {
         }
         if !out.renew.is_empty() {
             ToPublisher::Renew(Tokens(out.renew)).encode(&mut frame);
+        }
+        let mut progress = out.progress;
+        while !progress.is_empty() {
+            let rest = progress.split_off(progress.len().min(PROGRESSES_MAX));
+            ToPublisher::Progress(progress).encode(&mut frame);
+            send_when_full(&mut frame)?;
+            progress = rest;
         }
         if !frame.is_empty() {
             self.sender.send(frame.finish())?;

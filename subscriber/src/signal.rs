@@ -1,12 +1,18 @@
-//! What a link tells a running handler: until when its lease runs, and that it should stop.
+//! What a link and a running handler tell each other: until when the lease runs, and that the handler should stop; and how far
+//! it is.
 
 use std::pin::pin;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use longshore_protocol::limits::PROGRESS_BYTES_MAX;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::CancelReason;
+use crate::desk::Desk;
+use crate::failure::cut;
 
 /// One lane's signal, used again for its next job when no context of the last one is left.
 #[derive(Debug, Default)]
@@ -16,11 +22,30 @@ pub(crate) struct LeaseSignal {
     /// Since the worker's start.
     ends_ms: AtomicU64,
     cancelled: Notify,
+    /// What the handler has said of how far it is.
+    progress: Mutex<Option<Word>>,
+    /// Whoever asks something for the job waits for this first.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Where the job's publisher is to be reached. Contexts may outlive it.
+    pub(crate) desk: Weak<Desk>,
+}
+
+/// How far a handler is.
+#[derive(Debug)]
+struct Word {
+    percent: u8,
+    message: String,
+    told: bool,
 }
 
 impl LeaseSignal {
-    pub(crate) fn running_until(ends: Duration) -> LeaseSignal {
-        let signal = LeaseSignal::default();
+    pub(crate) fn at(desk: Weak<Desk>) -> LeaseSignal {
+        LeaseSignal { desk, ..LeaseSignal::default() }
+    }
+
+    /// One like this for another job, which some context of this one's job does not see.
+    pub(crate) fn another(&self, ends: Duration) -> LeaseSignal {
+        let signal = LeaseSignal::at(self.desk.clone());
         signal.extend(ends);
         signal
     }
@@ -28,6 +53,7 @@ impl LeaseSignal {
     /// Makes it the signal of another job.
     pub(crate) fn renew_for(&mut self, ends: Duration) {
         *self.reason.get_mut() = 0;
+        *self.progress.get_mut() = None;
         self.extend(ends);
     }
 
@@ -57,6 +83,29 @@ impl LeaseSignal {
             3 => Some(CancelReason::TimedOut),
             _ => Some(CancelReason::Shutdown),
         }
+    }
+
+    /// The handler says how far it is. True when the link has been told of all that was said before.
+    pub(crate) fn say_progress(&self, percent: u8, message: &str) -> bool {
+        let mut progress = self.progress.lock();
+        let was_told = progress.as_ref().is_none_or(|word| word.told);
+        let message = cut(message.to_owned(), PROGRESS_BYTES_MAX);
+        *progress = Some(Word { percent: percent.min(100), message, told: false });
+        was_told
+    }
+
+    /// What is to be told of it.
+    pub(crate) fn tell_progress(&self) -> Option<(u8, String)> {
+        let mut progress = self.progress.lock();
+        let word = progress.as_mut().filter(|word| !word.told)?;
+        word.told = true;
+        Some((word.percent, word.message.clone()))
+    }
+
+    /// What was said is to be told again. True when something was.
+    pub(crate) fn tell_progress_again(&self) -> bool {
+        let mut progress = self.progress.lock();
+        progress.as_mut().map(|word| word.told = false).is_some()
     }
 
     pub(crate) async fn cancelled(&self) -> CancelReason {
@@ -107,11 +156,36 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_word_is_told_once_within_its_limits() {
+        let signal = LeaseSignal::default();
+        assert_eq!(signal.tell_progress(), None);
+        assert!(signal.say_progress(10, "reading"));
+        assert!(!signal.say_progress(200, &"é".repeat(PROGRESS_BYTES_MAX)), "not told yet");
+        assert_eq!(signal.tell_progress(), Some((100, "é".repeat(PROGRESS_BYTES_MAX / 2))));
+        assert_eq!(signal.tell_progress(), None);
+        assert!(signal.tell_progress_again());
+        assert!(signal.tell_progress().is_some());
+        assert!(signal.say_progress(11, "reading"));
+    }
+
+    #[test]
+    fn every_reason_has_a_code_of_its_own() {
+        use CancelReason::{Cancelled, LeaseLost, Shutdown, TimedOut};
+        for reason in [LeaseLost, Cancelled, TimedOut, Shutdown] {
+            let signal = LeaseSignal::default();
+            signal.cancel(reason);
+            assert_eq!(signal.reason(), Some(reason));
+        }
+    }
+
+    #[test]
     fn a_signal_used_again_has_forgotten_its_last_job() {
         let mut signal = LeaseSignal::default();
         signal.cancel(CancelReason::LeaseLost);
+        signal.say_progress(50, "half of the last job");
         signal.renew_for(Duration::from_millis(7));
         assert_eq!(signal.reason(), None);
+        assert!(!signal.tell_progress_again());
         assert_eq!(signal.ends(), Duration::from_millis(7));
     }
 }

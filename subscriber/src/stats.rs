@@ -19,7 +19,10 @@ pub struct WorkerStats {
     pub redelivered: u64,
     /// Payloads that were not what their producer wrote; each is a failed attempt too.
     pub damaged: u64,
-    /// Ends of jobs that a publisher refused with `StaleToken`: another worker's result stands, or the job had ended.
+    /// Checkpoints stored.
+    pub checkpoints: u64,
+    /// Ends of jobs, checkpoints, and questions after them that a publisher refused with `StaleToken`: another worker's result
+    /// stands, or the job had ended.
     pub stale_refused: u64,
     /// Leases lost while the job was here: revoked, gone after a reconnect, or not renewed in time.
     pub leases_lost: u64,

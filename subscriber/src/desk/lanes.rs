@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use longshore_protocol::messages::work::NewSettle;
 
+use super::checkpoints::{Gone, end_job};
 use super::{Desk, Ended, Next, Stage, State, Waiting};
 use crate::durable::Input;
 use crate::signal::LeaseSignal;
@@ -25,7 +26,7 @@ impl Desk {
             let ends = lease.ends();
             match Arc::get_mut(signal) {
                 Some(signal) => signal.renew_for(ends),
-                None => *signal = Arc::new(LeaseSignal::running_until(ends)),
+                None => *signal = Arc::new(signal.another(ends)),
             }
             lease.holder = Some(signal.clone());
             state.running += 1;
@@ -70,6 +71,7 @@ impl Desk {
         state.stats.damaged += u64::from(ended.damaged);
         let place = state.place(ended.place);
         let holds = place.leases.remove(ended.token).is_some();
+        end_job(&mut place.checkpoints, ended.token, Gone::Ended);
         // A result whose lease was lost still goes out: it is refused, and counted here and there. A failure would be noise.
         let wanted = holds || matches!(ended.settle, NewSettle::Complete { .. });
         let linked = place.sender.is_some();

@@ -9,14 +9,15 @@ use longshore_protocol::{Revoked, SettleOutcome, Token};
 use longshore_transport::LinkSender;
 use tokio::sync::Notify;
 
+use super::checkpoints::{Gone, end_job};
 use super::{Desk, Flooded, Outgoing, PlaceId, Stage, State, Waiting};
 use crate::CancelReason;
 use crate::durable::Input;
 use crate::settles::End;
 use crate::signal::LeaseSignal;
 
-/// Bytes of settles that a link is given at a time; the rest follows when they are in its send queue.
-const SETTLE_BYTES_TOGETHER: usize = BATCH_BYTES_MAX;
+/// Bytes of settles and checkpoints that a link is given at a time; the rest follows when they are in its send queue.
+const BYTES_TOGETHER: usize = BATCH_BYTES_MAX;
 
 impl Desk {
     /// Every token held at a publisher without an answered settle: what a new link resumes.
@@ -43,6 +44,8 @@ impl Desk {
         at.sender = Some(sender);
         at.settles.attached(answer.next_settle);
         at.leases.connected(now);
+        at.checkpoints.attached();
+        at.progress_again();
         let mut running: Vec<(Token, u64)> = at
             .leases
             .iter()
@@ -64,6 +67,7 @@ impl Desk {
         let was_attached = at.sender.take().is_some();
         at.leases.disconnected();
         let freed = at.settles.detached();
+        at.checkpoints.detached();
         let busy = at.leases.len() > 0 || at.settles.unanswered() > 0;
         let publisher = at.id;
         if freed > 0 {
@@ -111,6 +115,7 @@ impl Desk {
                 path: path.clone(),
                 attempt: job.attempt,
                 deliveries: job.deliveries,
+                checkpoints: job.checkpoints,
                 entry: job.entry,
             });
         }
@@ -185,23 +190,35 @@ impl Desk {
         self.lose(&mut state, place, lost, reason);
     }
 
-    /// What the link is to send now. `settles` false when its send queue is long: ends of jobs wait then, and with them credits.
-    pub(crate) fn outgoing(&self, place: PlaceId, settles: bool) -> Outgoing {
+    /// What the link is to send now. Without `room`, because its send queue is long, ends of jobs wait, and with them credits; so do
+    /// checkpoints and progress.
+    pub(crate) fn outgoing(&self, place: PlaceId, room: bool) -> Outgoing {
         let now = self.now();
         let mut state = self.state.lock();
         let mut out = Outgoing::default();
         let at = state.place(place);
         let publisher = at.id;
         let (mut freed, mut bytes) = (0, 0);
-        while settles
-            && bytes < SETTLE_BYTES_TOGETHER
+        while room
+            && bytes < BYTES_TOGETHER
+            && let Some(asked) = at.checkpoints.next_to_send()
+        {
+            bytes += asked.bytes();
+            out.asked.push(asked);
+        }
+        while room
+            && bytes < BYTES_TOGETHER
             && let Some(sealed) = at.settles.next_to_send()
         {
             freed += sealed.freed;
             bytes += sealed.body.len();
             out.settles.push(sealed.body);
         }
-        out.more = settles && at.settles.is_ready();
+        out.more = room && (at.settles.is_ready() || at.checkpoints.is_ready());
+        if room {
+            out.progress = at.progress_due(now);
+        }
+        let progress = at.progresses.next_due().filter(|_| room);
         let due = at.leases.due(now);
         out.renew = due.renew;
         if !due.lost.is_empty() {
@@ -215,7 +232,7 @@ impl Desk {
         out.grant = std::mem::take(&mut at.grant);
         out.recall = std::mem::take(&mut at.recall);
         out.unsubscribe = std::mem::take(&mut at.unsubscribe);
-        out.deadline = at.leases.next_due();
+        out.deadline = at.leases.next_due().into_iter().chain(progress).min();
         out
     }
 
@@ -241,7 +258,11 @@ impl Desk {
         for (token, signal) in lost {
             tracing::debug!(%token, %reason, "lease lost");
             match signal {
-                Some(signal) => signal.cancel(reason),
+                Some(signal) => {
+                    signal.cancel(reason);
+                    let at = &mut state.places[place as usize];
+                    end_job(&mut at.checkpoints, token, Gone::Lost(reason));
+                }
                 None => waiting += 1,
             }
         }

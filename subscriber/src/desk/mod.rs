@@ -1,8 +1,10 @@
 //! The desk between links and lanes: jobs come in by the batch, lanes take them one by one, ends go out by the batch. It joins
 //! the cores under one lock, which nobody holds across an await; a lane takes it once per job, a link once per frame.
 
+mod checkpoints;
 mod lanes;
 mod links;
+mod progress;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -13,15 +15,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{NewSettle, Tokens};
+use longshore_protocol::messages::work::{NewSettle, Progress, Tokens};
 use longshore_protocol::{Path, PublisherId, PublisherInfo, Token};
 use longshore_transport::LinkSender;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::checkpoints::ToSend;
 use crate::durable::{Action, Durable};
 use crate::leases::Leases;
+use crate::progress::Progresses;
 use crate::settles::Settles;
 use crate::signal::LeaseSignal;
 use crate::{PublisherState, WorkerStats};
@@ -75,6 +79,8 @@ struct Place {
     id: PublisherId,
     leases: Leases<Option<Arc<LeaseSignal>>>,
     settles: Settles,
+    checkpoints: checkpoints::Waiting,
+    progresses: Progresses,
     /// The link, from the moment it is attached.
     sender: Option<LinkSender>,
     wake: Arc<Notify>,
@@ -92,6 +98,7 @@ pub(crate) struct Waiting {
     pub(crate) path: Path,
     pub(crate) attempt: u16,
     pub(crate) deliveries: u16,
+    pub(crate) checkpoints: u16,
     pub(crate) entry: Bytes,
 }
 
@@ -121,12 +128,14 @@ pub(crate) enum Next {
 /// What a link is to send, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
+    pub(crate) asked: Vec<ToSend>,
     pub(crate) settles: Vec<Bytes>,
     pub(crate) unsubscribe: bool,
     pub(crate) grant: u32,
     pub(crate) recall: u32,
     pub(crate) renew: Vec<Token>,
-    /// There are more settles: ask again once these are sent.
+    pub(crate) progress: Vec<Progress>,
+    /// There are more settles or checkpoints: ask again once these are sent.
     pub(crate) more: bool,
     /// When to ask again if nothing happens before.
     pub(crate) deadline: Option<Duration>,
@@ -196,6 +205,8 @@ impl State {
                 id: publisher,
                 leases: Leases::default(),
                 settles: Settles::default(),
+                checkpoints: checkpoints::Waiting::default(),
+                progresses: Progresses::default(),
                 sender: None,
                 wake: Arc::default(),
                 grant: 0,

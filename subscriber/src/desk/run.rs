@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore_protocol::messages::work::NewSettle;
 use longshore_protocol::{PublisherInfo, Token};
 
+use super::checkpoints::Gone;
 use super::{Desk, PlaceId, Stage, State};
 use crate::durable::{Action, Input};
 use crate::{CancelReason, WorkerStats};
@@ -76,7 +77,7 @@ impl Desk {
     /// Gives back whatever still runs; what its handlers return from now on is dropped.
     pub(crate) fn give_back(&self) {
         let mut state = self.state.lock();
-        state.stage = Stage::GivenBack;
+        state.end_checkpoints(Gone::Lost(CancelReason::Shutdown));
         for place in &mut state.places {
             let linked = place.sender.is_some();
             for (token, lease) in place.leases.take_all() {
@@ -89,9 +90,10 @@ impl Desk {
         }
     }
 
-    /// Closes every link, once what is queued was sent.
+    /// Closes every link, once what is queued was sent. Nobody waits for an answer any more.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
+        state.end_checkpoints(Gone::Ended);
         for sender in state.places.iter_mut().filter_map(|place| place.sender.take()) {
             sender.close("the worker has stopped");
         }
