@@ -1,7 +1,7 @@
 //! What tools do to jobs: cancel, revive, drop.
 
 use longshore_protocol::messages::work::{Action, ActionReport, Filter, Selection};
-use longshore_protocol::{Glob, JobChange, JobState, LinkId, Revoked, Token};
+use longshore_protocol::{AttemptOutcome, Glob, JobChange, JobState, LinkId, Revoked, Token};
 
 use super::State;
 use super::row::{NONE, Place};
@@ -93,6 +93,7 @@ impl State {
                         out.revoked.push((session.link, Revoked::Cancelled, token));
                     }
                     self.take_lease(slot, out);
+                    self.consume_attempt(slot, AttemptOutcome::Cancelled, None);
                 }
                 self.end_job(slot, Place::Cancelled, JobChange::Cancelled, out);
             }

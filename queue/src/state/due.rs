@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_protocol::{DeathReason, JobChange, Revoked, Token};
+use longshore_protocol::{AttemptOutcome, DeathReason, JobChange, Revoked, Token};
 
 use super::State;
 use super::limits::{ENDED_KEPT_MS, SESSION_KEPT_MS};
@@ -99,7 +99,7 @@ impl State {
                 let later = self.now.mono_ms.saturating_add(SESSION_KEPT_MS);
                 self.sessions.leave(session, later);
             } else {
-                self.sessions.remove(session);
+                self.forget_session(session);
             }
         }
     }
@@ -125,9 +125,7 @@ impl State {
 
     /// An attempt took its worker with it, or hung.
     fn lose_attempt(&mut self, slot: u32, out: &mut Outcomes) {
-        let row = &mut self.rows[slot];
-        row.attempts = row.attempts.saturating_add(1);
-        let attempts = row.attempts;
+        let attempts = self.consume_attempt(slot, AttemptOutcome::WorkerLost, None);
         if attempts >= self.max_attempts(&self.rows[slot]) {
             self.bury_job(slot, DeathReason::WorkerLost, JobChange::LeaseLost, out);
         } else {

@@ -104,7 +104,7 @@ impl State {
             Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
         };
         if let Some(slot) = self.rows.find(&head.id) {
-            return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len));
+            return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len()));
         }
         let lane = &mut lanes[entry.path];
         if let Err(refusal) = self.admit(*lane, 0, 0, 0) {
@@ -141,7 +141,7 @@ impl State {
             };
             let payload = (head.crc, head.payload_len as u32);
             let known = self.rows.find(&head.id);
-            let known = known.map(|slot| (self.rows[slot].crc, self.rows[slot].payload_len));
+            let known = known.map(|slot| (self.rows[slot].crc, self.rows[slot].payload_len()));
             if let Some(known) = known.or(new_jobs.get(&head.id).copied()) {
                 return same_id(&head, known);
             }
@@ -230,7 +230,8 @@ impl State {
             id: head.id,
             entry,
             crc: head.crc,
-            payload_len: head.payload_len as u32,
+            // Id, options and headers are bounded: 13 KiB at most.
+            head_len: (entry.length - head.payload_len as u32) as u16,
             enqueued_wall_ms: self.now.wall_ms,
             queue,
             profile: head.options.map_or(profile::DEFAULT, |options| self.profiles.take(options)),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longshore_protocol::limits::ATTEMPTS_MAX;
 use longshore_protocol::messages::work::{JobCounts, Order, Source};
 
 use super::State;
@@ -42,6 +43,7 @@ impl State {
         let (mut held, mut running, mut sides) = (0, 0, BTreeSet::new());
         let (mut mono, mut wall) = (BTreeSet::new(), BTreeSet::new());
         let mut profiles: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut names: BTreeMap<u32, u64> = BTreeMap::new();
         for slot in 0..self.rows.made() {
             let row = &self.rows[slot];
             if row.place == Place::Free {
@@ -59,6 +61,14 @@ impl State {
             if row.side != NONE {
                 holds!(self.sides.get(row.side).is_some(), "row {slot} has lost its side row");
                 holds!(sides.insert(row.side), "two rows share a side row");
+                let attempts = &self.sides[row.side].attempts;
+                holds!(attempts.len() <= ATTEMPTS_MAX, "row {slot} has too long a history");
+                for attempt in attempts {
+                    *names.entry(attempt.worker).or_default() += 1;
+                }
+            }
+            if row.place == Place::Completed {
+                *names.entry(row.session).or_default() += 1;
             }
             match row.place {
                 Place::Delayed | Place::Retrying => mono.insert((row.when, slot)),
@@ -84,6 +94,11 @@ impl State {
             holds!(number == 0 || profile.jobs == found, "profile {number} is miscounted");
             holds!(number == 0 || found > 0, "profile {number} is kept for nobody");
         }
+        for (_, session) in self.sessions.table.iter() {
+            *names.entry(session.name).or_default() += 1;
+        }
+        let counted = self.names.table().iter().map(|(number, name)| (number, name.uses));
+        holds!(names == counted.collect(), "uses of names are miscounted");
         for (queue, counts) in self.queues.iter().zip(counts) {
             holds!(queue.counts == counts, "{}: counters differ from a full scan", queue.path);
         }

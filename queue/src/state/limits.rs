@@ -42,7 +42,7 @@ pub(super) const ANSWERS_KEPT: usize = 64;
 /// Leases that a session lost and may still try to settle: its row keeps the queues of so many, to count refusals where
 /// they belong.
 pub(super) const LOST_KEPT: usize = 4_096;
-/// Deliveries that a job may lose before its worker starts it: this, or three for each attempt if that is more.
+/// Deliveries that a job may lose before its worker starts it: this, or three for each attempt if that is more; never over 255.
 pub(super) const LOST_DELIVERIES_MAX: u32 = 30;
 /// By how much each start raises the tokens: more than any run loses when its log is not synced.
 pub(super) const TOKENS_PER_START: u64 = 1 << 32;

@@ -94,7 +94,13 @@ impl State {
         session.link = link;
         session.is_up = true;
         session.role = role;
-        name.clone_into(&mut session.name);
+        let known = session.name;
+        if known == NONE || self.names.text(known) != name {
+            session.name = self.names.take(name);
+            if known != NONE {
+                self.names.give_back(known);
+            }
+        }
         self.links.insert(link, Link { session: number, subscriptions: BTreeMap::new() });
 
         let gone = self.resume(number, link, resume, out);
@@ -144,9 +150,15 @@ impl State {
         let mut leaving = self.sessions.leaving.iter().map(|&(_, number)| number);
         let idle = leaving.find(|&number| self.sessions.table[number].held_count == 0);
         if let Some(number) = idle {
-            self.sessions.remove(number);
+            self.forget_session(number);
         }
         idle.is_some()
+    }
+
+    /// Whoever it was is not known any more.
+    pub(super) fn forget_session(&mut self, number: u32) {
+        self.names.give_back(self.sessions.table[number].name);
+        self.sessions.remove(number);
     }
 
     /// Credits and subscriptions end; leases stay.

@@ -14,10 +14,12 @@ mod dispatch;
 mod due;
 mod enqueue;
 mod events;
+mod history;
 mod invariant;
 mod lanes;
 mod limits;
 mod links;
+mod names;
 mod pause;
 mod profile;
 mod queue;
@@ -47,6 +49,7 @@ use self::dispatch::Dispatch;
 use self::due::DueJobs;
 use self::limits::Limits;
 use self::links::{Link, Served};
+use self::names::Names;
 use self::pause::Pauses;
 use self::profile::Profiles;
 use self::queue::Queue;
@@ -72,6 +75,7 @@ pub struct State {
     stale_refused: u64,
     rows: Rows,
     sides: Slab<Side>,
+    names: Names,
     profiles: Profiles,
     queues: Vec<Queue>,
     /// Only looked up, never walked.
@@ -107,6 +111,7 @@ impl State {
             stale_refused: 0,
             rows: Rows::default(),
             sides: Slab::default(),
+            names: Names::default(),
             profiles: Profiles::default(),
             queues: Vec::new(),
             by_path: HashMap::new(),

@@ -7,6 +7,7 @@ use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, Token};
 use super::State;
 use super::limits::PAGE_ROWS_MAX;
 use super::row::{NONE, Place};
+use super::transition::Side;
 use crate::command::Start;
 use crate::outcome::{JobView, QueueId, RunningLease};
 use crate::time::Now;
@@ -179,7 +180,8 @@ impl State {
     fn view(&self, slot: u32, now: Now) -> Option<JobView> {
         let row = &self.rows[slot];
         let options = self.profiles.options(row.profile);
-        let side = if row.side == NONE { None } else { self.sides.get(row.side) };
+        let side = self.side(row);
+        let (attempts, attempt_errors) = self.attempts_of(row);
         let is_running = row.place == Place::Running;
         let due_at = match row.place {
             Place::Timed => Some(row.when),
@@ -189,7 +191,7 @@ impl State {
             _ => None,
         };
         let has_ended = matches!(row.place, Place::Completed | Place::Cancelled | Place::Dead);
-        let worker = || self.sessions.table[row.session].name.clone();
+        let worker = || self.names.text(self.sessions.table[row.session].name).to_owned();
         let info = JobInfo {
             id: row.id,
             path: self.queues[row.queue as usize].path.clone(),
@@ -204,7 +206,7 @@ impl State {
             enqueued_at: row.enqueued_wall_ms,
             due_at,
             expires_at: None,
-            delivered_at: None,
+            delivered_at: State::delivered_at(row, now),
             ended_at: has_ended.then_some(row.when),
             token: is_running.then_some(Token(row.when)),
             worker: is_running.then(worker),
@@ -212,9 +214,9 @@ impl State {
             error: None,
             replaces: None,
             progress: None,
-            attempts: Vec::new(),
+            attempts,
             checkpoints: Vec::new(),
-            payload_len: u64::from(row.payload_len),
+            payload_len: u64::from(row.payload_len()),
             payload: None,
             headers: None,
             result: None,
@@ -222,9 +224,9 @@ impl State {
         Some(JobView {
             info,
             entry: row.entry,
-            error: side.and_then(|side| side.error),
+            error: side.and_then(Side::error),
             result: side.and_then(|side| side.result),
-            attempt_errors: Vec::new(),
+            attempt_errors,
             checkpoints: Vec::new(),
         })
     }

@@ -15,7 +15,9 @@ pub(super) struct Row {
     pub(super) entry: RecordRef,
     /// CRC32C of the payload: with its length, what tells `IdConflict` from `Existing`.
     pub(super) crc: u32,
-    pub(super) payload_len: u32,
+    /// Running: when it was delivered, in monotonic milliseconds, the low 32 bits. Later: how long that delivery ran. A run of
+    /// over 49 days is told as less.
+    pub(super) delivered: u32,
     pub(super) enqueued_wall_ms: u64,
     /// Ready: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`). Running: the token.
     /// Ended: when (wall).
@@ -29,18 +31,18 @@ pub(super) struct Row {
     pub(super) queue_next: u32,
     pub(super) queue: u32,
     pub(super) profile: u32,
-    /// Running: who holds the lease.
+    /// Running: who holds the lease. Completed: the name of the worker that ran it. Dead: a `DeathReason`'s code.
     pub(super) session: u32,
     /// Where error and result are named, of the few jobs that have one.
     pub(super) side: u32,
     /// Attempts made; of a running job, without the one that runs.
     pub(super) attempts: u16,
     pub(super) deliveries: u16,
+    /// Bytes of the entry before its payload.
+    pub(super) head_len: u16,
     /// Deliveries lost before the worker started the job.
-    pub(super) lost: u16,
+    pub(super) lost: u8,
     pub(super) place: Place,
-    /// Of a dead job: a `DeathReason`'s code.
-    pub(super) death: u8,
 }
 
 /// Which list or set holds the job. Finer than its state.
@@ -110,6 +112,15 @@ impl Row {
         self.attempts.saturating_add(u16::from(self.place == Place::Running))
     }
 
+    pub(super) fn payload_len(&self) -> u32 {
+        self.entry.length - u32::from(self.head_len)
+    }
+
+    /// Of a running job: for how long, in milliseconds.
+    pub(super) fn running_ms(&self, mono_ms: u64) -> u64 {
+        u64::from((mono_ms as u32).wrapping_sub(self.delivered))
+    }
+
     pub(super) fn ended_mono_ms(&self) -> u64 {
         u64::from(self.queue_prev) << 32 | u64::from(self.queue_next)
     }
@@ -120,7 +131,7 @@ impl Row {
     }
 
     pub(super) fn death_reason(&self) -> Option<DeathReason> {
-        DeathReason::from_code(self.death)
+        (self.place == Place::Dead).then(|| DeathReason::from_code(self.session as u8)).flatten()
     }
 }
 

@@ -158,7 +158,7 @@ impl Row {
             id: JobId::default(),
             entry: RecordRef { index: 0, at: 0, length: 0 },
             crc: 0,
-            payload_len: 0,
+            delivered: 0,
             enqueued_wall_ms: 0,
             when: 0,
             prev: NONE,
@@ -171,9 +171,9 @@ impl Row {
             side: NONE,
             attempts: 0,
             deliveries: 0,
+            head_len: 0,
             lost: 0,
             place: Place::Free,
-            death: 0,
         }
     }
 }

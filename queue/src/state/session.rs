@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use longshore_protocol::{EnqueueOutcome, LinkId, Role, Runs, SessionId, SettleOutcome};
 
 use super::limits::{ANSWERS_KEPT, LOST_KEPT};
+use super::row::NONE;
 use super::rows::List;
 use super::slab::Slab;
 
@@ -12,7 +13,8 @@ use super::slab::Slab;
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) id: SessionId,
-    pub(super) name: String,
+    /// Its process's name.
+    pub(super) name: u32,
     pub(super) role: Role,
     /// Its present link, or its last one.
     pub(super) link: LinkId,
@@ -38,7 +40,7 @@ impl Session {
     pub(super) fn new(id: SessionId, link: LinkId) -> Session {
         Session {
             id,
-            name: String::new(),
+            name: NONE,
             role: Role::Tool,
             link,
             is_up: true,

@@ -3,11 +3,15 @@
 //! Batches of settles are numbered, and a repeated one is given the answer it was given before. Unlike batches of jobs they
 //! may come with a gap, or out of order: every settle is fenced by its token, so none can count twice or too late.
 
+use bytes::Bytes;
 use longshore_protocol::limits::RESULT_BYTES_MAX;
-use longshore_protocol::messages::work::{SettleBatch, Settled, Span, Verdict};
-use longshore_protocol::{DeathReason, JobChange, LinkId, Runs, SettleOutcome, Token};
+use longshore_protocol::messages::work::{SettleBatch, SettleItem, Settled, Span, Verdict};
+use longshore_protocol::{
+    AttemptOutcome, DeathReason, Fingerprint, JobChange, LinkId, Runs, SettleOutcome, Token,
+};
 
 use super::State;
+use super::history::fingerprint_of;
 use super::limits::ANSWERS_KEPT;
 use super::row::Place;
 use super::rows::random_of;
@@ -29,7 +33,7 @@ impl State {
             None => {
                 let outcomes: Runs<SettleOutcome> = batch
                     .items()
-                    .map(|item| self.settle_one(number, item.token, item.verdict, out))
+                    .map(|item| self.settle_one(number, item, batch.body(), out))
                     .collect();
                 let session = &mut self.sessions.table[number];
                 session.next_settle = session.next_settle.max(sequence.saturating_add(1));
@@ -43,8 +47,8 @@ impl State {
     fn settle_one(
         &mut self,
         session: u32,
-        token: Token,
-        verdict: Verdict,
+        SettleItem { token, verdict }: SettleItem,
+        batch: &Bytes,
         out: &mut Outcomes,
     ) -> SettleOutcome {
         let slot = match self.rows.find_token(token) {
@@ -62,7 +66,7 @@ impl State {
         out.ended.push(token);
         match verdict {
             Verdict::Complete(result) => self.complete(slot, result, out),
-            Verdict::Fail(error) => self.fail(slot, error, out),
+            Verdict::Fail(error) => self.fail(slot, self.told(batch, error), out),
             Verdict::Release => self.return_job(slot, JobChange::Released, out),
             Verdict::Snooze(0) => self.return_job(slot, JobChange::Snoozed, out),
             Verdict::Snooze(ms) => {
@@ -70,8 +74,8 @@ impl State {
                 self.schedule_job(slot, Place::Delayed, due_ms, JobChange::Snoozed, out);
             }
             Verdict::Bury(error) => {
-                self.count_attempt(slot);
-                self.side_of(slot).error = Some(self.cold(error));
+                let error = Some(self.told(batch, error));
+                self.consume_attempt(slot, AttemptOutcome::Buried, error);
                 self.bury_job(slot, DeathReason::Buried, JobChange::Buried, out);
             }
         }
@@ -79,8 +83,8 @@ impl State {
     }
 
     fn complete(&mut self, slot: u32, result: Option<Span>, out: &mut Outcomes) {
-        self.count_attempt(slot);
-        let row = &self.rows[slot];
+        let row = &mut self.rows[slot];
+        row.attempts = row.attempts.saturating_add(1);
         let (queue, keeps) = (row.queue, self.profiles.options(row.profile).keep_result);
         if let Some(result) = result.filter(|_| keeps) {
             self.side_of(slot).result = Some(self.cold(result));
@@ -89,9 +93,8 @@ impl State {
         self.end_job(slot, Place::Completed, JobChange::Completed, out);
     }
 
-    fn fail(&mut self, slot: u32, error: Span, out: &mut Outcomes) {
-        let attempts = self.count_attempt(slot);
-        self.side_of(slot).error = Some(self.cold(error));
+    fn fail(&mut self, slot: u32, error: (RecordRef, Fingerprint), out: &mut Outcomes) {
+        let attempts = self.consume_attempt(slot, AttemptOutcome::Failed, Some(error));
         let row = &self.rows[slot];
         let (id, queue) = (row.id, row.queue);
         self.queues[queue as usize].failed += 1;
@@ -109,10 +112,9 @@ impl State {
         }
     }
 
-    fn count_attempt(&mut self, slot: u32) -> u16 {
-        let row = &mut self.rows[slot];
-        row.attempts = row.attempts.saturating_add(1);
-        row.attempts
+    /// Where an error lies in the log, and what it has in common with others.
+    fn told(&self, batch: &Bytes, error: Span) -> (RecordRef, Fingerprint) {
+        (self.cold(error), fingerprint_of(batch, error))
     }
 
     /// Where a part of the batch lies in the log.

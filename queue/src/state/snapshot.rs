@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longshore_protocol::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX, PAUSES_MAX, SETTLES_MAX};
+use longshore_protocol::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, PAUSES_MAX, SETTLES_MAX};
 use longshore_protocol::messages::work::{Order, Sources};
 use longshore_protocol::{
     Decode, Encode, FrameWriter, Glob, JobId, JobOptions, LinkId, Path, Reader, Role, Runs,
@@ -15,6 +15,7 @@ use super::dispatch::{Group, Subscription};
 use super::lanes::Lanes;
 use super::limits::{ANSWERS_KEPT, LOST_KEPT, Limits};
 use super::links::{Link, Served};
+use super::names::Names;
 use super::profile::{DEFAULT, Profile, Profiles};
 use super::queue::{Member, Queue, count};
 use super::row::{NONE, Place, Row};
@@ -26,7 +27,7 @@ use crate::outcome::RecordRef;
 use crate::time::Now;
 
 /// The format of the bytes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Why bytes are not a snapshot. Use an older snapshot and replay from there.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -57,6 +58,7 @@ impl State {
         out.u64(self.pauses.patterns().len() as u64);
         self.pauses.patterns().for_each(|pattern| pattern.encode(&mut out));
         put_slab(&mut out, self.profiles.table());
+        put_slab(&mut out, self.names.table());
         put_slab(&mut out, &self.sides);
         self.queues.encode(&mut out);
         put_slab(&mut out, &self.sessions.table);
@@ -113,6 +115,7 @@ impl State {
         let profiles: Slab<Profile> = slab(r)?;
         profiles.get(DEFAULT).ok_or(SnapshotError::Inconsistent("no default options"))?;
         state.profiles = Profiles::from_table(profiles);
+        state.names = Names::from_table(slab(r)?);
         state.sides = slab(r)?;
         state.queues = r.list("queues", usize::MAX)?;
         state.sessions.table = slab(r)?;
@@ -166,8 +169,16 @@ impl State {
                 || self.profiles.table().get(row.profile).is_none()
                 || row.side != NONE && self.sides.get(row.side).is_none()
                 || row.place == Place::Running && self.sessions.table.get(row.session).is_none()
+                || row.place == Place::Completed && !self.names.is_known(row.session)
+                || row.place == Place::Dead && row.death_reason().is_none()
+                || row.entry.length < u32::from(row.head_len)
             {
                 return wrong("a row");
+            }
+        }
+        for (_, side) in self.sides.iter() {
+            if side.attempts.iter().any(|attempt| !self.names.is_known(attempt.worker)) {
+                return wrong("an attempt");
             }
         }
         for queue in &self.queues {
@@ -186,7 +197,10 @@ impl State {
         let is_subscription = |place: &u32| self.dispatch.subscriptions.get(*place).is_some();
         let queues = self.queues.len() as u32;
         for (_, session) in self.sessions.table.iter() {
-            if !is_list(&session.held) || session.lost.values().any(|&queue| queue >= queues) {
+            if !is_list(&session.held)
+                || !self.names.is_known(session.name)
+                || session.lost.values().any(|&queue| queue >= queues)
+            {
                 return wrong("a session");
             }
         }
@@ -241,8 +255,12 @@ impl State {
                     self.due.jobs(place).insert((when, slot));
                 }
                 Place::Running => self.rows.index_token(slot),
+                Place::Completed => self.names.hold(self.rows[slot].session),
                 _ => {}
             }
+            let side = self.rows[slot].side;
+            let attempts = self.sides.get(side).map_or(&[][..], |side| &side.attempts);
+            attempts.iter().for_each(|attempt| self.names.hold(attempt.worker));
             self.rows.held += 1;
             self.rows.index_id(hash_id(&id), slot);
         }
@@ -251,6 +269,7 @@ impl State {
     fn index_sessions(&mut self) {
         for (number, session) in self.sessions.table.iter() {
             self.sessions.by_id.insert(session.id, number);
+            self.names.hold(session.name);
             self.sessions.leaving.extend(session.forget_at.map(|at| (at, number)));
         }
         let running = (0..self.rows.made()).filter(|&slot| self.rows[slot].place == Place::Running);
@@ -336,14 +355,14 @@ impl Decode for RecordRef {
 
 impl Encode for Side {
     fn encode(&self, out: &mut FrameWriter) {
-        self.error.encode(out);
+        self.attempts.encode(out);
         self.result.encode(out);
     }
 }
 
 impl Decode for Side {
     fn decode(r: &mut Reader) -> Result<Side, WireError> {
-        Ok(Side { error: r.option()?, result: r.option()? })
+        Ok(Side { attempts: r.list("attempts", ATTEMPTS_MAX)?, result: r.option()? })
     }
 }
 
@@ -420,7 +439,7 @@ impl Encode for Session {
         self.link.encode(out);
         out.bool(self.is_up);
         self.role.encode(out);
-        out.string(&self.name);
+        out.u64(u64::from(self.name));
         self.held.encode(out);
         out.u64(self.next_batch);
         put_answers(out, &self.batches);
@@ -440,7 +459,7 @@ impl Decode for Session {
         let mut session = Session::new(SessionId::decode(r)?, LinkId::decode(r)?);
         session.is_up = r.bool()?;
         session.role = Role::decode(r)?;
-        session.name = r.string("process name", NAME_BYTES_MAX)?;
+        session.name = r.u32()?;
         session.held = List::decode(r)?;
         session.next_batch = r.u64()?;
         session.batches = answers(r, BATCH_JOBS_MAX)?;
@@ -543,17 +562,18 @@ impl Encode for Row {
         self.id.encode(out);
         self.entry.encode(out);
         out.u32_fixed(self.crc);
-        out.u64(u64::from(self.payload_len));
+        out.u64(u64::from(self.head_len));
+        out.u64(u64::from(self.delivered));
         out.u64(self.enqueued_wall_ms);
         out.u64(self.when);
         out.u64(u64::from(self.queue));
         out.u64(u64::from(self.profile));
         put_place(out, self.session);
         put_place(out, self.side);
-        for count in [self.attempts, self.deliveries, self.lost] {
+        for count in [self.attempts, self.deliveries] {
             out.u64(u64::from(count));
         }
-        out.u8(self.death);
+        out.u8(self.lost);
     }
 }
 
@@ -574,7 +594,8 @@ impl Decode for Row {
             id: JobId::decode(r)?,
             entry: RecordRef::decode(r)?,
             crc: r.u32_fixed()?,
-            payload_len: r.u32()?,
+            head_len: r.u16()?,
+            delivered: r.u32()?,
             enqueued_wall_ms: r.u64()?,
             when: r.u64()?,
             queue: r.u32()?,
@@ -583,8 +604,7 @@ impl Decode for Row {
             side: place(r)?,
             attempts: r.u16()?,
             deliveries: r.u16()?,
-            lost: r.u16()?,
-            death: r.u8()?,
+            lost: r.u8()?,
         })
     }
 }

@@ -3,6 +3,7 @@
 use longshore_protocol::{DeathReason, JobChange, Token};
 
 use super::State;
+use super::history::Attempt;
 use super::limits::{ENDED_KEPT_MS, LOST_DELIVERIES_MAX};
 use super::queue::counter;
 use super::row::{NONE, Place};
@@ -10,10 +11,10 @@ use super::rows::Links;
 use crate::outcome::{Handed, Outcomes, QueueId, RecordRef};
 
 /// What only some jobs have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Side {
-    /// The last attempt's error.
-    pub(super) error: Option<RecordRef>,
+    /// The attempts that did not end well, oldest first.
+    pub(super) attempts: Vec<Attempt>,
     pub(super) result: Option<RecordRef>,
 }
 
@@ -39,7 +40,7 @@ impl State {
         self.emit(slot, change, out);
     }
 
-    /// Completed or cancelled.
+    /// Completed, when it ran; or cancelled.
     pub(super) fn end_job(
         &mut self,
         slot: u32,
@@ -47,10 +48,15 @@ impl State {
         change: JobChange,
         out: &mut Outcomes,
     ) {
+        let worker = (place == Place::Completed).then(|| self.worker_of(slot));
         self.leave_place(slot);
         let now = self.now;
         let row = &mut self.rows[slot];
         row.when = now.wall_ms;
+        if let Some(worker) = worker {
+            self.names.hold(worker);
+            row.session = worker;
+        }
         row.set_ended_mono_ms(now.mono_ms);
         let queue = row.queue;
         self.set_place(slot, place);
@@ -79,7 +85,7 @@ impl State {
         self.leave_place(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
-        row.death = reason.code();
+        row.session = u32::from(reason.code());
         let queue = row.queue;
         self.set_place(slot, Place::Dead);
         self.queues[queue as usize].dead.push_back(&mut self.rows, Links::Main, slot);
@@ -93,7 +99,7 @@ impl State {
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
         self.profiles.give_back(profile);
         if side != NONE {
-            self.sides.remove(side);
+            self.forget_side(side);
         }
         self.rows.remove(slot);
     }
@@ -117,6 +123,7 @@ impl State {
         let row = &mut self.rows[slot];
         row.place = Place::Running;
         row.when = token.0;
+        row.delivered = self.now.mono_ms as u32;
         row.session = session;
         if row.deliveries > 0 {
             q.redelivered += 1;
@@ -153,9 +160,10 @@ impl State {
     pub(super) fn return_unstarted(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         row.lost = row.lost.saturating_add(1);
-        let lost = u32::from(row.lost);
+        let lost = row.lost;
         let attempts = u32::from(self.max_attempts(&self.rows[slot]));
-        if lost >= LOST_DELIVERIES_MAX.max(3 * attempts) {
+        let most = LOST_DELIVERIES_MAX.max(3 * attempts).min(u32::from(u8::MAX));
+        if u32::from(lost) >= most {
             self.bury_job(slot, DeathReason::Undeliverable, JobChange::LeaseLost, out);
         } else {
             self.return_job(slot, JobChange::LeaseLost, out);
@@ -221,15 +229,21 @@ impl State {
                 let session = &mut self.sessions.table[session];
                 session.held.unlink(&mut self.rows, Links::Main, slot);
                 session.held_count -= 1;
-                self.rows[slot].session = NONE;
+                let row = &mut self.rows[slot];
+                row.delivered = row.running_ms(self.now.mono_ms) as u32;
+                row.session = NONE;
             }
             Place::Completed | Place::Cancelled => {
                 let row = &mut self.rows[slot];
                 (row.queue_prev, row.queue_next) = (NONE, NONE);
+                if place == Place::Completed {
+                    self.names.give_back(row.session);
+                    row.session = NONE;
+                }
                 q.ended.unlink(&mut self.rows, Links::Main, slot);
             }
             Place::Dead => {
-                self.rows[slot].death = 0;
+                self.rows[slot].session = NONE;
                 q.dead.unlink(&mut self.rows, Links::Main, slot);
             }
         }

@@ -119,7 +119,7 @@ fn every_way_into_the_dead_letters_has_its_name_and_so_have_the_ways_out() {
     let out = story.expire(handed[2].token, true);
     assert_eq!(told(&out), [(JobChange::LeaseLost, Some(Dead), 1)]);
     let (_, out) = story.act(Action::Cancel, Selection::Ids(vec![id(4)]));
-    assert_eq!(told(&out), [(JobChange::Cancelled, Some(Cancelled), 0)]);
+    assert_eq!(told(&out), [(JobChange::Cancelled, Some(Cancelled), 1)]);
     let (_, out) = story.act(Action::Revive, Selection::Ids(vec![id(1)]));
     assert_eq!(told(&out), [(JobChange::Revived, Some(Ready), 0)]);
     let (_, out) = story.act(Action::Drop, Selection::Matching(Filter::of(glob(QUEUE))));

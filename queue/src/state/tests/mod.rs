@@ -5,6 +5,7 @@ mod batches;
 mod crashes;
 mod dispatching;
 mod events;
+mod history;
 mod model;
 mod pausing;
 mod retries;

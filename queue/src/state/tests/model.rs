@@ -932,6 +932,8 @@ impl Model {
                     {
                         to.revoked.push((link, Revoked::Cancelled, token));
                     }
+                    let ran = matches!(self.jobs[number].place, Place::Running { .. });
+                    self.jobs[number].attempts += u16::from(ran);
                     self.take(number, to);
                     self.end(number, Place::Cancelled);
                 }

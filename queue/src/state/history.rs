@@ -1,0 +1,161 @@
+//! Attempts: what each consumed one was like, for as long as its job is kept.
+//!
+//! An attempt that ends well is the job's last: it is told from the row alone (who made it, and how long it ran), so a job
+//! that completes at once has no side row. All others stand in the job's side row, the newest 32.
+
+use bytes::Bytes;
+use longshore_protocol::limits::{ATTEMPTS_MAX, ERROR_BYTES_MAX, NAME_BYTES_MAX};
+use longshore_protocol::messages::work::{AttemptInfo, Span};
+use longshore_protocol::{
+    AttemptOutcome, Decode, Encode, Fingerprint, FrameWriter, Reader, WireError,
+};
+
+use super::State;
+use super::row::{NONE, Place, Row};
+use super::transition::Side;
+use crate::outcome::RecordRef;
+use crate::time::Now;
+
+/// An attempt that did not end well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Attempt {
+    pub(super) number: u16,
+    pub(super) outcome: AttemptOutcome,
+    /// The worker's name.
+    pub(super) worker: u32,
+    /// When the job was delivered for it, by the wall clock at its end.
+    pub(super) delivered_wall_ms: u64,
+    pub(super) ended_wall_ms: u64,
+    /// What its worker said, and what that has in common with other errors.
+    pub(super) error: Option<(RecordRef, Fingerprint)>,
+}
+
+impl State {
+    /// A running job's attempt counts, though it did not end well. Gives the number of attempts made.
+    pub(super) fn consume_attempt(
+        &mut self,
+        slot: u32,
+        outcome: AttemptOutcome,
+        error: Option<(RecordRef, Fingerprint)>,
+    ) -> u16 {
+        let worker = self.worker_of(slot);
+        self.names.hold(worker);
+        let row = &mut self.rows[slot];
+        row.attempts = row.attempts.saturating_add(1);
+        let number = row.attempts;
+        let ended_wall_ms = self.now.wall_ms;
+        let delivered_wall_ms = ended_wall_ms.saturating_sub(row.running_ms(self.now.mono_ms));
+        let attempts = &mut self.side_of(slot).attempts;
+        let oldest = (attempts.len() >= ATTEMPTS_MAX).then(|| attempts.remove(0));
+        attempts.push(Attempt { number, outcome, worker, delivered_wall_ms, ended_wall_ms, error });
+        if let Some(oldest) = oldest {
+            self.names.give_back(oldest.worker);
+        }
+        number
+    }
+
+    /// The name of the worker that runs the job.
+    pub(super) fn worker_of(&self, slot: u32) -> u32 {
+        self.sessions.table[self.rows[slot].session].name
+    }
+
+    /// A side row is gone, and with it its uses of names.
+    pub(super) fn forget_side(&mut self, number: u32) {
+        if let Some(side) = self.sides.remove(number) {
+            side.attempts.iter().for_each(|attempt| self.names.give_back(attempt.worker));
+        }
+    }
+
+    /// The job's attempts that have ended, oldest first, and where their errors lie.
+    pub(super) fn attempts_of(&self, row: &Row) -> (Vec<AttemptInfo>, Vec<Option<RecordRef>>) {
+        let kept = self.side(row).map_or(&[][..], |side| &side.attempts);
+        let last = self.last_of_completed(row);
+        let more = (kept.len() + usize::from(last.is_some())).saturating_sub(ATTEMPTS_MAX);
+        let kept = &kept[more..];
+        let infos = kept.iter().map(|attempt| AttemptInfo {
+            number: attempt.number,
+            worker: self.names.text(attempt.worker).to_owned(),
+            delivered_at: attempt.delivered_wall_ms,
+            ended_at: attempt.ended_wall_ms,
+            outcome: attempt.outcome,
+            error: None,
+            fingerprint: attempt.error.map(|(_, fingerprint)| fingerprint),
+        });
+        let errors = kept.iter().map(|attempt| attempt.error.map(|(at, _)| at));
+        let is_last = last.is_some().then_some(None);
+        (infos.chain(last).collect(), errors.chain(is_last).collect())
+    }
+
+    fn last_of_completed(&self, row: &Row) -> Option<AttemptInfo> {
+        (row.place == Place::Completed).then(|| AttemptInfo {
+            number: row.attempts,
+            worker: self.names.text(row.session).to_owned(),
+            delivered_at: row.when.saturating_sub(u64::from(row.delivered)),
+            ended_at: row.when,
+            outcome: AttemptOutcome::Completed,
+            error: None,
+            fingerprint: None,
+        })
+    }
+
+    pub(super) fn side(&self, row: &Row) -> Option<&Side> {
+        if row.side == NONE { None } else { self.sides.get(row.side) }
+    }
+
+    /// When a running job was delivered, by that clock.
+    pub(super) fn delivered_at(row: &Row, now: Now) -> Option<u64> {
+        let is_running = row.place == Place::Running;
+        is_running.then(|| now.wall_ms.saturating_sub(row.running_ms(now.mono_ms)))
+    }
+}
+
+impl Side {
+    /// The newest error that a worker said.
+    pub(super) fn error(&self) -> Option<RecordRef> {
+        self.attempts.iter().rev().find_map(|attempt| attempt.error.map(|(at, _)| at))
+    }
+}
+
+/// The fingerprint of the encoded error that lies there in a batch. Allocates nothing.
+pub(super) fn fingerprint_of(batch: &Bytes, error: Span) -> Fingerprint {
+    let from = error.at as usize;
+    let body = batch.slice(from..from + error.length as usize);
+    let (mut first, mut second) = (Reader::new(body.clone()), Reader::new(body));
+    // The batch was decoded, so both can be read; an error that cannot would count as empty.
+    let kind = first.text("error type", NAME_BYTES_MAX).unwrap_or_default();
+    let _ = second.text("error type", NAME_BYTES_MAX);
+    let message = second.text("error message", ERROR_BYTES_MAX).unwrap_or_default();
+    Fingerprint::of_parts(kind, message)
+}
+
+impl Encode for Attempt {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.number));
+        self.outcome.encode(out);
+        out.u64(u64::from(self.worker));
+        out.u64(self.delivered_wall_ms);
+        out.u64(self.ended_wall_ms);
+        out.bool(self.error.is_some());
+        if let Some((at, fingerprint)) = &self.error {
+            at.encode(out);
+            fingerprint.encode(out);
+        }
+    }
+}
+
+impl Decode for Attempt {
+    fn decode(r: &mut Reader) -> Result<Attempt, WireError> {
+        Ok(Attempt {
+            number: r.u16()?,
+            outcome: AttemptOutcome::decode(r)?,
+            worker: r.u32()?,
+            delivered_wall_ms: r.u64()?,
+            ended_wall_ms: r.u64()?,
+            error: if r.bool()? {
+                Some((RecordRef::decode(r)?, Fingerprint::decode(r)?))
+            } else {
+                None
+            },
+        })
+    }
+}
