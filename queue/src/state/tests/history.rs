@@ -84,7 +84,7 @@ fn every_way_to_use_an_attempt_up_is_remembered_and_given_back_ones_are_not() {
     assert_eq!(view.error, view.attempt_errors[0], "what was said last");
 
     story.fill(2..=3);
-    let tokens: Vec<Token> = story.state.running().map(|(token, ..)| token).collect();
+    let tokens: Vec<Token> = story.state.running().map(|lease| lease.token).collect();
     story.settle(a, tokens[0], &NewSettle::Bury(error("never")));
     assert_eq!(attempts(&story, 2)[0].outcome, AttemptOutcome::Buried);
     story.act_on(Action::Cancel, 3);
