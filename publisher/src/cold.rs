@@ -4,9 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{Answer, JobInfo, JobsPage, RequestError};
+use longshore_protocol::limits::PAGE_BYTES_MAX;
+use longshore_protocol::messages::work::{
+    Answer, CheckpointInfo, DeadGroups, JobInfo, JobsPage, RequestError,
+};
 use longshore_protocol::{Decode, Entry, JobError, LinkId, Reader as FieldReader};
-use longshore_queue::{Asked, Handed, JobView, ReadError, Reader, RecordRef};
+use longshore_queue::{
+    Asked, CheckpointView, DeadGroupView, Handed, JobView, ReadError, Reader, RecordRef,
+};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tracing::error;
@@ -19,6 +24,10 @@ const LOAD_JOBS_MAX: usize = 512;
 const LOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Loads at once, and answers at once: what bounds the memory that they hold.
 const LOADS_MAX: usize = 4;
+/// What an answer takes beside its cold parts, in bytes.
+const ANSWER_BYTES: usize = 512;
+/// What a group of dead letters takes beside its path and its error, in bytes.
+const GROUP_BYTES: usize = 80;
 
 /// How long a load waits before it tries again to read what nothing is wrong with.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -30,7 +39,7 @@ pub(crate) struct ColdLoads {
     reader: Reader,
     inputs: mpsc::Sender<Input>,
     pub(crate) jobs: VecDeque<ColdJob>,
-    answers: VecDeque<ColdAnswer>,
+    pub(crate) answers: VecDeque<ColdAnswer>,
     job_loads: InOrder<Vec<ColdJob>>,
     answer_loads: usize,
 }
@@ -74,10 +83,12 @@ impl<T> InOrder<T> {
 }
 
 /// An answer with parts still to be read.
-struct ColdAnswer {
-    link: LinkId,
-    id: u64,
-    asked: Asked,
+pub(crate) struct ColdAnswer {
+    pub(crate) link: LinkId,
+    pub(crate) id: u64,
+    pub(crate) asked: Asked,
+    /// It tells the end of a job that was waited for.
+    pub(crate) awaited: bool,
 }
 
 /// An answer that is whole.
@@ -85,6 +96,39 @@ pub(crate) struct LoadedAnswer {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
     pub(crate) answer: Result<Answer, RequestError>,
+    /// It tells the end of a job that was waited for.
+    pub(crate) awaited: bool,
+    /// What [`ColdAnswer::bytes`] was.
+    pub(crate) bytes: usize,
+}
+
+impl ColdAnswer {
+    /// About how many bytes it will have: what counts against its link until it is written there.
+    pub(crate) fn bytes(&self) -> usize {
+        let cold: usize = match &self.asked {
+            Asked::Jobs { views, full, .. } => {
+                views.iter().map(|view| cold_bytes(view, *full, false)).sum()
+            }
+            Asked::Job(view) => view.iter().map(|view| cold_bytes(view, true, true)).sum(),
+            Asked::DeadGroups { groups, .. } => groups
+                .iter()
+                .map(|view| GROUP_BYTES + view.error.map_or(0, |error| error.length as usize))
+                .sum(),
+            Asked::Checkpoints(views) => views.iter().map(|view| view.bytes.length as usize).sum(),
+            Asked::Ready(_) | Asked::Feed { .. } | Asked::Refused(_) => 0,
+        };
+        ANSWER_BYTES + cold
+    }
+}
+
+fn cold_bytes(view: &JobView, full: bool, history: bool) -> usize {
+    let length = |part: &RecordRef| part.length as usize;
+    let error: usize = view.error.iter().map(length).sum();
+    let whole: usize =
+        if full { length(&view.entry) + view.result.iter().map(length).sum::<usize>() } else { 0 };
+    let errors: usize = view.attempt_errors.iter().flatten().map(length).sum();
+    let checkpoints: usize = if history { view.checkpoints.iter().map(length).sum() } else { 0 };
+    error + whole + errors + checkpoints
 }
 
 impl ColdLoads {
@@ -97,11 +141,6 @@ impl ColdLoads {
             job_loads: InOrder::new(),
             answer_loads: 0,
         }
-    }
-
-    /// An answer to be completed and sent.
-    pub(crate) fn answer(&mut self, link: LinkId, id: u64, asked: Asked) {
-        self.answers.push_back(ColdAnswer { link, id, asked });
     }
 
     /// A load of jobs has come back. Gives the loads that no earlier one holds up: no job overtakes another.
@@ -140,14 +179,16 @@ impl ColdLoads {
             });
         }
         while self.answer_loads < LOADS_MAX
-            && let Some(ColdAnswer { link, id, asked }) = self.answers.pop_front()
+            && let Some(cold) = self.answers.pop_front()
         {
             self.answer_loads += 1;
             let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
             tokio::task::spawn_blocking(move || {
+                let bytes = cold.bytes();
+                let ColdAnswer { link, id, asked, awaited } = cold;
                 let answer = complete(&reader, asked);
-                let _stopping =
-                    inputs.blocking_send(Input::Answered(LoadedAnswer { link, id, answer }));
+                let loaded = LoadedAnswer { link, id, answer, awaited, bytes };
+                let _stopping = inputs.blocking_send(Input::Answered(loaded));
             });
         }
     }
@@ -192,14 +233,51 @@ fn complete(reader: &Reader, asked: Asked) -> Result<Answer, RequestError> {
     match asked {
         Asked::Ready(answer) => Ok(answer),
         Asked::Job(None) => Ok(Answer::Job(None)),
-        Asked::Job(Some(view)) => Ok(Answer::Job(Some(Box::new(fill(reader, *view, true)?)))),
+        Asked::Job(Some(view)) => {
+            let mut view = *view;
+            let checkpoints = std::mem::take(&mut view.checkpoints);
+            let mut info = fill(reader, view, true)?;
+            for (checkpoint, at) in info.checkpoints.iter_mut().zip(checkpoints) {
+                checkpoint.bytes = Some(read(reader, at)?);
+            }
+            Ok(Answer::Job(Some(Box::new(info))))
+        }
         Asked::Refused(refusal) => Err(refusal),
-        Asked::Jobs { views, next, full } => {
+        // The owner opens it: there is nothing to read.
+        Asked::Feed { .. } => Err(RequestError::Unknown),
+        Asked::Jobs { views, next, full, index } => {
             let jobs =
                 views.into_iter().map(|view| fill(reader, view, full)).collect::<Result<_, _>>()?;
-            Ok(Answer::Jobs(JobsPage { jobs, next, index: 0 }))
+            Ok(Answer::Jobs(JobsPage { jobs, next, index }))
+        }
+        Asked::DeadGroups { groups, more } => dead_groups(reader, groups, more),
+        Asked::Checkpoints(views) => {
+            let checkpoint = |view: CheckpointView| {
+                Ok(CheckpointInfo { bytes: Some(read(reader, view.bytes)?), ..view.info })
+            };
+            views.into_iter().map(checkpoint).collect::<Result<_, _>>().map(Answer::Checkpoints)
         }
     }
+}
+
+/// Groups with the errors of their examples, as many as a page's bytes hold.
+fn dead_groups(
+    reader: &Reader,
+    views: Vec<DeadGroupView>,
+    mut more: bool,
+) -> Result<Answer, RequestError> {
+    let (mut groups, mut bytes) = (Vec::with_capacity(views.len()), 0);
+    for DeadGroupView { mut group, error } in views {
+        let length = error.map_or(0, |at| at.length as usize);
+        bytes += GROUP_BYTES + group.path.as_str().len() + length;
+        if bytes > PAGE_BYTES_MAX {
+            more = true;
+            break;
+        }
+        group.error = error.map(|at| read_error(reader, at)).transpose()?;
+        groups.push(group);
+    }
+    Ok(Answer::DeadGroups(DeadGroups { groups, more }))
 }
 
 fn fill(reader: &Reader, view: JobView, full: bool) -> Result<JobInfo, RequestError> {
@@ -210,11 +288,19 @@ fn fill(reader: &Reader, view: JobView, full: bool) -> Result<JobInfo, RequestEr
         info.headers = Some(entry.headers);
         info.result = view.result.map(|at| read(reader, at)).transpose()?;
     }
-    if let Some(at) = view.error {
-        let mut bytes = FieldReader::new(read(reader, at)?);
-        info.error = Some(JobError::decode(&mut bytes).map_err(|_| RequestError::Unreadable)?);
+    for (attempt, at) in info.attempts.iter_mut().zip(view.attempt_errors) {
+        attempt.error = at.map(|at| read_error(reader, at)).transpose()?;
     }
+    info.error = view.error.map(|at| read_error(reader, at)).transpose()?;
     Ok(info)
+}
+
+fn read_error(reader: &Reader, at: RecordRef) -> Result<JobError, RequestError> {
+    let mut bytes = FieldReader::new(read(reader, at)?);
+    JobError::decode(&mut bytes).map_err(|why| {
+        error!(?at, %why, "an error in the journal does not decode");
+        RequestError::Unreadable
+    })
 }
 
 fn read(reader: &Reader, at: RecordRef) -> Result<Bytes, RequestError> {

@@ -79,6 +79,11 @@ pub(crate) enum Input {
         /// The link.
         link: LinkId,
     },
+    /// A link that had too much under way for events has room for them again.
+    FeedReady {
+        /// The link.
+        link: LinkId,
+    },
     /// Entries read back from the journal, for jobs on their way to workers.
     Loaded {
         /// The load's number.

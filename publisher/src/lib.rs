@@ -10,14 +10,18 @@
 //! The owner is the only one that touches the store. Link tasks decode and wait; they decide nothing. Nothing leaves for a
 //! socket before the command that it reflects is durable: the store holds outcomes back until then.
 
+mod awaits;
 mod cold;
 mod descriptors;
 mod error;
+mod feeds;
 mod input;
 mod link;
+mod notices;
 mod options;
 mod owner;
 mod publisher;
+mod recording;
 mod router;
 
 pub use error::{OpenError, PublisherFailed};

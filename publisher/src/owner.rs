@@ -1,23 +1,27 @@
 //! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
 
+mod follow;
+mod release;
+mod requests;
+mod verbs;
+
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use longshore_protocol::messages::work::{
-    Answer, FromPublisher, PublisherStatus, Request, RequestError, ToPublisher, Tokens,
-};
-use longshore_protocol::{LinkId, Path, Revoked};
+use longshore_protocol::{LinkId, Revoked, Token};
 use longshore_queue::{
-    Clock, Command, Handed, LogStore, Now, Poisoned, QueueId, Released, Reply,
-    UNCOMMITTED_BYTES_MAX,
+    Clock, Command, Cursor, Event, LogStore, Now, Poisoned, Released, UNCOMMITTED_BYTES_MAX,
 };
 use longshore_resolver::WriteClient;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::cold::{ColdJob, ColdLoads};
+use crate::awaits::Awaits;
+use crate::cold::ColdLoads;
+use crate::feeds::Feeds;
 use crate::input::{Input, Inputs, Up};
-use crate::router::{Entries, Router};
+use crate::notices::Notices;
+use crate::recording::Recording;
+use crate::router::Router;
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
 const INPUTS_AT_A_TIME: usize = 128;
@@ -37,7 +41,15 @@ pub(crate) struct Owner {
     name: String,
     started: Instant,
     /// Tokens revoked in one release, by link, until they are said.
-    revoked: Vec<(LinkId, Revoked, longshore_protocol::Token)>,
+    revoked: Vec<(LinkId, Revoked, Token)>,
+    awaits: Awaits,
+    /// How far the waits have read of what happened.
+    awaits_read: Option<Cursor>,
+    /// What they read, filled anew each time.
+    happened: Vec<Event>,
+    feeds: Feeds,
+    recording: Recording,
+    notices: Notices,
 }
 
 impl Owner {
@@ -58,6 +70,12 @@ impl Owner {
             name,
             started: Instant::now(),
             revoked: Vec::new(),
+            awaits: Awaits::default(),
+            awaits_read: None,
+            happened: Vec::new(),
+            feeds: Feeds::default(),
+            recording: Recording::started(Instant::now()),
+            notices: Notices::default(),
         };
         (owner, sender)
     }
@@ -132,13 +150,19 @@ impl Owner {
         self.send()
     }
 
-    /// Ends leases, makes due jobs ready; says when to come again.
+    /// Ends leases, makes due jobs ready, goes on with feeds that have more to say; says when to come again.
     fn turn(&mut self) -> Result<Option<Instant>, Poisoned> {
         let now = self.clock.now();
         let at = Instant::now();
         let next = self.store.turn(now)?;
         self.store.flush();
-        Ok(next.map(|mono_ms| at + Duration::from_millis(mono_ms.saturating_sub(now.mono_ms))))
+        self.notices.clock(self.clock.alarm());
+        if self.feeds.has_more() {
+            self.send()?;
+        }
+        let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
+        let feeds = self.feeds.has_more().then_some(at);
+        Ok([next, self.turn_recording(at), feeds].into_iter().flatten().min())
     }
 
     fn take(&mut self, now: Now, input: Input) -> Result<(), Poisoned> {
@@ -152,6 +176,8 @@ impl Owner {
             }
             Input::Messages { .. } => Ok(()),
             Input::Down { link } => {
+                self.awaits.link_lost(link);
+                self.feeds.link_lost(link);
                 if self.router.remove(link) {
                     self.store.submit(now, Command::LinkLost { link })?;
                 } else {
@@ -163,14 +189,14 @@ impl Owner {
                 self.router.ready(link);
                 Ok(())
             }
+            Input::FeedReady { link } => {
+                self.router.feed_ready(link);
+                self.feeds.ready();
+                Ok(())
+            }
             Input::Loaded { load, jobs } => self.loaded(now, load, jobs),
             Input::Answered(loaded) => {
-                self.cold.answer_loaded();
-                self.router.end_request(loaded.link);
-                self.router.say(
-                    loaded.link,
-                    &FromPublisher::Answer { id: loaded.id, answer: loaded.answer },
-                );
+                self.answer_loaded(loaded);
                 Ok(())
             }
         }
@@ -180,193 +206,6 @@ impl Owner {
         self.router.add(&up);
         let Up { link, role, session, name, resume, .. } = up;
         self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
-        Ok(())
-    }
-
-    fn message(&mut self, now: Now, link: LinkId, message: ToPublisher) -> Result<(), Poisoned> {
-        let command = match message {
-            ToPublisher::Enqueue(batch) => Command::Enqueue { link, batch },
-            ToPublisher::Settle(batch) => Command::Settle { link, batch },
-            ToPublisher::Credit(credit) => {
-                Command::Credit { link, subscription: credit.subscription, count: credit.count }
-            }
-            ToPublisher::Recall(credit) => {
-                Command::Recall { link, subscription: credit.subscription, count: credit.count }
-            }
-            ToPublisher::Subscribe(subscribe) => Command::Subscribe {
-                link,
-                subscription: subscribe.subscription,
-                sources: subscribe.sources,
-            },
-            ToPublisher::Unsubscribe(subscription) => Command::Unsubscribe { link, subscription },
-            ToPublisher::Started(started) => {
-                self.store.started(link, &started.tokens);
-                return Ok(());
-            }
-            ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
-            ToPublisher::Progress(_) | ToPublisher::Forget(_) => return Ok(()),
-            ToPublisher::Renew(tokens) => {
-                let stale = self.store.renew(now, link, &tokens);
-                self.router.say(link, &FromPublisher::Renewed { stale });
-                return Ok(());
-            }
-            ToPublisher::Request { id, request } => return self.request(now, link, id, request),
-            // Once is enough; a second one on a link that stands changes nothing.
-            ToPublisher::Attach(_) => return Ok(()),
-        };
-        self.store.submit(now, command)?;
-        Ok(())
-    }
-
-    fn request(
-        &mut self,
-        now: Now,
-        link: LinkId,
-        id: u64,
-        request: Request,
-    ) -> Result<(), Poisoned> {
-        match request {
-            // Figures of what is durable: nothing to wait for.
-            Request::Status => {
-                let answer = Ok(Answer::Status(self.status(now)));
-                self.router.say(link, &FromPublisher::Answer { id, answer });
-            }
-            Request::Act { action, selection, pace, dry_run: false } => {
-                let command = Command::Act { link, request: id, action, selection, pace };
-                self.store.submit(now, command)?;
-            }
-            Request::Replace { id: job, entry } => {
-                let command = Command::Replace { link, request: id, id: job, entry };
-                self.store.submit(now, command)?;
-            }
-            Request::Pause { pattern, paused } => {
-                let command = Command::Pause { link, request: id, pattern, paused };
-                self.store.submit(now, command)?;
-            }
-            Request::Configure { path, changes, reset } => {
-                let command = Command::Configure { link, request: id, path, changes, reset };
-                self.store.submit(now, command)?;
-            }
-            Request::ConfirmClock => {
-                self.clock.confirm();
-                self.router.say(link, &FromPublisher::Answer { id, answer: Ok(Answer::Done) });
-            }
-            request if self.router.begin_request(link) => self.store.ask(now, link, id, request),
-            _ => {
-                let answer = Err(RequestError::TooMany);
-                self.router.say(link, &FromPublisher::Answer { id, answer });
-            }
-        }
-        Ok(())
-    }
-
-    fn status(&self, now: Now) -> PublisherStatus {
-        let figures = self.store.figures(now);
-        PublisherStatus {
-            name: self.name.clone(),
-            durability: figures.durability,
-            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            links: self.router.len() as u64,
-            jobs: figures.jobs,
-            queues: figures.queues,
-            committed_index: figures.committed_index,
-            oldest_uncommitted_ms: figures.oldest_uncommitted_ms,
-            journal_bytes: figures.journal_bytes,
-            written_bytes: figures.written_bytes,
-            payload_bytes: figures.payload_bytes,
-            syncs: figures.syncs,
-            stale_refused: figures.stale_refused,
-            clock_held: self.clock.alarm().is_some(),
-        }
-    }
-
-    /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be damaged.
-    fn loaded(&mut self, now: Now, load: u64, jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
-        for jobs in self.cold.jobs_loaded(load, jobs) {
-            self.hand_loaded(now, jobs)?;
-        }
-        Ok(())
-    }
-
-    fn hand_loaded(&mut self, now: Now, jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
-        self.router.loaded(jobs.iter().map(|(handed, _)| handed));
-        let mut whole = Vec::with_capacity(jobs.len());
-        for (handed, entry) in jobs {
-            match entry {
-                _ if !self.store.state().holds(handed.token, handed.link) => {
-                    self.router.unsent.push(handed);
-                }
-                Some(entry) => whole.push((handed, entry)),
-                None => {
-                    self.store.submit(now, Command::Damaged { token: handed.token })?;
-                    self.router.unsent.push(handed);
-                }
-            }
-        }
-        self.router.hand_loaded(&whole, &Source(&self.store));
-        Ok(())
-    }
-
-    /// Puts what has become durable on its way.
-    fn route(&mut self, released: &mut Released) -> Result<(), Poisoned> {
-        for path in released.queues_made.drain(..) {
-            if let Some(registry) = &self.registry {
-                registry.publish(path);
-            }
-        }
-        for (link, reply) in released.replies.drain(..) {
-            match reply {
-                Reply::LinkRefused { reason } => self.router.refuse(link, reason),
-                reply => self.router.say(link, &message_of(reply)),
-            }
-        }
-        for handed in released.handed.drain(..) {
-            self.router.hand(handed);
-        }
-        // A job that is revoked in the release that hands it out is not sent at all.
-        released.revoked.iter().for_each(|&(link, ..)| self.router.doubt(link));
-        self.revoked.append(&mut released.revoked);
-        self.say_revoked();
-        for (link, id, asked) in released.answered.drain(..) {
-            self.cold.answer(link, id, asked);
-        }
-        self.send()
-    }
-
-    fn say_revoked(&mut self) {
-        self.revoked.sort_unstable_by_key(|&(link, reason, token)| (link, reason, token));
-        for run in self.revoked.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            let (link, reason, _) = run[0];
-            let tokens = Tokens(run.iter().map(|&(_, _, token)| token).collect());
-            self.router.say(link, &FromPublisher::Revoked { reason, tokens });
-        }
-        self.revoked.clear();
-    }
-
-    fn send(&mut self) -> Result<(), Poisoned> {
-        self.store.flush();
-        self.router.send_all(&Source(&self.store), &mut self.cold.jobs);
-        self.cold.start();
-        self.give_back()
-    }
-
-    /// Gives links the credits again that were used up for jobs which were never sent: a worker counts what it receives.
-    fn give_back(&mut self) -> Result<(), Poisoned> {
-        if self.router.unsent.is_empty() {
-            return Ok(());
-        }
-        let now = self.clock.now();
-        let mut unsent = std::mem::take(&mut self.router.unsent);
-        unsent.sort_unstable_by_key(|handed| (handed.link, handed.subscription));
-        for run in unsent.chunk_by(|a, b| (a.link, a.subscription) == (b.link, b.subscription)) {
-            let (link, subscription) = (run[0].link, run[0].subscription);
-            // No subscription has more credits than a `u32` holds.
-            let count = run.len() as u32;
-            if self.router.has(link) {
-                self.store.submit(now, Command::Credit { link, subscription, count })?;
-            }
-        }
-        self.store.flush();
         Ok(())
     }
 
@@ -399,50 +238,6 @@ enum Stop {
     Durable,
     /// The journal did not come to its end in time.
     Hangs,
-}
-
-/// What the router asks of the store.
-struct Source<'a>(&'a LogStore);
-
-impl Entries for Source<'_> {
-    fn hot(&self, handed: &Handed) -> Option<Bytes> {
-        self.0.payload(handed.entry)
-    }
-
-    fn holds(&self, handed: &Handed) -> bool {
-        self.0.state().holds(handed.token, handed.link)
-    }
-
-    fn path(&self, queue: QueueId) -> Path {
-        self.0.state().path(queue).clone()
-    }
-}
-
-fn message_of(reply: Reply) -> FromPublisher {
-    match reply {
-        Reply::Attached(attached) => FromPublisher::Attached(attached),
-        Reply::LinkRefused { reason } => FromPublisher::Goodbye { reason },
-        Reply::Enqueued(answer) => FromPublisher::Enqueued(answer),
-        Reply::Settled(answer) => FromPublisher::Settled(answer),
-        Reply::Returned(credit) => FromPublisher::Returned(credit),
-        Reply::Waiting(waiting) => FromPublisher::Waiting(waiting),
-        Reply::SubscribeRefused { subscription, reason } => {
-            FromPublisher::SubscribeRefused { subscription, reason }
-        }
-        Reply::Acted { request, report } => {
-            FromPublisher::Answer { id: request, answer: Ok(Answer::Acted(report)) }
-        }
-        Reply::Checkpointed(answer) => FromPublisher::Checkpointed(answer),
-        Reply::Replaced { request, outcome } => {
-            FromPublisher::Answer { id: request, answer: Ok(Answer::Replaced(outcome)) }
-        }
-        Reply::Paused { request, report } => {
-            FromPublisher::Answer { id: request, answer: report.map(Answer::Paused) }
-        }
-        Reply::Configured { request, result } => {
-            FromPublisher::Answer { id: request, answer: Ok(Answer::Configured(result)) }
-        }
-    }
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

@@ -12,7 +12,7 @@ use longshore_transport::LinkSender;
 use tokio::sync::mpsc;
 use tracing::info;
 
-use crate::cold::ColdJob;
+use crate::cold::{ColdAnswer, ColdJob, ColdLoads};
 use crate::input::{Input, Up};
 use crate::link::say_goodbye;
 
@@ -51,9 +51,16 @@ struct Outlet {
     loading: usize,
     /// Bytes of their entries: as good as under way.
     loading_bytes: usize,
+    /// Answers that wait for room on the link; their cold parts have not been read.
+    answers: VecDeque<ColdAnswer>,
+    /// Answers whose cold parts are being read, and about how many bytes they will have.
+    answering: usize,
+    answering_bytes: usize,
     touched: bool,
     /// A task waits for the link to have room, and will say so.
     awaited: bool,
+    /// The same, of a feed: it goes on once the link has next to nothing under way.
+    feed_awaited: bool,
     /// Requests that wait for their answers.
     requests: usize,
 }
@@ -100,7 +107,7 @@ impl Router {
     /// A request of the link has its answer.
     pub(crate) fn end_request(&mut self, link: LinkId) {
         if let Some(outlet) = self.links.get_mut(&link) {
-            outlet.requests -= 1;
+            outlet.requests = outlet.requests.saturating_sub(1);
         }
     }
 
@@ -123,8 +130,12 @@ impl Router {
             doubted: false,
             loading: 0,
             loading_bytes: 0,
+            answers: VecDeque::new(),
+            answering: 0,
+            answering_bytes: 0,
             touched: false,
             awaited: false,
+            feed_awaited: false,
             requests: 0,
         };
         self.links.insert(up.link, outlet);
@@ -168,6 +179,46 @@ impl Router {
     pub(crate) fn hand(&mut self, handed: Handed) {
         if let Some(outlet) = touch(&mut self.links, &mut self.touched, handed.link) {
             outlet.backlog.push_back(handed);
+        }
+    }
+
+    /// Puts an answer on its way whose cold parts are still to be read.
+    pub(crate) fn answer(&mut self, cold: ColdAnswer) {
+        if let Some(outlet) = touch(&mut self.links, &mut self.touched, cold.link) {
+            outlet.answers.push_back(cold);
+        }
+    }
+
+    /// An answer's cold parts were read: the link has room for more.
+    pub(crate) fn answered(&mut self, link: LinkId, bytes: usize) {
+        if let Some(outlet) = touch(&mut self.links, &mut self.touched, link) {
+            outlet.answering = outlet.answering.saturating_sub(1);
+            outlet.answering_bytes = outlet.answering_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// True while events may be written for the link: it has next to nothing under way. When it has, a task waits for that
+    /// and says `FeedReady`.
+    pub(crate) fn has_room_for_events(&mut self, link: LinkId) -> bool {
+        let Some(outlet) = self.links.get_mut(&link) else { return false };
+        if outlet.sender.queued_bytes() + outlet.frame.body_len() < FRAME_BYTES_TARGET {
+            return true;
+        }
+        if !std::mem::replace(&mut outlet.feed_awaited, true) {
+            let (sender, inputs) = (outlet.sender.clone(), self.inputs.clone());
+            tokio::spawn(async move {
+                if sender.ready(FRAME_BYTES_TARGET / 2).await.is_ok() {
+                    let _stopping = inputs.send(Input::FeedReady { link }).await;
+                }
+            });
+        }
+        false
+    }
+
+    /// A link has room for events again.
+    pub(crate) fn feed_ready(&mut self, link: LinkId) {
+        if let Some(outlet) = self.links.get_mut(&link) {
+            outlet.feed_awaited = false;
         }
     }
 
@@ -218,16 +269,20 @@ impl Router {
         }
     }
 
-    /// Sends what was written. Jobs whose entries are not in memory go to `cold`, and those behind them.
-    pub(crate) fn send_all(&mut self, entries: &impl Entries, cold: &mut VecDeque<ColdJob>) {
+    /// Sends what was written. Jobs whose entries are not in memory go to `cold`, and those behind them; answers with parts
+    /// that are not in memory do, too.
+    pub(crate) fn send_all(&mut self, entries: &impl Entries, cold: &mut ColdLoads) {
         while let Some(link) = self.touched.pop() {
             let Some(outlet) = self.links.get_mut(&link) else { continue };
             outlet.touched = false;
             let (deliver, places) = (&mut self.deliver, &mut self.places);
-            outlet.deliver(link, deliver, places, entries, cold, &mut self.unsent);
+            outlet.deliver(link, deliver, places, entries, &mut cold.jobs, &mut self.unsent);
             outlet.send_frame(link);
-            // While entries are read back, they are what is waited for.
-            if !outlet.backlog.is_empty() && outlet.loading_bytes == 0 && !outlet.awaited {
+            outlet.load_answers(&mut cold.answers);
+            // While something is read back, that is what is waited for.
+            let waits = !outlet.backlog.is_empty() || !outlet.answers.is_empty();
+            let reading = outlet.loading_bytes > 0 || outlet.answering > 0;
+            if waits && !reading && !outlet.awaited {
                 outlet.awaited = true;
                 let (sender, inputs) = (outlet.sender.clone(), self.inputs.clone());
                 tokio::spawn(async move {
@@ -266,9 +321,7 @@ impl Outlet {
     ) {
         let mut bytes = 0;
         begin(deliver, places, 0);
-        while self.sender.queued_bytes() + self.frame.body_len() + self.loading_bytes + bytes
-            < LINK_BYTES_UNDER_WAY_MAX
-        {
+        while self.bytes_under_way() + bytes < LINK_BYTES_UNDER_WAY_MAX {
             let Some(handed) = self.backlog.pop_front() else { break };
             if self.doubted && !entries.holds(&handed) {
                 unsent.push(handed);
@@ -297,6 +350,25 @@ impl Outlet {
         self.write(link, deliver, places);
         // What waits may lose its lease meanwhile; straight through nothing does.
         self.doubted = !self.backlog.is_empty();
+    }
+
+    /// Bytes that the link has taken, or is as good as to take.
+    fn bytes_under_way(&self) -> usize {
+        self.sender.queued_bytes()
+            + self.frame.body_len()
+            + self.loading_bytes
+            + self.answering_bytes
+    }
+
+    /// Begins to complete answers while the link has room for them.
+    fn load_answers(&mut self, cold: &mut VecDeque<ColdAnswer>) {
+        while self.bytes_under_way() < LINK_BYTES_UNDER_WAY_MAX
+            && let Some(answer) = self.answers.pop_front()
+        {
+            self.answering += 1;
+            self.answering_bytes += answer.bytes();
+            cold.push_back(answer);
+        }
     }
 
     /// Ends a delivery message, and the frame if it is large.

@@ -1,0 +1,267 @@
+//! Feeds: who follows what happens to jobs, and how far each has read. A feed is a cursor into the store's tail; what it has
+//! not read is kept there once for all of them, and nothing is kept per link beyond the frame under way.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use longshore_protocol::limits::{FEED_EVENTS_MAX, FEEDS_MAX};
+use longshore_protocol::messages::work::{
+    FeedEnd, FeedEvent, FeedEvents, FeedPosition, FromPublisher, RequestError,
+};
+use longshore_protocol::{Glob, LinkId, Path};
+use longshore_queue::{Cursor, Event, QueueId, QueueSet, Read, Tail};
+
+/// Bytes of one message of events, about.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// What an event takes beside its queue's path, at most, in bytes.
+const EVENT_BYTES: usize = 48;
+/// A feed whose queues are silent is told at most so often how far it has come, so that it resumes from there.
+const SILENT_FEEDS_TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// The feeds of all links.
+#[derive(Debug, Default)]
+pub(crate) struct Feeds {
+    links: HashMap<LinkId, LinkFeeds>,
+    /// The tail's position when all feeds were last pumped.
+    pumped: Option<FeedPosition>,
+    /// Some feed may go on though nothing new has happened.
+    more: bool,
+    scratch: Scratch,
+}
+
+#[derive(Debug, Default)]
+struct LinkFeeds {
+    /// Asked for, and not begun yet.
+    asked: Vec<u64>,
+    open: Vec<Feed>,
+}
+
+#[derive(Debug)]
+struct Feed {
+    /// The link's number for its request.
+    id: u64,
+    queues: QueueSet,
+    cursor: Cursor,
+    told_at: Instant,
+}
+
+/// Where a feed's messages go.
+pub(crate) trait Outlets {
+    /// True while events may be written for the link.
+    fn has_room(&mut self, link: LinkId) -> bool;
+    /// Writes a message for the link.
+    fn say(&mut self, link: LinkId, message: &FromPublisher);
+}
+
+impl Feeds {
+    /// True while there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// True when [`Feeds::pump`] has something to do though nothing new has happened.
+    pub(crate) fn has_more(&self) -> bool {
+        self.more
+    }
+
+    /// A link asks for a feed: [`Feeds::begin`] follows once the answer may leave. False when it has as many as it may. The
+    /// same number again takes the place of the feed before.
+    pub(crate) fn ask(&mut self, link: LinkId, id: u64) -> bool {
+        self.forget(link, id);
+        let feeds = self.links.entry(link).or_default();
+        let has_room = feeds.open.len() + feeds.asked.len() < FEEDS_MAX;
+        if has_room {
+            feeds.asked.push(id);
+        }
+        has_room
+    }
+
+    /// The feed begins where `tail` says that it does; none when it was forgotten meanwhile.
+    pub(crate) fn begin(
+        &mut self,
+        (link, id): (LinkId, u64),
+        pattern: Glob,
+        after: Option<FeedPosition>,
+        tail: &Tail,
+        now: Instant,
+    ) -> Option<Result<FeedPosition, RequestError>> {
+        let feeds = self.links.get_mut(&link)?;
+        let place = feeds.asked.iter().position(|&asked| asked == id)?;
+        feeds.asked.swap_remove(place);
+        Some(match tail.cursor(after) {
+            Ok(cursor) => {
+                let queues = QueueSet::new(pattern);
+                feeds.open.push(Feed { id, queues, cursor, told_at: now });
+                self.more = true;
+                Ok(tail.position_of(&cursor))
+            }
+            Err(refusal) => {
+                self.forget(link, id);
+                Err(refusal)
+            }
+        })
+    }
+
+    /// A link wants that feed no more.
+    pub(crate) fn forget(&mut self, link: LinkId, id: u64) {
+        if let Some(feeds) = self.links.get_mut(&link) {
+            feeds.open.retain(|feed| feed.id != id);
+            feeds.asked.retain(|&asked| asked != id);
+            if feeds.is_empty() {
+                self.links.remove(&link);
+            }
+        }
+    }
+
+    /// A link is gone.
+    pub(crate) fn link_lost(&mut self, link: LinkId) {
+        self.links.remove(&link);
+    }
+
+    /// A link has room for events again.
+    pub(crate) fn ready(&mut self) {
+        self.more = true;
+    }
+
+    /// Writes what has happened to every link that has room for it.
+    pub(crate) fn pump<'a>(
+        &mut self,
+        tail: &'a Tail,
+        path: impl Fn(QueueId) -> &'a Path,
+        outlets: &mut impl Outlets,
+        now: Instant,
+    ) {
+        let position = tail.position();
+        if self.links.is_empty() || !self.more && self.pumped == Some(position) {
+            return;
+        }
+        self.pumped = Some(position);
+        self.more = false;
+        let Feeds { links, more, scratch, .. } = self;
+        links.retain(|&link, feeds| {
+            let mut refused = None;
+            let mut place = 0;
+            feeds.open.retain_mut(|feed| {
+                let pumped = feed.pump(link, tail, &path, outlets, scratch, now);
+                match pumped {
+                    Pumped::Even => {}
+                    Pumped::More => *more = true,
+                    Pumped::NoRoom => refused = refused.or(Some(place)),
+                    Pumped::Ended => return false,
+                }
+                place += 1;
+                true
+            });
+            // The next room is for those that found none now.
+            feeds.open.rotate_left(refused.unwrap_or(0));
+            !feeds.is_empty()
+        });
+    }
+}
+
+/// How far a feed came.
+enum Pumped {
+    /// To the present.
+    Even,
+    /// It has more to say, and may.
+    More,
+    /// It has more to say, and has to wait.
+    NoRoom,
+    /// It was told that it is too old.
+    Ended,
+}
+
+/// Kept from message to message.
+#[derive(Debug, Default)]
+struct Scratch {
+    events: Vec<Event>,
+    places: HashMap<QueueId, u32>,
+}
+
+impl LinkFeeds {
+    fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.open.is_empty()
+    }
+}
+
+impl Feed {
+    /// Writes one message, if there is something to say.
+    fn pump<'a>(
+        &mut self,
+        link: LinkId,
+        tail: &'a Tail,
+        path: &impl Fn(QueueId) -> &'a Path,
+        outlets: &mut impl Outlets,
+        scratch: &mut Scratch,
+        now: Instant,
+    ) -> Pumped {
+        let id = self.id;
+        if !tail.is_beyond(&self.cursor) {
+            return Pumped::Even;
+        }
+        if !outlets.has_room(link) {
+            return Pumped::NoRoom;
+        }
+        let Feed { queues, cursor, .. } = self;
+        let before = *cursor;
+        let events = &mut scratch.events;
+        let mut read = |cursor: &mut Cursor, most: usize, events: &mut Vec<Event>| {
+            events.clear();
+            tail.read(cursor, most, |queue| queues.contains(queue, path), events)
+        };
+        let mut come = read(cursor, FEED_EVENTS_MAX, events);
+        let fit = fitting(events, path);
+        if fit < events.len() {
+            *cursor = before;
+            come = read(cursor, fit, events);
+        }
+        let Ok(Read { upto, more }) = come else {
+            outlets.say(link, &FromPublisher::FeedEnded { id, end: FeedEnd::TooOld });
+            return Pumped::Ended;
+        };
+        let silent = now.saturating_duration_since(self.told_at) >= SILENT_FEEDS_TOLD_EVERY;
+        if !scratch.events.is_empty() || silent {
+            self.told_at = now;
+            let (paths, events) = scratch.name(path);
+            outlets.say(link, &FromPublisher::Feed(FeedEvents { id, upto, paths, events }));
+        }
+        if more { Pumped::More } else { Pumped::Even }
+    }
+}
+
+/// How many of the first events fit into a message; at least one.
+fn fitting<'a>(events: &[Event], path: &impl Fn(QueueId) -> &'a Path) -> usize {
+    let mut bytes = 0;
+    let fits = |event: &&Event| {
+        // As if each event named its own queue: only messages of very many queues are cut by it.
+        bytes += EVENT_BYTES + path(event.queue).as_str().len();
+        bytes <= MESSAGE_BYTES_MAX
+    };
+    events.iter().take_while(fits).count().max(1)
+}
+
+impl Scratch {
+    /// The events as a client reads them, and the queues that they name.
+    fn name<'a>(&mut self, path: &impl Fn(QueueId) -> &'a Path) -> (Vec<Path>, Vec<FeedEvent>) {
+        self.places.clear();
+        let mut paths = Vec::new();
+        let mut named = |event: &Event| {
+            let place = *self.places.entry(event.queue).or_insert_with(|| {
+                paths.push(path(event.queue).clone());
+                paths.len() as u32 - 1
+            });
+            FeedEvent {
+                index: event.index,
+                at: event.wall_ms,
+                job: event.job,
+                path: place,
+                change: event.change,
+                state: event.state,
+                retrying: event.retrying,
+                attempt: event.attempt,
+            }
+        };
+        let events = self.events.iter().map(&mut named).collect();
+        (paths, events)
+    }
+}

@@ -1,0 +1,43 @@
+//! What operators read in the log. Each thing once, when it changes.
+
+use longshore_protocol::{Glob, Path, QueueSettings};
+use longshore_queue::ClockAlarm;
+use tracing::{info, warn};
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    clock_held: bool,
+}
+
+impl Notices {
+    /// The wall clock's alarm, looked at.
+    pub(crate) fn clock(&mut self, alarm: Option<ClockAlarm>) {
+        let was_held = std::mem::replace(&mut self.clock_held, alarm.is_some());
+        match alarm {
+            Some(alarm) if !was_held => warn!(
+                "{alarm}; it goes on once the jump goes away, or after `longshore resume --clock`"
+            ),
+            None if was_held => info!("the wall clock is believed again: nothing is held back"),
+            _ => {}
+        }
+    }
+
+    /// Somebody says that the wall clock is right.
+    pub(crate) fn clock_confirmed(&self) {
+        info!("the wall clock was confirmed by a tool");
+    }
+
+    /// A tool pauses queues, or lets them go on.
+    pub(crate) fn pause(&self, pattern: &Glob, paused: bool) {
+        match paused {
+            true => info!(pattern = pattern.as_str(), "queues are paused"),
+            false => info!(pattern = pattern.as_str(), "queues go on"),
+        }
+    }
+
+    /// A tool changes a queue's settings.
+    pub(crate) fn settings(&self, path: &Path, changes: &QueueSettings, reset: bool) {
+        info!(%path, ?changes, reset, "a queue's settings change");
+    }
+}

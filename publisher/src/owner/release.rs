@@ -1,0 +1,154 @@
+//! What has become durable, on its way to its links.
+
+use bytes::Bytes;
+use longshore_protocol::Path;
+use longshore_protocol::messages::work::{Answer, FromPublisher, Tokens};
+use longshore_queue::{Command, Handed, LogStore, Now, Poisoned, QueueId, Released, Reply};
+
+use super::Owner;
+use crate::cold::ColdJob;
+use crate::router::Entries;
+
+impl Owner {
+    /// Puts what has become durable on its way.
+    pub(super) fn route(&mut self, released: &mut Released) -> Result<(), Poisoned> {
+        for path in released.queues_made.drain(..) {
+            if let Some(registry) = &self.registry {
+                registry.publish(path);
+            }
+        }
+        for (link, reply) in released.replies.drain(..) {
+            match reply {
+                Reply::LinkRefused { reason } => self.router.refuse(link, reason),
+                reply => self.router.say(link, &message_of(reply)),
+            }
+        }
+        for handed in released.handed.drain(..) {
+            self.router.hand(handed);
+        }
+        // A job that is revoked in the release that hands it out is not sent at all.
+        released.revoked.iter().for_each(|&(link, ..)| self.router.doubt(link));
+        self.revoked.append(&mut released.revoked);
+        self.say_revoked();
+        // Events come before answers: a job that was looked up while it ran may have ended since.
+        self.tell_awaits();
+        for (link, id, asked) in released.answered.drain(..) {
+            self.asked(link, id, asked);
+        }
+        self.send()
+    }
+
+    fn say_revoked(&mut self) {
+        self.revoked.sort_unstable_by_key(|&(link, reason, token)| (link, reason, token));
+        for run in self.revoked.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let (link, reason, _) = run[0];
+            let tokens = Tokens(run.iter().map(|&(_, _, token)| token).collect());
+            self.router.say(link, &FromPublisher::Revoked { reason, tokens });
+        }
+        self.revoked.clear();
+    }
+
+    pub(super) fn send(&mut self) -> Result<(), Poisoned> {
+        self.follow();
+        self.store.flush();
+        self.router.send_all(&Source(&self.store), &mut self.cold);
+        self.cold.start();
+        self.give_back()
+    }
+
+    /// Gives links the credits again that were used up for jobs which were never sent: a worker counts what it receives.
+    fn give_back(&mut self) -> Result<(), Poisoned> {
+        if self.router.unsent.is_empty() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let mut unsent = std::mem::take(&mut self.router.unsent);
+        unsent.sort_unstable_by_key(|handed| (handed.link, handed.subscription));
+        for run in unsent.chunk_by(|a, b| (a.link, a.subscription) == (b.link, b.subscription)) {
+            let (link, subscription) = (run[0].link, run[0].subscription);
+            // No subscription has more credits than a `u32` holds.
+            let count = run.len() as u32;
+            if self.router.has(link) {
+                self.store.submit(now, Command::Credit { link, subscription, count })?;
+            }
+        }
+        self.store.flush();
+        Ok(())
+    }
+
+    /// Entries have come back from the disk. A lease may have ended meanwhile; an entry may be damaged.
+    pub(super) fn loaded(
+        &mut self,
+        now: Now,
+        load: u64,
+        jobs: Vec<ColdJob>,
+    ) -> Result<(), Poisoned> {
+        for jobs in self.cold.jobs_loaded(load, jobs) {
+            self.hand_loaded(now, jobs)?;
+        }
+        Ok(())
+    }
+
+    fn hand_loaded(&mut self, now: Now, jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
+        self.router.loaded(jobs.iter().map(|(handed, _)| handed));
+        let mut whole = Vec::with_capacity(jobs.len());
+        for (handed, entry) in jobs {
+            match entry {
+                _ if !self.store.state().holds(handed.token, handed.link) => {
+                    self.router.unsent.push(handed);
+                }
+                Some(entry) => whole.push((handed, entry)),
+                None => {
+                    self.store.submit(now, Command::Damaged { token: handed.token })?;
+                    self.router.unsent.push(handed);
+                }
+            }
+        }
+        self.router.hand_loaded(&whole, &Source(&self.store));
+        Ok(())
+    }
+}
+
+/// What the router asks of the store.
+struct Source<'a>(&'a LogStore);
+
+impl Entries for Source<'_> {
+    fn hot(&self, handed: &Handed) -> Option<Bytes> {
+        self.0.payload(handed.entry)
+    }
+
+    fn holds(&self, handed: &Handed) -> bool {
+        self.0.state().holds(handed.token, handed.link)
+    }
+
+    fn path(&self, queue: QueueId) -> Path {
+        self.0.state().path(queue).clone()
+    }
+}
+
+fn message_of(reply: Reply) -> FromPublisher {
+    match reply {
+        Reply::Attached(attached) => FromPublisher::Attached(attached),
+        Reply::LinkRefused { reason } => FromPublisher::Goodbye { reason },
+        Reply::Enqueued(answer) => FromPublisher::Enqueued(answer),
+        Reply::Settled(answer) => FromPublisher::Settled(answer),
+        Reply::Returned(credit) => FromPublisher::Returned(credit),
+        Reply::Waiting(waiting) => FromPublisher::Waiting(waiting),
+        Reply::SubscribeRefused { subscription, reason } => {
+            FromPublisher::SubscribeRefused { subscription, reason }
+        }
+        Reply::Acted { request, report } => {
+            FromPublisher::Answer { id: request, answer: Ok(Answer::Acted(report)) }
+        }
+        Reply::Checkpointed(answer) => FromPublisher::Checkpointed(answer),
+        Reply::Replaced { request, outcome } => {
+            FromPublisher::Answer { id: request, answer: Ok(Answer::Replaced(outcome)) }
+        }
+        Reply::Paused { request, report } => {
+            FromPublisher::Answer { id: request, answer: report.map(Answer::Paused) }
+        }
+        Reply::Configured { request, result } => {
+            FromPublisher::Answer { id: request, answer: Ok(Answer::Configured(result)) }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What tools ask for: questions to what is durable, actions, waits and feeds.
+
+use std::time::Instant;
+
+use longshore_protocol::LinkId;
+use longshore_protocol::messages::work::{
+    Answer, FromPublisher, PublisherStatus, Request, RequestError,
+};
+use longshore_queue::{Asked, Command, Now, Poisoned};
+
+use super::Owner;
+use crate::awaits::{Looked, TooManyAwaits};
+use crate::cold::{ColdAnswer, LoadedAnswer};
+
+impl Owner {
+    pub(super) fn request(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        id: u64,
+        request: Request,
+    ) -> Result<(), Poisoned> {
+        let command = match request {
+            Request::Act { action, selection, pace, dry_run: false } => {
+                Command::Act { link, request: id, action, selection, pace }
+            }
+            Request::Replace { id: job, entry } => {
+                Command::Replace { link, request: id, id: job, entry }
+            }
+            Request::Pause { pattern, paused } => {
+                self.notices.pause(&pattern, paused);
+                Command::Pause { link, request: id, pattern, paused }
+            }
+            Request::Configure { path, changes, reset } => {
+                self.notices.settings(&path, &changes, reset);
+                Command::Configure { link, request: id, path, changes, reset }
+            }
+            // Figures of what is durable, and a clock that is in no command: nothing to wait for.
+            Request::Status => {
+                let status = self.status(now);
+                self.answer(link, id, Ok(Answer::Status(status)));
+                return Ok(());
+            }
+            Request::ConfirmClock => {
+                self.clock.confirm();
+                self.notices.clock_confirmed();
+                self.answer(link, id, Ok(Answer::Done));
+                return Ok(());
+            }
+            Request::Await { id: job } => {
+                self.want_events();
+                if self.awaits.is_empty() {
+                    self.awaits_read = self.store.tail().cursor(None).ok();
+                }
+                if let Err(TooManyAwaits) = self.awaits.begin(link, id, job) {
+                    self.answer(link, id, Err(RequestError::TooMany));
+                }
+                return Ok(());
+            }
+            Request::Feed { .. } if self.feeds.ask(link, id) => {
+                self.want_events();
+                self.store.ask(now, link, id, request);
+                return Ok(());
+            }
+            Request::Feed { .. } => {
+                self.answer(link, id, Err(RequestError::TooMany));
+                return Ok(());
+            }
+            request if self.router.begin_request(link) => {
+                self.store.ask(now, link, id, request);
+                return Ok(());
+            }
+            _ => {
+                self.answer(link, id, Err(RequestError::TooMany));
+                return Ok(());
+            }
+        };
+        self.store.submit(now, command)?;
+        Ok(())
+    }
+
+    /// A feed, or the end of a job, is wanted no more.
+    pub(super) fn forget(&mut self, link: LinkId, id: u64) {
+        self.awaits.forget(link, id);
+        self.feeds.forget(link, id);
+    }
+
+    pub(super) fn answer(&mut self, link: LinkId, id: u64, answer: Result<Answer, RequestError>) {
+        self.router.say(link, &FromPublisher::Answer { id, answer });
+    }
+
+    /// What was asked of the store is durable; its cold parts are still to be read.
+    pub(super) fn asked(&mut self, link: LinkId, id: u64, asked: Asked) {
+        let mut awaited = false;
+        if let Asked::Job(view) = &asked {
+            let ended = view.as_ref().is_none_or(|view| view.info.state.is_end());
+            match self.awaits.looked(link, id, ended) {
+                Looked::Nothing => return,
+                Looked::Answer => awaited = true,
+                Looked::NotAwaited => {}
+            }
+        }
+        match asked {
+            Asked::Ready(answer) => {
+                self.router.end_request(link);
+                self.answer(link, id, Ok(answer));
+            }
+            Asked::Refused(refusal) => {
+                self.router.end_request(link);
+                self.answer(link, id, Err(refusal));
+            }
+            Asked::Feed { pattern, after } => {
+                let (tail, now) = (self.store.tail(), Instant::now());
+                if let Some(begun) = self.feeds.begin((link, id), pattern, after, tail, now) {
+                    self.answer(link, id, begun.map(Answer::Feed));
+                }
+            }
+            asked => self.router.answer(ColdAnswer { link, id, asked, awaited }),
+        }
+    }
+
+    /// An answer is whole.
+    pub(super) fn answer_loaded(&mut self, loaded: LoadedAnswer) {
+        let LoadedAnswer { link, id, answer, awaited, bytes } = loaded;
+        self.cold.answer_loaded();
+        self.router.answered(link, bytes);
+        match awaited {
+            true => self.awaits.answered(link),
+            false => self.router.end_request(link),
+        }
+        self.answer(link, id, answer);
+    }
+
+    fn status(&self, now: Now) -> PublisherStatus {
+        let figures = self.store.figures(now);
+        PublisherStatus {
+            name: self.name.clone(),
+            durability: figures.durability,
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            links: self.router.len() as u64,
+            jobs: figures.jobs,
+            queues: figures.queues,
+            committed_index: figures.committed_index,
+            oldest_uncommitted_ms: figures.oldest_uncommitted_ms,
+            journal_bytes: figures.journal_bytes,
+            written_bytes: figures.written_bytes,
+            payload_bytes: figures.payload_bytes,
+            syncs: figures.syncs,
+            stale_refused: figures.stale_refused,
+            clock_held: self.clock.alarm().is_some(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What links say: each verb becomes its command, or a call to the leases.
+
+use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens};
+use longshore_protocol::{LinkId, Revoked};
+use longshore_queue::{Command, Now, Poisoned};
+
+use super::Owner;
+
+impl Owner {
+    pub(super) fn message(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        message: ToPublisher,
+    ) -> Result<(), Poisoned> {
+        let command = match message {
+            ToPublisher::Enqueue(batch) => Command::Enqueue { link, batch },
+            ToPublisher::Settle(batch) => Command::Settle { link, batch },
+            ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
+            ToPublisher::Credit(credit) => {
+                Command::Credit { link, subscription: credit.subscription, count: credit.count }
+            }
+            ToPublisher::Recall(credit) => {
+                Command::Recall { link, subscription: credit.subscription, count: credit.count }
+            }
+            ToPublisher::Subscribe(subscribe) => Command::Subscribe {
+                link,
+                subscription: subscribe.subscription,
+                sources: subscribe.sources,
+            },
+            ToPublisher::Unsubscribe(subscription) => Command::Unsubscribe { link, subscription },
+            ToPublisher::Started(started) => {
+                let stale = self.store.started(now, link, &started);
+                self.say_stale(link, stale);
+                return Ok(());
+            }
+            ToPublisher::Progress(progresses) => {
+                let stale = self.store.progress(now, link, progresses);
+                self.say_stale(link, stale);
+                return Ok(());
+            }
+            ToPublisher::Renew(tokens) => {
+                let stale = self.store.renew(now, link, &tokens);
+                self.router.say(link, &FromPublisher::Renewed { stale });
+                return Ok(());
+            }
+            ToPublisher::Request { id, request } => return self.request(now, link, id, request),
+            ToPublisher::Forget(id) => {
+                self.forget(link, id);
+                return Ok(());
+            }
+            // Once is enough; a second one on a link that stands changes nothing.
+            ToPublisher::Attach(_) => return Ok(()),
+        };
+        self.store.submit(now, command)?;
+        Ok(())
+    }
+
+    /// What a worker says of a lease that it does not hold ends what it does for it: it learns so at once, not with its settle.
+    fn say_stale(&mut self, link: LinkId, tokens: Tokens) {
+        if !tokens.0.is_empty() {
+            self.router.say(link, &FromPublisher::Revoked { reason: Revoked::LeaseLost, tokens });
+        }
+    }
+}
