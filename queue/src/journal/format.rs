@@ -15,8 +15,8 @@ use crate::Now;
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 4096;
 /// Bytes before a record's body.
 pub(crate) const RECORD_HEADER_BYTES: usize = 40;
-/// The version that this program writes, and the newest that it reads.
-pub(crate) const FORMAT_VERSION: u16 = 1;
+/// The version that this program writes, and the only one that it reads: that of the files, and of the commands in them.
+pub(crate) const FORMAT_VERSION: u16 = 2;
 
 const MAGIC: &[u8; 8] = b"LONGSEG\n";
 /// Bytes of a record that `length` does not count: itself and the checksum.
@@ -42,8 +42,8 @@ pub(crate) struct SegmentHeader {
 /// Why bytes are not a segment's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeaderError {
-    /// A newer program wrote it.
-    Newer(u16),
+    /// A program of another format wrote it.
+    OtherFormat(u16),
     /// It is cut off or damaged, or was never finished.
     Bad,
 }
@@ -69,8 +69,8 @@ impl SegmentHeader {
             return Err(HeaderError::Bad);
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if version > FORMAT_VERSION {
-            return Err(HeaderError::Newer(version));
+        if version != FORMAT_VERSION {
+            return Err(HeaderError::OtherFormat(version));
         }
         let mut publisher = PublisherId::default();
         publisher.0.copy_from_slice(&bytes[16..32]);
@@ -259,12 +259,15 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told_from_damage() {
-        let mut bytes =
-            SegmentHeader { publisher: PUBLISHER, sequence: 3, first_index: 9 }.encode();
-        bytes[8] = 2;
-        let crc = header_crc(&bytes);
-        bytes[HEADER_CRC_AT..HEADER_CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Newer(2)));
+    fn another_version_is_told_from_damage() {
+        let header = SegmentHeader { publisher: PUBLISHER, sequence: 3, first_index: 9 };
+        for version in [FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
+            let mut bytes = header.encode();
+            bytes[8..10].copy_from_slice(&version.to_le_bytes());
+            let crc = header_crc(&bytes);
+            bytes[HEADER_CRC_AT..HEADER_CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+            let read = SegmentHeader::decode(&bytes);
+            assert_eq!(read, Err(HeaderError::OtherFormat(version)));
+        }
     }
 }

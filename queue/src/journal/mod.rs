@@ -117,12 +117,23 @@ pub enum OpenError {
     },
     /// A newer program wrote it.
     #[error(
-        "{file:?} has format version {version}; this program knows versions up to {FORMAT_VERSION}: use a newer one"
+        "{file:?} has journal format {version}; this program knows format {FORMAT_VERSION} alone: use a newer one"
     )]
     Newer {
         /// The file.
         file: PathBuf,
-        /// Its version.
+        /// Its format.
+        version: u16,
+    },
+    /// An older program wrote it.
+    #[error(
+        "{dir:?} holds a journal of format {version}; this program knows format {FORMAT_VERSION} alone. Work off its jobs with \
+         the version of the program that wrote it, then start with a new directory"
+    )]
+    Older {
+        /// The directory.
+        dir: PathBuf,
+        /// Its format.
         version: u16,
     },
     /// It belongs to another publisher's journal.
@@ -340,6 +351,7 @@ fn identify(
     let known = identity::read(files, dir).map_err(|error| match error {
         IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
         IdentityError::Damaged(file) => OpenError::NoIdentity { file },
+        IdentityError::OtherFormat(file, version) => OpenError::other_format(dir, file, version),
     })?;
     if let Some(known) = known {
         return Ok(known);
@@ -358,7 +370,9 @@ fn identify(
     files.sync_dir(dir).map_err(io)?;
     identity::write(files, dir, new).map_err(|error| match error {
         IdentityError::Io(file, error) => OpenError::io("making", &file, error),
-        IdentityError::Damaged(file) => OpenError::NoIdentity { file },
+        IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
+            OpenError::NoIdentity { file }
+        }
     })?;
     Ok(new)
 }

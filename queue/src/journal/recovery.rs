@@ -15,8 +15,8 @@ use longshore_protocol::WireError;
 use super::directory::{Directory, LOST_DIR, Segment};
 use super::files::JournalFile;
 use super::format::{
-    FLAG_FIRST, HeaderError, NoRecord, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES,
-    SegmentHeader, crc_seed, u64_at,
+    FLAG_FIRST, FORMAT_VERSION, HeaderError, NoRecord, RECORD_HEADER_BYTES, RecordHeader,
+    SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed, u64_at,
 };
 use super::locations::SegmentLocations;
 use super::{OpenError, Replayed};
@@ -187,8 +187,8 @@ fn find_segments(directory: &Directory) -> Result<(Vec<Found>, Vec<Unused>), Ope
             Ok(header) if header.first_index != 0 && header.sequence == sequence => {
                 found.push(Found { header, path, file, length });
             }
-            Err(HeaderError::Newer(version)) => {
-                return Err(OpenError::Newer { file: path, version });
+            Err(HeaderError::OtherFormat(version)) => {
+                return Err(OpenError::other_format(&directory.dir, path, version));
             }
             Ok(_) | Err(HeaderError::Bad) => {
                 unused.push(Unused { sequence, path, file, length });
@@ -502,5 +502,13 @@ impl<'a> Scan<'a> {
 impl OpenError {
     pub(crate) fn io(what: &'static str, file: &Path, error: io::Error) -> OpenError {
         OpenError::Io { what, file: file.to_owned(), error }
+    }
+
+    pub(crate) fn other_format(dir: &Path, file: PathBuf, version: u16) -> OpenError {
+        if version > FORMAT_VERSION {
+            OpenError::Newer { file, version }
+        } else {
+            OpenError::Older { dir: dir.to_owned(), version }
+        }
     }
 }

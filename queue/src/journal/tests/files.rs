@@ -75,6 +75,65 @@ fn the_second_process_is_told_who_has_the_directory() {
     assert!(open(dir.path(), options()).is_ok(), "free again once it is closed");
 }
 
+/// What a directory says of itself, in another format.
+fn identity_of_format(version: u16) -> String {
+    let says = format!("longshore journal {version}\npublisher {PUBLISHER}\n");
+    format!("{says}crc32c {:08x}\n", crc32c::crc32c(says.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_directory_of_another_format_is_refused_with_both_versions_and_what_to_do() {
+    let dir = tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), options()).unwrap();
+    append(&mut journal, 1, 10);
+    journal.flush();
+    reach(&mut journal, 1).await;
+    drop(journal);
+    let identity = dir.path().join("publisher");
+    assert_eq!(std::fs::read_to_string(&identity).unwrap(), identity_of_format(2));
+    let files = || {
+        let segments = dir.path().join("segments").read_dir().unwrap();
+        segments.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect::<Vec<_>>()
+    };
+    let before = files();
+    for accept_loss in [false, true] {
+        std::fs::write(&identity, identity_of_format(1)).unwrap();
+        let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
+        assert!(matches!(refused, OpenError::Older { version: 1, .. }), "{refused:?}");
+        let says = refused.to_string();
+        let named = [dir.path().to_str().unwrap(), "format 1", "format 2", "a new directory"];
+        assert!(named.iter().all(|part| says.contains(part)), "{says}");
+        std::fs::write(&identity, identity_of_format(3)).unwrap();
+        let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
+        assert!(matches!(refused, OpenError::Newer { version: 3, .. }), "{refused:?}");
+        assert!(refused.to_string().contains("use a newer one"), "{refused}");
+    }
+    assert!(files() == before, "and nothing is changed");
+    std::fs::write(&identity, identity_of_format(2)).unwrap();
+    assert_eq!(open(dir.path(), options()).unwrap().1.len(), 1);
+}
+
+#[tokio::test]
+async fn a_segment_of_another_format_is_refused_and_not_taken_for_damage() {
+    let dir = tempdir().unwrap();
+    let (mut journal, _) = open(dir.path(), options()).unwrap();
+    append(&mut journal, 1, 10);
+    journal.flush();
+    reach(&mut journal, 1).await;
+    drop(journal);
+    let segments = dir.path().join("segments").read_dir().unwrap();
+    let first = segments.map(|entry| entry.unwrap().path()).min().unwrap();
+    let mut bytes = std::fs::read(&first).unwrap();
+    bytes[8] = 1;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..60]), &bytes[64..4096]);
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&first, bytes).unwrap();
+    for accept_loss in [false, true] {
+        let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
+        assert!(matches!(refused, OpenError::Older { version: 1, .. }), "{refused:?}");
+    }
+}
+
 #[test]
 fn a_segment_size_out_of_range_is_refused() {
     let dir = tempdir().unwrap();
