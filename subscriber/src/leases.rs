@@ -83,6 +83,17 @@ impl<H> Leases<H> {
         self.held.iter().map(|(token, lease)| (*token, lease))
     }
 
+    /// Those whose attempts have begun, and for how many milliseconds each has run by now; in the order of their tokens.
+    pub(crate) fn under_way(&self, now: Duration) -> Vec<(Token, u64)> {
+        let ran = |(token, lease): (Token, &Lease<H>)| {
+            let ran = now.saturating_sub(lease.began?).as_millis();
+            Some((token, u64::try_from(ran).unwrap_or(u64::MAX)))
+        };
+        let mut under_way: Vec<(Token, u64)> = self.iter().filter_map(ran).collect();
+        under_way.sort_unstable();
+        under_way
+    }
+
     /// Takes all of them.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Token, Lease<H>)> {
         self.held.drain()
@@ -250,6 +261,19 @@ mod tests {
         assert!(leases.due(at(15)).renew.is_empty());
         leases.connected(at(16));
         assert_eq!(leases.due(at(16)).renew, [Token(1)]);
+    }
+
+    #[test]
+    fn attempts_under_way_are_told_with_the_time_since_they_began_whatever_the_link_did() {
+        let mut leases = leases();
+        for token in [3, 1, 2] {
+            leases.insert(at(0), Token(token), LEASE, "a");
+        }
+        leases.get_mut(Token(3)).unwrap().began = Some(at(1));
+        leases.get_mut(Token(1)).unwrap().began = Some(at(4));
+        leases.disconnected();
+        leases.connected(at(9));
+        assert_eq!(leases.under_way(at(10)), [(Token(1), 6_000), (Token(3), 9_000)]);
     }
 
     #[test]

@@ -15,7 +15,14 @@ type Stored = Result<u64, CheckpointError>;
 type Read = Result<Vec<Checkpoint>, CheckpointsError>;
 
 /// The checkpoints at one publisher, and who waits for their answers.
-pub(super) type Waiting = Checkpoints<oneshot::Sender<Stored>, oneshot::Sender<Read>>;
+pub(super) type Waiting = Checkpoints<oneshot::Sender<Stored>, Reader>;
+
+/// Who reads earlier checkpoints.
+#[derive(Debug)]
+pub(super) struct Reader {
+    attempt: u16,
+    answer: oneshot::Sender<Read>,
+}
 
 /// Why an attempt stores and is told nothing any more.
 #[derive(Clone, Copy)]
@@ -41,8 +48,9 @@ impl Desk {
         &self,
         context: &JobContext,
     ) -> Result<oneshot::Receiver<Read>, CheckpointsError> {
-        let (waiter, answer) = oneshot::channel();
-        self.with_lease(context, |waiting| waiting.ask(context.token, waiter))?;
+        let (sender, answer) = oneshot::channel();
+        let reader = Reader { attempt: context.attempt, answer: sender };
+        self.with_lease(context, |waiting| waiting.ask(context.token, reader))?;
         Ok(answer)
     }
 
@@ -92,9 +100,9 @@ impl Desk {
     pub(crate) fn told(&self, place: PlaceId, number: u64, answer: Result<Answer, RequestError>) {
         let mut state = self.state.lock();
         let Some(told) = state.place(place).checkpoints.told(number) else { return };
-        let Told { token, waiter, own } = told;
-        let _ = waiter.send(match answer {
-            Ok(Answer::Checkpoints(kept)) => earlier(kept, own),
+        let Told { token, waiter: reader, own } = told;
+        let _ = reader.answer.send(match answer {
+            Ok(Answer::Checkpoints(kept)) => earlier(kept, reader.attempt, own),
             // An answer to another question: the publisher does not know this one.
             Ok(_) => Err(CheckpointsError::Refused(RequestError::Unknown)),
             Err(RequestError::StaleToken) => {
@@ -135,19 +143,23 @@ pub(super) fn end_job(waiting: &mut Waiting, token: Token, gone: Gone) {
     }
 }
 
-fn end(waiters: Waiters<oneshot::Sender<Stored>, oneshot::Sender<Read>>, gone: Gone) {
+fn end(waiters: Waiters<oneshot::Sender<Stored>, Reader>, gone: Gone) {
     for waiter in waiters.stores {
         let _ = waiter.send(Err(gone.into()));
     }
-    for waiter in waiters.reads {
-        let _ = waiter.send(Err(gone.into()));
+    for reader in waiters.reads {
+        let _ = reader.answer.send(Err(gone.into()));
     }
 }
 
-/// Those of earlier deliveries: all but the last `own`, of which a publisher keeps the newest, or tells none.
-fn earlier(mut kept: Vec<CheckpointInfo>, own: u64) -> Read {
+/// Those of earlier deliveries. The last ones are this delivery's `own`, down to its first or to the oldest that is kept.
+fn earlier(mut kept: Vec<CheckpointInfo>, attempt: u16, own: u64) -> Read {
+    let is =
+        |last: &mut CheckpointInfo, sequence| last.attempt == attempt && last.sequence == sequence;
     for sequence in (1..=own).rev() {
-        kept.pop_if(|last| last.sequence == sequence);
+        if kept.pop_if(|last| is(last, sequence)).is_none() {
+            break;
+        }
     }
     let read = |info: CheckpointInfo| {
         let bytes = info.bytes.ok_or(CheckpointsError::Refused(RequestError::Unreadable))?;
@@ -171,5 +183,47 @@ impl From<Gone> for CheckpointsError {
             Gone::Lost(reason) => CheckpointsError::Lost(reason),
             Gone::Ended => CheckpointsError::Ended,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(marks: &[(u16, u64)]) -> Vec<CheckpointInfo> {
+        let info = |(attempt, sequence): &(u16, u64)| CheckpointInfo {
+            attempt: *attempt,
+            sequence: *sequence,
+            at: 1_700_000_000_000,
+            length: 1,
+            bytes: Some("x".into()),
+        };
+        marks.iter().map(info).collect()
+    }
+
+    fn told(marks: &[(u16, u64)], attempt: u16, own: u64) -> Vec<(u16, u64)> {
+        let read = earlier(kept(marks), attempt, own).unwrap();
+        read.iter().map(|checkpoint| (checkpoint.attempt, checkpoint.sequence)).collect()
+    }
+
+    #[test]
+    fn what_this_delivery_has_left_itself_is_not_told() {
+        assert_eq!(told(&[(1, 1), (1, 2)], 2, 0), [(1, 1), (1, 2)]);
+        assert_eq!(told(&[(1, 1), (1, 2), (2, 1), (2, 2)], 2, 2), [(1, 1), (1, 2)]);
+        // An earlier run of the same attempt, given back.
+        assert_eq!(told(&[(2, 1), (2, 2), (2, 1), (2, 2)], 2, 2), [(2, 1), (2, 2)]);
+        assert_eq!(told(&[(2, 1), (2, 2), (2, 1)], 2, 1), [(2, 1), (2, 2)]);
+        // Of its own only the newest are kept.
+        assert_eq!(told(&[(2, 999), (2, 1_000)], 2, 1_000), []);
+        // Given back once revived: the numbers of attempts begin anew.
+        assert_eq!(told(&[(3, 1), (1, 1)], 1, 1), [(3, 1)]);
+    }
+
+    #[test]
+    fn bytes_that_are_missing_are_not_told_as_none() {
+        let mut kept = kept(&[(1, 1), (1, 2)]);
+        kept[0].bytes = None;
+        let unreadable = CheckpointsError::Refused(RequestError::Unreadable);
+        assert_eq!(earlier(kept, 2, 0), Err(unreadable));
     }
 }

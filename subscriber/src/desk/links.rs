@@ -46,14 +46,7 @@ impl Desk {
         at.leases.connected(now);
         at.checkpoints.attached();
         at.progress_again();
-        let mut running: Vec<(Token, u64)> = at
-            .leases
-            .iter()
-            .filter_map(|(token, lease)| Some((token, now.saturating_sub(lease.began?))))
-            .map(|(token, ran)| (token, u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)))
-            .collect();
-        running.sort_unstable();
-        let (tokens, running_ms) = running.into_iter().unzip();
+        let (tokens, running_ms) = at.leases.under_way(now).into_iter().unzip();
         let publisher = at.id;
         self.lose(&mut state, place, lost, CancelReason::LeaseLost);
         self.step(&mut state, Input::Attached(publisher));

@@ -69,6 +69,17 @@ impl FakePublisher {
 
     /// Takes a link, and gives what it resumes.
     pub(super) async fn attach(&mut self, next_settle: u64, gone: &[u64]) -> (FakeLink, Vec<u64>) {
+        let (link, resumed, sources) = self.attach_to_any(next_settle, gone).await;
+        assert_eq!(sources, Sources::one(Glob::new("/jobs/**").unwrap()));
+        (link, resumed)
+    }
+
+    /// Takes a link, and gives what it resumes and what it takes jobs from.
+    pub(super) async fn attach_to_any(
+        &mut self,
+        next_settle: u64,
+        gone: &[u64],
+    ) -> (FakeLink, Vec<u64>, Sources) {
         let mut link = self.accept().await;
         let ToPublisher::Attach(attach) = link.next().await else { panic!("Attach comes first") };
         let gone = Tokens(gone.iter().map(|token| Token(*token)).collect());
@@ -82,8 +93,7 @@ impl FakePublisher {
         else {
             panic!("Subscribe comes second")
         };
-        assert_eq!(sources, Sources::one(Glob::new("/jobs/**").unwrap()));
-        (link, attach.resume.0.iter().map(|token| token.0).collect())
+        (link, attach.resume.0.iter().map(|token| token.0).collect(), sources)
     }
 }
 
@@ -118,7 +128,7 @@ impl FakeLink {
     }
 
     /// The next message that `wanted` knows; those before it stay unread.
-    async fn find<T>(&mut self, wanted: impl Fn(&ToPublisher) -> Option<T>) -> T {
+    pub(super) async fn find<T>(&mut self, wanted: impl Fn(&ToPublisher) -> Option<T>) -> T {
         let mut at = 0;
         loop {
             while at < self.unread.len() {
@@ -193,19 +203,15 @@ impl FakeLink {
         jobs: impl IntoIterator<Item = (u64, Bytes)>,
         lease_ms: u32,
     ) {
-        let delivery = |(token, entry)| Delivery {
-            token: Token(token),
-            path: 0,
-            attempt: 1,
-            deliveries: 1,
-            lease_ms,
-            checkpoints: 0,
-            entry,
-        };
+        let job = |(token, entry)| Delivery { lease_ms, entry, ..delivery(token) };
+        self.deliver_all(jobs.into_iter().map(job));
+    }
+
+    pub(super) fn deliver_all(&self, jobs: impl IntoIterator<Item = Delivery>) {
         self.say(FromPublisher::Deliver(Deliver {
             subscription: 1,
             paths: vec![Path::new("/jobs/x").unwrap()],
-            jobs: jobs.into_iter().map(delivery).collect(),
+            jobs: jobs.into_iter().collect(),
         }));
     }
 
@@ -233,6 +239,19 @@ impl FakeLink {
     /// Waits until the worker has closed the link.
     pub(super) async fn ended(mut self) {
         while within(self.receiver.recv()).await.is_ok() {}
+    }
+}
+
+/// A first delivery of a job.
+pub(super) fn delivery(token: u64) -> Delivery {
+    Delivery {
+        token: Token(token),
+        path: 0,
+        attempt: 1,
+        deliveries: 1,
+        lease_ms: 30_000,
+        checkpoints: 0,
+        entry: entry("x"),
     }
 }
 

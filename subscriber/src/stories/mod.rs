@@ -1,15 +1,18 @@
 //! Workers against publishers of the test's making, over real links: what a worker says and does at each turn. Nothing sleeps:
 //! every story waits for what has to come.
 
+mod checkpoints;
 mod fake_publisher;
+mod progress;
+mod sources;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{FromPublisher, Sources, ToPublisher, Tokens, Verdict};
-use longshore_protocol::{Glob, Incarnation, PublisherInfo, Revoked, SessionId, SettleOutcome};
+use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens, Verdict};
+use longshore_protocol::{Incarnation, PublisherInfo, Revoked, SessionId, SettleOutcome};
 use longshore_resolver::PublisherSet;
 use longshore_transport::LinkOptions;
 use tokio::sync::{mpsc, watch};
@@ -21,7 +24,7 @@ use crate::lane::{Blocking, Handler, InPlace};
 use crate::publishers::{Sets, Watches};
 use crate::{
     CancelReason, FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, Standing,
-    WorkerReport,
+    Take, WorkerReport,
 };
 use fake_publisher::{FakePublisher, ends, entry, within};
 
@@ -29,7 +32,8 @@ use fake_publisher::{FakePublisher, ends, entry, within};
 struct Running {
     desk: Arc<Desk>,
     handle: ShutdownHandle,
-    sets: watch::Sender<Vec<PublisherInfo>>,
+    /// For each pattern.
+    sets: Vec<watch::Sender<Vec<PublisherInfo>>>,
     run: JoinHandle<WorkerReport>,
 }
 
@@ -67,24 +71,36 @@ const ONE: Bound = Bound {
 };
 
 fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl Handler) -> Running {
+    work_on(bound, "/jobs/**".into(), &[publishers], handler)
+}
+
+/// A worker that takes from several patterns, each of which has these publishers.
+fn work_on(
+    bound: Bound,
+    take: Take,
+    found: &[&[&FakePublisher]],
+    handler: impl Handler,
+) -> Running {
     let desk = Desk::new(bound.concurrency, bound.concurrency + bound.prefetch, 7);
     let handle = ShutdownHandle::new();
-    let sets = watch::Sender::new(Vec::new());
+    let sets: Vec<_> = found.iter().map(|_| watch::Sender::new(Vec::new())).collect();
+    let watches = sets.iter().map(|set| TestSets(set.subscribe())).collect();
     let plan = Plan {
         name: "worker".into(),
         session: SessionId([5; 16]),
         link: LinkOptions::default(),
-        sources: Sources::one(Glob::new("/jobs/**").unwrap()),
+        sources: take.into_sources().unwrap(),
         concurrency: bound.concurrency,
         grace: bound.grace,
         cancel_grace: bound.cancel_grace,
         handle: handle.clone(),
         shutdown: None,
     };
-    let run =
-        director::run(desk.clone(), plan, Watches::new(vec![TestSets(sets.subscribe())]), handler);
+    let run = director::run(desk.clone(), plan, Watches::new(watches), handler);
     let run = tokio::spawn(run);
-    sets.send_replace(publishers.iter().map(|publisher| publisher.info()).collect());
+    for (set, publishers) in sets.iter().zip(found) {
+        set.send_replace(publishers.iter().map(|publisher| publisher.info()).collect());
+    }
     Running { desk, handle, sets, run }
 }
 
@@ -549,7 +565,7 @@ async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing(
     let mut second = FakePublisher::start(2).await;
     let worker = work(ONE, &[&first], handler(|_: Job<Bytes>, _| async move { Ok(()) }));
     let (first_link, _) = first.attach(1, &[]).await;
-    worker.sets.send_replace(vec![first.info(), second.info()]);
+    worker.sets[0].send_replace(vec![first.info(), second.info()]);
     let (mut second_link, _) = second.attach(1, &[]).await;
     let Running { desk, handle: _handle, sets, run } = worker;
     drop(sets);
@@ -580,7 +596,7 @@ async fn a_publisher_that_answers_at_anothers_address_is_not_taken_for_it() {
     let wanted = PublisherInfo { id: longshore_protocol::PublisherId([1; 16]), ..other.info() };
     let mut other = other;
     let worker = work(ONE, &[], handler(|_: Job<Bytes>, _| async move { Ok(()) }));
-    worker.sets.send_replace(vec![wanted]);
+    worker.sets[0].send_replace(vec![wanted]);
     let mut states = worker.desk.publishers();
     let dead = within(states.wait_for(|states| {
         states.iter().any(|state| matches!(state.standing, Standing::Dead { .. }))
@@ -590,7 +606,7 @@ async fn a_publisher_that_answers_at_anothers_address_is_not_taken_for_it() {
     .clone();
     let Standing::Dead { reason, .. } = &dead[0].standing else { panic!("{dead:?}") };
     assert!(reason.contains("is publisher 02020202"), "{reason}");
-    worker.sets.send_replace(vec![other.info()]);
+    worker.sets[0].send_replace(vec![other.info()]);
     other.attach(1, &[]).await;
 }
 

@@ -1,0 +1,49 @@
+//! Workers that take from several queues in an order.
+
+use longshore_protocol::messages::work::Order;
+
+use super::*;
+
+#[tokio::test]
+async fn a_worker_of_two_patterns_subscribes_once_at_every_publisher_of_either() {
+    let mut first = FakePublisher::start(1).await;
+    let mut both = FakePublisher::start(2).await;
+    let mut second = FakePublisher::start(3).await;
+    let bound = Bound { concurrency: 6, prefetch: 0, ..ONE };
+    let worker = work_on(
+        bound,
+        Take::strict(["/jobs/urgent", "/jobs/bulk/**"]),
+        &[&[&first, &both], &[&both, &second]],
+        handler(|_: Job<Bytes>, _| async { Ok(()) }),
+    );
+    for publisher in [&mut first, &mut both, &mut second] {
+        let (mut link, _, sources) = publisher.attach_to_any(1, &[]).await;
+        assert_eq!(sources.order, Order::Strict);
+        let patterns: Vec<&str> = sources.patterns.iter().map(|s| s.pattern.as_str()).collect();
+        assert_eq!(patterns, ["/jobs/urgent", "/jobs/bulk/**"]);
+        link.granted(1).await;
+        link.deliver(&[(1, "x")]);
+        link.settle().await;
+    }
+    assert_eq!(worker.desk.publishers().borrow().len(), 3);
+}
+
+#[tokio::test]
+async fn a_publisher_is_given_up_only_when_no_pattern_has_it() {
+    let mut publisher = FakePublisher::start(1).await;
+    let worker = work_on(
+        ONE,
+        Take::weighted([("/jobs/a", 2), ("/jobs/b", 1)]),
+        &[&[&publisher], &[&publisher]],
+        handler(|_: Job<Bytes>, _| async { Ok(()) }),
+    );
+    let (link, _, sources) = publisher.attach_to_any(1, &[]).await;
+    assert_eq!(sources.patterns.iter().map(|s| s.weight).collect::<Vec<_>>(), [2, 1]);
+    worker.sets[0].send_replace(Vec::new());
+    drop(link);
+    let (link, ..) = publisher.attach_to_any(1, &[]).await;
+    worker.sets[1].send_replace(Vec::new());
+    drop(link);
+    let mut states = worker.desk.publishers();
+    within(states.wait_for(|states| states.is_empty())).await.unwrap();
+}
