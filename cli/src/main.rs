@@ -1,6 +1,7 @@
 //! `longshore`, the program.
 
 mod arguments;
+mod backoff;
 mod child;
 mod commands;
 mod config;

@@ -30,6 +30,19 @@ pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total_ms))
 }
 
+/// Reads a moment, or a length from now, as milliseconds since 1970.
+pub(crate) fn parse_deadline(text: &str) -> Result<u64, String> {
+    if let Ok(length) = parse_length(text) {
+        let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        return Ok(wall_ms().saturating_add(ms));
+    }
+    parse_moment(text).map_err(|_| {
+        format!(
+            "'{text}' is neither a length of time, like 10m, nor a time, like 2026-11-20T21:30:00Z"
+        )
+    })
+}
+
 /// Writes a length in its two largest units: `1h30m`, `2m5s`, `1.25s`, `340ms`.
 pub(crate) fn show_length(length: Duration) -> String {
     let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);

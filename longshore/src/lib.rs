@@ -38,8 +38,8 @@ pub use longshore_protocol::messages::work::{
     JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, ReplaceOutcome,
 };
 pub use longshore_protocol::{
-    AttemptOutcome, Backoff, Change, DeathReason, Due, Durability, Fingerprint, FingerprintError,
-    Glob, GlobError, Headers, JobError, JobId, JobOptions, JobRef, JobState, NewJob, Path,
+    AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,
+    GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef, JobState, NewJob, Path,
     PathError, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Token,
 };
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
@@ -49,7 +49,7 @@ pub use longshore_resolver::{
     WriteClient,
 };
 pub use longshore_subscriber::{
-    CancelReason, ConnectError, FromPayload, Job, JobContext, JobFailure, JobOutput, Json,
-    PayloadError, RunError, ShutdownHandle, StatsWatch, Subscription, Worker, WorkerOptions,
-    WorkerReport, WorkerStats,
+    CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,
+    JobContext, JobFailure, JobOutput, Json, PayloadError, RunError, ShutdownHandle, StatsWatch,
+    Subscription, Take, TakeError, Worker, WorkerOptions, WorkerReport, WorkerStats,
 };

@@ -1,17 +1,42 @@
-//! What is done to jobs: cancel, revive, drop. Names the publishers that confirmed, and those that did not answer.
+//! What is done to jobs: confirm, cancel, revive, drop. Says which job was not in a state for it, and names the publishers that
+//! confirmed and those that did not answer.
 
-use longshore::protocol::messages::work::{Action, ActionReport, Selection};
-use longshore::{Glob, JobId, JobName, JobState};
-use serde_json::json;
+use longshore::protocol::messages::work::{Action, ActionReport, Filter};
+use longshore::{ActEnd, ActedOn, Gathered, Glob, JobName, JobState, NamedAct};
+use serde_json::{Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
-use crate::arguments::{Cancel, Selected};
+use crate::arguments::{Cancel, Named, Purge, Selected};
 use crate::failure::{Reported, WrongUsage};
 use crate::output::grouped;
+
+/// `longshore confirm`
+pub(crate) async fn confirm(arguments: Named, context: Context) -> anyhow::Result<()> {
+    on_names(Action::Confirm, &arguments.which, arguments.dry_run, context).await
+}
 
 /// `longshore cancel`
 pub(crate) async fn cancel(arguments: Cancel, context: Context) -> anyhow::Result<()> {
     run(Action::Cancel, arguments.selected, arguments.state.map(JobState::from), context).await
+}
+
+/// `longshore purge`
+pub(crate) async fn purge(arguments: Purge, context: Context) -> anyhow::Result<()> {
+    let state = JobState::from(arguments.state);
+    if !state.is_end() {
+        let why = format!(
+            "jobs that are {state} have not ended: cancel them first; purge takes completed, cancelled, expired or dead"
+        );
+        return Err(WrongUsage(why).into());
+    }
+    let filter = arguments.filters.filter(arguments.pattern, Some(state));
+    on_filter(Action::Drop, filter, None, arguments.dry_run, context).await
+}
+
+/// Which jobs the command line names: some, or all that fit.
+pub(crate) enum Which {
+    Names(Vec<JobName>),
+    Filter(Filter),
 }
 
 /// Does one thing to the selected jobs.
@@ -19,56 +44,124 @@ pub(crate) async fn run(
     action: Action,
     selected: Selected,
     state: Option<JobState>,
+    context: Context,
+) -> anyhow::Result<()> {
+    let dry_run = selected.dry_run;
+    match which(selected, state).map_err(WrongUsage)? {
+        Which::Names(names) => on_names(action, &names, dry_run, context).await,
+        Which::Filter(filter) => on_filter(action, filter, None, dry_run, context).await,
+    }
+}
+
+/// Does it to all that fit; with `per_second`, revives so many of them a second.
+pub(crate) async fn on_filter(
+    action: Action,
+    filter: Filter,
+    per_second: Option<u32>,
+    dry_run: bool,
     mut context: Context,
 ) -> anyhow::Result<()> {
-    let (selection, named) = selection(&selected.which, state).map_err(WrongUsage)?;
-    let gathered = context.queues().act(action, selection, selected.dry_run).await?;
+    let queues = context.queues();
+    let gathered = match per_second {
+        Some(per_second) if !dry_run => queues.revive(filter, per_second).await?,
+        _ => queues.act(action, filter, dry_run).await?,
+    };
     let total = gathered.total();
-    // Each publisher counts the named jobs that it does not have; nobody has those that all of them count.
-    let nowhere = named.saturating_sub(total.done + total.refused);
-
     if context.output.is_json() {
-        let confirmed: Vec<_> = gathered
-            .answers
-            .iter()
-            .map(|answered| {
-                json!({
-                    "publisher": answered.publisher.id.to_string(),
-                    "name": answered.publisher.name, "done": answered.answer.done,
-                })
-            })
-            .collect();
         context.output.json_pretty(&json!({
-            "action": action.to_string(), "dry_run": selected.dry_run, "done": total.done,
-            "refused": total.refused, "not_found": nowhere, "confirmed": confirmed,
-            "complete": gathered.complete, "missing": missing_json(&gathered.missing),
+            "action": action.to_string(), "dry_run": dry_run, "done": total.done,
+            "confirmed": confirmed_json(&gathered), "complete": gathered.complete,
+            "missing": missing_json(&gathered.missing),
         }))?;
     } else {
-        let names: Vec<String> = gathered
+        let per_publisher = gathered
             .answers
             .iter()
-            .filter(|answered| answered.answer.done > 0)
-            .map(|answered| {
-                format!("{} at {}", grouped(answered.answer.done), answered.publisher.name)
-            })
-            .collect();
-        let at = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
-        context.output.line(format!(
-            "{} {}{at}",
-            grouped(total.done),
-            done_words(action, selected.dry_run)
-        ))?;
-        if total.refused > 0 {
-            eprintln!("error: {} are in no state for it", grouped(total.refused));
-        }
-        if nowhere > 0 {
-            eprintln!("error: {} were not found", grouped(nowhere));
-        }
+            .map(|answered| (answered.answer.done, answered.publisher.name.as_str()));
+        say_done(action, dry_run, total.done, per_publisher, &mut context)?;
         warn_of_missing(&gathered.missing, gathered.complete);
     }
-    let ActionReport { refused, .. } = total;
-    let failed = refused > 0 || nowhere > 0 || !gathered.missing.is_empty();
-    if failed { Err(Reported.into()) } else { Ok(()) }
+    if gathered.missing.is_empty() { Ok(()) } else { Err(Reported.into()) }
+}
+
+async fn on_names(
+    action: Action,
+    names: &[JobName],
+    dry_run: bool,
+    mut context: Context,
+) -> anyhow::Result<()> {
+    let acted = context.queues().act_on(action, names, dry_run).await?;
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "action": action.to_string(), "dry_run": dry_run,
+            "done": done(&acted), "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
+            "complete": acted.complete, "missing": missing_json(&acted.missing),
+        }))?;
+    } else {
+        let mut per_publisher: Vec<(u64, &str)> = Vec::new();
+        for publisher in &acted.answered {
+            let is_here = |named: &&NamedAct| matches!(named.end, ActEnd::Done { publisher: p } if p == publisher.id);
+            let here = acted.jobs.iter().filter(is_here).count() as u64;
+            per_publisher.push((here, publisher.name.as_str()));
+        }
+        say_done(action, dry_run, done(&acted), per_publisher.into_iter(), &mut context)?;
+        for NamedAct { name, end } in &acted.jobs {
+            match end {
+                ActEnd::Done { .. } => {}
+                ActEnd::NotInState { state, .. } => {
+                    eprintln!("error: job {name} is {state}; {}", applies_to(action));
+                }
+                ActEnd::NotFound => eprintln!("error: no publisher has a job {name}"),
+                ActEnd::Unknown => {
+                    eprintln!(
+                        "error: unknown whether there is a job {name}: not every publisher answered"
+                    );
+                }
+            }
+        }
+        warn_of_missing(&acted.missing, acted.complete);
+    }
+    if acted.is_done() { Ok(()) } else { Err(Reported.into()) }
+}
+
+fn done(acted: &ActedOn) -> u64 {
+    acted.jobs.iter().filter(|named| matches!(named.end, ActEnd::Done { .. })).count() as u64
+}
+
+fn job_json(named: &NamedAct) -> Value {
+    let (end, state) = match &named.end {
+        ActEnd::Done { .. } => ("done", None),
+        ActEnd::NotInState { state, .. } => ("not_in_state", Some(state.to_string())),
+        ActEnd::NotFound => ("not_found", None),
+        ActEnd::Unknown => ("unknown", None),
+    };
+    json!({ "job": named.name.to_string(), "end": end, "state": state })
+}
+
+fn confirmed_json(gathered: &Gathered<ActionReport>) -> Vec<Value> {
+    let confirmed = gathered.answers.iter().map(|answered| {
+        json!({
+            "publisher": answered.publisher.id.to_string(),
+            "name": answered.publisher.name, "done": answered.answer.done,
+        })
+    });
+    confirmed.collect()
+}
+
+fn say_done<'a>(
+    action: Action,
+    dry_run: bool,
+    total: u64,
+    per_publisher: impl Iterator<Item = (u64, &'a str)>,
+    context: &mut Context,
+) -> anyhow::Result<()> {
+    let names: Vec<String> = per_publisher
+        .filter(|&(done, _)| done > 0)
+        .map(|(done, name)| format!("{} at {name}", grouped(done)))
+        .collect();
+    let at = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+    context.output.line(format!("{} {}{at}", grouped(total), done_words(action, dry_run)))?;
+    Ok(())
 }
 
 fn done_words(action: Action, dry_run: bool) -> &'static str {
@@ -79,44 +172,63 @@ fn done_words(action: Action, dry_run: bool) -> &'static str {
         (Action::Revive, true) => "would be revived",
         (Action::Drop, false) => "dropped",
         (Action::Drop, true) => "would be dropped",
+        (Action::Confirm, false) => "confirmed",
+        (Action::Confirm, true) => "would be confirmed",
     }
 }
 
-/// Ids, or one pattern; and how many jobs are named.
-fn selection(which: &[String], state: Option<JobState>) -> Result<(Selection, u64), String> {
-    if let [pattern] = which
+fn applies_to(action: Action) -> &'static str {
+    match action {
+        Action::Cancel => "only jobs that have not ended can be cancelled",
+        Action::Revive => "only dead jobs can be revived",
+        Action::Drop => "only jobs that have ended can be dropped",
+        Action::Confirm => "only prepared jobs can be confirmed",
+    }
+}
+
+/// Names, or one pattern and what is said of its jobs.
+pub(crate) fn which(selected: Selected, state: Option<JobState>) -> Result<Which, String> {
+    let Selected { which, filters, .. } = selected;
+    if let [pattern] = &which[..]
         && pattern.starts_with('/')
     {
         let pattern = Glob::new(pattern).map_err(|error| error.to_string())?;
-        return Ok((Selection::Matching { pattern, state }, 0));
+        return Ok(Which::Filter(filters.filter(pattern, state)));
     }
-    let id = |text: &String| -> Result<JobId, String> {
-        let name: JobName = text.parse().map_err(|error| format!("{error}"))?;
-        Ok(name.id)
-    };
-    let mut ids = which.iter().map(id).collect::<Result<Vec<_>, _>>()?;
-    ids.sort_unstable();
-    ids.dedup();
-    let named = ids.len() as u64;
-    Ok((Selection::Ids(ids), named))
+    if !filters.is_empty() {
+        return Err(
+            "--reason, --error, --older-than and --younger-than go with a pattern, not with ids"
+                .to_owned(),
+        );
+    }
+    let name = |text: &String| text.parse().map_err(|error| format!("{error}"));
+    let mut names = which.iter().map(name).collect::<Result<Vec<JobName>, String>>()?;
+    // The same job twice would be refused the second time.
+    let mut seen = std::collections::HashSet::new();
+    names.retain(|name| seen.insert(name.id));
+    Ok(Which::Names(names))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn selected(which: &[&str]) -> Selected {
+        let which = which.iter().map(|text| (*text).to_owned()).collect();
+        Selected { which, filters: Default::default(), dry_run: false }
+    }
+
     #[test]
-    fn jobs_are_selected_by_ids_or_by_one_pattern() {
+    fn jobs_are_selected_by_names_or_by_one_pattern() {
         let id = "01920f3e-5b7a-7fff-bfff-ffffffffffff";
         let receipt = format!("1a2b3c4d:{id}");
-        let (selection, named) = super::selection(&[id.to_owned(), receipt], None).unwrap();
-        assert!(matches!(selection, Selection::Ids(ids) if ids.len() == 1));
-        assert_eq!(named, 1);
-        let (selection, named) =
-            super::selection(&["/jobs/**".to_owned()], Some(JobState::Dead)).unwrap();
-        assert!(matches!(selection, Selection::Matching { state: Some(JobState::Dead), .. }));
-        assert_eq!(named, 0);
-        assert!(super::selection(&["jobs".to_owned()], None).is_err());
-        assert!(super::selection(&["/a[b]".to_owned()], None).is_err());
+        let Ok(Which::Names(names)) = which(selected(&[&receipt, id]), None) else { panic!() };
+        assert_eq!(names.len(), 1, "a receipt and its id are one job");
+        assert_eq!(names[0].publisher.as_deref(), Some("1a2b3c4d"));
+        let dead = Some(JobState::Dead);
+        let Ok(Which::Filter(filter)) = which(selected(&["/jobs/**"]), dead) else { panic!() };
+        assert_eq!(filter.state, dead);
+        assert!(which(selected(&["jobs"]), None).is_err());
+        assert!(which(selected(&["/a[b]"]), None).is_err());
     }
 }

@@ -113,7 +113,10 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
         .map(|answered| {
             let status = &answered.answer;
             let slow = status.oldest_uncommitted_ms >= COMMIT_SLOW_MS;
-            let says = if slow {
+            let says = if status.clock_held && !slow {
+                "the wall clock has jumped; what waits for it is held back: longshore resume --clock"
+                    .to_owned()
+            } else if slow {
                 format!(
                     "its oldest command has not been durable for {} ms",
                     status.oldest_uncommitted_ms
@@ -121,7 +124,13 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             } else {
                 format!("{} jobs, {} links, {}", status.jobs, status.links, status.durability)
             };
-            let level = if slow { Level::Critical } else { Level::Ok };
+            let level = if slow {
+                Level::Critical
+            } else if status.clock_held {
+                Level::Warning
+            } else {
+                Level::Ok
+            };
             Finding { part: part(&answered.publisher.name), level, says }
         })
         .collect();
@@ -140,7 +149,9 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
 /// Queues that somebody should look at.
 fn queue(stat: &QueueStat) -> Option<Finding> {
     let counts = stat.counts;
-    let says = if counts.ready > 0 && stat.subscriptions == 0 {
+    let says = if let Some(pattern) = stat.paused_by.first() {
+        format!("{} jobs wait and the queue is paused by {pattern}", counts.ready)
+    } else if counts.ready > 0 && stat.subscriptions == 0 {
         format!("{} jobs wait and no worker takes them", counts.ready)
     } else if counts.dead > 0 {
         format!("{} jobs in the dead letters", counts.dead)

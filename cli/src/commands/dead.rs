@@ -1,16 +1,37 @@
 //! `longshore dead`: the dead letters.
 
-use longshore::protocol::messages::work::Action;
-use longshore::{Glob, JobState};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use super::{Context, act, job, jobs};
-use crate::arguments::{Dead, DeadAction};
+use anyhow::Context as _;
+use bytes::Bytes;
+use longshore::protocol::messages::work::{Action, Filter};
+use longshore::{DeadGroupAt, Glob, Headers, JobName, JobOptions, JobState, NewJob, new_id};
+use serde_json::{Value, json};
+
+use super::act::{self, Which};
+use super::{Context, job, jobs, missing_json, warn_of_missing};
+use crate::arguments::{Dead, DeadAction, Selected};
+use crate::failure::{Reported, WrongUsage};
+use crate::output::{Table, grouped, shown};
+use crate::time::show_moment;
+
+/// How long a replacement may take.
+const REPLACE_WITHIN: Duration = Duration::from_secs(30);
+/// Characters of an error in a table.
+const ERROR_CHARS: usize = 60;
 
 pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result<()> {
+    let dead = Some(JobState::Dead);
+    let all = |pattern: Option<Glob>| pattern.unwrap_or_else(Glob::everything);
     match arguments.action {
-        DeadAction::Ls { pattern, limit } => {
-            let pattern = pattern.unwrap_or_else(Glob::everything);
-            jobs::list(pattern, Some(JobState::Dead), limit, context).await
+        DeadAction::Ls { pattern, filters, limit } => {
+            jobs::list(filters.filter(all(pattern), dead), limit, context).await
+        }
+        DeadAction::Groups { pattern, filters } => {
+            groups(filters.filter(all(pattern), dead), context).await
         }
         DeadAction::Show { id } => {
             let found = context.queues().job(&id).await?;
@@ -19,11 +40,118 @@ pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result
             }
             job::show(&found, &mut context)
         }
-        DeadAction::Revive(selected) => {
-            act::run(Action::Revive, selected, Some(JobState::Dead), context).await
+        DeadAction::Revive { selected, rate, payload, payload_file } => {
+            match payload_of(payload, payload_file)? {
+                Some(payload) => replace(selected, payload, context).await,
+                None => revive(selected, rate, context).await,
+            }
         }
-        DeadAction::Drop(selected) => {
-            act::run(Action::Drop, selected, Some(JobState::Dead), context).await
+        DeadAction::Drop(selected) => act::run(Action::Drop, selected, dead, context).await,
+    }
+}
+
+async fn revive(selected: Selected, rate: Option<u32>, context: Context) -> anyhow::Result<()> {
+    let Some(rate) = rate else {
+        return act::run(Action::Revive, selected, Some(JobState::Dead), context).await;
+    };
+    let dry_run = selected.dry_run;
+    match act::which(selected, Some(JobState::Dead)).map_err(WrongUsage)? {
+        Which::Filter(filter) => {
+            act::on_filter(Action::Revive, filter, Some(rate), dry_run, context).await
+        }
+        Which::Names(_) => {
+            Err(WrongUsage("--rate goes with a pattern, not with ids".into()).into())
         }
     }
+}
+
+fn payload_of(text: Option<OsString>, file: Option<PathBuf>) -> anyhow::Result<Option<Bytes>> {
+    Ok(match (text, file) {
+        (Some(text), _) => Some(text.into_vec().into()),
+        (None, Some(file)) => {
+            let read = std::fs::read(&file);
+            Some(read.with_context(|| format!("cannot read {}", file.display()))?.into())
+        }
+        (None, None) => None,
+    })
+}
+
+/// A new job in the place of one, with its headers and, as far as they are told, its options.
+async fn replace(selected: Selected, payload: Bytes, mut context: Context) -> anyhow::Result<()> {
+    let one = match act::which(selected, None).map_err(WrongUsage)? {
+        Which::Names(names) => <[JobName; 1]>::try_from(names).ok(),
+        Which::Filter(_) => None,
+    };
+    let Some([name]) = one else {
+        return Err(
+            WrongUsage("a payload replaces one job: name it by its receipt or id".into()).into()
+        );
+    };
+    let queues = context.queues();
+    let old = queues.job(&name).await?;
+    let new = NewJob {
+        path: old.job.path.clone(),
+        id: new_id(),
+        payload,
+        headers: old.job.headers.clone().unwrap_or_else(Headers::default),
+        options: JobOptions {
+            priority: old.job.priority,
+            max_attempts: Some(old.job.max_attempts),
+            lease_ms: Some(old.job.lease_ms),
+            run_timeout_ms: Some(old.job.run_timeout_ms),
+            keep_result: true,
+            ..JobOptions::default()
+        },
+    };
+    let receipt = queues.replace(&JobName::from(old.job_ref()), &new, REPLACE_WITHIN).await?;
+    if context.output.is_json() {
+        let (job, replaces) = (receipt.to_string(), old.job_ref().to_string());
+        context.output.json_pretty(&json!({ "job": job, "replaces": replaces }))?;
+    } else {
+        context.output.line(receipt.to_string())?;
+    }
+    Ok(())
+}
+
+async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
+    let gathered = context.queues().dead_groups(filter).await?;
+    let merged = gathered.merged();
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "groups": merged.groups.iter().map(group_json).collect::<Vec<_>>(), "more": merged.more,
+            "complete": gathered.complete, "missing": missing_json(&gathered.missing),
+        }))?;
+    } else if !merged.groups.is_empty() {
+        let mut table =
+            Table::new(&["jobs", "died of", "error", "queue", "first", "last", "fingerprint"]);
+        for DeadGroupAt { group, .. } in &merged.groups {
+            let error = group.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message));
+            table.row([
+                grouped(group.jobs),
+                group.death.to_string(),
+                error.map(|error| shown(error.as_bytes(), ERROR_CHARS)).unwrap_or_default(),
+                group.path.to_string(),
+                show_moment(group.first_at),
+                show_moment(group.last_at),
+                group.fingerprint.to_string(),
+            ]);
+        }
+        context.output.table(&table)?;
+        if merged.more {
+            eprintln!("there are more groups, each with fewer jobs; narrow the pattern");
+        }
+    }
+    let missing = warn_of_missing(&gathered.missing, gathered.complete);
+    if missing { Err(Reported.into()) } else { Ok(()) }
+}
+
+fn group_json(at: &DeadGroupAt) -> Value {
+    let group = &at.group;
+    json!({
+        "path": group.path.as_str(), "death": group.death.to_string(),
+        "fingerprint": group.fingerprint.to_string(), "jobs": group.jobs,
+        "first_at": show_moment(group.first_at), "last_at": show_moment(group.last_at),
+        "example": at.example().to_string(),
+        "error": group.error.as_ref().map(|e| json!({ "kind": e.kind, "message": e.message })),
+    })
 }

@@ -1,17 +1,27 @@
-//! `longshore job`: one job, with its payload, error and result.
+//! `longshore job`: one job, with its payload, attempts, checkpoints, progress and result.
 
-use longshore::{JobAt, JobState};
+use std::time::Duration;
 
-use super::enqueue::ended;
+use longshore::{JobAt, JobEnd, JobName, JobState, Queues, WaitError};
+
 use super::{Context, job_view};
 use crate::arguments::Job;
 use crate::failure::Reported;
+use crate::output::Progress;
+
+/// How often a job that is waited for is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long one wait may take before it is begun anew: publishers come and go, and the resolver is asked again.
+const WAIT_AT_A_TIME: Duration = Duration::from_secs(600);
 
 pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<()> {
     let queues = context.queues();
     let mut found = queues.job(&arguments.id).await?;
-    if arguments.wait && !job_view::has_ended(found.job.state) {
-        found.job = ended(&queues, found.job_ref()).await?;
+    if arguments.wait && !found.job.state.is_end() {
+        let name = JobName::from(found.job_ref());
+        let progress = Progress::new("waiting", "%", Some(100), &context.output);
+        watch(&queues, &name, progress).await?;
+        found = queues.job(&name).await?;
     }
     let completed = found.job.state == JobState::Completed;
     if arguments.result || arguments.payload {
@@ -24,6 +34,36 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         show(&found, &mut context)?;
     }
     if arguments.wait && !completed { Err(Reported.into()) } else { Ok(()) }
+}
+
+/// Waits until a job has ended, and shows meanwhile how far it is.
+async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyhow::Result<()> {
+    let looked_at = async {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if let Ok(found) = queues.job(name).await
+                && let Some(said) = &found.job.progress
+            {
+                progress.at(u64::from(said.percent));
+            }
+        }
+    };
+    tokio::select! {
+        end = ended(queues, name) => drop(end?),
+        () = looked_at => {}
+    }
+    progress.finish();
+    Ok(())
+}
+
+/// Waits until a job has ended, for as long as that takes. Its publisher may be away meanwhile.
+pub(crate) async fn ended(queues: &Queues, name: &JobName) -> Result<JobEnd, WaitError> {
+    loop {
+        match queues.wait(name, WAIT_AT_A_TIME).await {
+            Err(WaitError::TimedOut { .. }) => {}
+            end => return end,
+        }
+    }
 }
 
 /// Prints one job.

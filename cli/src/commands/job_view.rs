@@ -1,21 +1,17 @@
 //! How a job is shown: to people, and to programs.
 
 use std::io;
+use std::time::Duration;
 
-use longshore::protocol::messages::work::JobInfo;
+use longshore::protocol::messages::work::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};
 use longshore::{JobRef, JobState};
 use serde_json::{Map, Value, json};
 
-use crate::output::{Output, bytes_json, shown};
+use crate::output::{Output, Table, bytes_json, grouped, shown};
 use crate::time::{show_length, show_moment, wall_ms};
 
 /// Characters of a payload, result or error that fit into a table.
 const CELL_CHARS: usize = 60;
-
-/// True of states that a job does not leave by itself.
-pub(crate) fn has_ended(state: JobState) -> bool {
-    matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled)
-}
 
 /// A job as JSON. What the publisher did not tell, or what does not apply, is not there.
 pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
@@ -35,14 +31,26 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     put("attempt", json!(job.attempt));
     put("max_attempts", json!(job.max_attempts));
     put("deliveries", json!(job.deliveries));
+    put("lease_ms", json!(job.lease_ms));
+    put("run_timeout_ms", json!(job.run_timeout_ms));
     put("enqueued_at", json!(show_moment(job.enqueued_at)));
     put("due_at", json!(job.due_at.map(show_moment)));
+    put("expires_at", json!(job.expires_at.map(show_moment)));
+    put("delivered_at", json!(job.delivered_at.map(show_moment)));
     put("ended_at", json!(job.ended_at.map(show_moment)));
     put("token", json!(job.token.map(|token| token.0)));
     put("worker", json!(job.worker));
     put("death", json!(job.death.map(|death| death.to_string())));
     if let Some(error) = &job.error {
         put("error", json!({ "kind": error.kind, "message": error.message }));
+    }
+    put("replaces", json!(job.replaces.map(|id| id.to_string())));
+    put("progress", job.progress.as_ref().map_or(Value::Null, progress_json));
+    if !job.attempts.is_empty() {
+        put("attempts", job.attempts.iter().map(attempt_json).collect());
+    }
+    if !job.checkpoints.is_empty() {
+        put("checkpoints", job.checkpoints.iter().map(checkpoint_json).collect());
     }
     put("payload_bytes", json!(job.payload_len));
     put("payload", job.payload.as_ref().map_or(Value::Null, |bytes| bytes_json(bytes)));
@@ -54,13 +62,37 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     Value::Object(value)
 }
 
+fn progress_json(progress: &ProgressInfo) -> Value {
+    json!({
+        "percent": progress.percent, "message": progress.message, "at": show_moment(progress.at),
+    })
+}
+
+fn attempt_json(attempt: &AttemptInfo) -> Value {
+    json!({
+        "number": attempt.number, "worker": attempt.worker,
+        "delivered_at": show_moment(attempt.delivered_at),
+        "ended_at": show_moment(attempt.ended_at), "outcome": attempt.outcome.to_string(),
+        "error": attempt.error.as_ref().map(|e| json!({ "kind": e.kind, "message": e.message })),
+        "fingerprint": attempt.fingerprint.map(|fingerprint| fingerprint.to_string()),
+    })
+}
+
+fn checkpoint_json(checkpoint: &CheckpointInfo) -> Value {
+    json!({
+        "attempt": checkpoint.attempt, "number": checkpoint.sequence,
+        "at": show_moment(checkpoint.at), "bytes": checkpoint.length,
+        "data": checkpoint.bytes.as_ref().map(|bytes| bytes_json(bytes)),
+    })
+}
+
 /// The headings of a table of jobs.
 pub(crate) const HEADINGS: [&str; 7] =
     ["job", "path", "state", "attempt", "age", "payload", "outcome"];
 
 /// A job as a row under [`HEADINGS`].
 pub(crate) fn row(at: &JobRef, job: &JobInfo) -> [String; 7] {
-    let state = if job.retrying { "retrying".to_owned() } else { job.state.to_string() };
+    let state = shown_state(job.state, job.retrying);
     let payload = job.payload.as_ref().map(|payload| shown(payload, CELL_CHARS));
     [
         at.to_string(),
@@ -73,9 +105,14 @@ pub(crate) fn row(at: &JobRef, job: &JobInfo) -> [String; 7] {
     ]
 }
 
+/// A state in the words of `stat`: jobs that wait for a retry are told apart.
+pub(crate) fn shown_state(state: JobState, retrying: bool) -> String {
+    if retrying { "retrying".to_owned() } else { state.to_string() }
+}
+
 fn age(since: u64) -> String {
     let ms = wall_ms().saturating_sub(since);
-    show_length(std::time::Duration::from_secs(ms / 1_000))
+    show_length(Duration::from_secs(ms / 1_000))
 }
 
 fn outcome(job: &JobInfo) -> String {
@@ -98,7 +135,8 @@ fn outcome(job: &JobInfo) -> String {
             let due = job.due_at.map(|at| format!("due {}", show_moment(at)));
             [due, error].into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
-        JobState::Ready | JobState::Cancelled => error.unwrap_or_default(),
+        JobState::Prepared => "waits for longshore confirm".to_owned(),
+        JobState::Ready | JobState::Cancelled | JobState::Expired => error.unwrap_or_default(),
     }
 }
 
@@ -108,7 +146,7 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
     line("job", at.to_string())?;
     line("publisher", format!("{name} ({})", at.publisher))?;
     line("path", job.path.to_string())?;
-    line("state", if job.retrying { "retrying".to_owned() } else { job.state.to_string() })?;
+    line("state", shown_state(job.state, job.retrying))?;
     line("priority", job.priority.to_string())?;
     line(
         "attempt",
@@ -118,11 +156,27 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
     if let Some(due) = job.due_at {
         line("due", show_moment(due))?;
     }
+    if let Some(expires) = job.expires_at {
+        line("expires", show_moment(expires))?;
+    }
     if let Some(ended) = job.ended_at {
         line("ended", show_moment(ended))?;
     }
     if let Some(token) = job.token {
         line("lease", format!("token {token}, at {}", job.worker.as_deref().unwrap_or("?")))?;
+    }
+    if let Some(delivered) = job.delivered_at {
+        let limit = match job.run_timeout_ms {
+            0 => String::new(),
+            ms => format!(", may run for {}", show_length(Duration::from_millis(ms))),
+        };
+        line("delivered", format!("{}{limit}", show_moment(delivered)))?;
+    }
+    if let Some(progress) = &job.progress {
+        line("progress", shown_progress(progress))?;
+    }
+    if let Some(replaces) = job.replaces {
+        line("replaces", replaces.to_string())?;
     }
     if let Some(death) = job.death {
         line("died of", death.to_string())?;
@@ -142,7 +196,61 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
     if let Some(result) = &job.result {
         line("result", format!("{} bytes: {}", result.len(), shown(result, 1_000)))?;
     }
+    if !job.attempts.is_empty() {
+        output.line("")?;
+        output.table(&attempts(&job.attempts))?;
+    }
+    if !job.checkpoints.is_empty() {
+        output.line("")?;
+        output.table(&checkpoints(&job.checkpoints))?;
+    }
     Ok(())
+}
+
+/// How far a job is, in words.
+pub(crate) fn shown_progress(progress: &ProgressInfo) -> String {
+    let ago = show_length(Duration::from_millis(wall_ms().saturating_sub(progress.at)));
+    let message = shown(progress.message.as_bytes(), 300);
+    format!(
+        "{} %, {ago} ago{}{message}",
+        progress.percent,
+        if message.is_empty() { "" } else { ": " }
+    )
+}
+
+fn attempts(attempts: &[AttemptInfo]) -> Table {
+    let mut table =
+        Table::new(&["attempt", "worker", "delivered", "took", "outcome", "error", "fingerprint"]);
+    for attempt in attempts {
+        let took = attempt.ended_at.saturating_sub(attempt.delivered_at);
+        let error =
+            attempt.error.as_ref().map(|error| format!("{}: {}", error.kind, error.message));
+        table.row([
+            attempt.number.to_string(),
+            attempt.worker.clone(),
+            show_moment(attempt.delivered_at),
+            show_length(Duration::from_millis(took)),
+            attempt.outcome.to_string(),
+            error.map(|error| shown(error.as_bytes(), CELL_CHARS)).unwrap_or_default(),
+            attempt.fingerprint.map(|fingerprint| fingerprint.to_string()).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn checkpoints(checkpoints: &[CheckpointInfo]) -> Table {
+    let mut table = Table::new(&["of attempt", "checkpoint", "left", "bytes", "begins with"]);
+    for checkpoint in checkpoints {
+        let bytes = checkpoint.bytes.as_ref().map(|bytes| shown(bytes, CELL_CHARS));
+        table.row([
+            checkpoint.attempt.to_string(),
+            checkpoint.sequence.to_string(),
+            show_moment(checkpoint.at),
+            grouped(checkpoint.length),
+            bytes.unwrap_or_default(),
+        ]);
+    }
+    table
 }
 
 /// How a job that somebody waited for has ended: its result as it is, or its misfortune.

@@ -1,8 +1,8 @@
 //! `longshore jobs`: lists jobs, with payloads and results.
 
 use longshore::protocol::limits::PAGE_JOBS_MAX;
-use longshore::protocol::messages::work::JobsQuery;
-use longshore::{Glob, JobRef, JobState};
+use longshore::protocol::messages::work::{Filter, JobsQuery};
+use longshore::{JobRef, JobState};
 
 use super::{Context, job_view, warn_of_missing};
 use crate::arguments::Jobs;
@@ -13,13 +13,13 @@ use crate::output::Table;
 const LIMIT: u64 = 100;
 
 pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()> {
-    list(arguments.pattern, arguments.state.map(JobState::from), arguments.limit, context).await
+    let state = arguments.state.map(JobState::from);
+    list(arguments.filters.filter(arguments.pattern, state), arguments.limit, context).await
 }
 
 /// Lists jobs: for programs one per line, as they come; for people a table.
 pub(crate) async fn list(
-    pattern: Glob,
-    state: Option<JobState>,
+    filter: Filter,
     limit: Option<u64>,
     mut context: Context,
 ) -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ pub(crate) async fn list(
         limit => limit,
     };
     let page = u32::try_from(limit.min(PAGE_JOBS_MAX as u64)).unwrap_or(PAGE_JOBS_MAX as u32);
-    let query = JobsQuery { pattern, state, cursor: 0, limit: page, full: true };
+    let query = JobsQuery { filter, cursor: 0, limit: page, full: true };
     let mut pages = context.queues().jobs(query).await?;
     let mut table = Table::new(&job_view::HEADINGS);
     let mut left = limit;

@@ -11,10 +11,13 @@ mod job;
 mod job_view;
 mod jobs;
 mod ls;
+mod pause;
 mod publisher;
+mod queue;
 mod resolve;
 mod resolver;
 mod stat;
+mod tail;
 mod up;
 mod work;
 
@@ -89,7 +92,13 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::Jobs(arguments) => jobs::run(arguments, context).await,
         Command::Job(arguments) => job::run(arguments, context).await,
         Command::Dead(arguments) => dead::run(arguments, context).await,
+        Command::Confirm(arguments) => act::confirm(arguments, context).await,
         Command::Cancel(arguments) => act::cancel(arguments, context).await,
+        Command::Purge(arguments) => act::purge(arguments, context).await,
+        Command::Pause(arguments) => pause::pause(arguments, context).await,
+        Command::Resume(arguments) => pause::resume(arguments, context).await,
+        Command::Queue(arguments) => queue::run(arguments, context).await,
+        Command::Tail(arguments) => tail::run(arguments, context).await,
         Command::Check(arguments) => check::run(arguments, context).await,
         Command::Bench(arguments) => bench::run(arguments, context).await,
         Command::DemoWorker(arguments) => demo::worker::run(arguments, context).await,

@@ -6,6 +6,7 @@ use longshore::Glob;
 use longshore::protocol::messages::work::QueueStat;
 use serde_json::{Value, json};
 
+use super::queue::settings_json;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
 use crate::failure::Reported;
@@ -23,37 +24,8 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         }))?;
         return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
     }
-    let mut table = Table::new(&[
-        "queue",
-        "ready",
-        "running",
-        "retrying",
-        "scheduled",
-        "completed",
-        "dead",
-        "cancelled",
-        "oldest",
-        "workers",
-    ]);
-    for queue in &queues {
-        let counts = queue.counts;
-        let numbers = [
-            counts.ready,
-            counts.running,
-            counts.retrying,
-            counts.scheduled,
-            counts.completed,
-            counts.dead,
-            counts.cancelled,
-        ];
-        let oldest = queue.oldest_ready_ms.map(|ms| show_length(Duration::from_millis(ms)));
-        let row = std::iter::once(queue.path.to_string())
-            .chain(numbers.map(grouped))
-            .chain([oldest.unwrap_or_else(|| "-".to_owned()), grouped(queue.subscriptions)]);
-        table.row(row);
-    }
-    if !table.is_empty() {
-        context.output.table(&table)?;
+    if !queues.is_empty() {
+        context.output.table(&table(&queues))?;
     }
     let missing = warn_of_missing(&stats.missing, stats.complete);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
@@ -63,17 +35,63 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     if missing { Err(Reported.into()) } else { Ok(()) }
 }
 
+/// A row for each queue. States that few have stand there only if some queue has such jobs.
+fn table(queues: &[QueueStat]) -> Table {
+    let any = |count: fn(&QueueStat) -> u64| queues.iter().any(|queue| count(queue) > 0);
+    let (prepared, expired) = (any(|q| q.counts.prepared), any(|q| q.counts.expired));
+    let paused = queues.iter().any(|queue| !queue.paused_by.is_empty());
+    let mut columns: Vec<Column> = vec![
+        ("ready", |q| grouped(q.counts.ready)),
+        ("running", |q| grouped(q.counts.running)),
+        ("retrying", |q| grouped(q.counts.retrying)),
+        ("scheduled", |q| grouped(q.counts.scheduled)),
+        ("completed", |q| grouped(q.counts.completed)),
+        ("dead", |q| grouped(q.counts.dead)),
+        ("cancelled", |q| grouped(q.counts.cancelled)),
+    ];
+    if expired {
+        columns.push(("expired", |q| grouped(q.counts.expired)));
+    }
+    if prepared {
+        columns.insert(0, ("prepared", |q| grouped(q.counts.prepared)));
+    }
+    columns.push(("oldest", |q| {
+        let oldest = q.oldest_ready_ms.map(|ms| show_length(Duration::from_millis(ms)));
+        oldest.unwrap_or_else(|| "-".to_owned())
+    }));
+    columns.push(("workers", |q| grouped(q.subscriptions)));
+    if paused {
+        columns.push(("paused by", |q| {
+            let patterns: Vec<String> = q.paused_by.iter().map(Glob::to_string).collect();
+            patterns.join(" ")
+        }));
+    }
+    let headings: Vec<&'static str> =
+        std::iter::once("queue").chain(columns.iter().map(|(heading, _)| *heading)).collect();
+    let mut table = Table::new(&headings);
+    for queue in queues {
+        let cells = columns.iter().map(|(_, cell)| cell(queue));
+        table.row(std::iter::once(queue.path.to_string()).chain(cells));
+    }
+    table
+}
+
+/// A heading, and what stands under it for a queue.
+type Column = (&'static str, fn(&QueueStat) -> String);
+
 fn queue_json(queue: &QueueStat) -> Value {
     let counts = queue.counts;
     json!({
         "path": queue.path.as_str(),
         "ready": counts.ready, "running": counts.running, "retrying": counts.retrying,
         "scheduled": counts.scheduled, "completed": counts.completed, "dead": counts.dead,
-        "cancelled": counts.cancelled,
+        "cancelled": counts.cancelled, "prepared": counts.prepared, "expired": counts.expired,
         "oldest_ready_ms": queue.oldest_ready_ms,
         "enqueued_ever": queue.enqueued, "completed_ever": queue.completed,
         "failed_ever": queue.failed, "redelivered_ever": queue.redelivered,
-        "stale_refused_ever": queue.stale_refused,
+        "died_ever": queue.died, "stale_refused_ever": queue.stale_refused,
         "subscriptions": queue.subscriptions, "credits": queue.credits,
+        "paused_by": queue.paused_by.iter().map(Glob::to_string).collect::<Vec<_>>(),
+        "settings": settings_json(&queue.settings),
     })
 }

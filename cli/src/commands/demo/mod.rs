@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use longshore::protocol::limits::PAGE_JOBS_MAX;
-use longshore::protocol::messages::work::JobsQuery;
+use longshore::protocol::messages::work::{Filter, JobsQuery};
 use longshore::{Glob, JobState, Path, Queues, QueuesOptions};
 use serde_json::json;
 use tokio::sync::watch;
@@ -152,7 +152,8 @@ async fn collect(
     for state in [JobState::Completed, JobState::Dead] {
         let pattern = Glob::new(&format!("{BELOW}/**"))?;
         let limit = PAGE_JOBS_MAX as u32;
-        let query = JobsQuery { pattern, state: Some(state), cursor: 0, limit, full: true };
+        let filter = Filter::of(pattern).in_state(state);
+        let query = JobsQuery { filter, cursor: 0, limit, full: true };
         let mut pages = queues.jobs(query).await?;
         while let Some(page) = pages.next().await {
             let mut ledger = ledger.borrow_mut();

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use longshore::{Due, Headers, NewJob};
+use longshore::{Due, NewJob};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::time::{parse_length, parse_moment};
+use crate::backoff::parse_backoff;
+use crate::time::{parse_deadline, parse_length, parse_moment};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +20,12 @@ struct Line {
     at: Option<String>,
     max_attempts: Option<u16>,
     lease: Option<String>,
+    run_timeout: Option<String>,
+    backoff: Option<String>,
+    keep: Option<String>,
+    expires: Option<String>,
+    prepare: Option<bool>,
+    result: Option<bool>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
 }
@@ -39,21 +46,40 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     }
     job.options.due = match (line.delay, line.at) {
         (None, None) => job.options.due,
-        (Some(delay), None) => {
-            let delay = parse_length(&delay).map_err(|error| format!("delay: {error}"))?;
-            Due::After(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
-        }
-        (None, Some(at)) => Due::At(parse_moment(&at).map_err(|error| format!("at: {error}"))?),
+        (Some(delay), None) => Due::After(length(&delay, "delay")?),
+        (None, Some(at)) => Due::At(named("at", parse_moment(&at))?),
         (Some(_), Some(_)) => return Err("a job has a delay or a time, not both".to_owned()),
     };
+    if let Some(expires) = line.expires {
+        job.options.expires_at = Some(named("expires", parse_deadline(&expires))?);
+    }
     if let Some(attempts) = line.max_attempts {
-        job.options.max_attempts = super::attempts(attempts)?;
+        job.options.max_attempts = Some(super::attempts(attempts)?);
     }
     if let Some(lease) = line.lease {
-        job.options.lease_ms = super::lease_ms(parse_length(&lease)?)?;
+        job.options.lease_ms = Some(super::lease_ms(named("lease", parse_length(&lease))?)?);
     }
-    job.headers = Headers(line.headers.into_iter().collect());
+    if let Some(run_timeout) = line.run_timeout {
+        job.options.run_timeout_ms = Some(length(&run_timeout, "run_timeout")?);
+    }
+    if let Some(backoff) = line.backoff {
+        job.options.backoff = Some(named("backoff", parse_backoff(&backoff))?);
+    }
+    if let Some(keep) = line.keep {
+        job.options.keep_ms = Some(length(&keep, "keep")?);
+    }
+    job.options.prepared = line.prepare.unwrap_or(job.options.prepared);
+    job.options.keep_result = line.result.unwrap_or(job.options.keep_result);
+    job.headers.0.extend(line.headers);
     Ok(job)
+}
+
+fn length(text: &str, what: &str) -> Result<u64, String> {
+    super::wait_ms(named(what, parse_length(text))?, what)
+}
+
+fn named<T>(what: &str, read: Result<T, String>) -> Result<T, String> {
+    read.map_err(|error| format!("{what}: {error}"))
 }
 
 #[cfg(test)]
@@ -75,8 +101,19 @@ mod tests {
         assert_eq!(&job.payload[..], br#"{"to":"a"}"#);
         assert_eq!(job.id.to_string(), "01920f3e-5b7a-7fff-bfff-ffffffffffff");
         assert_eq!((job.options.priority, job.options.due), (-2, Due::After(300_000)));
-        assert_eq!((job.options.max_attempts, job.options.lease_ms), (3, 60_000));
+        assert_eq!((job.options.max_attempts, job.options.lease_ms), (Some(3), Some(60_000)));
         assert_eq!(job.headers.get("a"), Some("b"));
+    }
+
+    #[test]
+    fn every_option_can_be_said() {
+        let line = br#"{"payload":1,"expires":"2026-11-20T21:30:00Z","run_timeout":"0s",
+            "backoff":"fixed:5s","keep":"1h","prepare":true,"result":false}"#;
+        let options = read(line, job()).unwrap().options;
+        assert_eq!(options.expires_at, Some(1_795_210_200_000));
+        assert_eq!((options.run_timeout_ms, options.keep_ms), (Some(0), Some(3_600_000)));
+        assert_eq!(options.backoff, Some(longshore::Backoff::Fixed(5_000)));
+        assert!(options.prepared && !options.keep_result);
     }
 
     #[test]
@@ -97,6 +134,9 @@ mod tests {
             (r#"{"payload":1,"delay":"1s","at":"2026-11-20T21:30:00Z"}"#, "not both"),
             (r#"{"payload":1,"max_attempts":0}"#, "at least 1"),
             (r#"{"payload":1,"lease":"1ms"}"#, "12h"),
+            (r#"{"payload":1,"backoff":"often"}"#, "backoff: "),
+            (r#"{"payload":1,"run_timeout":"40000d"}"#, "run_timeout: "),
+            (r#"{"payload":1,"expires":"late"}"#, "expires: "),
         ] {
             let error = read(line.as_bytes(), job()).unwrap_err();
             assert!(error.contains(named), "{line}: {error}");

@@ -12,15 +12,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
+use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 use longshore::{
-    Due, Glob, NewJob, PathAnswer, Pipeline, PipelineOptions, Producer, ProducerOptions, Receipts,
-    new_id,
+    Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, PipelineOptions, Producer,
+    ProducerOptions, Receipts, new_id,
 };
 use serde_json::json;
 
 pub(crate) use ranges::Ranges;
-pub(crate) use wait::ended;
 
 use super::Context;
 use crate::arguments::Enqueue;
@@ -72,20 +71,24 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
 fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     let id = arguments.id.unwrap_or_else(new_id);
     let mut job = NewJob::new(arguments.path.clone(), id, Bytes::new());
-    // Who enqueues by hand wants to see what came of it.
-    job.options.keep_result = true;
-    job.options.priority = arguments.priority;
-    job.options.due = match (arguments.delay, arguments.at) {
-        (Some(delay), _) => Due::After(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
-        (None, Some(at)) => Due::At(at),
-        (None, None) => Due::Now,
+    job.headers = Headers(arguments.header.clone());
+    job.options = JobOptions {
+        priority: arguments.priority,
+        due: match (arguments.delay, arguments.at) {
+            (Some(delay), _) => Due::After(wait_ms(delay, "delay")?),
+            (None, Some(at)) => Due::At(at),
+            (None, None) => Due::Now,
+        },
+        prepared: arguments.prepare,
+        expires_at: arguments.expires,
+        max_attempts: arguments.max_attempts,
+        lease_ms: arguments.lease.map(lease_ms).transpose()?,
+        run_timeout_ms: arguments.run_timeout.map(|ms| wait_ms(ms, "run-timeout")).transpose()?,
+        backoff: arguments.backoff.clone(),
+        keep_ms: arguments.keep.map(|ms| wait_ms(ms, "keep")).transpose()?,
+        // Who enqueues by hand wants to see what came of it.
+        keep_result: !arguments.no_result,
     };
-    if let Some(most) = arguments.max_attempts {
-        job.options.max_attempts = attempts(most)?;
-    }
-    if let Some(lease) = arguments.lease {
-        job.options.lease_ms = lease_ms(lease)?;
-    }
     Ok(job)
 }
 
@@ -95,13 +98,20 @@ fn attempts(most: u16) -> Result<u16, String> {
 }
 
 /// Checks the length of a lease.
-fn lease_ms(lease: Duration) -> Result<u32, String> {
+pub(crate) fn lease_ms(lease: Duration) -> Result<u32, String> {
     u32::try_from(lease.as_millis())
         .ok()
         .filter(|ms| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(ms))
         .ok_or_else(|| {
             format!("lease: {} is out of range; 1s to 12h", crate::time::show_length(lease))
         })
+}
+
+/// Checks a length of time that may be up to 100 years.
+pub(crate) fn wait_ms(length: Duration, what: &str) -> Result<u64, String> {
+    u64::try_from(length.as_millis()).ok().filter(|ms| *ms <= WAIT_MS_MAX).ok_or_else(|| {
+        format!("{what}: {} is out of range; at most 36500d", crate::time::show_length(length))
+    })
 }
 
 /// True when nobody publishes the path yet: a default will make the queue.

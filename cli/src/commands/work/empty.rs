@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use longshore::protocol::messages::work::QueueStat;
-use longshore::{Gathered, Glob, Queues};
+use longshore::{Gathered, Glob, Queues, QueuesError};
 
 /// How often the publishers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(200);
@@ -16,6 +16,8 @@ const RESOLVER_AWAY_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Left {
     /// Jobs that a user has scheduled for later.
     pub(crate) scheduled: u64,
+    /// Jobs that wait to be confirmed.
+    pub(crate) prepared: u64,
     /// Jobs that went to the dead letters meanwhile.
     pub(crate) died: u64,
 }
@@ -24,14 +26,15 @@ pub(crate) struct Left {
 /// not answer may hold jobs: it is waited for.
 pub(crate) async fn until(
     queues: &Queues,
-    pattern: &Glob,
+    patterns: &[Glob],
     mut completed: impl FnMut(u64),
 ) -> anyhow::Result<Left> {
     let mut first: Option<Figures> = None;
     let mut waited_for: Vec<String> = Vec::new();
+    let mut told_paused = false;
     let mut answered = Instant::now();
     loop {
-        let stats = match queues.stats(pattern.clone()).await {
+        let stats = match stats(queues, patterns).await {
             Ok(stats) => stats,
             // Workers go on without the resolver; so does this, for a while.
             Err(_) if answered.elapsed() < RESOLVER_AWAY_MAX => {
@@ -41,18 +44,59 @@ pub(crate) async fn until(
             Err(error) => return Err(error.into()),
         };
         answered = Instant::now();
-        let figures = Figures::of(&stats.merged());
+        let merged = stats.merged();
+        let figures = Figures::of(&merged);
         if stats.is_whole() {
             let first = first.get_or_insert(figures);
             completed(figures.completed.saturating_sub(first.completed));
             if figures.active == 0 {
-                let died = figures.dead.saturating_sub(first.dead);
-                return Ok(Left { scheduled: figures.scheduled, died });
+                let died = figures.died.saturating_sub(first.died);
+                let (scheduled, prepared) = (figures.scheduled, figures.prepared);
+                return Ok(Left { scheduled, prepared, died });
             }
         }
         tell_once(&stats, &mut waited_for);
+        let paused =
+            merged.iter().find(|queue| queue.counts.ready > 0 && !queue.paused_by.is_empty());
+        if let Some(queue) = paused.filter(|_| !std::mem::replace(&mut told_paused, true)) {
+            eprintln!(
+                "{} is paused and has jobs; they are waited for: longshore resume",
+                queue.path
+            );
+        }
         tokio::time::sleep(ASK_EVERY).await;
     }
+}
+
+/// Figures of the queues that match any of the patterns, each queue of a publisher once.
+async fn stats(
+    queues: &Queues,
+    patterns: &[Glob],
+) -> Result<Gathered<Vec<QueueStat>>, QueuesError> {
+    let mut all: Option<Gathered<Vec<QueueStat>>> = None;
+    for pattern in patterns {
+        let more = queues.stats(pattern.clone()).await?;
+        let Some(all) = &mut all else {
+            all = Some(more);
+            continue;
+        };
+        all.complete &= more.complete;
+        for answered in more.answers {
+            let known = all.answers.iter_mut().find(|a| a.publisher.id == answered.publisher.id);
+            match known {
+                Some(known) => {
+                    let is_new =
+                        |stat: &QueueStat| known.answer.iter().all(|s| s.path != stat.path);
+                    let new: Vec<_> = answered.answer.into_iter().filter(is_new).collect();
+                    known.answer.extend(new);
+                }
+                None => all.answers.push(answered),
+            }
+        }
+        all.missing.extend(more.missing);
+    }
+    // The command line asks for at least one pattern.
+    Ok(all.unwrap_or(Gathered { complete: true, answers: Vec::new(), missing: Vec::new() }))
 }
 
 fn tell_once(stats: &Gathered<Vec<QueueStat>>, told: &mut Vec<String>) {
@@ -73,7 +117,8 @@ fn tell_once(stats: &Gathered<Vec<QueueStat>>, told: &mut Vec<String>) {
 struct Figures {
     active: u64,
     scheduled: u64,
-    dead: u64,
+    prepared: u64,
+    died: u64,
     completed: u64,
 }
 
@@ -83,7 +128,8 @@ impl Figures {
         for queue in queues {
             sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
             sum.scheduled += queue.counts.scheduled;
-            sum.dead += queue.counts.dead;
+            sum.prepared += queue.counts.prepared;
+            sum.died += queue.died;
             sum.completed += queue.completed;
         }
         sum

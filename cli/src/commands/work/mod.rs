@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::{Job, JobContext, JobFailure, Worker, WorkerOptions, WorkerReport};
+use longshore::{Job, JobContext, JobFailure, Take, Worker, WorkerOptions, WorkerReport};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::Context;
-use crate::arguments::Work;
-use crate::failure::Reported;
+use crate::arguments::{Take as Order, Work};
+use crate::failure::{Reported, WrongUsage};
 use crate::output::{Progress, grouped};
 use crate::signals::Stop;
 use process::Ended;
@@ -27,13 +27,14 @@ const COMMAND_GRACE: Duration = Duration::from_secs(11);
 
 pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result<()> {
     check_command(&arguments.command)?;
+    let take = take(&arguments).map_err(WrongUsage)?;
     let stop = Stop::listen()?;
     let name = arguments.name.clone().unwrap_or_else(|| format!("work-{}", std::process::id()));
     let options = WorkerOptions { name, ..WorkerOptions::default() };
     let concurrency = usize::from(arguments.concurrency);
     let subscription = Worker::connect_with(context.cluster(), options)
         .await?
-        .durable_subscribe(&arguments.pattern)
+        .durable_subscribe(take)
         .concurrency(concurrency)
         // A waiting job is better off at whoever is free first: commands take long compared with a hand-over.
         .prefetch(0)
@@ -69,7 +70,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     let queues = context.queues();
     let shown = async {
         if arguments.until_empty {
-            return empty::until(&queues, &arguments.pattern, |done| progress.at(done)).await;
+            return empty::until(&queues, &arguments.patterns, |done| progress.at(done)).await;
         }
         loop {
             progress.at(stats.now().completed);
@@ -97,6 +98,24 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     match left {
         Some(left) if left.died > 0 => Err(Reported.into()),
         _ => Ok(()),
+    }
+}
+
+/// Which queues, in which order.
+fn take(arguments: &Work) -> Result<Take, String> {
+    let patterns = &arguments.patterns;
+    let weights = arguments.weights.len();
+    match arguments.order {
+        Order::Weighted if weights != patterns.len() => Err(format!(
+            "--weights has {weights} numbers for {} patterns; give each pattern one",
+            patterns.len()
+        )),
+        Order::Weighted => {
+            Ok(Take::weighted(patterns.iter().zip(arguments.weights.iter().copied())))
+        }
+        _ if weights > 0 => Err("--weights needs --order weighted".to_owned()),
+        Order::Strict => Ok(Take::strict(patterns)),
+        Order::Age => Ok(Take::any(patterns)),
     }
 }
 
@@ -170,6 +189,7 @@ fn say(
         });
         if let Some(left) = left {
             value["scheduled_left"] = left.scheduled.into();
+            value["prepared_left"] = left.prepared.into();
             value["died"] = left.died.into();
         }
         context.output.json(&value)?;
@@ -197,6 +217,9 @@ fn say(
         }
         if left.scheduled > 0 {
             eprintln!("{} jobs are scheduled for later and were left", grouped(left.scheduled));
+        }
+        if left.prepared > 0 {
+            eprintln!("{} jobs wait to be confirmed and were left", grouped(left.prepared));
         }
     }
     Ok(())

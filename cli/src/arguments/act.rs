@@ -1,0 +1,239 @@
+//! Acting on jobs and queues.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use longshore::protocol::messages::work::Filter;
+use longshore::protocol::{Fingerprint, QueueSettings};
+use longshore::{Backoff, DeathReason, Glob, JobName, JobState, Path};
+
+use super::State;
+use crate::backoff::parse_backoff;
+use crate::time::{parse_length, wall_ms};
+
+/// What jobs have in common, beside their queue and state.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Filters {
+    /// Only dead jobs that died of this, like worker_lost
+    #[arg(long, value_name = "REASON", value_parser = parse_reason)]
+    reason: Option<DeathReason>,
+    /// Only dead jobs whose last error has this fingerprint, as dead groups shows it
+    #[arg(long, value_name = "FINGERPRINT")]
+    error: Option<Fingerprint>,
+    /// Only jobs that ended so long ago or longer, like 1h
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    older_than: Option<Duration>,
+    /// Only jobs that ended less than so long ago
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    younger_than: Option<Duration>,
+}
+
+impl Filters {
+    /// The filter of these queues and that state.
+    pub(crate) fn filter(&self, pattern: Glob, state: Option<JobState>) -> Filter {
+        let ago = |length: Duration| {
+            wall_ms().saturating_sub(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+        };
+        Filter {
+            death: self.reason,
+            fingerprint: self.error,
+            ended_before: self.older_than.map(|length| ago(length).saturating_add(1)),
+            ended_from: self.younger_than.map(|length| ago(length).saturating_add(1)),
+            ..Filter::of(pattern).in_state(state)
+        }
+    }
+
+    /// True when nothing is said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reason.is_none()
+            && self.error.is_none()
+            && self.older_than.is_none()
+            && self.younger_than.is_none()
+    }
+}
+
+fn parse_reason(text: &str) -> Result<DeathReason, String> {
+    let found = DeathReason::ALL.iter().find(|reason| reason.to_string() == text);
+    found.copied().ok_or_else(|| {
+        let all: Vec<String> = DeathReason::ALL.iter().map(DeathReason::to_string).collect();
+        format!("'{text}' is not a reason; they are {}", all.join(", "))
+    })
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Selected {
+    /// Receipts or ids, or one pattern of queues like '/jobs/**'
+    #[arg(required = true, value_name = "ID… or PATTERN")]
+    pub(crate) which: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Only count them
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Confirm {
+    /// Receipts or ids
+    #[arg(required = true, value_name = "ID")]
+    pub(crate) which: Vec<JobName>,
+    /// Only count them
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    pub(crate) selected: Selected,
+    /// With a pattern: only jobs in this state
+    #[arg(long)]
+    pub(crate) state: Option<State>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Purge {
+    /// The queues
+    pub(crate) pattern: Glob,
+    /// Which: completed, cancelled, expired or dead
+    #[arg(long)]
+    pub(crate) state: State,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Only count them
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Dead {
+    #[command(subcommand)]
+    pub(crate) action: DeadAction,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum DeadAction {
+    /// List dead jobs, and why they died
+    Ls {
+        /// The queues [default: '/**']
+        pattern: Option<Glob>,
+        #[command(flatten)]
+        filters: Filters,
+        /// At most so many; 0 for all [default: 100; all with --json]
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// Dead jobs by what they died of, most first
+    Groups {
+        /// The queues [default: '/**']
+        pattern: Option<Glob>,
+        #[command(flatten)]
+        filters: Filters,
+    },
+    /// Show one, with its payload and every attempt's error
+    Show {
+        /// A receipt, PUBLISHER:UUID, or a bare UUID
+        id: JobName,
+    },
+    /// Make dead jobs ready again, with all their attempts; with a payload, a new job in the place of one
+    Revive {
+        #[command(flatten)]
+        selected: Selected,
+        /// So many of them a second, instead of all at once
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        rate: Option<u32>,
+        /// The payload of a new job in the place of this one
+        #[arg(long, value_name = "TEXT", conflicts_with_all = ["rate", "dry_run"])]
+        payload: Option<OsString>,
+        /// The same, from a file
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "dry_run", "payload"])]
+        payload_file: Option<PathBuf>,
+    },
+    /// Delete dead jobs
+    Drop(Selected),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Pause {
+    /// The queues: those that match, and those that will
+    pub(crate) pattern: Glob,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Resume {
+    /// The pattern that was paused
+    #[arg(required_unless_present = "clock")]
+    pub(crate) pattern: Option<Glob>,
+    /// The wall clock is right, though it jumped: what waits for it goes on, at every publisher
+    #[arg(long, conflicts_with = "pattern")]
+    pub(crate) clock: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Queue {
+    #[command(subcommand)]
+    pub(crate) action: QueueAction,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum QueueAction {
+    /// What is set for its jobs
+    Show {
+        /// The queue
+        path: Path,
+    },
+    /// Set something for its jobs, those that are there too
+    Set {
+        /// The queue; it is made if it is not there
+        path: Path,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Set nothing any more
+    Reset {
+        /// The queue
+        path: Path,
+    },
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Settings {
+    /// Attempts before a job goes to the dead letters
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    max_attempts: Option<u16>,
+    /// How long a delivery may go without renewal, 1s to 12h
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    lease: Option<Duration>,
+    /// How long one attempt may run; 0s for as long as it likes
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    run_timeout: Option<Duration>,
+    /// The wait after a failed attempt: exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or hangfire
+    #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
+    backoff: Option<Backoff>,
+    /// How long completed, cancelled and expired jobs stay readable
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    keep: Option<Duration>,
+    /// How many of them stay readable: the newest
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=longshore::protocol::limits::KEEP_JOBS_MAX))]
+    keep_jobs: Option<u64>,
+}
+
+impl Settings {
+    /// As a publisher takes them.
+    pub(crate) fn changes(self) -> Result<QueueSettings, String> {
+        let ms = |length: Option<Duration>, what| {
+            length.map(|length| crate::commands::enqueue::wait_ms(length, what)).transpose()
+        };
+        Ok(QueueSettings {
+            max_attempts: self.max_attempts,
+            lease_ms: self.lease.map(crate::commands::enqueue::lease_ms).transpose()?,
+            run_timeout_ms: ms(self.run_timeout, "run-timeout")?,
+            backoff: self.backoff,
+            keep_ms: ms(self.keep, "keep")?,
+            keep_jobs: self.keep_jobs,
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Handing in jobs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use longshore::{Backoff, JobId, Path};
+
+use crate::backoff::parse_backoff;
+use crate::commands::enqueue::Ranges;
+use crate::time::{parse_deadline, parse_length, parse_moment};
+
+#[derive(Args, Debug)]
+pub(crate) struct Enqueue {
+    /// The queue
+    pub(crate) path: Path,
+    /// The payload of one job
+    #[arg(group = "payload")]
+    pub(crate) text: Option<OsString>,
+    /// One job per file, its contents the payload
+    #[arg(long, value_name = "FILE", num_args = 1.., group = "payload")]
+    pub(crate) file: Vec<PathBuf>,
+    /// One job per line of standard input, without its newline
+    #[arg(long, group = "payload")]
+    pub(crate) lines: bool,
+    /// One job per line of standard input: {"payload": "…" or any JSON, "id", "priority", "delay", "at", "expires",
+    /// "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
+    #[arg(long, group = "payload")]
+    pub(crate) jsonl: bool,
+    /// Only these lines or files, counted from 1: what an earlier run did not get acknowledged
+    #[arg(long, value_name = "120-180,400-")]
+    pub(crate) only: Option<Ranges>,
+    /// The job's id; the same one again is the same job
+    #[arg(long, value_name = "UUID", conflicts_with_all = ["file", "lines", "jsonl"])]
+    pub(crate) id: Option<JobId>,
+    /// Higher first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// Not before so long from now, like 5m
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length, conflicts_with = "at")]
+    pub(crate) delay: Option<Duration>,
+    /// Not before this time, like 2026-11-20T21:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub(crate) at: Option<u64>,
+    /// If no attempt has begun by then it never runs: so long from now, like 10m, or a time [default: never]
+    #[arg(long, value_name = "LENGTH or TIME", value_parser = parse_deadline)]
+    pub(crate) expires: Option<u64>,
+    /// Attempts before a job goes to the dead letters [default: the queue's, or 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) max_attempts: Option<u16>,
+    /// How long a delivery may go without renewal, 1s to 12h [default: the queue's, or 30s]
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    pub(crate) lease: Option<Duration>,
+    /// How long one attempt may run, renewed or not; 0s for as long as it likes [default: the queue's, or 1h]
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    pub(crate) run_timeout: Option<Duration>,
+    /// The wait after a failed attempt: exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or hangfire [default:
+    /// the queue's, or exponential:2s..10m]
+    #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
+    pub(crate) backoff: Option<Backoff>,
+    /// How long the job stays readable once it has completed, expired or was cancelled [default: the queue's, or 1d]
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    pub(crate) keep: Option<Duration>,
+    /// Do not keep the result
+    #[arg(long)]
+    pub(crate) no_result: bool,
+    /// Write the job, and do not run it before it is confirmed: longshore confirm
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) prepare: bool,
+    /// A header of the job; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_header)]
+    pub(crate) header: Vec<(String, String)>,
+    /// Wait until every job has ended; print the results; exit 1 unless all completed
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+impl Enqueue {
+    /// True when there is one payload, not one for each file or line.
+    pub(crate) fn is_one_job(&self) -> bool {
+        self.file.is_empty() && !self.lines && !self.jsonl
+    }
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+            format!("'{text}' is not a header; write it like content-type=text/plain")
+        })?;
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,101 @@
+//! Looking at directories, queues and jobs.
+
+use clap::{Args, ValueEnum};
+use longshore::{Glob, JobName, JobState, Path};
+
+use super::Filters;
+
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// A path, or a pattern like '/jobs/**' [default: /]
+    pub(crate) pattern: Option<Glob>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Resolve {
+    /// The paths
+    #[arg(required = true)]
+    pub(crate) paths: Vec<Path>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// The queues [default: '/**']
+    pub(crate) pattern: Option<Glob>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Jobs {
+    /// The queues
+    pub(crate) pattern: Glob,
+    /// Only jobs in this state
+    #[arg(long)]
+    pub(crate) state: Option<State>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// At most so many; 0 for all [default: 100; all with --json]
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+}
+
+/// The states of a job, as the command line knows them.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum State {
+    Prepared,
+    Scheduled,
+    Ready,
+    Running,
+    Completed,
+    Dead,
+    Cancelled,
+    Expired,
+}
+
+impl From<State> for JobState {
+    fn from(state: State) -> JobState {
+        match state {
+            State::Prepared => JobState::Prepared,
+            State::Scheduled => JobState::Scheduled,
+            State::Ready => JobState::Ready,
+            State::Running => JobState::Running,
+            State::Completed => JobState::Completed,
+            State::Dead => JobState::Dead,
+            State::Cancelled => JobState::Cancelled,
+            State::Expired => JobState::Expired,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Job {
+    /// A receipt, PUBLISHER:UUID, or a bare UUID
+    pub(crate) id: JobName,
+    /// Wait until it has ended; exit 1 unless it completed
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Write the result's bytes, and nothing else
+    #[arg(long, conflicts_with = "payload")]
+    pub(crate) result: bool,
+    /// Write the payload's bytes, and nothing else
+    #[arg(long)]
+    pub(crate) payload: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Tail {
+    /// The queues [default: '/**']
+    pub(crate) pattern: Option<Glob>,
+    /// First the jobs that there are, then what happens
+    #[arg(long)]
+    pub(crate) snapshot: bool,
+    /// End after so many transitions
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// One line and the exit codes of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown
+    #[arg(long)]
+    pub(crate) nagios: bool,
+}

@@ -1,0 +1,221 @@
+//! The command line.
+
+mod act;
+mod bench;
+mod enqueue;
+mod look;
+mod service;
+mod work;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Given;
+
+pub(crate) use act::{
+    Cancel, Confirm as Named, Dead, DeadAction, Filters, Pause, Purge, Queue, QueueAction, Resume,
+    Selected,
+};
+pub(crate) use bench::{Bench, BenchProducer, BenchSystem, BenchWorker, DemoWorker, Measure};
+pub(crate) use enqueue::Enqueue;
+pub(crate) use look::{Check, Job, Jobs, Ls, Resolve, Stat, State, Tail};
+pub(crate) use service::{Demo, Publisher, Resolver, ResolverAction, Up};
+pub(crate) use work::{Take, Work};
+
+/// Moves jobs from the programs that produce them to the workers that run them.
+#[derive(Parser, Debug)]
+#[command(name = "longshore", version, max_term_width = 110, disable_help_subcommand = true)]
+pub(crate) struct CommandLine {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Global {
+    /// Where the resolver's replicas are [default: $LONGSHORE_RESOLVERS, the configuration file, 127.0.0.1:4770]
+    #[arg(long, global = true, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    resolver: Option<Vec<String>>,
+    /// The configuration file [default: $LONGSHORE_CONFIG, ~/.config/longshore/config.toml, /etc/longshore/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to log on stderr: error, warn, info, debug, or longshore_transport=trace and the like
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+}
+
+impl Global {
+    /// What it says about the configuration.
+    pub(crate) fn given(&self) -> Given {
+        Given {
+            resolvers: self.resolver.clone(),
+            config: self.config.clone(),
+            log: self.log.clone(),
+        }
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// The main job, watched: one job per file of DIR, processes killed on the way, every result checked
+    Demo(Demo),
+    /// A whole system in this one process, ready in a second; Ctrl-C stops it cleanly
+    Up(Up),
+    /// One replica of the resolver as a service, or what the replicas say of themselves
+    Resolver(Resolver),
+    /// A publisher as a service: holds queues on its disk and pushes jobs to workers
+    Publisher(Publisher),
+    /// Hand in jobs
+    Enqueue(Enqueue),
+    /// Run a command for each job
+    Work(Work),
+    /// List the directory: the paths below PATH, or those that a pattern matches
+    Ls(Ls),
+    /// Which publishers serve a path
+    Resolve(Resolve),
+    /// Jobs per state of each queue
+    Stat(Stat),
+    /// List jobs
+    Jobs(Jobs),
+    /// One job, with its payload, attempts, checkpoints, progress and result
+    Job(Job),
+    /// What happens to jobs, as it happens
+    Tail(Tail),
+    /// Let prepared jobs run
+    Confirm(Named),
+    /// Cancel jobs that have not ended; those that run are taken from their workers
+    Cancel(Cancel),
+    /// The dead letters: list, group, show, revive, replace, drop
+    Dead(Dead),
+    /// Delete jobs that have ended
+    Purge(Purge),
+    /// Let queues take and deliver nothing; jobs that run go on
+    Pause(Pause),
+    /// Let paused queues go on
+    Resume(Resume),
+    /// What holds for the jobs of a queue, where they do not say otherwise themselves
+    Queue(Queue),
+    /// The health of every part, for monitors
+    Check(Check),
+    /// What is in force, and where each value came from
+    Config,
+    /// Measure a throwaway system or, with --resolver, a running one
+    Bench(Bench),
+    /// A worker of the demo
+    #[command(hide = true)]
+    DemoWorker(DemoWorker),
+    /// The producer of a measurement
+    #[command(hide = true)]
+    BenchProducer(BenchProducer),
+    /// The worker of a measurement
+    #[command(hide = true)]
+    BenchWorker(BenchWorker),
+}
+
+impl Command {
+    /// What is logged unless somebody asks for more or less. Services log what they do. What a library warns of, a command
+    /// that ends says itself, as its error.
+    pub(crate) fn usual_log(&self) -> &'static str {
+        match self {
+            Command::Publisher(_) | Command::Resolver(Resolver { action: None, .. }) => "info",
+            Command::Up(_) | Command::Work(_) => "warn",
+            _ => "error",
+        }
+    }
+
+    /// True of the commands that can do nothing before a replica of the resolver answers.
+    pub(crate) fn waits_for_a_resolver(&self) -> bool {
+        use Command::{
+            Cancel, Confirm, Dead, Enqueue, Job, Jobs, Ls, Pause, Purge, Queue, Resolve, Resume,
+            Stat, Tail, Work,
+        };
+        matches!(
+            self,
+            Work(_)
+                | Ls(_)
+                | Resolve(_)
+                | Enqueue(_)
+                | Stat(_)
+                | Jobs(_)
+                | Job(_)
+                | Tail(_)
+                | Confirm(_)
+                | Cancel(_)
+                | Dead(_)
+                | Purge(_)
+                | Pause(_)
+                | Resume(_)
+                | Queue(_)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn the_words_of_the_readme_are_understood() {
+        for line in [
+            "longshore demo",
+            "longshore --json up --replicas 1",
+            "longshore enqueue /jobs/sha --lines",
+            "longshore enqueue /jobs/sha hello --priority -3 --delay 5m",
+            "longshore enqueue /jobs/sha --lines --only 120-180,400-",
+            "longshore work /jobs/sha --until-empty --concurrency 8 -- xargs -d \\n sha256sum --",
+            "longshore jobs /jobs/sha --state completed --json",
+            "longshore dead revive /jobs/** --reason worker_lost --rate 10",
+            "longshore dead groups /jobs/** --older-than 1h",
+            "longshore enqueue /jobs/a x --expires 2h --run-timeout 0s --backoff list:1s,5s --keep 1h --prepare --header a=b",
+            "longshore work /jobs/a /jobs/b --order weighted --weights 3,1 -- true",
+            "longshore tail /jobs/** --snapshot --count 3",
+            "longshore pause /jobs/**",
+            "longshore resume --clock",
+            "longshore queue set /jobs/a --max-attempts 3 --keep-jobs 0",
+            "longshore purge /jobs/** --state completed",
+            "longshore resolver --listen 127.0.0.1:0 --fresh",
+            "longshore resolver status",
+            "longshore bench e2e --jobs 500000 --size 256 --json",
+            "longshore bench latency --rate 1000 --seconds 10",
+            "longshore check --nagios",
+        ] {
+            if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_wrong_usage() {
+        for line in [
+            "longshore",
+            "longshore enqueue jobs text",
+            "longshore enqueue /jobs text --lines",
+            "longshore enqueue /jobs text --delay 5m --at 2026-11-20T21:30:00Z",
+            "longshore work /jobs/[a] -- true",
+            "longshore work /jobs",
+            "longshore jobs /jobs --state asleep",
+            "longshore work /jobs --order weighted -- true",
+            "longshore resume",
+            "longshore queue set /jobs/a",
+            "longshore enqueue /jobs text --prepare --wait",
+            "longshore enqueue /jobs text --backoff often",
+            "longshore dead revive /jobs/** --reason boredom",
+        ] {
+            let error = CommandLine::try_parse_from(line.split(' ')).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Services, and the demo.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use longshore::{Durability, Path};
+
+use crate::config::{parse_address, parse_durability};
+
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// The folder whose files are worked on [default: what cargo has unpacked of this project's dependencies]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where the digests are written, in the format of sha256sum
+    #[arg(long, value_name = "FILE", default_value = "digests.txt")]
+    pub(crate) digests: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Up {
+    /// Where the journal lives [default: $LONGSHORE_DATA, the configuration file, ~/.local/share/longshore]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// How many replicas of the resolver
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) replicas: u16,
+    /// The port of the first replica; the others follow it
+    #[arg(long, value_name = "PORT", default_value_t = crate::config::RESOLVER_PORT)]
+    pub(crate) resolver_port: u16,
+    /// The port of the publisher
+    #[arg(long, value_name = "PORT", default_value_t = crate::config::PUBLISHER_PORT)]
+    pub(crate) publisher_port: u16,
+}
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Resolver {
+    #[command(subcommand)]
+    pub(crate) action: Option<ResolverAction>,
+    /// Where to listen; port 0 picks one [default: 127.0.0.1:4770]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// What operators see [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// This replica starts a new cluster: nobody can have published anything before
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Listen on an address that other machines can reach, without TLS
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    #[command(flatten)]
+    pub(crate) child: ChildFlag,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ResolverAction {
+    /// What every replica says of itself
+    Status,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Publisher {
+    /// Where the journal lives [default: $LONGSHORE_DATA, the configuration file, ~/.local/share/longshore]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Where to listen; port 0 picks one [default: 127.0.0.1:4780]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Where others dial it; needed when it listens on all addresses
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
+    pub(crate) advertise: Vec<SocketAddr>,
+    /// A queue to serve
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path: Vec<Path>,
+    /// A path at and below which any queue is made on first use
+    #[arg(long, value_name = "PATH")]
+    pub(crate) default: Vec<Path>,
+    /// What operators see [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// fsync: an acknowledged job survives a power cut; none: it survives this process only
+    #[arg(long, value_name = "LEVEL", value_parser = parse_durability)]
+    pub(crate) durability: Option<Durability>,
+    /// Listen on an address that other machines can reach, without TLS
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Start although acknowledged records are damaged; what is dropped goes to a side file
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
+    #[command(flatten)]
+    pub(crate) child: ChildFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChildFlag {
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    pub(crate) end_with_stdin: bool,
+}

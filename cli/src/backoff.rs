@@ -1,0 +1,100 @@
+//! The wait between attempts as people write it: `exponential:2s..10m`, `fixed:5s`, `list:1s,5s,1m`.
+
+use std::time::Duration;
+
+use longshore::Backoff;
+
+use crate::time::{parse_length, show_length};
+
+/// Reads a policy.
+pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
+    let wrong = || {
+        format!(
+            "'{text}' is not a back-off; write it like exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or hangfire"
+        )
+    };
+    let (policy, rest) = text.split_once(':').unwrap_or((text, ""));
+    let range = || -> Result<(u32, u32), String> {
+        let (from, to) = rest.split_once("..").ok_or_else(wrong)?;
+        Ok((wait(from)?, wait(to)?))
+    };
+    match policy {
+        "exponential" => {
+            let (base_ms, max_ms) = range()?;
+            Ok(Backoff::Exponential { base_ms, max_ms })
+        }
+        "linear" => {
+            let (step_ms, max_ms) = range()?;
+            Ok(Backoff::Linear { step_ms, max_ms })
+        }
+        "fixed" => wait(rest).map(Backoff::Fixed),
+        "list" => {
+            let waits = rest.split(',').map(wait).collect::<Result<Vec<_>, _>>()?;
+            if waits.len() > Backoff::LIST_MAX {
+                return Err(format!(
+                    "a list of {} waits; at most {}",
+                    waits.len(),
+                    Backoff::LIST_MAX
+                ));
+            }
+            Ok(Backoff::List(waits))
+        }
+        "hangfire" if rest.is_empty() => Ok(Backoff::Hangfire),
+        _ => Err(wrong()),
+    }
+}
+
+/// Writes a policy as it is read.
+pub(crate) fn show_backoff(backoff: &Backoff) -> String {
+    let show = |ms: u32| show_length(Duration::from_millis(u64::from(ms)));
+    match backoff {
+        Backoff::Exponential { base_ms, max_ms } => {
+            format!("exponential:{}..{}", show(*base_ms), show(*max_ms))
+        }
+        Backoff::Linear { step_ms, max_ms } => {
+            format!("linear:{}..{}", show(*step_ms), show(*max_ms))
+        }
+        Backoff::Fixed(ms) => format!("fixed:{}", show(*ms)),
+        Backoff::List(list) => {
+            let waits: Vec<String> = list.iter().map(|ms| show(*ms)).collect();
+            format!("list:{}", waits.join(","))
+        }
+        Backoff::Hangfire => "hangfire".to_owned(),
+    }
+}
+
+fn wait(text: &str) -> Result<u32, String> {
+    let length = parse_length(text)?;
+    u32::try_from(length.as_millis())
+        .map_err(|_| format!("a wait of {text} is too long; at most 49d"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_read_as_it_is_written() {
+        for text in [
+            "exponential:2s..10m",
+            "linear:500ms..1h",
+            "fixed:5s",
+            "list:1s,5s,1m",
+            "list:0ms",
+            "hangfire",
+        ] {
+            assert_eq!(show_backoff(&parse_backoff(text).unwrap()), text);
+        }
+        let exponential = Backoff::Exponential { base_ms: 2_000, max_ms: 600_000 };
+        assert_eq!(parse_backoff("exponential:2s..10m"), Ok(exponential));
+    }
+
+    #[test]
+    fn what_is_no_policy_is_told_what_one_looks_like() {
+        for text in ["", "often", "fixed", "fixed:", "exponential:2s", "hangfire:1s", "fixed:60d"] {
+            assert!(parse_backoff(text).is_err(), "{text}");
+        }
+        let long = format!("list:{}1s", "1s,".repeat(64));
+        assert!(parse_backoff(&long).unwrap_err().contains("at most 64"));
+    }
+}

@@ -1,0 +1,152 @@
+//! `longshore queue`: what holds for the jobs of a queue, where they do not say otherwise themselves.
+
+use std::time::Duration;
+
+use longshore::protocol::{Backoff, JobOptions, QueueSettings};
+use longshore::{Gathered, Glob, Path, Refusal};
+use serde_json::{Map, Value, json};
+
+use super::{Context, missing_json, warn_of_missing};
+use crate::arguments::{Queue, QueueAction};
+use crate::backoff::show_backoff;
+use crate::failure::{Reported, WrongUsage};
+use crate::output::{Table, grouped};
+use crate::time::show_length;
+
+pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()> {
+    match arguments.action {
+        QueueAction::Show { path } => show(path, context).await,
+        QueueAction::Set { path, settings } => {
+            let changes = settings.changes().map_err(WrongUsage)?;
+            configure(path, changes, false, context).await
+        }
+        QueueAction::Reset { path } => {
+            configure(path, QueueSettings::default(), true, context).await
+        }
+    }
+}
+
+async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
+    let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
+    let Some(queue) = stats.merged().into_iter().next() else {
+        warn_of_missing(&stats.missing, stats.complete);
+        anyhow::bail!("there is no queue {path}");
+    };
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "path": path.as_str(), "settings": settings_json(&queue.settings),
+            "complete": stats.complete, "missing": missing_json(&stats.missing),
+        }))?;
+    } else {
+        context.output.table(&table(&queue.settings))?;
+    }
+    for differing in stats.differing_settings() {
+        eprintln!("warning: the publishers of {differing} have different settings; set them again");
+    }
+    let missing = warn_of_missing(&stats.missing, stats.complete);
+    if missing { Err(Reported.into()) } else { Ok(()) }
+}
+
+async fn configure(
+    path: Path,
+    changes: QueueSettings,
+    reset: bool,
+    mut context: Context,
+) -> anyhow::Result<()> {
+    let gathered = context.queues().configure(path.clone(), changes, reset).await?;
+    let refused = gathered.answers.iter().any(|answered| answered.answer.is_err());
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "path": path.as_str(), "confirmed": confirmed_json(&gathered),
+            "complete": gathered.complete, "missing": missing_json(&gathered.missing),
+        }))?;
+    } else {
+        for answered in &gathered.answers {
+            let name = &answered.publisher.name;
+            match &answered.answer {
+                Ok(settings) => {
+                    context.output.line(format!("{path}  {} at {name}", in_words(settings)))?;
+                }
+                Err(refusal) => eprintln!("error: {name} refused: {refusal}"),
+            }
+        }
+    }
+    let missing = warn_of_missing(&gathered.missing, gathered.complete);
+    if missing || refused { Err(Reported.into()) } else { Ok(()) }
+}
+
+fn confirmed_json(gathered: &Gathered<Result<QueueSettings, Refusal>>) -> Vec<Value> {
+    let one = gathered.answers.iter().map(|answered| {
+        let (settings, refused) = match &answered.answer {
+            Ok(settings) => (Some(settings_json(settings)), None),
+            Err(refusal) => (None, Some(refusal.to_string())),
+        };
+        json!({
+            "publisher": answered.publisher.id.to_string(), "name": answered.publisher.name,
+            "settings": settings, "refused": refused,
+        })
+    });
+    one.collect()
+}
+
+/// What is set, by the names of the command line; what is not set is not there.
+pub(crate) fn settings_json(settings: &QueueSettings) -> Value {
+    let mut value = Map::new();
+    let mut put = |key: &str, field: Option<Value>| {
+        if let Some(field) = field {
+            value.insert(key.to_owned(), field);
+        }
+    };
+    put("max_attempts", settings.max_attempts.map(Value::from));
+    put("lease_ms", settings.lease_ms.map(Value::from));
+    put("run_timeout_ms", settings.run_timeout_ms.map(Value::from));
+    put("backoff", settings.backoff.as_ref().map(|backoff| show_backoff(backoff).into()));
+    put("keep_ms", settings.keep_ms.map(Value::from));
+    put("keep_jobs", settings.keep_jobs.map(Value::from));
+    Value::Object(value)
+}
+
+/// Each setting: its name, its value, and whether the queue says so.
+fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 6] {
+    let length = |ms: u64| show_length(Duration::from_millis(ms));
+    let run = |ms: u64| if ms == 0 { "as long as it likes".to_owned() } else { length(ms) };
+    let QueueSettings { max_attempts, lease_ms, run_timeout_ms, backoff, keep_ms, keep_jobs } =
+        settings;
+    let lease = u64::from(lease_ms.unwrap_or(JobOptions::LEASE_MS));
+    let policy = backoff.clone().unwrap_or_else(Backoff::default);
+    [
+        (
+            "max-attempts",
+            max_attempts.unwrap_or(JobOptions::MAX_ATTEMPTS).to_string(),
+            max_attempts.is_some(),
+        ),
+        ("lease", length(lease), lease_ms.is_some()),
+        (
+            "run-timeout",
+            run(run_timeout_ms.unwrap_or(JobOptions::RUN_TIMEOUT_MS)),
+            run_timeout_ms.is_some(),
+        ),
+        ("backoff", show_backoff(&policy), backoff.is_some()),
+        ("keep", length(keep_ms.unwrap_or(JobOptions::KEEP_MS)), keep_ms.is_some()),
+        ("keep-jobs", grouped(keep_jobs.unwrap_or(QueueSettings::KEEP_JOBS)), keep_jobs.is_some()),
+    ]
+}
+
+fn table(settings: &QueueSettings) -> Table {
+    let mut table = Table::new(&["setting", "is", "said by"]);
+    for (name, value, is_set) in rows(settings) {
+        let by = if is_set { "the queue" } else { "default" };
+        table.row([name.to_owned(), value, by.to_owned()]);
+    }
+    table
+}
+
+/// What the queue says, on one line.
+fn in_words(settings: &QueueSettings) -> String {
+    let said: Vec<String> = rows(settings)
+        .into_iter()
+        .filter(|(.., is_set)| *is_set)
+        .map(|(name, value, _)| format!("{name} {value}"))
+        .collect();
+    if said.is_empty() { "nothing is set".to_owned() } else { said.join(", ") }
+}

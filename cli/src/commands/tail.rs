@@ -1,0 +1,86 @@
+//! `longshore tail`: what happens to jobs, as it happens, at every publisher.
+
+use longshore::protocol::messages::work::{FeedEvent, FeedEvents};
+use longshore::{FeedFrom, FeedItem, FeedNews, Glob, JobRef, PublisherInfo};
+use serde_json::json;
+
+use super::{Context, job_view};
+use crate::arguments::Tail;
+use crate::signals::Stop;
+use crate::time::show_moment;
+
+pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result<()> {
+    let stop = Stop::listen()?;
+    let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
+    let from = if arguments.snapshot { FeedFrom::Snapshot } else { FeedFrom::Now };
+    let mut feed = context.queues().feed(pattern, from);
+    let mut left = arguments.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        let item = tokio::select! {
+            item = feed.next() => item,
+            () = stop.asked() => return Ok(()),
+        };
+        let Some(FeedItem { publisher, news }) = item else { break };
+        match news {
+            FeedNews::Changes(changes) => {
+                for event in &changes.events {
+                    if left == 0 {
+                        break;
+                    }
+                    left -= 1;
+                    print(&publisher, &changes, event, &mut context)?;
+                }
+            }
+            FeedNews::Jobs(jobs) => {
+                for job in &jobs {
+                    let at = JobRef { publisher: publisher.id, id: job.id };
+                    if context.output.is_json() {
+                        context.output.json(&json!({ "snapshot": job_view::json(&at, job) }))?;
+                    } else {
+                        let state = job_view::shown_state(job.state, job.retrying);
+                        let since = show_moment(job.enqueued_at);
+                        context.output.line(format!("{since}  {at}  {}  {state}", job.path))?;
+                    }
+                }
+            }
+            FeedNews::Lost(why) => {
+                eprintln!("publisher {}: {why}; going on from now", publisher.name)
+            }
+            FeedNews::Away { why } => eprintln!("publisher {} is away: {why}", publisher.name),
+            FeedNews::Follows { .. } => eprintln!("following publisher {}", publisher.name),
+            FeedNews::SnapshotBegins | FeedNews::SnapshotEnds { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+fn print(
+    publisher: &PublisherInfo,
+    changes: &FeedEvents,
+    event: &FeedEvent,
+    context: &mut Context,
+) -> anyhow::Result<()> {
+    let at = JobRef { publisher: publisher.id, id: event.job };
+    // A feed's message names the paths of all its events.
+    let path = changes.paths.get(event.path as usize).map(ToString::to_string).unwrap_or_default();
+    if context.output.is_json() {
+        context.output.json(&json!({
+            "at": show_moment(event.at), "job": at.to_string(), "path": path,
+            "change": event.change.to_string(),
+            "state": event.state.map(|state| state.to_string()),
+            "retrying": event.retrying, "attempt": event.attempt, "index": event.index,
+            "publisher": publisher.id.to_string(),
+        }))?;
+        return Ok(());
+    }
+    let state = match event.state {
+        Some(state) => job_view::shown_state(state, event.retrying),
+        None => "gone".to_owned(),
+    };
+    let attempt =
+        if event.attempt > 0 { format!("  attempt {}", event.attempt) } else { String::new() };
+    let line =
+        format!("{}  {at}  {path}  {} -> {state}{attempt}", show_moment(event.at), event.change);
+    context.output.line(line)?;
+    Ok(())
+}
