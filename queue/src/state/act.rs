@@ -33,6 +33,9 @@ impl State {
                 }
                 report
             }
+            Selection::Matching(filter) if is_of_dead(action, filter) => {
+                self.act_on_dead(action, filter, out)
+            }
             Selection::Matching(Filter { pattern, state, .. }) => {
                 self.act_on_matching(action, pattern, *state, out)
             }
@@ -52,6 +55,9 @@ impl State {
                         Some(true) => report.done += 1,
                     }
                 }
+            }
+            Selection::Matching(filter) if is_of_dead(action, filter) => {
+                (report.done, report.more) = self.count_dead(filter);
             }
             Selection::Matching(Filter { pattern, state, .. }) => {
                 for queue in self.queues_matching(pattern) {
@@ -81,6 +87,13 @@ impl State {
             }
         }
         report
+    }
+
+    /// Dead letters are acted on kind by kind, each in the order of death.
+    fn act_on_dead(&mut self, action: Action, filter: &Filter, out: &mut Outcomes) -> ActionReport {
+        let (slots, more) = self.dead_matching(filter, self.limits.step_jobs);
+        slots.iter().for_each(|&slot| self.act_on(action, slot, out));
+        ActionReport { done: slots.len() as u64, more, ..ActionReport::default() }
     }
 
     fn act_on(&mut self, action: Action, slot: u32, out: &mut Outcomes) {
@@ -118,7 +131,6 @@ impl State {
                 let running = if wants(JobState::Running) { q.running.head } else { NONE };
                 [ready, scheduled, running].into_iter().find(|&slot| slot != NONE)?
             }
-            Action::Revive | Action::Drop if wants(JobState::Dead) => q.dead.head,
             Action::Revive | Action::Drop | Action::Confirm => NONE,
         };
         (slot != NONE).then_some(slot)
@@ -130,13 +142,18 @@ impl State {
             (JobState::Ready, c.ready, Place::Fresh),
             (JobState::Scheduled, c.scheduled + c.retrying, Place::Delayed),
             (JobState::Running, c.running, Place::Running),
-            (JobState::Dead, c.dead, Place::Dead),
         ];
         let chosen = by_state.into_iter().filter(|&(s, _, place)| {
             state.is_none_or(|wanted| wanted == s) && applies(action, place)
         });
         chosen.map(|(_, jobs, _)| jobs).sum()
     }
+}
+
+/// True when the filter takes dead letters: without a state, nothing else is revived or dropped.
+fn is_of_dead(action: Action, filter: &Filter) -> bool {
+    matches!(action, Action::Revive | Action::Drop)
+        && filter.state.is_none_or(|state| state == JobState::Dead)
 }
 
 fn applies(action: Action, place: Place) -> bool {

@@ -27,6 +27,7 @@ impl State {
         holds!(self.dispatch.is_settled(), "a command left something to be handed out");
         self.rows_hold()?;
         self.queues_hold()?;
+        self.dead_letters_hold()?;
         self.sessions_hold()?;
         self.groups_hold()
     }
@@ -55,7 +56,7 @@ impl State {
             *profiles.entry(row.profile).or_default() += 1;
             holds!(self.rows.find(&row.id) == Some(slot), "id {} leads elsewhere", row.id);
             holds!(
-                (row.place == Place::Dead) == row.death_reason().is_some(),
+                (row.place == Place::Dead) == self.death_of(row).is_some(),
                 "row {slot} has a reason of death, or none, wrongly"
             );
             if row.side != NONE {
@@ -140,7 +141,6 @@ impl State {
                 ("scheduled", queue.scheduled, Links::Main, c.scheduled + c.retrying),
                 ("running", queue.running, Links::Queue, c.running),
                 ("ended", queue.ended, Links::Main, c.completed + c.cancelled),
-                ("dead", queue.dead, Links::Main, c.dead),
             ] {
                 let found = self.walk(list, links)?;
                 holds!(found.len() as u64 == jobs, "{path}: {name} jobs differ");
@@ -152,6 +152,29 @@ impl State {
             collect.extend(queue.collect_at.map(|at| (at, number)));
         }
         holds!(collect == self.due.collect, "the queues to be cleaned differ");
+        Ok(())
+    }
+
+    fn dead_letters_hold(&self) -> Result<(), String> {
+        let mut dead = vec![0; self.queues.len()];
+        for (number, group) in self.dead.table().iter() {
+            let (queue, reason) = (group.queue, group.reason);
+            let name = format!(
+                "{}: dead of {reason} {}",
+                self.queues[queue as usize].path, group.fingerprint
+            );
+            holds!(self.dead.is_known_as(number, group), "{name}: there are two");
+            let found = self.walk(group.list, Links::Main)?;
+            holds!(found.len() as u64 == group.jobs && group.jobs > 0, "{name}: jobs differ");
+            for row in found.into_iter().map(|slot| &self.rows[slot]) {
+                let is_own = row.place == Place::Dead && row.queue == queue;
+                holds!(is_own && row.session == number, "{name}: another's job");
+                dead[queue as usize] += 1;
+            }
+        }
+        for (queue, dead) in self.queues.iter().zip(dead) {
+            holds!(queue.counts.dead == dead, "{}: dead jobs differ", queue.path);
+        }
         Ok(())
     }
 

@@ -10,6 +10,7 @@
 //! - Only `Tick` acts by time, in bounded steps; `State::next_due` says when it has something to do.
 
 mod act;
+mod dead_letters;
 mod dispatch;
 mod due;
 mod enqueue;
@@ -45,6 +46,7 @@ use longshore_protocol::{LinkId, Path};
 pub use read::Totals;
 pub use snapshot::SnapshotError;
 
+use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
 use self::due::DueJobs;
 use self::limits::Limits;
@@ -76,6 +78,7 @@ pub struct State {
     rows: Rows,
     sides: Slab<Side>,
     names: Names,
+    dead: DeadLetters,
     profiles: Profiles,
     queues: Vec<Queue>,
     /// Only looked up, never walked.
@@ -112,6 +115,7 @@ impl State {
             rows: Rows::default(),
             sides: Slab::default(),
             names: Names::default(),
+            dead: DeadLetters::default(),
             profiles: Profiles::default(),
             queues: Vec::new(),
             by_path: HashMap::new(),

@@ -28,7 +28,6 @@ pub(super) struct Queue {
     pub(super) running: List,
     /// Completed and cancelled jobs that are kept, in the order in which they ended.
     pub(super) ended: List,
-    pub(super) dead: List,
     pub(super) settings: QueueSettings,
     pub(super) counts: JobCounts,
     pub(super) enqueued: u64,
@@ -60,7 +59,6 @@ impl Queue {
             scheduled: List::default(),
             running: List::default(),
             ended: List::default(),
-            dead: List::default(),
             settings: QueueSettings::default(),
             counts: JobCounts::default(),
             enqueued: 0,

@@ -210,7 +210,7 @@ impl State {
             ended_at: has_ended.then_some(row.when),
             token: is_running.then_some(Token(row.when)),
             worker: is_running.then(worker),
-            death: row.death_reason(),
+            death: self.death_of(row),
             error: None,
             replaces: None,
             progress: None,

@@ -1,6 +1,6 @@
 //! A job's row: 96 bytes, whatever its payload.
 
-use longshore_protocol::{DeathReason, JobId, JobState};
+use longshore_protocol::{JobId, JobState};
 
 use crate::outcome::RecordRef;
 
@@ -22,7 +22,8 @@ pub(super) struct Row {
     /// Ready: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`). Running: the token.
     /// Ended: when (wall).
     pub(super) when: u64,
-    /// The list that the job is in: fresh jobs of a priority, a session's leases, or its queue's scheduled, ended or dead.
+    /// The list that the job is in: fresh jobs of a priority, a session's leases, its queue's scheduled or ended,
+    /// or its kind of dead letters.
     /// Of a free row: the next free one.
     pub(super) prev: u32,
     pub(super) next: u32,
@@ -31,7 +32,7 @@ pub(super) struct Row {
     pub(super) queue_next: u32,
     pub(super) queue: u32,
     pub(super) profile: u32,
-    /// Running: who holds the lease. Completed: the name of the worker that ran it. Dead: a `DeathReason`'s code.
+    /// Running: who holds the lease. Completed: the name of the worker that ran it. Dead: its kind of dead letters.
     pub(super) session: u32,
     /// Where error and result are named, of the few jobs that have one.
     pub(super) side: u32,
@@ -128,10 +129,6 @@ impl Row {
     pub(super) fn set_ended_mono_ms(&mut self, mono_ms: u64) {
         self.queue_prev = (mono_ms >> 32) as u32;
         self.queue_next = mono_ms as u32;
-    }
-
-    pub(super) fn death_reason(&self) -> Option<DeathReason> {
-        (self.place == Place::Dead).then(|| DeathReason::from_code(self.session as u8)).flatten()
     }
 }
 

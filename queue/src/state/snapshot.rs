@@ -11,6 +11,7 @@ use longshore_protocol::{
 };
 
 use super::State;
+use super::dead_letters::DeadLetters;
 use super::dispatch::{Group, Subscription};
 use super::lanes::Lanes;
 use super::limits::{ANSWERS_KEPT, LOST_KEPT, Limits};
@@ -60,6 +61,7 @@ impl State {
         put_slab(&mut out, self.profiles.table());
         put_slab(&mut out, self.names.table());
         put_slab(&mut out, &self.sides);
+        put_slab(&mut out, self.dead.table());
         self.queues.encode(&mut out);
         put_slab(&mut out, &self.sessions.table);
         put_slab(&mut out, &self.dispatch.subscriptions);
@@ -117,6 +119,8 @@ impl State {
         state.profiles = Profiles::from_table(profiles);
         state.names = Names::from_table(slab(r)?);
         state.sides = slab(r)?;
+        state.dead = DeadLetters::from_table(slab(r)?)
+            .ok_or(SnapshotError::Inconsistent("kinds of dead letters"))?;
         state.queues = r.list("queues", usize::MAX)?;
         state.sessions.table = slab(r)?;
         state.dispatch.subscriptions = slab(r)?;
@@ -170,7 +174,7 @@ impl State {
                 || row.side != NONE && self.sides.get(row.side).is_none()
                 || row.place == Place::Running && self.sessions.table.get(row.session).is_none()
                 || row.place == Place::Completed && !self.names.is_known(row.session)
-                || row.place == Place::Dead && row.death_reason().is_none()
+                || row.place == Place::Dead && self.dead.get(row.session).is_none()
                 || row.entry.length < u32::from(row.head_len)
             {
                 return wrong("a row");
@@ -181,8 +185,13 @@ impl State {
                 return wrong("an attempt");
             }
         }
+        for (_, group) in self.dead.table().iter() {
+            if !is_list(&group.list) || group.queue as usize >= self.queues.len() {
+                return wrong("dead letters");
+            }
+        }
         for queue in &self.queues {
-            let lists = [queue.scheduled, queue.running, queue.ended, queue.dead];
+            let lists = [queue.scheduled, queue.running, queue.ended];
             let fresh = queue.ready.fresh_lists().map(|(_, list)| list);
             if !lists.into_iter().chain(fresh).all(|list| is_list(&list))
                 || queue
@@ -255,6 +264,7 @@ impl State {
                     self.due.jobs(place).insert((when, slot));
                 }
                 Place::Running => self.rows.index_token(slot),
+                Place::Dead => self.dead.group_mut(self.rows[slot].session).jobs += 1,
                 Place::Completed => self.names.hold(self.rows[slot].session),
                 _ => {}
             }
@@ -388,7 +398,7 @@ impl Encode for Queue {
             out.i64(i64::from(priority));
             list.encode(out);
         }
-        for list in [self.scheduled, self.running, self.ended, self.dead] {
+        for list in [self.scheduled, self.running, self.ended] {
             list.encode(out);
         }
         for figure in
@@ -411,7 +421,7 @@ impl Decode for Queue {
         for _ in 0..r.count("priorities", usize::MAX, 3)? {
             queue.ready.restore_fresh(r.i32()?, List::decode(r)?);
         }
-        for list in [&mut queue.scheduled, &mut queue.running, &mut queue.ended, &mut queue.dead] {
+        for list in [&mut queue.scheduled, &mut queue.running, &mut queue.ended] {
             *list = List::decode(r)?;
         }
         for figure in [

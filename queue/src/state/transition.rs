@@ -85,10 +85,8 @@ impl State {
         self.leave_place(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
-        row.session = u32::from(reason.code());
-        let queue = row.queue;
         self.set_place(slot, Place::Dead);
-        self.queues[queue as usize].dead.push_back(&mut self.rows, Links::Main, slot);
+        self.enter_dead_letters(slot, reason);
         self.emit(slot, change, out);
     }
 
@@ -243,8 +241,7 @@ impl State {
                 q.ended.unlink(&mut self.rows, Links::Main, slot);
             }
             Place::Dead => {
-                self.rows[slot].session = NONE;
-                q.dead.unlink(&mut self.rows, Links::Main, slot);
+                self.leave_dead_letters(slot);
             }
         }
     }

@@ -123,7 +123,7 @@ fn every_way_into_the_dead_letters_has_its_name_and_so_have_the_ways_out() {
     let (_, out) = story.act(Action::Revive, Selection::Ids(vec![id(1)]));
     assert_eq!(told(&out), [(JobChange::Revived, Some(Ready), 0)]);
     let (_, out) = story.act(Action::Drop, Selection::Matching(Filter::of(glob(QUEUE))));
-    assert_eq!(told(&out), [(JobChange::Dropped, None, 0), (JobChange::Dropped, None, 1)]);
+    assert_eq!(told(&out), [(JobChange::Dropped, None, 1), (JobChange::Dropped, None, 0)]);
 }
 
 #[test]

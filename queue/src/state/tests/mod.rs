@@ -3,6 +3,7 @@
 
 mod batches;
 mod crashes;
+mod dead_letters;
 mod dispatching;
 mod events;
 mod history;
