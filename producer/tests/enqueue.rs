@@ -159,7 +159,7 @@ async fn each_job_of_many_has_its_own_word_in_its_own_place() {
     let producer = to(&[&publisher], options());
     let mut jobs: Vec<NewJob> = (0..2_500).map(|_| job("good")).collect();
     jobs[7] = job("bad");
-    jobs[1_234].options.max_attempts = 0;
+    jobs[1_234].options.max_attempts = Some(0);
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
     assert_eq!(receipts.iter().map(|r| r.id).collect::<Vec<_>>(), ids);

@@ -9,10 +9,9 @@ use std::time::Duration;
 use fake::FakePublisher;
 use longshore_producer::{JobLookupError, JobName, Queues, QueuesOptions};
 use longshore_protocol::messages::work::{
-    Action, ActionReport, Answer, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, Request,
-    Selection,
+    Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, Request,
 };
-use longshore_protocol::{Glob, JobId, JobRef, JobState, Path};
+use longshore_protocol::{Glob, JobId, JobRef, JobState, Path, QueueSettings};
 
 fn to(publishers: &[&FakePublisher]) -> Queues {
     let options =
@@ -25,27 +24,7 @@ fn all() -> Glob {
 }
 
 fn job(n: u8) -> JobInfo {
-    JobInfo {
-        id: JobId([n; 16]),
-        path: Path::new("/jobs").expect("a path"),
-        state: JobState::Ready,
-        retrying: false,
-        priority: 0,
-        attempt: 0,
-        max_attempts: 10,
-        deliveries: 0,
-        enqueued_at: 1,
-        due_at: None,
-        ended_at: None,
-        token: None,
-        worker: None,
-        death: None,
-        error: None,
-        payload_len: 1,
-        payload: None,
-        headers: None,
-        result: None,
-    }
+    fake::world::job(JobId([n; 16]), JobState::Ready, 1)
 }
 
 /// Has these jobs, in pages of two.
@@ -61,23 +40,41 @@ fn holds(publisher: &FakePublisher, jobs: &[u8]) {
                 let from = query.cursor as usize;
                 let page: Vec<JobInfo> = jobs.iter().skip(from).take(2).map(|&n| job(n)).collect();
                 let next = (from + 2 < jobs.len()).then_some(query.cursor + 2);
-                Answer::Jobs(JobsPage { jobs: page, next })
+                Answer::Jobs(JobsPage { jobs: page, next, index: 1 })
             }
-            Request::Queues { .. } => Answer::Queues(vec![QueueStat {
-                path: Path::new("/jobs").expect("a path"),
-                counts: JobCounts { ready: jobs.len() as u64, ..JobCounts::default() },
-                oldest_ready_ms: Some(jobs.len() as u64),
-                enqueued: 1,
-                completed: 0,
-                failed: 0,
-                redelivered: 0,
-                stale_refused: 0,
-                subscriptions: 0,
-                credits: 0,
-            }]),
+            Request::Queues { .. } => Answer::Queues(vec![stat(jobs.len() as u64)]),
             other => panic!("{other:?} was not expected"),
         }))
     });
+}
+
+/// Figures that are all `n`.
+fn stat(n: u64) -> QueueStat {
+    QueueStat {
+        path: Path::new("/jobs").expect("a path"),
+        counts: JobCounts {
+            scheduled: n,
+            retrying: n,
+            ready: n,
+            running: n,
+            completed: n,
+            dead: n,
+            cancelled: n,
+            prepared: n,
+            expired: n,
+        },
+        oldest_ready_ms: Some(n),
+        enqueued: n,
+        completed: n,
+        failed: n,
+        redelivered: n,
+        stale_refused: n,
+        subscriptions: n,
+        credits: n,
+        died: n,
+        paused_by: vec![Glob::new(&format!("/jobs/{n}")).expect("a glob")],
+        settings: QueueSettings { lease_ms: Some(1_000 * n as u32), ..QueueSettings::default() },
+    }
 }
 
 #[tokio::test]
@@ -89,8 +86,13 @@ async fn figures_are_added_up_over_publishers_and_one_that_is_away_is_named_with
     three.kill().await;
     let gathered = to(&[&one, &two, &three]).stats(all()).await.expect("publishers are known");
     let merged = gathered.merged();
-    assert_eq!((merged.len(), merged[0].counts.ready), (1, 5));
-    assert_eq!((merged[0].oldest_ready_ms, merged[0].enqueued), (Some(3), 2));
+    let sum = stat(5);
+    let first = stat(2);
+    let pauses = [stat(2).paused_by, stat(3).paused_by].concat();
+    let expected =
+        QueueStat { oldest_ready_ms: Some(3), settings: first.settings, paused_by: pauses, ..sum };
+    assert_eq!(merged, [expected]);
+    assert_eq!(gathered.differing_settings(), [Path::new("/jobs").expect("a path")]);
     assert!(!gathered.is_whole());
     assert_eq!(gathered.missing.len(), 1);
     assert_eq!(gathered.missing[0].publisher.name, "fake-3");
@@ -135,7 +137,7 @@ async fn jobs_are_listed_page_by_page_over_all_publishers_and_past_one_that_is_a
     holds(&one, &[1, 2, 3, 4, 5]);
     three.kill().await;
     holds(&two, &[6]);
-    let query = JobsQuery { pattern: all(), state: None, cursor: 0, limit: 2, full: false };
+    let query = JobsQuery { filter: Filter::of(all()), cursor: 0, limit: 2, full: false };
     let mut pages = to(&[&one, &three, &two]).jobs(query).await.expect("publishers are known");
     let mut seen = Vec::new();
     while let Some(page) = pages.next().await {
@@ -143,28 +145,6 @@ async fn jobs_are_listed_page_by_page_over_all_publishers_and_past_one_that_is_a
     }
     assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
     assert_eq!((pages.answered().len(), pages.missing().len()), (2, 1));
-}
-
-#[tokio::test]
-async fn an_action_is_worked_through_to_its_end_and_a_dry_run_asks_once() {
-    let publisher = FakePublisher::start(1).await;
-    let left = std::sync::atomic::AtomicU64::new(25);
-    publisher.answer_requests(move |request| {
-        let Request::Act { dry_run, .. } = request else { panic!("{request:?}") };
-        let before = left.load(std::sync::atomic::Ordering::SeqCst);
-        let done = before.min(10);
-        if !dry_run {
-            left.store(before - done, std::sync::atomic::Ordering::SeqCst);
-        }
-        let more = before > done;
-        Some(Ok(Answer::Acted(ActionReport { done, refused: 0, unknown: 0, more })))
-    });
-    let queues = to(&[&publisher]);
-    let selection = Selection::Matching { pattern: all(), state: None };
-    let dry = queues.act(Action::Cancel, selection.clone(), true).await.expect("known").total();
-    assert_eq!((dry.done, dry.more), (10, true));
-    let done = queues.act(Action::Cancel, selection, false).await.expect("known").total();
-    assert_eq!((done.done, done.more), (25, false));
 }
 
 #[tokio::test]

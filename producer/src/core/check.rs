@@ -51,3 +51,43 @@ fn options_fit(options: &JobOptions) -> bool {
         && options.run_timeout_ms.is_none_or(|ms| ms <= WAIT_MS_MAX)
         && options.keep_ms.is_none_or(|ms| ms <= WAIT_MS_MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Set = fn(&mut JobOptions, u64);
+
+    /// Options by their least and most; what is past them is refused by every publisher.
+    const RANGES: [(&str, Set, u64, u64); 8] = [
+        ("delay", |o, n| o.due = Due::After(n), 0, WAIT_MS_MAX),
+        ("run_at", |o, n| o.due = Due::At(n), 0, RUN_AT_MS_MAX),
+        ("expires_at", |o, n| o.expires_at = Some(n), 0, RUN_AT_MS_MAX),
+        ("max_attempts", |o, n| o.max_attempts = Some(n as u16), 1, u16::MAX as u64),
+        ("lease", |o, n| o.lease_ms = Some(n as u32), LEASE_MS_MIN as u64, LEASE_MS_MAX as u64),
+        ("run_timeout", |o, n| o.run_timeout_ms = Some(n), 0, WAIT_MS_MAX),
+        ("keep", |o, n| o.keep_ms = Some(n), 0, WAIT_MS_MAX),
+        ("backoff", |o, n| o.backoff = Some(Backoff::List(vec![1; n as usize])), 1, 64),
+    ];
+
+    #[test]
+    fn every_option_is_taken_within_its_range_and_refused_past_it() {
+        for (option, set, least, most) in RANGES {
+            let fits = |n| {
+                let mut options = JobOptions::default();
+                set(&mut options, n);
+                options_fit(&options)
+            };
+            assert!(fits(least) && fits(most), "{option}");
+            assert!(least == 0 || !fits(least - 1), "{option} under its least");
+            // A number of attempts fills its type.
+            assert!(option == "max_attempts" || !fits(most + 1), "{option} over its most");
+        }
+    }
+
+    #[test]
+    fn options_that_are_not_said_fit() {
+        assert!(options_fit(&JobOptions::default()));
+        assert!(options_fit(&JobOptions { prepared: true, ..JobOptions::default() }));
+    }
+}

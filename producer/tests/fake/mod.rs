@@ -1,14 +1,16 @@
 //! A publisher that follows a script: real sockets, a disk in memory that outlives it.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic)]
 
+pub mod world;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::{
-    Answer, Attached, EnqueueBatch, Enqueued, FromPublisher, Request, RequestError, ToPublisher,
-    Tokens,
+    Answer, Attached, EnqueueBatch, Enqueued, FromPublisher, JobInfo, Request, RequestError,
+    ToPublisher, Tokens,
 };
 use longshore_protocol::{
     BatchRefusal, Durability, EnqueueOutcome, Epoch, FrameWriter, JobId, Messages, PublisherId,
@@ -16,7 +18,9 @@ use longshore_protocol::{
 };
 use longshore_transport::{Identity, Link, LinkReceiver, LinkSender, Listener, ListenerOptions};
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use world::SharedWorld;
 
 /// What becomes of a batch that arrives.
 #[derive(Clone, Debug)]
@@ -35,6 +39,18 @@ pub enum Fate {
     Garbage,
 }
 
+/// What becomes of a request that arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestFate {
+    Answer,
+    /// It is done, and the link breaks before the answer.
+    DoAndBreak,
+    /// It is not done, and the link breaks.
+    Break,
+    /// Too many are open.
+    TooMany,
+}
+
 type Answerer = Box<dyn Fn(Request) -> Option<Result<Answer, RequestError>> + Send>;
 
 #[derive(Default)]
@@ -42,6 +58,8 @@ pub struct Disk {
     /// How often each job was taken; empty if jobs are only counted.
     pub jobs: HashMap<JobId, usize>,
     pub counted: u64,
+    /// Those that came prepared.
+    pub prepared: Vec<JobId>,
     pub batches: Vec<usize>,
     pub attaches: usize,
     next: HashMap<SessionId, u64>,
@@ -52,6 +70,18 @@ pub struct Disk {
     pub refuse_payload: Option<(&'static [u8], Refusal)>,
     pub answerer: Option<Answerer>,
     pub count_only: bool,
+    /// The fates of the next requests; then every one is answered.
+    pub request_script: VecDeque<RequestFate>,
+    /// All requests that were done.
+    pub requests: Vec<Request>,
+    /// Jobs whose ends may be waited for; those that have not ended have none.
+    pub ends: HashMap<JobId, Option<JobInfo>>,
+    /// Who waits for the end of which job, on which link.
+    open_ends: Vec<(LinkSender, u64, JobId)>,
+    /// Numbers of requests that were taken back.
+    pub forgotten: Vec<u64>,
+    /// Jobs and what happens to them, for listings and feeds.
+    pub world: Option<SharedWorld>,
 }
 
 pub struct FakePublisher {
@@ -102,6 +132,7 @@ impl FakePublisher {
 
     /// Ends it at once, with all of its links.
     pub async fn kill(&mut self) {
+        self.disk.lock().open_ends.clear();
         self.running.cancel();
         if let Some(done) = self.done.take() {
             let _ = done.await;
@@ -122,6 +153,31 @@ impl FakePublisher {
 
     pub fn script(&self, fates: impl IntoIterator<Item = Fate>) {
         self.disk.lock().script.extend(fates);
+    }
+
+    pub fn script_requests(&self, fates: impl IntoIterator<Item = RequestFate>) {
+        self.disk.lock().request_script.extend(fates);
+    }
+
+    /// Ends a job, and tells those who wait for that.
+    pub fn end(&self, job: JobInfo) {
+        let mut disk = self.disk.lock();
+        let (told, open) =
+            std::mem::take(&mut disk.open_ends).into_iter().partition(|open| open.2 == job.id);
+        disk.open_ends = open;
+        let told: Vec<(LinkSender, u64, JobId)> = told;
+        for (sender, id, _) in told {
+            let answer = Ok(Answer::Job(Some(Box::new(job.clone()))));
+            let mut out = FrameWriter::new();
+            FromPublisher::Answer { id, answer }.encode(&mut out);
+            let _ = sender.send(out.finish());
+        }
+        disk.ends.insert(job.id, Some(job));
+    }
+
+    /// How many wait for ends.
+    pub fn open_ends(&self) -> usize {
+        self.disk.lock().open_ends.len()
     }
 
     pub fn answer_requests(
@@ -157,6 +213,7 @@ async fn talk(
     receiver: &mut LinkReceiver,
     disk: &Arc<Mutex<Disk>>,
 ) -> Option<()> {
+    let mut feeds = JoinSet::new();
     loop {
         let body = receiver.recv().await.ok()?;
         let mut out = FrameWriter::new();
@@ -182,11 +239,15 @@ async fn talk(
                     enqueue(session, sender, batch, disk, &mut out).await?;
                 }
                 ToPublisher::Request { id, request } => {
-                    let answerer = disk.lock();
-                    let answer = answerer.answerer.as_ref().map(|answer| answer(request));
-                    if let Some(answer) = answer.expect("requests are scripted") {
+                    let answer = disk.lock().answer(sender, id, request, &mut feeds)?;
+                    if let Some(answer) = answer {
                         FromPublisher::Answer { id, answer }.encode(&mut out);
                     }
+                }
+                ToPublisher::Forget(id) => {
+                    let mut disk = disk.lock();
+                    disk.forgotten.push(id);
+                    disk.open_ends.retain(|open| open.1 != id);
                 }
                 other => panic!("a producer does not say {other:?}"),
             }
@@ -228,6 +289,43 @@ async fn enqueue(
 }
 
 impl Disk {
+    /// The answer to a request; none to say none, or none at all to break the link.
+    fn answer(
+        &mut self,
+        sender: &LinkSender,
+        id: u64,
+        request: Request,
+        feeds: &mut JoinSet<()>,
+    ) -> Option<Option<Result<Answer, RequestError>>> {
+        let fate = self.request_script.pop_front().unwrap_or(RequestFate::Answer);
+        match fate {
+            RequestFate::Break => return None,
+            RequestFate::TooMany => return Some(Some(Err(RequestError::TooMany))),
+            RequestFate::Answer | RequestFate::DoAndBreak => {}
+        }
+        self.requests.push(request.clone());
+        let answer = match (&request, &self.world) {
+            (Request::Await { id: job }, _) if !self.ends.is_empty() => match self.ends.get(job) {
+                None => Some(Ok(Answer::Job(None))),
+                Some(Some(ended)) => Some(Ok(Answer::Job(Some(Box::new(ended.clone()))))),
+                Some(None) => {
+                    self.open_ends.push((sender.clone(), id, *job));
+                    None
+                }
+            },
+            (Request::Feed { after, .. }, Some(world)) => {
+                let opened = world.open(*after);
+                if let Ok(at) = opened {
+                    feeds.spawn(world.clone().pump(sender.clone(), id, at));
+                }
+                Some(opened.map(Answer::Feed))
+            }
+            (Request::Jobs(query), Some(world)) => Some(Ok(Answer::Jobs(world.page(query.cursor)))),
+            _ => self.answerer.as_ref().expect("requests are scripted")(request),
+        };
+        (fate == RequestFate::Answer).then_some(answer)
+    }
+
     fn take(
         &mut self,
         session: SessionId,
@@ -253,6 +351,9 @@ impl Disk {
             let (at, length) = (entry.at as usize, entry.length as usize);
             let bytes = &batch.body()[at..at + length];
             let payload = &bytes[length - head.payload_len..];
+            if head.options.as_ref().is_some_and(|options| options.prepared) {
+                self.prepared.push(head.id);
+            }
             match self.refuse_payload {
                 Some((refused, refusal)) if refused == payload => {
                     outcomes.push(EnqueueOutcome::Refused(refusal));

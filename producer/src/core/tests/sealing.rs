@@ -1,6 +1,7 @@
 //! When a batch is sealed, and how much may be in flight.
 
 use super::*;
+use longshore_protocol::limits::{HEADERS_BYTES_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX};
 
 fn pipelined() -> LaneRules {
     LaneRules { batch_jobs_max: 10, eager_batches: 1, ..single() }
@@ -147,7 +148,7 @@ fn a_job_over_a_limit_is_refused_here_and_the_error_names_the_limit() {
     let text = refused(&mut story, &headers);
     assert!(text.contains("headers") && text.contains("8192"), "{text}");
     let mut lease = job(1);
-    lease.options.lease_ms = LEASE_MS_MIN - 1;
+    lease.options.lease_ms = Some(LEASE_MS_MIN - 1);
     assert!(refused(&mut story, &lease).contains("BadOptions"));
     for (bad, says) in [("/", "BadPath"), ("/sys/x", "Reserved")] {
         let text = refused(&mut story, &NewJob { path: path(bad), ..job(1) });

@@ -1,0 +1,226 @@
+//! Jobs that change at random, as a publisher lists them and tells of them: a model of what a feed shows.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::messages::work::{
+    FeedEnd, FeedEvent, FeedEvents, FeedPosition, FromPublisher, JobInfo, JobsPage, RequestError,
+};
+use longshore_protocol::{Epoch, FrameWriter, JobChange, JobId, JobState, Path};
+use longshore_transport::LinkSender;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// A job and where it stands: `priority` tells the index of its last change.
+pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
+    JobInfo {
+        id,
+        path: Path::new("/jobs").expect("a path"),
+        state,
+        retrying: false,
+        priority: index as i32,
+        attempt: 0,
+        max_attempts: 10,
+        deliveries: 0,
+        lease_ms: 30_000,
+        run_timeout_ms: 0,
+        enqueued_at: 1,
+        due_at: None,
+        expires_at: None,
+        delivered_at: None,
+        ended_at: None,
+        token: None,
+        worker: None,
+        death: None,
+        error: None,
+        replaces: None,
+        progress: None,
+        attempts: Vec::new(),
+        checkpoints: Vec::new(),
+        payload_len: 1,
+        payload: None,
+        headers: None,
+        result: None,
+    }
+}
+
+#[derive(Clone)]
+pub struct SharedWorld(pub Arc<Mutex<World>>);
+
+pub struct World {
+    random: StdRng,
+    epoch: u64,
+    /// What its last start recovered.
+    recovered: u64,
+    pub index: u64,
+    slots: Vec<Option<(JobId, JobState, u64)>>,
+    tail: VecDeque<FeedEvent>,
+    /// Events up to here are no longer kept.
+    floor: u64,
+    made: u64,
+    /// Events wait for up to so many more before they are told, so that pages are ahead of them.
+    pub lag: u64,
+    pub slots_of_a_page: usize,
+    pub pages: usize,
+}
+
+impl SharedWorld {
+    pub fn new(seed: u64, slots: usize) -> SharedWorld {
+        SharedWorld(Arc::new(Mutex::new(World {
+            random: StdRng::seed_from_u64(seed),
+            epoch: 1,
+            recovered: 0,
+            index: 0,
+            slots: vec![None; slots],
+            tail: VecDeque::new(),
+            floor: 0,
+            made: 0,
+            lag: 20,
+            slots_of_a_page: 3,
+            pages: 0,
+        })))
+    }
+
+    /// Something happens to some job.
+    pub fn turn(&self) {
+        self.0.lock().turn();
+    }
+
+    /// Every job as it stands, with the index of its last change.
+    pub fn jobs(&self) -> HashMap<JobId, (JobState, u64)> {
+        let world = self.0.lock();
+        world.slots.iter().flatten().map(|&(id, state, index)| (id, (state, index))).collect()
+    }
+
+    /// Starts again, as it was.
+    pub fn restart(&self) {
+        let mut world = self.0.lock();
+        world.epoch += 1;
+        world.recovered = world.index;
+    }
+
+    /// Starts again and has lost everything since `then`.
+    pub fn restart_as(&self, then: Then) {
+        let mut world = self.0.lock();
+        world.epoch += 1;
+        (world.index, world.recovered, world.slots) = (then.index, then.index, then.slots);
+        world.tail.retain(|event| event.index <= then.index);
+    }
+
+    pub fn then(&self) -> Then {
+        let world = self.0.lock();
+        Then { index: world.index, slots: world.slots.clone() }
+    }
+
+    /// No longer keeps what has happened so far.
+    pub fn forget_tail(&self) {
+        let mut world = self.0.lock();
+        world.floor = world.index;
+        world.tail.clear();
+    }
+
+    pub fn open(&self, after: Option<FeedPosition>) -> Result<FeedPosition, RequestError> {
+        let world = self.0.lock();
+        match after {
+            None => Ok(world.position(world.index)),
+            Some(after) if after.epoch.0 < world.epoch && after.index > world.recovered => {
+                Err(RequestError::Rewound)
+            }
+            Some(after) if after.index < world.floor => Err(RequestError::TooOld),
+            Some(after) => Ok(world.position(after.index)),
+        }
+    }
+
+    pub fn page(&self, cursor: u64) -> JobsPage {
+        let mut world = self.0.lock();
+        world.pages += 1;
+        let (from, count) = (cursor as usize, world.slots_of_a_page);
+        let shown = world.slots.iter().skip(from).take(count).flatten();
+        JobsPage {
+            jobs: shown.map(|&(id, state, index)| job(id, state, index)).collect(),
+            next: (from + count < world.slots.len()).then_some((from + count) as u64),
+            index: world.index,
+        }
+    }
+
+    /// Tells of what happens after `at`, with some delay, for as long as the link lives.
+    pub async fn pump(self, sender: LinkSender, id: u64, mut at: FeedPosition) {
+        loop {
+            let told = self.0.lock().told(id, &mut at);
+            let ended = told.is_err();
+            let message = match told {
+                Err(end) => FromPublisher::FeedEnded { id, end },
+                Ok(Some(events)) => FromPublisher::Feed(events),
+                Ok(None) => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    continue;
+                }
+            };
+            let mut out = FrameWriter::new();
+            message.encode(&mut out);
+            if sender.send(out.finish()).is_err() || ended {
+                return;
+            }
+        }
+    }
+}
+
+/// The jobs at some time.
+pub struct Then {
+    index: u64,
+    slots: Vec<Option<(JobId, JobState, u64)>>,
+}
+
+impl World {
+    fn position(&self, index: u64) -> FeedPosition {
+        FeedPosition { epoch: Epoch(self.epoch), index }
+    }
+
+    fn turn(&mut self) {
+        use JobState::{Completed, Dead, Ready, Running, Scheduled};
+        self.index += 1;
+        let slot = self.random.random_range(0..self.slots.len());
+        let (id, change, state) = match self.slots[slot] {
+            None => {
+                self.made += 1;
+                let id = JobId::new_v7(self.made, [slot as u8; 10]);
+                (id, JobChange::Created, Some(Ready))
+            }
+            Some((id, ..)) if self.random.random_range(0..5) == 0 => (id, JobChange::Dropped, None),
+            Some((id, ..)) => {
+                let states = [Scheduled, Ready, Running, Completed, Dead];
+                let state = states[self.random.random_range(0..states.len())];
+                (id, JobChange::Failed, Some(state))
+            }
+        };
+        self.slots[slot] = state.map(|state| (id, state, self.index));
+        self.tail.push_back(FeedEvent {
+            index: self.index,
+            at: 1,
+            job: id,
+            path: 0,
+            change,
+            state,
+            retrying: false,
+            attempt: 0,
+        });
+    }
+
+    fn told(&mut self, id: u64, at: &mut FeedPosition) -> Result<Option<FeedEvents>, FeedEnd> {
+        if at.index < self.floor {
+            return Err(FeedEnd::TooOld);
+        }
+        let lag = if self.lag == 0 { 0 } else { self.random.random_range(0..=self.lag) };
+        let upto = (at.index + self.random.random_range(1..30)).min(self.index.saturating_sub(lag));
+        if upto <= at.index {
+            return Ok(None);
+        }
+        let new = |event: &&FeedEvent| event.index > at.index && event.index <= upto;
+        let events = self.tail.iter().filter(new).copied().collect();
+        *at = self.position(upto);
+        let paths = vec![Path::new("/jobs").expect("a path")];
+        Ok(Some(FeedEvents { id, upto: *at, paths, events }))
+    }
+}
