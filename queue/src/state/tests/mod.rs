@@ -7,6 +7,7 @@ mod dead_letters;
 mod dispatching;
 mod events;
 mod history;
+mod leases;
 mod model;
 mod pausing;
 mod retries;
