@@ -109,6 +109,12 @@ impl Follow {
         }
     }
 
+    /// True when nothing is remembered of pages.
+    #[cfg(test)]
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.ahead.is_empty()
+    }
+
     fn is_shown(&self, event: &FeedEvent) -> bool {
         self.ahead.get(&event.job).is_some_and(|&index| event.index <= index)
     }

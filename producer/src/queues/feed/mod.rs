@@ -2,6 +2,8 @@
 
 mod follow;
 mod keep;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -91,6 +93,8 @@ pub enum FeedLoss {
 pub struct Feed {
     items: mpsc::Receiver<FeedItem>,
     seen: FeedPositions,
+    /// Publishers are listed before they are followed.
+    lists: bool,
     /// Of these, snapshots are not whole: there is nothing to resume from.
     partial: hashbrown::HashSet<PublisherId>,
     _following: JoinSet<()>,
@@ -123,9 +127,10 @@ impl Queues {
             FeedFrom::After(positions) => positions.clone(),
             FeedFrom::Now | FeedFrom::Snapshot => FeedPositions::default(),
         };
+        let lists = from != FeedFrom::Now;
         let mut following = JoinSet::new();
         following.spawn(follow_all(self.clone(), pattern, from, tell));
-        Feed { items, seen, partial: Default::default(), _following: following }
+        Feed { items, seen, lists, partial: Default::default(), _following: following }
     }
 }
 
@@ -135,10 +140,9 @@ impl Feed {
         let item = self.items.recv().await?;
         let id = item.publisher.id;
         match &item.news {
-            FeedNews::Follows { at } => {
-                if !self.partial.contains(&id) {
-                    self.seen.0.entry(id).or_insert(*at);
-                }
+            // One that is to be listed has a position only once it was.
+            FeedNews::Follows { at } if !self.lists => {
+                self.seen.0.entry(id).or_insert(*at);
             }
             FeedNews::SnapshotBegins => {
                 self.partial.insert(id);
@@ -156,7 +160,7 @@ impl Feed {
             FeedNews::Lost(_) => {
                 self.seen.0.remove(&id);
             }
-            FeedNews::Jobs(_) | FeedNews::Away { .. } => {}
+            FeedNews::Follows { .. } | FeedNews::Jobs(_) | FeedNews::Away { .. } => {}
         }
         Some(item)
     }

@@ -1,0 +1,244 @@
+//! Following a publisher that lives in a model: its log of events, its jobs in slots, pages and events at random moments, links
+//! that break, tails that are too short. What is shown never goes back, and adds up to the jobs as they are.
+
+use hashbrown::HashMap;
+use longshore_protocol::messages::work::{FeedEvent, FeedEvents, FeedPosition, JobInfo, JobsPage};
+use longshore_protocol::{Epoch, JobChange, JobId, JobState, Path};
+use proptest::prelude::*;
+
+use super::FeedLoss;
+use super::follow::{Behind, Follow, Listed, Start};
+
+const SLOTS: usize = 12;
+const PAGE: usize = 3;
+
+/// What may happen next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Something happens to the job in a slot.
+    Turn { slot: usize, state: Option<JobState> },
+    /// So many events arrive.
+    Events(usize),
+    /// The next page arrives, if one is wanted.
+    Page,
+    /// The link breaks and is made again.
+    Break,
+    /// The publisher forgets its tail; the link breaks and is made again.
+    Forget,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use JobState::{Completed, Dead, Ready, Running};
+    let state =
+        prop::sample::select(vec![None, Some(Ready), Some(Running), Some(Completed), Some(Dead)]);
+    prop_oneof![
+        20 => (0..SLOTS, state).prop_map(|(slot, state)| Step::Turn { slot, state }),
+        5 => (1..10usize).prop_map(Step::Events),
+        5 => Just(Step::Page),
+        1 => Just(Step::Break),
+        1 => Just(Step::Forget),
+    ]
+}
+
+struct Story {
+    follow: Follow,
+    slots: Vec<Option<(JobId, JobState, u64)>>,
+    log: Vec<FeedEvent>,
+    /// Events of the open link that have not arrived.
+    floor: u64,
+    made: u64,
+    jobs: HashMap<JobId, JobState>,
+    shown: HashMap<JobId, u64>,
+}
+
+impl Story {
+    fn begin(start: Start) -> Story {
+        let mut story = Story {
+            follow: Follow::new(start),
+            slots: vec![None; SLOTS],
+            log: Vec::new(),
+            floor: 0,
+            made: 0,
+            jobs: HashMap::new(),
+            shown: HashMap::new(),
+        };
+        (0..SLOTS).step_by(2).for_each(|slot| story.turn(slot, Some(JobState::Ready)));
+        story.open();
+        story
+    }
+
+    fn index(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    fn at(&self, index: u64) -> FeedPosition {
+        FeedPosition { epoch: Epoch(1), index }
+    }
+
+    fn turn(&mut self, slot: usize, state: Option<JobState>) {
+        let index = self.index() + 1;
+        let id = match self.slots[slot] {
+            Some((id, ..)) => id,
+            None => {
+                self.made += 1;
+                JobId::new_v7(self.made, [0; 10])
+            }
+        };
+        self.slots[slot] = state.map(|state| (id, state, index));
+        let (job, change) = (id, JobChange::Created);
+        let (path, retrying, attempt, at) = (0, false, 0, 1);
+        self.log.push(FeedEvent { index, at, job, path, change, state, retrying, attempt });
+    }
+
+    fn open(&mut self) {
+        if let Some(after) = self.follow.after()
+            && after.index < self.floor
+        {
+            self.follow.lost(FeedLoss::TooOld);
+        }
+        let at = self.follow.after().unwrap_or(self.at(self.index()));
+        if self.follow.opened(at) {
+            self.jobs.clear();
+            self.shown.clear();
+        }
+    }
+
+    fn events(&mut self, count: usize) {
+        let from = self.follow.after().map_or(0, |after| after.index);
+        let upto = (from + count as u64).min(self.index());
+        let events = self.log[from as usize..upto as usize].to_vec();
+        let mut told = FeedEvents { id: 1, upto: self.at(upto), paths: Vec::new(), events };
+        self.follow.events(&mut told);
+        for event in told.events {
+            self.show(event.job, event.state, event.index);
+        }
+    }
+
+    fn page(&mut self) {
+        let Some(cursor) = self.follow.wanted_page() else { return };
+        let from = cursor as usize;
+        let shown: Vec<_> = self.slots.iter().skip(from).take(PAGE).flatten().copied().collect();
+        let jobs = shown.iter().map(|&(id, state, _)| job(id, state)).collect();
+        let next = (from + PAGE < SLOTS).then_some((from + PAGE) as u64);
+        let listed = self.follow.page(&JobsPage { jobs, next, index: self.index() });
+        assert_eq!(listed, Ok(if next.is_some() { Listed::More } else { Listed::Whole }));
+        for (id, state, index) in shown {
+            self.show(id, Some(state), index);
+        }
+    }
+
+    fn show(&mut self, id: JobId, state: Option<JobState>, index: u64) {
+        let before = self.shown.insert(id, index).unwrap_or(0);
+        assert!(index >= before, "{id} goes back from {before} to {index}");
+        match state {
+            Some(state) => self.jobs.insert(id, state),
+            None => self.jobs.remove(&id),
+        };
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Turn { slot, state } => self.turn(slot, state),
+            Step::Events(count) => self.events(count),
+            Step::Page => self.page(),
+            Step::Break => self.open(),
+            Step::Forget => {
+                self.floor = self.index();
+                self.open();
+            }
+        }
+    }
+}
+
+fn job(id: JobId, state: JobState) -> JobInfo {
+    JobInfo {
+        id,
+        path: Path::root(),
+        state,
+        retrying: false,
+        priority: 0,
+        attempt: 0,
+        max_attempts: 10,
+        deliveries: 0,
+        lease_ms: 30_000,
+        run_timeout_ms: 0,
+        enqueued_at: 1,
+        due_at: None,
+        expires_at: None,
+        delivered_at: None,
+        ended_at: None,
+        token: None,
+        worker: None,
+        death: None,
+        error: None,
+        replaces: None,
+        progress: None,
+        attempts: Vec::new(),
+        checkpoints: Vec::new(),
+        payload_len: 1,
+        payload: None,
+        headers: None,
+        result: None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn pages_and_events_in_any_order_add_up_to_the_jobs_as_they_are(
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let mut story = Story::begin(Start::Snapshot);
+        steps.into_iter().for_each(|step| story.step(step));
+        while story.follow.wanted_page().is_some() {
+            story.page();
+        }
+        story.events(usize::MAX / 2);
+        let is: HashMap<_, _> =
+            story.slots.iter().flatten().map(|&(id, state, _)| (id, state)).collect();
+        prop_assert_eq!(&story.jobs, &is);
+        prop_assert!(story.follow.holds_nothing(), "what was listed is forgotten once events caught up");
+    }
+}
+
+#[test]
+fn a_page_that_shows_less_than_was_told_is_not_taken() {
+    let mut story = Story::begin(Start::Snapshot);
+    story.turn(0, Some(JobState::Dead));
+    story.events(100);
+    let page = JobsPage { index: story.index() - 1, ..JobsPage::default() };
+    assert_eq!(story.follow.page(&page), Err(Behind));
+    let page = JobsPage { index: story.index(), ..JobsPage::default() };
+    assert_eq!(story.follow.page(&page), Ok(Listed::Whole));
+}
+
+#[test]
+fn who_goes_on_lists_nothing_until_what_happened_since_is_lost() {
+    let seen = FeedPosition { epoch: Epoch(1), index: 4 };
+    let mut follow = Follow::new(Start::After(seen));
+    assert_eq!(follow.after(), Some(seen));
+    assert!(!follow.opened(seen));
+    assert_eq!(follow.wanted_page(), None);
+    follow.lost(FeedLoss::Rewound);
+    assert_eq!(follow.after(), None);
+    assert!(follow.opened(FeedPosition { epoch: Epoch(2), index: 3 }));
+    assert_eq!(follow.wanted_page(), Some(0));
+}
+
+#[test]
+fn who_follows_from_now_on_never_lists() {
+    let mut follow = Follow::new(Start::Now);
+    assert!(!follow.opened(FeedPosition { epoch: Epoch(1), index: 3 }));
+    follow.lost(FeedLoss::TooOld);
+    assert!(!follow.opened(FeedPosition { epoch: Epoch(1), index: 9 }));
+    assert_eq!(follow.wanted_page(), None);
+}
+
+#[test]
+fn a_cursor_that_stands_still_ends_the_listing() {
+    let mut follow = Follow::new(Start::Snapshot);
+    follow.opened(FeedPosition { epoch: Epoch(1), index: 0 });
+    let page = JobsPage { next: Some(0), ..JobsPage::default() };
+    assert_eq!(follow.page(&page), Ok(Listed::Whole));
+}
