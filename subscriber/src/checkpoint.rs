@@ -37,8 +37,8 @@ pub enum CheckpointError {
     /// The handler of that attempt has returned, or its worker has stopped.
     #[error("no checkpoint: the attempt has ended")]
     Ended,
-    /// The publisher lacks an earlier checkpoint of this attempt that it had taken: it has lost the last of what it had, in a power
-    /// cut, without the durability `fsync`. This attempt can store no more; a failed one is tried again.
+    /// The publisher lacks an earlier checkpoint of this attempt that it had taken: without the durability `fsync`, it has lost the
+    /// last of what it had in a power cut. This attempt can store no more; fail it, and the next one can.
     #[error(
         "the publisher has lost an earlier checkpoint of this attempt: its acknowledgements are not synced"
     )]
@@ -59,9 +59,9 @@ pub enum CheckpointsError {
     Refused(RequestError),
 }
 
-/// One job's checkpoints. All of these wait for the job's publisher, over reconnects, for as long as the lease is held; a handler that is told
-/// to stop because its worker does ([`CancelReason::Shutdown`]) can still leave one. Calls for one job take turns, in the order
-/// in which they began to wait.
+/// One job's checkpoints. All of these wait for the job's publisher, over reconnects, for as long as the lease is held; a handler
+/// that is told to stop because its worker does ([`CancelReason::Shutdown`]) can still leave one. Calls for one job take turns,
+/// in the order in which they began to wait.
 impl JobContext {
     /// Leaves something for later attempts at this job: at most 65,536 bytes, durable when this returns (as durable as the
     /// publisher's other acknowledgements). Gives its number: 1, 2, 3 … within this delivery.
@@ -86,8 +86,8 @@ impl JobContext {
     /// # let _ = import;
     /// ```
     ///
-    /// Cancel safe in this sense: a call dropped before it returned may have been stored all the same, or may still be, as one
-    /// checkpoint, whole; those after it are stored after it.
+    /// Cancel safe in this sense: what a call that was dropped before it returned was to store may be stored all the same, now or
+    /// later, whole and once, or not at all; whatever is left after it is stored after it.
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<u64, CheckpointError> {
         let bytes = within_limit(bytes.into())?;
         let _turn = self.signal.turn.lock().await;
@@ -111,8 +111,8 @@ impl JobContext {
         answer.blocking_recv().unwrap_or(Err(CheckpointError::Ended))
     }
 
-    /// What earlier attempts at this job have left, oldest first, those given back among them; what this delivery itself has left is
-    /// not told. Where there is nothing, nobody is asked. Cancel safe.
+    /// What earlier attempts at this job have left, oldest first, those given back among them; what this delivery itself has left
+    /// is not told. Where there is nothing, nobody is asked. Cancel safe.
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, CheckpointsError> {
         if self.earlier == 0 {
             return Ok(Vec::new());

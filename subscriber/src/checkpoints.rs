@@ -1,8 +1,8 @@
 //! The checkpoints of one publisher's jobs on their way: numbered within each delivery, kept until they are answered, and sent
 //! again, with the same numbers, on the next link; and the questions after those that earlier attempts have left.
 //!
-//! Of each job one checkpoint is under way at a time, so a number is used up by what was stored alone, and a job keeps at most two
-//! checkpoints here: the one under way, and, where its caller has given up on it, the next one behind it.
+//! Of each job one checkpoint is under way at a time, so a number is used up by what was stored alone. A job has at most two
+//! checkpoints here: the one under way and, where its caller has given up on that, the next one behind it.
 
 use std::collections::BTreeSet;
 

@@ -81,8 +81,8 @@ impl JobContext {
         self.attempt
     }
 
-    /// How many attempts the job may have, if its producer said so; `None` where its queue's setting counts, or the default of 10:
-    /// publishers do not tell these.
+    /// How many attempts the job may have, if its producer said so; `None` where its queue's setting counts, or the default of
+    /// 10: publishers do not tell these.
     pub fn max_attempts(&self) -> Option<u16> {
         self.max_attempts
     }

@@ -27,7 +27,8 @@
 //!
 //! What decides is in cores without clock, socket or randomness of their own: `durable` (where to hold the subscription, when to
 //! try again), `credits` (who may push how many jobs), `leases` (when to renew, when a lease is over), `settles` and
-//! `checkpoints` (what to send, what to send again) and `progress` (what to tell, how often). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
+//! `checkpoints` (what to send, what to send again), `progress` (what to tell, how often) and `publishers` (what several patterns
+//! have in all). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
 
 mod checkpoint;
 mod checkpoints;

@@ -196,8 +196,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Checkpoints before ends of jobs, as their leases end with these; and these before credits: a credit that follows them never
-    /// raises what the publisher counts above the bound.
+    /// Checkpoints before ends of jobs, as their leases end with these; and these before credits: a credit that follows them
+    /// never raises what the publisher counts above the bound.
     fn send_all(&self, out: Outgoing) -> Result<(), Lost> {
         let mut frame = FrameWriter::new();
         let send_when_full = |frame: &mut FrameWriter| match frame.body_len() {

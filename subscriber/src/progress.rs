@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longshore_protocol::Token;
 
-/// The shortest time between two messages with progress to one publisher: people look at it, and a handler that tells of every row
-/// must cost neither side its speed.
+/// The shortest time between two messages with progress to one publisher: people look at it, and a handler that tells of every
+/// row must cost neither side its speed.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// The jobs whose progress is to be told. Bounded by the jobs held: each is here once.

@@ -62,13 +62,16 @@ impl Desk {
         let now = self.now();
         let mut state = self.state.lock();
         let at = state.place(context.place);
-        // A lease that is over is another worker's by now, whether or not its link has seen that already.
-        if at.leases.get_mut(context.token).is_none_or(|lease| lease.ends() <= now) {
-            return Err(context.cancel_reason().map_or(Gone::Ended, Gone::Lost));
+        match at.leases.get_mut(context.token) {
+            Some(lease) if now < lease.ends() => {
+                then(&mut at.checkpoints);
+                at.wake.notify_one();
+                Ok(())
+            }
+            // Over, so another worker's by now, whether or not its link has seen that already: a handler may be first.
+            Some(_) => Err(Gone::Lost(CancelReason::LeaseLost)),
+            None => Err(context.cancel_reason().map_or(Gone::Ended, Gone::Lost)),
         }
-        then(&mut at.checkpoints);
-        at.wake.notify_one();
-        Ok(())
     }
 
     /// The answer to a checkpoint.

@@ -183,8 +183,8 @@ impl Desk {
         self.lose(&mut state, place, lost, reason);
     }
 
-    /// What the link is to send now. Without `room`, because its send queue is long, ends of jobs wait, and with them credits; so do
-    /// checkpoints and progress.
+    /// What the link is to send now. Without `room`, because its send queue is long, ends of jobs wait, and with them credits; so
+    /// do checkpoints and progress.
     pub(crate) fn outgoing(&self, place: PlaceId, room: bool) -> Outgoing {
         let now = self.now();
         let mut state = self.state.lock();

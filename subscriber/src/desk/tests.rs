@@ -5,6 +5,7 @@ use longshore_protocol::limits::TOKENS_MAX;
 use longshore_protocol::messages::work::{Deliver, Delivery};
 
 use super::*;
+use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -83,4 +84,32 @@ fn a_resume_list_that_is_too_long_leaves_out_ended_jobs_and_no_running_one() {
     let resumed = desk.resume(0).0;
     assert_eq!(resumed.len(), TOKENS_MAX);
     assert!(resumed.contains(&Token(running)));
+}
+
+#[test]
+fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint() {
+    let mut desk = desk_with(&[1]);
+    let mut signal = Arc::default();
+    let Next::Announce(_, jobs) = desk.next(None, &mut signal) else { panic!("a job waits") };
+    desk.announced(jobs);
+    let Next::Job(job) = desk.next(None, &mut signal) else { panic!("its publisher is told") };
+    let context = JobContext {
+        signal,
+        started: desk.started,
+        id: longshore_protocol::JobId([9; 16]),
+        path: job.path,
+        place: job.place,
+        token: job.token,
+        attempt: job.attempt,
+        max_attempts: None,
+        deliveries: job.deliveries,
+        earlier: 1,
+    };
+    assert!(desk.checkpoint(&context, "in time".into()).is_ok());
+    pass(&mut desk, LEASE);
+    let lost = desk.checkpoint(&context, "too late".into()).unwrap_err();
+    assert_eq!(lost, CheckpointError::Lost(CancelReason::LeaseLost));
+    let lost = desk.checkpoints(&context).unwrap_err();
+    assert_eq!(lost, CheckpointsError::Lost(CancelReason::LeaseLost));
+    assert!(!context.is_cancelled(), "its link has not seen it yet");
 }
