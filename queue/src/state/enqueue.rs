@@ -125,7 +125,7 @@ impl State {
         };
         let at = Command::BATCH_AT + entry.at;
         let entry = RecordRef { index: self.index, at, length: entry.length };
-        self.insert_job(queue, head, entry, out);
+        self.insert_job(queue, head, entry, None, out);
         EnqueueOutcome::Created
     }
 
@@ -224,7 +224,15 @@ impl State {
         queue
     }
 
-    fn insert_job(&mut self, queue: u32, head: EntryHead, entry: RecordRef, out: &mut Outcomes) {
+    /// A new job comes into its queue; `replaces` is the dead one whose place it takes.
+    pub(super) fn insert_job(
+        &mut self,
+        queue: u32,
+        head: EntryHead,
+        entry: RecordRef,
+        replaces: Option<JobId>,
+        out: &mut Outcomes,
+    ) {
         let due = head.options.as_ref().map_or(Due::Now, |options| options.due);
         let slot = self.rows.insert(Row {
             id: head.id,
@@ -238,6 +246,9 @@ impl State {
             ..Row::free()
         });
         self.queues[queue as usize].enqueued += 1;
+        if replaces.is_some() {
+            self.side_of(slot).replaces = replaces;
+        }
         match due {
             Due::After(ms) if ms > 0 => {
                 let due_ms = self.now.mono_ms.saturating_add(ms);
@@ -261,7 +272,7 @@ fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
     }
 }
 
-fn refusal_of(error: &WireError) -> Refusal {
+pub(super) fn refusal_of(error: &WireError) -> Refusal {
     match error {
         // The one list among the options that may be over its limit; everything else that may be is payload or headers.
         WireError::OverLimit { limit, what, .. }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_protocol::limits::ATTEMPTS_MAX;
+use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
 use longshore_protocol::messages::work::{JobCounts, Order, Source};
 
 use super::State;
@@ -62,7 +62,14 @@ impl State {
             if row.side != NONE {
                 holds!(self.sides.get(row.side).is_some(), "row {slot} has lost its side row");
                 holds!(sides.insert(row.side), "two rows share a side row");
-                let attempts = &self.sides[row.side].attempts;
+                let side = &self.sides[row.side];
+                if let Some(checkpoints) = &side.checkpoints {
+                    let fits = checkpoints.kept.len() <= CHECKPOINTS_MAX
+                        && checkpoints.bytes() <= CHECKPOINTS_BYTES_MAX;
+                    holds!(fits, "row {slot} has too many checkpoints");
+                    holds!(checkpoints.are_contiguous(), "row {slot} lacks a checkpoint");
+                }
+                let attempts = &side.attempts;
                 holds!(attempts.len() <= ATTEMPTS_MAX, "row {slot} has too long a history");
                 for attempt in attempts {
                     *names.entry(attempt.worker).or_default() += 1;

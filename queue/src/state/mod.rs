@@ -10,6 +10,7 @@
 //! - Only `Tick` acts by time, in bounded steps; `State::next_due` says when it has something to do.
 
 mod act;
+mod checkpoints;
 mod dead_letters;
 mod dispatch;
 mod due;
@@ -26,6 +27,7 @@ mod profile;
 mod queue;
 mod read;
 mod ready;
+mod replace;
 mod row;
 mod rows;
 mod rules;
@@ -161,7 +163,11 @@ impl State {
             }
             Command::Damaged { token } => self.damaged(*token, out),
             Command::Tick => self.tick(out),
-            Command::Checkpoint { .. } | Command::Replace { .. } | Command::Configure { .. } => {}
+            Command::Checkpoint { link, checkpoint } => self.checkpoint(*link, checkpoint, out),
+            Command::Replace { link, request, id, entry } => {
+                self.replace(*link, *request, id, entry, out);
+            }
+            Command::Configure { .. } => {}
         }
         self.hand_out(out);
     }

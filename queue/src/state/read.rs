@@ -182,6 +182,9 @@ impl State {
         let options = self.profiles.options(row.profile);
         let side = self.side(row);
         let (attempts, attempt_errors) = self.attempts_of(row);
+        let checkpoints = self.checkpoints_of(row);
+        let (checkpoints, checkpoint_bytes) =
+            checkpoints.into_iter().map(|view| (view.info, view.bytes)).unzip();
         let is_running = row.place == Place::Running;
         let due_at = match row.place {
             Place::Timed => Some(row.when),
@@ -212,10 +215,10 @@ impl State {
             worker: is_running.then(worker),
             death: self.death_of(row),
             error: None,
-            replaces: None,
+            replaces: side.and_then(|side| side.replaces),
             progress: None,
             attempts,
-            checkpoints: Vec::new(),
+            checkpoints,
             payload_len: u64::from(row.payload_len()),
             payload: None,
             headers: None,
@@ -227,7 +230,7 @@ impl State {
             error: side.and_then(Side::error),
             result: side.and_then(|side| side.result),
             attempt_errors,
-            checkpoints: Vec::new(),
+            checkpoints: checkpoint_bytes,
         })
     }
 }

@@ -367,12 +367,22 @@ impl Encode for Side {
     fn encode(&self, out: &mut FrameWriter) {
         self.attempts.encode(out);
         self.result.encode(out);
+        out.bool(self.checkpoints.is_some());
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.encode(out);
+        }
+        self.replaces.encode(out);
     }
 }
 
 impl Decode for Side {
     fn decode(r: &mut Reader) -> Result<Side, WireError> {
-        Ok(Side { attempts: r.list("attempts", ATTEMPTS_MAX)?, result: r.option()? })
+        Ok(Side {
+            attempts: r.list("attempts", ATTEMPTS_MAX)?,
+            result: r.option()?,
+            checkpoints: r.option()?.map(Box::new),
+            replaces: r.option()?,
+        })
     }
 }
 

@@ -1,8 +1,9 @@
 //! How jobs move. Every move is: leave one place, enter another; the counters change with it, here and nowhere else.
 
-use longshore_protocol::{DeathReason, JobChange, Token};
+use longshore_protocol::{DeathReason, JobChange, JobId, Token};
 
 use super::State;
+use super::checkpoints::Checkpoints;
 use super::history::Attempt;
 use super::limits::{ENDED_KEPT_MS, LOST_DELIVERIES_MAX};
 use super::queue::counter;
@@ -16,6 +17,9 @@ pub(super) struct Side {
     /// The attempts that did not end well, oldest first.
     pub(super) attempts: Vec<Attempt>,
     pub(super) result: Option<RecordRef>,
+    pub(super) checkpoints: Option<Box<Checkpoints>>,
+    /// The dead job whose place it took.
+    pub(super) replaces: Option<JobId>,
 }
 
 impl State {
@@ -118,6 +122,9 @@ impl State {
         q.counts.ready -= 1;
         q.counts.running += 1;
 
+        let side = self.rows[slot].side;
+        let checkpoints = if side == NONE { 0 } else { self.begin_checkpoints(side) };
+        let q = &mut self.queues[queue as usize];
         let row = &mut self.rows[slot];
         row.place = Place::Running;
         row.when = token.0;
@@ -136,7 +143,7 @@ impl State {
             deliveries: row.deliveries,
             lease_ms,
             run_timeout_ms,
-            checkpoints: 0,
+            checkpoints,
             entry: row.entry,
         });
         q.running.push_back(&mut self.rows, Links::Queue, slot);

@@ -1,10 +1,10 @@
 //! Questions to the applied state.
 
-use longshore_protocol::JobState;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
 use longshore_protocol::messages::work::{
     Action, ActionReport, Answer, Filter, JobCounts, JobsQuery, Request, RequestError, Selection,
 };
+use longshore_protocol::{JobState, LinkId};
 
 use super::Asked;
 use super::reports::Reports;
@@ -12,9 +12,19 @@ use crate::{JobView, Now, State};
 
 /// What a job takes on a page beside its cold parts, in bytes.
 const VIEW_BYTES: usize = 512;
+/// What one of its attempts takes beside its error, with the longest name of a worker.
+const ATTEMPT_BYTES: usize = 192;
+/// What one of its checkpoints takes without its bytes.
+const CHECKPOINT_BYTES: usize = 40;
 
 /// Answers from memory.
-pub(super) fn answer(state: &State, reports: &Reports, now: Now, request: Request) -> Asked {
+pub(super) fn answer(
+    state: &State,
+    reports: &Reports,
+    now: Now,
+    link: LinkId,
+    request: Request,
+) -> Asked {
     match request {
         Request::Queues { pattern } => {
             Asked::Ready(Answer::Queues(state.queue_stats(&pattern, now)))
@@ -34,6 +44,14 @@ pub(super) fn answer(state: &State, reports: &Reports, now: Now, request: Reques
                 None => Asked::Refused(RequestError::OverLimit),
             }
         }
+        Request::DeadGroups { filter } => {
+            let (groups, more) = state.dead_groups(&filter);
+            Asked::DeadGroups { groups, more }
+        }
+        Request::Checkpoints { token } => match state.checkpoints(token, link) {
+            Ok(views) => Asked::Checkpoints(views),
+            Err(refusal) => Asked::Refused(refusal),
+        },
         Request::Feed { pattern, after } => Asked::Feed { pattern, after },
         // Whoever asks adds what only it knows to the figures; an action that is not only to be counted is a command.
         _ => Asked::Refused(RequestError::Unknown),
@@ -47,8 +65,20 @@ fn jobs(state: &State, reports: &Reports, now: Now, query: &JobsQuery) -> Asked 
         let shorter = JobsQuery { limit: fit as u32, ..query.clone() };
         (views, next) = state.jobs(&shorter, now);
     }
-    views.iter_mut().for_each(|view| reports.tell(view));
+    for view in &mut views {
+        reports.tell(view);
+        if !query.full {
+            keep_the_last_attempt(view);
+        }
+    }
     Asked::Jobs { views, next, full: query.full, index: state.applied() }
+}
+
+/// A page of states has each job's last attempt, and its error once, as the job's.
+fn keep_the_last_attempt(view: &mut JobView) {
+    let before = view.info.attempts.len().saturating_sub(1);
+    view.info.attempts.drain(..before);
+    view.attempt_errors.clear();
 }
 
 /// How many of the first jobs fit on a page; at least one.
@@ -56,8 +86,15 @@ fn fitting(views: &[JobView], full: bool) -> usize {
     let mut bytes = 0;
     let fits = |view: &JobView| {
         let length = |part: Option<crate::RecordRef>| part.map_or(0, |part| part.length as usize);
-        let cold = if full { view.entry.length as usize + length(view.result) } else { 0 };
+        let cold = if full {
+            let errors = view.attempt_errors.iter().map(|&error| ATTEMPT_BYTES + length(error));
+            view.entry.length as usize + length(view.result) + errors.sum::<usize>()
+        } else {
+            0
+        };
+        let checkpoints = view.checkpoints.len() * CHECKPOINT_BYTES;
         bytes += VIEW_BYTES + view.info.path.as_str().len() + cold + length(view.error);
+        bytes += checkpoints;
         bytes <= PAGE_BYTES_MAX
     };
     let fit = views.iter().map(fits).take_while(|fits| *fits).count();

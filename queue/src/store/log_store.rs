@@ -297,7 +297,7 @@ impl<L: Log> LogStore<L> {
         if matches!(request, Request::Feed { .. }) {
             self.record_events(true);
         }
-        let answer = asked::answer(&self.state, &self.reports, now, request);
+        let answer = asked::answer(&self.state, &self.reports, now, link, request);
         self.held.answered.push((link, id, answer));
         self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
     }

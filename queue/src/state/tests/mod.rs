@@ -2,6 +2,7 @@
 //! and followed by a full scan.
 
 mod batches;
+mod checkpoints;
 mod crashes;
 mod dead_letters;
 mod dispatching;
@@ -10,6 +11,7 @@ mod history;
 mod leases;
 mod model;
 mod pausing;
+mod replacing;
 mod retries;
 mod snapshots;
 mod sources;

@@ -1,0 +1,177 @@
+//! Checkpoints: what an attempt leaves for later ones, in the log and known here by where it lies.
+//!
+//! A delivery numbers its checkpoints 1, 2, 3 … Only the next number is taken, so what is kept is a whole history; when there
+//! are too many the oldest go, and what is kept is the end of one. A job without checkpoints pays nothing for them.
+
+use std::collections::VecDeque;
+
+use longshore_protocol::limits::{CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
+use longshore_protocol::messages::work::{Checkpoint, CheckpointInfo, Checkpointed, RequestError};
+use longshore_protocol::{
+    CheckpointOutcome, Decode, Encode, FrameWriter, LinkId, Reader, Token, WireError,
+};
+
+use super::State;
+use super::row::Row;
+use crate::command::Command;
+use crate::outcome::{CheckpointView, Outcomes, RecordRef, Reply};
+
+/// The checkpoints of one job that are kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Checkpoints {
+    /// Oldest first.
+    pub(super) kept: VecDeque<Kept>,
+    /// The last number of the present delivery, or of the last one; 0 before its first.
+    pub(super) last: u64,
+}
+
+/// A checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Kept {
+    pub(super) attempt: u16,
+    pub(super) sequence: u64,
+    /// When it came (wall).
+    pub(super) at_ms: u64,
+    pub(super) bytes: RecordRef,
+}
+
+impl Checkpoints {
+    fn keep(&mut self, checkpoint: Kept) {
+        self.last = checkpoint.sequence;
+        self.kept.push_back(checkpoint);
+        while self.kept.len() > CHECKPOINTS_MAX || self.bytes() > CHECKPOINTS_BYTES_MAX {
+            self.kept.pop_front();
+        }
+    }
+
+    /// Bytes of all that are kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept.iter().map(|checkpoint| checkpoint.bytes.length as usize).sum()
+    }
+
+    /// True when every one is followed by the next, or by the first of a later delivery.
+    pub(super) fn are_contiguous(&self) -> bool {
+        let pairs = self.kept.iter().zip(self.kept.iter().skip(1));
+        let mut follows = pairs.map(|(one, next)| {
+            next.sequence == 1 || next.sequence == one.sequence + 1 && next.attempt == one.attempt
+        });
+        follows.all(|follows| follows)
+    }
+
+    fn views(&self) -> Vec<CheckpointView> {
+        let view = |checkpoint: &Kept| CheckpointView {
+            info: CheckpointInfo {
+                attempt: checkpoint.attempt,
+                sequence: checkpoint.sequence,
+                at: checkpoint.at_ms,
+                length: u64::from(checkpoint.bytes.length),
+                bytes: None,
+            },
+            bytes: checkpoint.bytes,
+        };
+        self.kept.iter().map(view).collect()
+    }
+}
+
+impl State {
+    /// Keeps a checkpoint of a running job, if its lease is the link's session's and it is the next one.
+    pub(super) fn checkpoint(&mut self, link: LinkId, checkpoint: &Checkpoint, out: &mut Outcomes) {
+        let Some(session) = self.session_of(link) else { return };
+        let (token, sequence) = (checkpoint.token, checkpoint.sequence);
+        let outcome = match self.rows.find_token(token) {
+            Some(slot) if self.rows[slot].session == session => {
+                self.take_checkpoint(slot, checkpoint)
+            }
+            _ => {
+                self.count_stale(session, token);
+                CheckpointOutcome::StaleToken
+            }
+        };
+        let answer = Checkpointed { token, sequence, outcome };
+        out.replies.push((link, Reply::Checkpointed(answer)));
+    }
+
+    /// The checkpoints of the job that the link's session holds under that lease, oldest first.
+    ///
+    /// # Errors
+    /// [`RequestError::StaleToken`] when it does not hold that lease.
+    pub fn checkpoints(
+        &self,
+        token: Token,
+        link: LinkId,
+    ) -> Result<Vec<CheckpointView>, RequestError> {
+        let slot = self.rows.find_token(token).filter(|_| self.holds(token, link));
+        slot.map(|slot| self.checkpoints_of(&self.rows[slot])).ok_or(RequestError::StaleToken)
+    }
+
+    pub(super) fn checkpoints_of(&self, row: &Row) -> Vec<CheckpointView> {
+        let checkpoints = self.side(row).and_then(|side| side.checkpoints.as_deref());
+        checkpoints.map(Checkpoints::views).unwrap_or_default()
+    }
+
+    /// A job with a side row is delivered: its checkpoints are numbered from 1 again. Gives how many there are.
+    pub(super) fn begin_checkpoints(&mut self, side: u32) -> u16 {
+        match &mut self.sides[side].checkpoints {
+            Some(checkpoints) => {
+                checkpoints.last = 0;
+                checkpoints.kept.len() as u16
+            }
+            None => 0,
+        }
+    }
+
+    fn take_checkpoint(&mut self, slot: u32, checkpoint: &Checkpoint) -> CheckpointOutcome {
+        let known = self.side(&self.rows[slot]).and_then(|side| side.checkpoints.as_deref());
+        let last = known.map_or(0, |checkpoints| checkpoints.last);
+        if checkpoint.sequence <= last {
+            return CheckpointOutcome::Accepted;
+        }
+        if checkpoint.sequence > last + 1 {
+            return CheckpointOutcome::Gap;
+        }
+        if checkpoint.length as usize > CHECKPOINT_BYTES_MAX {
+            return CheckpointOutcome::TooLarge;
+        }
+        let kept = Kept {
+            attempt: self.rows[slot].attempt(),
+            sequence: checkpoint.sequence,
+            at_ms: self.now.wall_ms,
+            bytes: RecordRef {
+                index: self.index,
+                at: Command::CHECKPOINT_AT + checkpoint.at,
+                length: checkpoint.length,
+            },
+        };
+        self.side_of(slot).checkpoints.get_or_insert_default().keep(kept);
+        CheckpointOutcome::Accepted
+    }
+}
+
+impl Encode for Checkpoints {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.last);
+        out.u64(self.kept.len() as u64);
+        for checkpoint in &self.kept {
+            out.u64(u64::from(checkpoint.attempt));
+            out.u64(checkpoint.sequence);
+            out.u64(checkpoint.at_ms);
+            checkpoint.bytes.encode(out);
+        }
+    }
+}
+
+impl Decode for Checkpoints {
+    fn decode(r: &mut Reader) -> Result<Checkpoints, WireError> {
+        let last = r.u64()?;
+        let mut kept = VecDeque::new();
+        for _ in 0..r.count("checkpoints", CHECKPOINTS_MAX, 6)? {
+            kept.push_back(Kept {
+                attempt: r.u16()?,
+                sequence: r.u64()?,
+                at_ms: r.u64()?,
+                bytes: RecordRef::decode(r)?,
+            });
+        }
+        Ok(Checkpoints { kept, last })
+    }
+}

@@ -1,0 +1,64 @@
+//! A new job takes a dead one's place: one command, so there is never both, and never none.
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::ReplaceOutcome;
+use longshore_protocol::{EntryHead, JobChange, JobId, LinkId, Reader, Refusal};
+
+use super::State;
+use super::enqueue::refusal_of;
+use super::row::Place;
+use crate::command::Command;
+use crate::outcome::{Outcomes, RecordRef, Reply};
+
+impl State {
+    pub(super) fn replace(
+        &mut self,
+        link: LinkId,
+        request: u64,
+        id: &JobId,
+        entry: &Bytes,
+        out: &mut Outcomes,
+    ) {
+        let outcome = self.replace_job(id, entry, out);
+        out.replies.push((link, Reply::Replaced { request, outcome }));
+    }
+
+    /// Replaces the dead job, or says why not; then nothing has changed. The queue may be paused or take no new jobs: this is
+    /// its operator's act.
+    fn replace_job(&mut self, id: &JobId, entry: &Bytes, out: &mut Outcomes) -> ReplaceOutcome {
+        let head = match EntryHead::read(&mut Reader::new(entry.clone()), entry.len()) {
+            Ok(head) => head,
+            Err(error) if refusal_of(&error) == Refusal::TooLarge => {
+                return ReplaceOutcome::TooLarge;
+            }
+            Err(_) => return ReplaceOutcome::BadOptions,
+        };
+        let taken = self.rows.find(&head.id).map(|slot| &self.rows[slot]);
+        let is_this = taken.is_some_and(|row| {
+            let replaces = self.side(row).and_then(|side| side.replaces);
+            replaces == Some(*id)
+                && (row.crc, row.payload_len()) == (head.crc, head.payload_len as u32)
+        });
+        if is_this {
+            return ReplaceOutcome::Replaced;
+        }
+        let is_taken = taken.is_some();
+        let Some(dead) = self.rows.find(id) else { return ReplaceOutcome::Unknown };
+        let row = &self.rows[dead];
+        if row.place != Place::Dead {
+            return ReplaceOutcome::NotDead;
+        }
+        if is_taken {
+            return ReplaceOutcome::IdConflict;
+        }
+        let queue = row.queue;
+        if self.queues[queue as usize].open_jobs() >= self.limits.jobs_per_queue {
+            return ReplaceOutcome::QueueFull;
+        }
+        self.forget_job(dead, JobChange::Dropped, out);
+        let length = entry.len() as u32;
+        let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
+        self.insert_job(queue, head, entry, Some(*id), out);
+        ReplaceOutcome::Replaced
+    }
+}
