@@ -115,7 +115,8 @@ impl State {
                 (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
                 self.return_job(slot, JobChange::Revived, out);
             }
-            Action::Drop | Action::Confirm => self.forget_job(slot, JobChange::Dropped, out),
+            Action::Confirm => self.confirm_job(slot, out),
+            Action::Drop => self.forget_job(slot, JobChange::Dropped, out),
         }
     }
 
@@ -129,8 +130,10 @@ impl State {
                 let ready = ready.map_or(NONE, |(_, slot)| slot);
                 let scheduled = if wants(JobState::Scheduled) { q.scheduled.head } else { NONE };
                 let running = if wants(JobState::Running) { q.running.head } else { NONE };
-                [ready, scheduled, running].into_iter().find(|&slot| slot != NONE)?
+                let prepared = if wants(JobState::Prepared) { q.prepared.head } else { NONE };
+                [ready, scheduled, prepared, running].into_iter().find(|&slot| slot != NONE)?
             }
+            Action::Confirm if wants(JobState::Prepared) => q.prepared.head,
             Action::Revive | Action::Drop | Action::Confirm => NONE,
         };
         (slot != NONE).then_some(slot)
@@ -141,6 +144,7 @@ impl State {
         let by_state = [
             (JobState::Ready, c.ready, Place::Fresh),
             (JobState::Scheduled, c.scheduled + c.retrying, Place::Delayed),
+            (JobState::Prepared, c.prepared, Place::Prepared),
             (JobState::Running, c.running, Place::Running),
         ];
         let chosen = by_state.into_iter().filter(|&(s, _, place)| {
@@ -160,9 +164,10 @@ fn applies(action: Action, place: Place) -> bool {
     let state = place.state();
     match action {
         Action::Cancel => {
-            matches!(state, Some(JobState::Scheduled | JobState::Ready | JobState::Running))
+            use JobState::{Prepared, Ready, Running, Scheduled};
+            matches!(state, Some(Prepared | Scheduled | Ready | Running))
         }
         Action::Revive | Action::Drop => state == Some(JobState::Dead),
-        Action::Confirm => false,
+        Action::Confirm => state == Some(JobState::Prepared),
     }
 }

@@ -122,6 +122,10 @@ impl State {
         for &group in &called {
             self.serve(group, out);
         }
+        // What expired instead of being handed out has touched its queue, whose groups know that already.
+        for queue in self.dispatch.touched.drain(..) {
+            self.queues[queue as usize].touched = false;
+        }
         // Only now is it known what is left: groups that overlap have all taken their jobs.
         for group in called.drain(..) {
             self.dispatch.groups[group].called = false;
@@ -232,13 +236,18 @@ impl State {
         most: u32,
         out: &mut Outcomes,
     ) -> u32 {
-        let mut taken = 0;
+        let (mut taken, mut has_expired) = (0, false);
         while taken < most {
             let Some((head, slot)) = self.queues[queue as usize].ready.next(&self.rows) else {
                 break;
             };
-            if taken > 0 && bound.is_some_and(|bound| bound < (head, queue)) {
+            if (taken > 0 || has_expired) && bound.is_some_and(|bound| bound < (head, queue)) {
                 break;
+            }
+            if self.is_past(slot) {
+                self.expire_job(slot, out);
+                has_expired = true;
+                continue;
             }
             self.start_job(slot, subscription, out);
             taken += 1;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use longshore_protocol::{AttemptOutcome, DeathReason, JobChange, Revoked, Token};
 
 use super::State;
-use super::limits::{ENDED_KEPT_MS, SESSION_KEPT_MS};
-use super::row::{NONE, Place};
+use super::limits::SESSION_KEPT_MS;
+use super::row::Place;
 use crate::command::Expired;
 use crate::outcome::Outcomes;
 use crate::time::Now;
@@ -15,16 +15,18 @@ use crate::time::Now;
 /// All that waits for a time, by that time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DueJobs {
-    /// Delayed and retrying jobs, in monotonic time.
+    /// Delayed, retrying and prepared jobs, in monotonic time.
     pub(super) mono: BTreeSet<(u64, u32)>,
     /// Jobs for a time of the wall clock.
     pub(super) wall: BTreeSet<(u64, u32)>,
-    /// Queues whose oldest ended job may be due to be forgotten.
+    /// Jobs that expire, in wall time.
+    pub(super) expiring: BTreeSet<(u64, u32)>,
+    /// Queues in which an ended job may be due to be forgotten.
     pub(super) collect: BTreeSet<(u64, u32)>,
 }
 
 impl DueJobs {
-    /// Where scheduled jobs of that place wait.
+    /// Where scheduled and prepared jobs of that place wait.
     pub(super) fn jobs(&mut self, place: Place) -> &mut BTreeSet<(u64, u32)> {
         if place == Place::Timed { &mut self.wall } else { &mut self.mono }
     }
@@ -34,18 +36,17 @@ impl State {
     /// When the next `Tick` has something to do, in monotonic milliseconds; at most `now.mono_ms` when it has already. A
     /// time of the wall clock is reckoned from `now`: ask again after the wall clock has jumped.
     pub fn next_due(&self, now: Now) -> Option<u64> {
-        let wall = self
-            .due
-            .wall
-            .first()
-            .map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));
+        let wall = [&self.due.wall, &self.due.expiring].into_iter().filter_map(|set| set.first());
+        let wall = wall.map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));
         let sets = [&self.due.mono, &self.due.collect, &self.sessions.leaving];
         let mono = sets.into_iter().filter_map(|set| set.first().map(|&(at, _)| at)).min();
-        mono.into_iter().chain(wall).min()
+        wall.chain(mono).min()
     }
 
-    /// What is due becomes ready; what is too old is forgotten. At most 10,000 of each; the rest with the next `Tick`.
+    /// What is past its time expires, what is due becomes ready, what is too old is forgotten. At most 10,000 of each; the rest
+    /// with the next `Tick`.
     pub(super) fn tick(&mut self, out: &mut Outcomes) {
+        self.expire_overdue(out);
         self.make_due_ready(out);
         self.forget_ended(out);
         self.forget_sessions();
@@ -56,35 +57,13 @@ impl State {
             let mono = self.due.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
             let wall = self.due.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
             let Some(&(_, slot)) = mono.or(wall) else { break };
-            self.return_job(slot, JobChange::CameDue, out);
-        }
-    }
-
-    fn forget_ended(&mut self, out: &mut Outcomes) {
-        let now = self.now.mono_ms;
-        let mut left = self.limits.step_jobs;
-        while left > 0 {
-            let Some(&(at, queue)) = self.due.collect.first() else { break };
-            if at > now {
-                break;
+            if self.rows[slot].place == Place::Prepared {
+                self.bury_unconfirmed(slot, out);
+            } else if self.is_past(slot) {
+                self.expire_job(slot, out);
+            } else {
+                self.return_job(slot, JobChange::CameDue, out);
             }
-            self.due.collect.pop_first();
-            self.queues[queue as usize].collect_at = None;
-            loop {
-                let oldest = self.queues[queue as usize].ended.head;
-                if oldest == NONE {
-                    break;
-                }
-                let goes_at = self.rows[oldest].ended_mono_ms().saturating_add(ENDED_KEPT_MS);
-                if goes_at > now || left == 0 {
-                    self.queues[queue as usize].collect_at = Some(goes_at);
-                    self.due.collect.insert((goes_at, queue));
-                    break;
-                }
-                self.forget_job(oldest, JobChange::Forgotten, out);
-                left -= 1;
-            }
-            left = left.saturating_sub(1);
         }
     }
 
@@ -108,13 +87,17 @@ impl State {
     pub(super) fn expire(&mut self, leases: &[Expired], out: &mut Outcomes) {
         for lease in leases {
             let Some(slot) = self.rows.find_token(lease.token) else { continue };
+            let timed_out = lease.timed_out && !lease.restart;
             let session = &self.sessions.table[self.rows[slot].session];
             if session.is_up {
-                out.revoked.push((session.link, Revoked::LeaseLost, lease.token));
+                let why = if timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
+                out.revoked.push((session.link, why, lease.token));
             }
             self.take_lease(slot, out);
             if lease.restart {
                 self.return_job(slot, JobChange::LeaseLost, out);
+            } else if timed_out {
+                self.time_out(slot, out);
             } else if lease.started {
                 self.lose_attempt(slot, out);
             } else {
@@ -131,6 +114,12 @@ impl State {
         } else {
             self.return_job(slot, JobChange::LeaseLost, out);
         }
+    }
+
+    /// An attempt ran for longer than it may: it has failed, though its worker did not say so.
+    fn time_out(&mut self, slot: u32, out: &mut Outcomes) {
+        self.consume_attempt(slot, AttemptOutcome::TimedOut, None);
+        self.retry_or_bury(slot, DeathReason::TimedOut, JobChange::TimedOut, out);
     }
 
     /// A running job's entry cannot be read back. The worker never got it; its subscription's credit is the caller's to

@@ -18,7 +18,7 @@ use crate::outcome::{Outcomes, RecordRef, Reply};
 
 /// Where the jobs of one of a batch's paths go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lane {
+pub(super) enum Lane {
     /// To a queue that there is.
     Queue(u32),
     /// To a queue that its first job makes.
@@ -192,6 +192,17 @@ impl State {
     }
 
     fn lane(&self, path: &Path) -> Lane {
+        let lane = self.lane_if_not_paused(path);
+        let is_paused = match lane {
+            Lane::Closed(_) => false,
+            Lane::Queue(queue) => self.queues[queue as usize].pauses > 0,
+            Lane::New => self.pauses.of(path).next().is_some(),
+        };
+        if is_paused { Lane::Closed(Refusal::Paused) } else { lane }
+    }
+
+    /// Where the path's jobs would go if nothing were paused.
+    pub(super) fn lane_if_not_paused(&self, path: &Path) -> Lane {
         if path.is_root() {
             return Lane::Closed(Refusal::BadPath);
         }
@@ -199,21 +210,13 @@ impl State {
             return Lane::Closed(Refusal::Reserved);
         }
         match self.by_path.get(path) {
-            Some(&queue) if self.queues[queue as usize].accepts => {
-                match self.queues[queue as usize].pauses {
-                    0 => Lane::Queue(queue),
-                    _ => Lane::Closed(Refusal::Paused),
-                }
-            }
-            None if self.served.takes(path) => match self.pauses.of(path).next() {
-                None => Lane::New,
-                Some(_) => Lane::Closed(Refusal::Paused),
-            },
+            Some(&queue) if self.queues[queue as usize].accepts => Lane::Queue(queue),
+            None if self.served.takes(path) => Lane::New,
             _ => Lane::Closed(Refusal::NotHere),
         }
     }
 
-    fn make_queue(&mut self, path: &Path, out: &mut Outcomes) -> u32 {
+    pub(super) fn make_queue(&mut self, path: &Path, out: &mut Outcomes) -> u32 {
         let queue = self.queues.len() as u32;
         let mut made = Queue::new(path.clone());
         made.pauses = self.pauses.of(path).count() as u16;
@@ -233,7 +236,10 @@ impl State {
         replaces: Option<JobId>,
         out: &mut Outcomes,
     ) {
-        let due = head.options.as_ref().map_or(Due::Now, |options| options.due);
+        let said = head.options.as_ref();
+        let due = said.map_or(Due::Now, |options| options.due);
+        let expires_at = said.and_then(|options| options.expires_at);
+        let is_prepared = said.is_some_and(|options| options.prepared);
         let slot = self.rows.insert(Row {
             id: head.id,
             entry,
@@ -249,17 +255,16 @@ impl State {
         if replaces.is_some() {
             self.side_of(slot).replaces = replaces;
         }
-        match due {
-            Due::After(ms) if ms > 0 => {
-                let due_ms = self.now.mono_ms.saturating_add(ms);
-                self.enter_scheduled(slot, Place::Delayed, due_ms);
-            }
-            Due::At(wall_ms) if wall_ms > self.now.wall_ms => {
-                self.enter_scheduled(slot, Place::Timed, wall_ms);
-            }
-            _ => self.enter_ready(slot, Place::Fresh),
+        if expires_at.is_some() {
+            self.side_of(slot).expires_at = expires_at;
+        }
+        if is_prepared {
+            self.enter_prepared(slot, due);
+        } else {
+            self.enter_by_due(slot, due, Place::Fresh);
         }
         self.emit(slot, JobChange::Created, out);
+        self.expire_if_past(slot, out);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longshore_protocol::JobState;
 use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
 use longshore_protocol::messages::work::{JobCounts, Order, Source};
 
@@ -42,7 +43,8 @@ impl State {
         }
         let mut counts = vec![JobCounts::default(); self.queues.len()];
         let (mut held, mut running, mut sides) = (0, 0, BTreeSet::new());
-        let (mut mono, mut wall) = (BTreeSet::new(), BTreeSet::new());
+        let (mut mono, mut wall, mut expiring) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut profiles: BTreeMap<u32, u64> = BTreeMap::new();
         let mut names: BTreeMap<u32, u64> = BTreeMap::new();
         for slot in 0..self.rows.made() {
@@ -78,8 +80,12 @@ impl State {
             if row.place == Place::Completed {
                 *names.entry(row.session).or_default() += 1;
             }
+            let waits = matches!(row.place.state(), Some(JobState::Scheduled | JobState::Ready));
+            if row.side != NONE && waits && row.attempts == 0 {
+                expiring.extend(self.sides[row.side].expires_at.map(|at| (at, slot)));
+            }
             match row.place {
-                Place::Delayed | Place::Retrying => mono.insert((row.when, slot)),
+                Place::Delayed | Place::Retrying | Place::Prepared => mono.insert((row.when, slot)),
                 Place::Timed => wall.insert((row.when, slot)),
                 Place::Running => {
                     running += 1;
@@ -97,6 +103,7 @@ impl State {
         holds!(self.sides.len() == sides.len(), "side rows without a job");
         holds!(mono == self.due.mono, "the jobs due in monotonic time differ");
         holds!(wall == self.due.wall, "the jobs due in wall time differ");
+        holds!(expiring == self.due.expiring, "the jobs that expire differ");
         for (number, profile) in self.profiles.table().iter() {
             let found = profiles.get(&number).copied().unwrap_or(0);
             holds!(number == 0 || profile.jobs == found, "profile {number} is miscounted");
@@ -147,16 +154,15 @@ impl State {
             for (name, list, links, jobs) in [
                 ("scheduled", queue.scheduled, Links::Main, c.scheduled + c.retrying),
                 ("running", queue.running, Links::Queue, c.running),
-                ("ended", queue.ended, Links::Main, c.completed + c.cancelled),
+                ("prepared", queue.prepared, Links::Main, c.prepared),
             ] {
                 let found = self.walk(list, links)?;
                 holds!(found.len() as u64 == jobs, "{path}: {name} jobs differ");
                 let is_own = |&slot: &u32| self.rows[slot].queue == number;
                 holds!(found.iter().all(is_own), "{path}: another queue's {name} job");
             }
-            holds!(queue.ended_jobs() <= self.limits.ended_per_queue, "{path}: keeps too many");
-            holds!(queue.ended.is_empty() || queue.collect_at.is_some(), "{path}: keeps for ever");
-            collect.extend(queue.collect_at.map(|at| (at, number)));
+            self.kept_hold(number)?;
+            collect.extend(queue.kept.collect_at.map(|at| (at, number)));
         }
         holds!(collect == self.due.collect, "the queues to be cleaned differ");
         Ok(())
@@ -182,6 +188,37 @@ impl State {
         for (queue, dead) in self.queues.iter().zip(dead) {
             holds!(queue.counts.dead == dead, "{}: dead jobs differ", queue.path);
         }
+        Ok(())
+    }
+
+    /// A queue's ended jobs are in the order in which they ended, each where it belongs, and the next one is not overlooked.
+    fn kept_hold(&self, number: u32) -> Result<(), String> {
+        let queue = &self.queues[number as usize];
+        let (path, kept) = (&queue.path, &queue.kept);
+        let (mut jobs, mut own_goes, mut first) = (0, BTreeSet::new(), None);
+        for (list, is_own) in [(kept.list, false), (kept.own, true)] {
+            let mut last = 0;
+            for slot in self.walk(list, Links::Main)? {
+                let row = &self.rows[slot];
+                holds!(row.place.is_kept() && row.queue == number, "{path}: keeps a wrong job");
+                holds!(self.own_keep_ms(row).is_some() == is_own, "{path}: the wrong list");
+                holds!(row.ended_mono_ms() >= last, "{path}: ended jobs are out of order");
+                last = row.ended_mono_ms();
+                let goes_at = last.saturating_add(self.keep_ms(row));
+                first = first.into_iter().chain([goes_at]).min();
+                if is_own {
+                    own_goes.insert((goes_at, slot));
+                }
+                jobs += 1;
+            }
+        }
+        holds!(jobs == queue.ended_jobs(), "{path}: ended jobs differ");
+        holds!(own_goes == kept.own_goes, "{path}: ended jobs by when they go differ");
+        if jobs > self.keep_jobs(number) {
+            first = Some(self.now.mono_ms);
+        }
+        let looked_at = |at: u64| kept.collect_at.is_some_and(|collect_at| collect_at <= at);
+        holds!(first.is_none_or(looked_at), "{path}: an ended job is kept for too long");
         Ok(())
     }
 

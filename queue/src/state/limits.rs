@@ -1,5 +1,6 @@
 //! How much a publisher's queues may hold. Each limit has a refusal of its own.
 
+use longshore_protocol::QueueSettings;
 use longshore_protocol::limits::SUBSCRIPTIONS_MAX;
 
 /// How much the state may hold. The same in every run over one log, or replay would decide otherwise than the first run did.
@@ -15,9 +16,9 @@ pub(super) struct Limits {
     pub(super) sessions: usize,
     /// Most subscriptions on one link; one more is refused.
     pub(super) subscriptions_per_link: usize,
-    /// Most completed and cancelled jobs that a queue keeps; the oldest goes when one more ends.
+    /// Most completed, cancelled and expired jobs that a queue keeps where it does not say otherwise.
     pub(super) ended_per_queue: u64,
-    /// Most jobs that one `Tick` makes due, most that it forgets, and most that an action by filter is done to.
+    /// Most jobs that one `Tick` makes due, expires and forgets, of each, and most that an action by filter is done to.
     pub(super) step_jobs: usize,
 }
 
@@ -28,13 +29,13 @@ impl Limits {
         queues: 100_000,
         sessions: 100_000,
         subscriptions_per_link: SUBSCRIPTIONS_MAX,
-        ended_per_queue: 100_000,
+        ended_per_queue: QueueSettings::KEEP_JOBS,
         step_jobs: 10_000,
     };
 }
 
-/// How long completed and cancelled jobs stay readable, in milliseconds of monotonic time: 24 hours.
-pub(super) const ENDED_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
+/// How long a prepared job waits to be confirmed, in milliseconds of monotonic time: an hour.
+pub(super) const PREPARED_KEPT_MS: u64 = 60 * 60 * 1_000;
 /// How long a session is known after its link has gone, in milliseconds of monotonic time: an hour.
 pub(super) const SESSION_KEPT_MS: u64 = 60 * 60 * 1_000;
 /// Batches of each kind whose answers a session's row keeps.

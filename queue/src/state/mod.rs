@@ -16,13 +16,16 @@ mod dispatch;
 mod due;
 mod enqueue;
 mod events;
+mod expiry;
 mod history;
 mod invariant;
+mod keep;
 mod lanes;
 mod limits;
 mod links;
 mod names;
 mod pause;
+mod prepared;
 mod profile;
 mod queue;
 mod read;
@@ -32,6 +35,7 @@ mod row;
 mod rows;
 mod rules;
 mod session;
+mod settings;
 mod settle;
 mod slab;
 mod snapshot;
@@ -167,7 +171,10 @@ impl State {
             Command::Replace { link, request, id, entry } => {
                 self.replace(*link, *request, id, entry, out);
             }
-            Command::Configure { .. } => {}
+            Command::Configure { link, request, path, changes, reset } => {
+                let change = settings::Change { path, changes, reset: *reset };
+                self.configure(*link, *request, &change, out);
+            }
         }
         self.hand_out(out);
     }

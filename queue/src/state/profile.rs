@@ -12,7 +12,7 @@ pub(super) const DEFAULT: u32 = 0;
 /// How jobs are to be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Profile {
-    /// All options but the time, which is the row's.
+    /// All options but those that are each job's own: when it is due, whether it is prepared, when it expires.
     pub(super) options: JobOptions,
     /// Jobs that have them. The default's are not counted.
     pub(super) jobs: u64,
@@ -37,7 +37,7 @@ impl Default for Profiles {
 impl Profiles {
     /// The number for one more job with these options.
     pub(super) fn take(&mut self, mut options: JobOptions) -> u32 {
-        options.due = Due::Now;
+        (options.due, options.prepared, options.expires_at) = (Due::Now, false, None);
         let number = match self.numbers.get(&options) {
             Some(&number) => number,
             None => {

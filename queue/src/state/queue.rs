@@ -3,6 +3,7 @@
 use longshore_protocol::messages::work::JobCounts;
 use longshore_protocol::{Path, QueueSettings};
 
+use super::keep::Kept;
 use super::ready::{Head, Ready};
 use super::row::{Place, Row};
 use super::rows::List;
@@ -24,23 +25,22 @@ pub(super) struct Queue {
     /// How many paused patterns match it: it is paused unless there is none.
     pub(super) pauses: u16,
     pub(super) ready: Ready,
+    pub(super) prepared: List,
     pub(super) scheduled: List,
     pub(super) running: List,
-    /// Completed and cancelled jobs that are kept, in the order in which they ended.
-    pub(super) ended: List,
+    pub(super) kept: Kept,
     pub(super) settings: QueueSettings,
     pub(super) counts: JobCounts,
     pub(super) enqueued: u64,
     pub(super) completed: u64,
     pub(super) failed: u64,
+    pub(super) died: u64,
     pub(super) redelivered: u64,
     pub(super) stale_refused: u64,
     /// The groups of subscriptions that match it, in the order in which they came.
     pub(super) groups: Vec<Member>,
     /// Which of them is served first next time.
     pub(super) turn: u32,
-    /// When its oldest ended job is to be looked at (monotonic): at or before the time when that one may go.
-    pub(super) collect_at: Option<u64>,
     /// Its head as the groups have it, and how many ready jobs they have counted; brought up to date with each command.
     /// None while it is paused.
     pub(super) known_head: Option<Head>,
@@ -56,19 +56,20 @@ impl Queue {
             accepts: true,
             pauses: 0,
             ready: Ready::default(),
+            prepared: List::default(),
             scheduled: List::default(),
             running: List::default(),
-            ended: List::default(),
+            kept: Kept::default(),
             settings: QueueSettings::default(),
             counts: JobCounts::default(),
             enqueued: 0,
             completed: 0,
             failed: 0,
+            died: 0,
             redelivered: 0,
             stale_refused: 0,
             groups: Vec::new(),
             turn: 0,
-            collect_at: None,
             known_head: None,
             known_ready: 0,
             touched: false,
@@ -78,12 +79,12 @@ impl Queue {
     /// Jobs that have not ended.
     pub(super) fn open_jobs(&self) -> u64 {
         let c = &self.counts;
-        c.scheduled + c.retrying + c.ready + c.running
+        c.prepared + c.scheduled + c.retrying + c.ready + c.running
     }
 
-    /// Completed and cancelled jobs that are kept.
+    /// Completed, cancelled and expired jobs that are kept.
     pub(super) fn ended_jobs(&self) -> u64 {
-        self.counts.completed + self.counts.cancelled
+        self.counts.completed + self.counts.cancelled + self.counts.expired
     }
 }
 
@@ -98,6 +99,8 @@ pub(super) fn counter(counts: &mut JobCounts, place: Place) -> Option<&mut u64> 
         Place::Completed => &mut counts.completed,
         Place::Cancelled => &mut counts.cancelled,
         Place::Dead => &mut counts.dead,
+        Place::Prepared => &mut counts.prepared,
+        Place::Expired => &mut counts.expired,
     })
 }
 

@@ -58,7 +58,7 @@ impl State {
                 stale_refused: queue.stale_refused,
                 subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
                 credits: groups.map(|group| group.credits).sum(),
-                died: 0,
+                died: queue.died,
                 paused_by: self.pauses.of(&queue.path).cloned().collect(),
                 settings: queue.settings.clone(),
             }
@@ -193,7 +193,7 @@ impl State {
             }
             _ => None,
         };
-        let has_ended = matches!(row.place, Place::Completed | Place::Cancelled | Place::Dead);
+        let has_ended = row.place.is_kept() || row.place == Place::Dead;
         let worker = || self.names.text(self.sessions.table[row.session].name).to_owned();
         let info = JobInfo {
             id: row.id,
@@ -208,7 +208,7 @@ impl State {
             run_timeout_ms: self.run_timeout_ms(row),
             enqueued_at: row.enqueued_wall_ms,
             due_at,
-            expires_at: None,
+            expires_at: side.and_then(|side| side.expires_at).filter(|_| row.attempts == 0),
             delivered_at: State::delivered_at(row, now),
             ended_at: has_ended.then_some(row.when),
             token: is_running.then_some(Token(row.when)),

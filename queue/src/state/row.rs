@@ -20,7 +20,7 @@ pub(super) struct Row {
     pub(super) delivered: u32,
     pub(super) enqueued_wall_ms: u64,
     /// Ready: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`). Running: the token.
-    /// Ended: when (wall).
+    /// Prepared: until when (monotonic). Ended: when (wall).
     pub(super) when: u64,
     /// The list that the job is in: fresh jobs of a priority, a session's leases, its queue's scheduled or ended,
     /// or its kind of dead letters.
@@ -66,10 +66,13 @@ pub(super) enum Place {
     Completed = 7,
     Cancelled = 8,
     Dead = 9,
+    /// Not to be run until it is confirmed.
+    Prepared = 10,
+    Expired = 11,
 }
 
 impl Place {
-    pub(super) const ALL: [Place; 10] = [
+    pub(super) const ALL: [Place; 12] = [
         Place::Free,
         Place::Fresh,
         Place::Returned,
@@ -80,10 +83,17 @@ impl Place {
         Place::Completed,
         Place::Cancelled,
         Place::Dead,
+        Place::Prepared,
+        Place::Expired,
     ];
 
     pub(super) fn from_code(code: u8) -> Option<Place> {
         Place::ALL.get(usize::from(code)).copied()
+    }
+
+    /// True of jobs that have ended and are kept for a time.
+    pub(super) fn is_kept(self) -> bool {
+        matches!(self, Place::Completed | Place::Cancelled | Place::Expired)
     }
 
     /// The state that readers see; none for a free row.
@@ -96,6 +106,8 @@ impl Place {
             Place::Completed => JobState::Completed,
             Place::Cancelled => JobState::Cancelled,
             Place::Dead => JobState::Dead,
+            Place::Prepared => JobState::Prepared,
+            Place::Expired => JobState::Expired,
         })
     }
 }

@@ -33,6 +33,22 @@ impl State {
         }
     }
 
+    /// How long it stays readable once it has ended, in milliseconds; 0 for not at all.
+    pub(super) fn keep_ms(&self, row: &Row) -> u64 {
+        let (job, queue) = self.said(row);
+        job.keep_ms.or(queue.keep_ms).unwrap_or(JobOptions::KEEP_MS)
+    }
+
+    /// The same, if the job says so itself.
+    pub(super) fn own_keep_ms(&self, row: &Row) -> Option<u64> {
+        self.profiles.options(row.profile).keep_ms
+    }
+
+    /// How many ended jobs the queue keeps.
+    pub(super) fn keep_jobs(&self, queue: u32) -> u64 {
+        self.queues[queue as usize].settings.keep_jobs.unwrap_or(self.limits.ended_per_queue)
+    }
+
     fn said(&self, row: &Row) -> (&JobOptions, &longshore_protocol::QueueSettings) {
         let queue = &self.queues[row.queue as usize];
         (self.profiles.options(row.profile), &queue.settings)

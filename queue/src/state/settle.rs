@@ -94,20 +94,31 @@ impl State {
     }
 
     fn fail(&mut self, slot: u32, error: (RecordRef, Fingerprint), out: &mut Outcomes) {
-        let attempts = self.consume_attempt(slot, AttemptOutcome::Failed, Some(error));
+        self.consume_attempt(slot, AttemptOutcome::Failed, Some(error));
+        self.retry_or_bury(slot, DeathReason::AttemptsExhausted, JobChange::Failed, out);
+    }
+
+    /// An attempt has failed: the next one is made after a wait, unless it was the last.
+    pub(super) fn retry_or_bury(
+        &mut self,
+        slot: u32,
+        reason: DeathReason,
+        change: JobChange,
+        out: &mut Outcomes,
+    ) {
         let row = &self.rows[slot];
-        let (id, queue) = (row.id, row.queue);
+        let (id, queue, attempts) = (row.id, row.queue, row.attempts);
         self.queues[queue as usize].failed += 1;
         let row = &self.rows[slot];
         if attempts >= self.max_attempts(row) {
-            self.bury_job(slot, DeathReason::AttemptsExhausted, JobChange::Failed, out);
+            self.bury_job(slot, reason, change, out);
             return;
         }
         match self.retry_wait_ms(row, attempts, random_of(&id, attempts)) {
-            0 => self.return_job(slot, JobChange::Failed, out),
+            0 => self.return_job(slot, change, out),
             wait_ms => {
                 let due_ms = self.now.mono_ms.saturating_add(wait_ms);
-                self.schedule_job(slot, Place::Retrying, due_ms, JobChange::Failed, out);
+                self.schedule_job(slot, Place::Retrying, due_ms, change, out);
             }
         }
     }

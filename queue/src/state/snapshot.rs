@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use longshore_protocol::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, PAUSES_MAX, SETTLES_MAX};
 use longshore_protocol::messages::work::{Order, Sources};
 use longshore_protocol::{
-    Decode, Encode, FrameWriter, Glob, JobId, JobOptions, LinkId, Path, Reader, Role, Runs,
-    SessionId, WireError,
+    Decode, Encode, FrameWriter, Glob, JobId, JobOptions, LinkId, Path, QueueSettings, Reader,
+    Role, Runs, SessionId, WireError,
 };
 
 use super::State;
@@ -17,6 +17,7 @@ use super::lanes::Lanes;
 use super::limits::{ANSWERS_KEPT, LOST_KEPT, Limits};
 use super::links::{Link, Served};
 use super::names::Names;
+use super::prepared::Preparation;
 use super::profile::{DEFAULT, Profile, Profiles};
 use super::queue::{Member, Queue, count};
 use super::row::{NONE, Place, Row};
@@ -160,7 +161,7 @@ impl State {
         }
         for slot in 0..self.rows.made() {
             let row = &self.rows[slot];
-            let ends = matches!(row.place, Place::Completed | Place::Cancelled);
+            let ends = row.place.is_kept();
             if ![row.prev, row.next].into_iter().all(is_row)
                 || !ends && ![row.queue_prev, row.queue_next].into_iter().all(is_row)
             {
@@ -191,9 +192,10 @@ impl State {
             }
         }
         for queue in &self.queues {
-            let lists = [queue.scheduled, queue.running, queue.ended];
+            let lists = [queue.prepared, queue.scheduled, queue.running];
+            let lists = lists.into_iter().chain([queue.kept.list, queue.kept.own]);
             let fresh = queue.ready.fresh_lists().map(|(_, list)| list);
-            if !lists.into_iter().chain(fresh).all(|list| is_list(&list))
+            if !lists.chain(fresh).all(|list| is_list(&list))
                 || queue
                     .groups
                     .iter()
@@ -236,7 +238,7 @@ impl State {
             queue.accepts = self.served.takes(&queue.path);
             queue.pauses = self.pauses.of(&queue.path).count() as u16;
             self.by_path.insert(queue.path.clone(), number);
-            self.due.collect.extend(queue.collect_at.map(|at| (at, number)));
+            self.due.collect.extend(queue.kept.collect_at.map(|at| (at, number)));
             for member in &mut queue.groups {
                 let sources = &self.dispatch.groups[member.group].sources;
                 member.lane = Lanes::lane_of(sources, &queue.path).ok_or(
@@ -260,17 +262,21 @@ impl State {
             match place {
                 Place::Fresh => q.ready.restored_fresh(),
                 Place::Returned => q.ready.add(&mut self.rows, priority, slot, place),
-                Place::Delayed | Place::Timed | Place::Retrying => {
+                Place::Delayed | Place::Timed | Place::Retrying | Place::Prepared => {
                     self.due.jobs(place).insert((when, slot));
                 }
                 Place::Running => self.rows.index_token(slot),
                 Place::Dead => self.dead.group_mut(self.rows[slot].session).jobs += 1,
-                Place::Completed => self.names.hold(self.rows[slot].session),
-                _ => {}
+                Place::Completed | Place::Cancelled | Place::Expired => self.index_kept(slot),
+                Place::Free => {}
+            }
+            if place == Place::Completed {
+                self.names.hold(self.rows[slot].session);
             }
             let side = self.rows[slot].side;
             let attempts = self.sides.get(side).map_or(&[][..], |side| &side.attempts);
             attempts.iter().for_each(|attempt| self.names.hold(attempt.worker));
+            self.watch_expiry(slot);
             self.rows.held += 1;
             self.rows.index_id(hash_id(&id), slot);
         }
@@ -372,6 +378,8 @@ impl Encode for Side {
             checkpoints.encode(out);
         }
         self.replaces.encode(out);
+        self.preparation.encode(out);
+        self.expires_at.encode(out);
     }
 }
 
@@ -382,7 +390,27 @@ impl Decode for Side {
             result: r.option()?,
             checkpoints: r.option()?.map(Box::new),
             replaces: r.option()?,
+            preparation: r.option()?,
+            expires_at: r.option()?,
         })
+    }
+}
+
+impl Encode for Preparation {
+    fn encode(&self, out: &mut FrameWriter) {
+        let due = match *self {
+            Preparation::Open(due) => Some(due),
+            Preparation::Confirmed => None,
+        };
+        // A due is written as the options have it.
+        due.map(|due| JobOptions { due, ..JobOptions::default() }).encode(out);
+    }
+}
+
+impl Decode for Preparation {
+    fn decode(r: &mut Reader) -> Result<Preparation, WireError> {
+        let options: Option<JobOptions> = r.option()?;
+        Ok(options.map_or(Preparation::Confirmed, |options| Preparation::Open(options.due)))
     }
 }
 
@@ -408,12 +436,17 @@ impl Encode for Queue {
             out.i64(i64::from(priority));
             list.encode(out);
         }
-        for list in [self.scheduled, self.running, self.ended] {
+        for list in [self.prepared, self.scheduled, self.running, self.kept.list, self.kept.own] {
             list.encode(out);
         }
-        for figure in
-            [self.enqueued, self.completed, self.failed, self.redelivered, self.stale_refused]
-        {
+        for figure in [
+            self.enqueued,
+            self.completed,
+            self.failed,
+            self.died,
+            self.redelivered,
+            self.stale_refused,
+        ] {
             out.u64(figure);
         }
         out.u64(self.groups.len() as u64);
@@ -421,7 +454,8 @@ impl Encode for Queue {
             out.u64(u64::from(member.group));
         }
         out.u64(u64::from(self.turn));
-        put_optional(out, self.collect_at);
+        put_optional(out, self.kept.collect_at);
+        self.settings.encode(out);
     }
 }
 
@@ -431,13 +465,20 @@ impl Decode for Queue {
         for _ in 0..r.count("priorities", usize::MAX, 3)? {
             queue.ready.restore_fresh(r.i32()?, List::decode(r)?);
         }
-        for list in [&mut queue.scheduled, &mut queue.running, &mut queue.ended] {
+        for list in [
+            &mut queue.prepared,
+            &mut queue.scheduled,
+            &mut queue.running,
+            &mut queue.kept.list,
+            &mut queue.kept.own,
+        ] {
             *list = List::decode(r)?;
         }
         for figure in [
             &mut queue.enqueued,
             &mut queue.completed,
             &mut queue.failed,
+            &mut queue.died,
             &mut queue.redelivered,
             &mut queue.stale_refused,
         ] {
@@ -448,7 +489,8 @@ impl Decode for Queue {
         let mut member = || Ok(Member { group: r.u32()?, lane: 0 });
         queue.groups = (0..groups).map(|_| member()).collect::<Result<_, WireError>>()?;
         queue.turn = r.u32()?;
-        queue.collect_at = r.option()?;
+        queue.kept.collect_at = r.option()?;
+        queue.settings = QueueSettings::decode(r)?;
         Ok(queue)
     }
 }

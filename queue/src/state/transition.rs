@@ -1,11 +1,12 @@
 //! How jobs move. Every move is: leave one place, enter another; the counters change with it, here and nowhere else.
 
-use longshore_protocol::{DeathReason, JobChange, JobId, Token};
+use longshore_protocol::{DeathReason, Due, JobChange, JobId, Token};
 
 use super::State;
 use super::checkpoints::Checkpoints;
 use super::history::Attempt;
-use super::limits::{ENDED_KEPT_MS, LOST_DELIVERIES_MAX};
+use super::limits::LOST_DELIVERIES_MAX;
+use super::prepared::Preparation;
 use super::queue::counter;
 use super::row::{NONE, Place};
 use super::rows::Links;
@@ -20,6 +21,9 @@ pub(super) struct Side {
     pub(super) checkpoints: Option<Box<Checkpoints>>,
     /// The dead job whose place it took.
     pub(super) replaces: Option<JobId>,
+    pub(super) preparation: Option<Preparation>,
+    /// When it expires (wall) if no attempt was made by then.
+    pub(super) expires_at: Option<u64>,
 }
 
 impl State {
@@ -28,6 +32,7 @@ impl State {
         self.leave_place(slot);
         self.enter_ready(slot, Place::Returned);
         self.emit(slot, change, out);
+        self.expire_if_past(slot, out);
     }
 
     /// Not before `due_ms`: wall time for `Timed`, monotonic for the others.
@@ -44,7 +49,7 @@ impl State {
         self.emit(slot, change, out);
     }
 
-    /// Completed, when it ran; or cancelled.
+    /// Completed, when it ran; cancelled or expired. It may be gone after that.
     pub(super) fn end_job(
         &mut self,
         slot: u32,
@@ -54,28 +59,16 @@ impl State {
     ) {
         let worker = (place == Place::Completed).then(|| self.worker_of(slot));
         self.leave_place(slot);
-        let now = self.now;
         let row = &mut self.rows[slot];
-        row.when = now.wall_ms;
+        row.when = self.now.wall_ms;
         if let Some(worker) = worker {
             self.names.hold(worker);
             row.session = worker;
         }
-        row.set_ended_mono_ms(now.mono_ms);
-        let queue = row.queue;
+        row.set_ended_mono_ms(self.now.mono_ms);
         self.set_place(slot, place);
         self.emit(slot, change, out);
-        let q = &mut self.queues[queue as usize];
-        q.ended.push_back(&mut self.rows, Links::Main, slot);
-        if q.collect_at.is_none() {
-            let at = now.mono_ms.saturating_add(ENDED_KEPT_MS);
-            q.collect_at = Some(at);
-            self.due.collect.insert((at, queue));
-        }
-        if q.ended_jobs() > self.limits.ended_per_queue {
-            let oldest = q.ended.head;
-            self.forget_job(oldest, JobChange::Forgotten, out);
-        }
+        self.keep(slot, out);
     }
 
     /// Into the dead letters.
@@ -89,7 +82,9 @@ impl State {
         self.leave_place(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
+        let queue = row.queue;
         self.set_place(slot, Place::Dead);
+        self.queues[queue as usize].died += 1;
         self.enter_dead_letters(slot, reason);
         self.emit(slot, change, out);
     }
@@ -113,6 +108,7 @@ impl State {
         let token = Token(self.next_token);
         self.next_token += 1;
 
+        self.unwatch_expiry(slot);
         let row = &self.rows[slot];
         let (queue, place) = (row.queue, row.place);
         let priority = self.profiles.options(row.profile).priority;
@@ -191,6 +187,7 @@ impl State {
         self.set_place(slot, place);
         self.queues[queue as usize].ready.add(&mut self.rows, priority, slot, place);
         self.touch(queue);
+        self.watch_expiry(slot);
     }
 
     pub(super) fn enter_scheduled(&mut self, slot: u32, place: Place, due_ms: u64) {
@@ -200,9 +197,24 @@ impl State {
         self.due.jobs(place).insert((due_ms, slot));
         self.set_place(slot, place);
         self.queues[queue as usize].scheduled.push_back(&mut self.rows, Links::Main, slot);
+        self.watch_expiry(slot);
     }
 
-    fn set_place(&mut self, slot: u32, place: Place) {
+    /// A job that has not run yet waits for its time, or is ready as `ready`.
+    pub(super) fn enter_by_due(&mut self, slot: u32, due: Due, ready: Place) {
+        match due {
+            Due::After(ms) if ms > 0 => {
+                let due_ms = self.now.mono_ms.saturating_add(ms);
+                self.enter_scheduled(slot, Place::Delayed, due_ms);
+            }
+            Due::At(wall_ms) if wall_ms > self.now.wall_ms => {
+                self.enter_scheduled(slot, Place::Timed, wall_ms);
+            }
+            _ => self.enter_ready(slot, ready),
+        }
+    }
+
+    pub(super) fn set_place(&mut self, slot: u32, place: Place) {
         let row = &mut self.rows[slot];
         row.place = place;
         if let Some(counter) = counter(&mut self.queues[row.queue as usize].counts, place) {
@@ -210,7 +222,8 @@ impl State {
         }
     }
 
-    fn leave_place(&mut self, slot: u32) {
+    pub(super) fn leave_place(&mut self, slot: u32) {
+        self.unwatch_expiry(slot);
         let row = &self.rows[slot];
         let (queue, place, when, session) = (row.queue, row.place, row.when, row.session);
         let priority = self.profiles.options(row.profile).priority;
@@ -238,14 +251,10 @@ impl State {
                 row.delivered = row.running_ms(self.now.mono_ms) as u32;
                 row.session = NONE;
             }
-            Place::Completed | Place::Cancelled => {
-                let row = &mut self.rows[slot];
-                (row.queue_prev, row.queue_next) = (NONE, NONE);
-                if place == Place::Completed {
-                    self.names.give_back(row.session);
-                    row.session = NONE;
-                }
-                q.ended.unlink(&mut self.rows, Links::Main, slot);
+            Place::Completed | Place::Cancelled | Place::Expired => self.unkeep(slot),
+            Place::Prepared => {
+                q.prepared.unlink(&mut self.rows, Links::Main, slot);
+                self.due.jobs(place).remove(&(when, slot));
             }
             Place::Dead => {
                 self.leave_dead_letters(slot);
