@@ -28,11 +28,11 @@ fn labelled(label: &str) -> Task {
 }
 
 fn options(max_attempts: u16) -> JobOptions {
-    JobOptions { max_attempts, ..JobOptions::default() }
+    JobOptions { max_attempts: Some(max_attempts), ..JobOptions::default() }
 }
 
 fn short_lease(max_attempts: u16) -> JobOptions {
-    JobOptions { lease_ms: LEASE.as_millis() as u32, ..options(max_attempts) }
+    JobOptions { lease_ms: Some(LEASE.as_millis() as u32), ..options(max_attempts) }
 }
 
 async fn running(site: &Site, jobs: u64) {

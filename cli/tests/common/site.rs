@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use longshore::protocol::Epoch;
-use longshore::protocol::messages::work::{JobInfo, JobsQuery, QueueStat};
+use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery, QueueStat};
 use longshore::{
     Cluster, Glob, JobName, NewJob, Path, Producer, ProducerOptions, PublisherInfo, Queues,
     QueuesOptions, ReplicaStatus, ResolverTiming,
@@ -245,14 +245,16 @@ pub(crate) async fn stat_of(queues: &Queues, queue: &str) -> QueueStat {
         stale_refused: 0,
         subscriptions: 0,
         credits: 0,
+        died: 0,
+        paused_by: Vec::new(),
+        settings: Default::default(),
     })
 }
 
 /// Every job of a queue.
 pub(crate) async fn jobs_of(queues: &Queues, queue: &str) -> Vec<JobInfo> {
     let query = JobsQuery {
-        pattern: Glob::new(queue).unwrap(),
-        state: None,
+        filter: Filter::of(Glob::new(queue).unwrap()),
         cursor: 0,
         limit: 1_000,
         full: false,
