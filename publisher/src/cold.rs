@@ -315,7 +315,7 @@ mod tests {
     use std::sync::Arc;
 
     use longshore_protocol::NewJob;
-    use longshore_protocol::messages::work::BatchBuilder;
+    use longshore_protocol::messages::work::{BatchBuilder, DeadGroup};
     use longshore_queue::Records;
     use parking_lot::Mutex;
 
@@ -360,6 +360,42 @@ mod tests {
         assert!(load(vec![Errno::NOMEM, Errno::MFILE], true));
         assert!(!load(vec![Errno::MFILE], false), "not for ever");
         assert!(!load(vec![Errno::IO], true), "a disk that cannot read is damage");
+    }
+
+    #[test]
+    fn groups_of_dead_letters_are_as_many_as_a_page_holds_and_the_rest_is_more() {
+        let mut out = longshore_protocol::FrameWriter::new();
+        let said = JobError { kind: "Trouble".to_owned(), message: "x".repeat(8_000) };
+        longshore_protocol::Encode::encode(&said, &mut out);
+        let body = out.into_body();
+        let at = RecordRef { index: 1, at: 0, length: body.len() as u32 };
+        let reader = Reader::new(Arc::new(Failing(Mutex::new(Vec::new()), body)));
+        let group = DeadGroup {
+            path: longshore_protocol::Path::new("/jobs/a").unwrap(),
+            death: longshore_protocol::DeathReason::Buried,
+            fingerprint: longshore_protocol::Fingerprint::of(&said),
+            jobs: 3,
+            first_at: 1,
+            last_at: 2,
+            example: longshore_protocol::JobId::default(),
+            error: None,
+        };
+        let view = |error| DeadGroupView { group: group.clone(), error };
+        let told = |groups: Vec<DeadGroupView>| match complete(
+            &reader,
+            Asked::DeadGroups { groups, more: false },
+        ) {
+            Ok(Answer::DeadGroups(told)) => told,
+            other => panic!("{other:?}"),
+        };
+        let few = told(vec![view(Some(at)), view(None)]);
+        assert_eq!((few.groups.len(), few.more), (2, false));
+        assert_eq!((&few.groups[0].error, &few.groups[1].error), (&Some(said), &None));
+        let many = told(vec![view(Some(at)); 1_000]);
+        assert!(many.more);
+        let mut out = longshore_protocol::FrameWriter::new();
+        longshore_protocol::Encode::encode(&many.groups[..], &mut out);
+        assert!(out.body_len() <= PAGE_BYTES_MAX && out.body_len() > PAGE_BYTES_MAX / 2);
     }
 
     #[test]

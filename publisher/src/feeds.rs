@@ -69,6 +69,7 @@ impl Feeds {
     pub(crate) fn ask(&mut self, link: LinkId, id: u64) -> bool {
         self.forget(link, id);
         let feeds = self.links.entry(link).or_default();
+        // A link without any has room: no empty entry stays behind.
         let has_room = feeds.open.len() + feeds.asked.len() < FEEDS_MAX;
         if has_room {
             feeds.asked.push(id);
@@ -126,7 +127,7 @@ impl Feeds {
     /// Writes what has happened to every link that has room for it.
     pub(crate) fn pump<'a>(
         &mut self,
-        tail: &'a Tail,
+        tail: &Tail,
         path: impl Fn(QueueId) -> &'a Path,
         outlets: &mut impl Outlets,
         now: Instant,
@@ -189,7 +190,7 @@ impl Feed {
     fn pump<'a>(
         &mut self,
         link: LinkId,
-        tail: &'a Tail,
+        tail: &Tail,
         path: &impl Fn(QueueId) -> &'a Path,
         outlets: &mut impl Outlets,
         scratch: &mut Scratch,
@@ -263,5 +264,190 @@ impl Scratch {
         };
         let events = self.events.iter().map(&mut named).collect();
         (paths, events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use longshore_protocol::{Encode, Epoch, FrameWriter, JobChange, JobId, JobState};
+
+    use super::*;
+
+    const LINK: LinkId = LinkId(1);
+
+    /// Takes so many messages, and no more.
+    #[derive(Default)]
+    struct Room {
+        messages: usize,
+        said: Vec<FromPublisher>,
+    }
+
+    impl Outlets for Room {
+        fn has_room(&mut self, _: LinkId) -> bool {
+            self.messages > 0
+        }
+
+        fn say(&mut self, _: LinkId, message: &FromPublisher) {
+            self.messages = self.messages.saturating_sub(1);
+            self.said.push(message.clone());
+        }
+    }
+
+    impl Room {
+        fn of(messages: usize) -> Room {
+            Room { messages, said: Vec::new() }
+        }
+
+        fn events(&self) -> Vec<&FeedEvents> {
+            let events = |said| match said {
+                &FromPublisher::Feed(ref events) => events,
+                other => panic!("{other:?}"),
+            };
+            self.said.iter().map(events).collect()
+        }
+    }
+
+    fn event(index: u64, queue: u32) -> Event {
+        Event {
+            index,
+            wall_ms: 1,
+            job: JobId([index as u8; 16]),
+            queue: QueueId(queue),
+            attempt: 0,
+            change: JobChange::Created,
+            state: Some(JobState::Ready),
+            retrying: false,
+        }
+    }
+
+    fn tail(events: usize) -> Tail {
+        let mut tail = Tail::new(events);
+        tail.begin(1, Epoch(1));
+        tail.extend(std::iter::empty(), 1);
+        tail
+    }
+
+    fn paths(n: usize) -> Vec<Path> {
+        (0..n).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect()
+    }
+
+    fn begin(feeds: &mut Feeds, id: u64, pattern: &str, tail: &Tail) {
+        assert!(feeds.ask(LINK, id));
+        let pattern = Glob::new(pattern).unwrap();
+        feeds.begin((LINK, id), pattern, None, tail, Instant::now()).unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_feed_is_told_its_queues_events_once_and_how_far_it_is() {
+        let (mut tail, mut feeds, paths) = (tail(100), Feeds::default(), paths(3));
+        let path = |queue: QueueId| &paths[queue.0 as usize];
+        begin(&mut feeds, 7, "/jobs/{0,2}", &tail);
+        tail.extend([event(2, 0), event(2, 1), event(3, 2)].into_iter(), 4);
+        let mut room = Room::of(10);
+        feeds.pump(&tail, path, &mut room, Instant::now());
+        feeds.pump(&tail, path, &mut room, Instant::now());
+        let [told] = room.events()[..] else { panic!("{:?}", room.said) };
+        assert_eq!((told.id, told.upto.index), (7, 4));
+        assert_eq!(told.paths, [paths[0].clone(), paths[2].clone()]);
+        assert_eq!(
+            told.events.iter().map(|e| (e.index, e.path)).collect::<Vec<_>>(),
+            [(2, 0), (3, 1)]
+        );
+    }
+
+    #[test]
+    fn without_room_nothing_is_said_and_the_next_room_goes_to_the_one_that_found_none() {
+        let (mut tail, mut feeds, paths) = (tail(100), Feeds::default(), paths(1));
+        let path = |queue: QueueId| &paths[queue.0 as usize];
+        for id in 1..=3 {
+            begin(&mut feeds, id, "/**", &tail);
+        }
+        let mut order = Vec::new();
+        for index in 2..8 {
+            tail.extend([event(index, 0)].into_iter(), index);
+            let mut room = Room::of(1);
+            feeds.ready();
+            feeds.pump(&tail, path, &mut room, Instant::now());
+            order.extend(room.events().iter().map(|told| told.id));
+        }
+        assert_eq!(order, [1, 2, 3, 1, 2, 3], "each in its turn");
+    }
+
+    #[test]
+    fn a_feed_that_fell_behind_is_told_so_and_ends_and_the_others_go_on() {
+        let (mut tail, mut feeds, paths) = (tail(10), Feeds::default(), paths(1));
+        let path = |queue: QueueId| &paths[queue.0 as usize];
+        begin(&mut feeds, 1, "/**", &tail);
+        for index in 2..40 {
+            tail.extend([event(index, 0)].into_iter(), index);
+        }
+        begin(&mut feeds, 2, "/**", &tail);
+        let mut room = Room::of(10);
+        feeds.pump(&tail, path, &mut room, Instant::now());
+        assert_eq!(room.said, [FromPublisher::FeedEnded { id: 1, end: FeedEnd::TooOld }]);
+        tail.extend([event(40, 0)].into_iter(), 40);
+        feeds.pump(&tail, path, &mut room, Instant::now());
+        assert!(matches!(&room.said[1], FromPublisher::Feed(told) if told.id == 2));
+        feeds.forget(LINK, 2);
+        assert!(feeds.is_empty());
+    }
+
+    #[test]
+    fn one_command_of_many_events_is_told_in_messages_of_bounded_size_without_a_gap() {
+        const EVENTS: u32 = 25_000;
+        let (mut tail, mut feeds) = (tail(65_536), Feeds::default());
+        let long = "x".repeat(250);
+        let paths: Vec<Path> = (0..EVENTS)
+            .map(|n| Path::new(&format!("/{long}/{long}/{long}/{n}")).unwrap())
+            .collect();
+        let path = |queue: QueueId| &paths[queue.0 as usize];
+        begin(&mut feeds, 1, "/**", &tail);
+        tail.extend((0..EVENTS).map(|n| event(2, n)), 2);
+        let mut told = HashSet::new();
+        let mut messages = 0;
+        while messages == 0 || feeds.has_more() {
+            let mut room = Room::of(1);
+            feeds.pump(&tail, path, &mut room, Instant::now());
+            let [events] = room.events()[..] else { panic!("one message at a time") };
+            let mut out = FrameWriter::new();
+            events.encode(&mut out);
+            assert!(out.body_len() <= MESSAGE_BYTES_MAX, "{} bytes", out.body_len());
+            for event in &events.events {
+                assert!(told.insert(events.paths[event.path as usize].clone()), "told twice");
+            }
+            assert_eq!(events.upto.index, if feeds.has_more() { 1 } else { 2 });
+            messages += 1;
+        }
+        assert_eq!(told.len(), EVENTS as usize);
+        assert!(messages > 10);
+    }
+
+    #[test]
+    fn a_feed_that_is_forgotten_before_it_begins_does_not_begin() {
+        let (tail, mut feeds) = (tail(10), Feeds::default());
+        assert!(feeds.ask(LINK, 1));
+        assert!(!feeds.is_empty(), "events are wanted from here on");
+        feeds.forget(LINK, 1);
+        let everything = Glob::everything();
+        assert!(feeds.begin((LINK, 1), everything, None, &tail, Instant::now()).is_none());
+        assert!(feeds.is_empty());
+    }
+
+    #[test]
+    fn a_link_has_sixteen_feeds_and_a_refused_one_leaves_nothing_behind() {
+        let (tail, mut feeds) = (tail(10), Feeds::default());
+        for id in 0..FEEDS_MAX as u64 {
+            assert!(feeds.ask(LINK, id));
+        }
+        assert!(!feeds.ask(LINK, 99));
+        assert!(feeds.ask(LINK, 3), "the same number takes its own place");
+        let gone = FeedPosition { epoch: Epoch(1), index: 100 };
+        let begun = feeds.begin((LINK, 3), Glob::everything(), Some(gone), &tail, Instant::now());
+        assert_eq!(begun, Some(Err(RequestError::Rewound)));
+        assert!(feeds.ask(LINK, 99), "there is room again");
+        feeds.link_lost(LINK);
+        assert!(feeds.is_empty());
     }
 }

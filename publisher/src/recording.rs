@@ -4,41 +4,44 @@ use std::time::{Duration, Instant};
 
 /// For how long events are recorded after the last one who wanted them: a feed that lost its link finds its place again.
 const RECORDED_FOR: Duration = Duration::from_secs(60);
+/// For how long after a start, if nobody comes: who followed before it tries again every 2 s.
+const RECORDED_AT_START: Duration = Duration::from_secs(10);
 
 /// Pure: it is told the time, and says what to do.
 #[derive(Debug)]
 pub(crate) struct Recording {
-    /// When they were last wanted; none while they are not recorded.
-    wanted_at: Option<Instant>,
+    /// Until when they are recorded though nobody wants them; none while they are not recorded.
+    until: Option<Instant>,
 }
 
 impl Recording {
     /// A publisher that starts records what it replays, for feeds that come back.
     pub(crate) fn started(now: Instant) -> Recording {
-        Recording { wanted_at: Some(now) }
+        Recording { until: Some(now + RECORDED_AT_START) }
     }
 
     /// Somebody wants events.
     pub(crate) fn want(&mut self, now: Instant) {
-        self.wanted_at = Some(now);
+        self.until = Some(now + RECORDED_FOR);
     }
 
     /// True when recording is to stop now; from then on it is off.
     pub(crate) fn ends(&mut self, now: Instant, wanted: bool) -> bool {
-        let Some(wanted_at) = &mut self.wanted_at else { return false };
+        let Some(until) = self.until else { return false };
         if wanted {
-            *wanted_at = now;
+            self.want(now);
+            return false;
         }
-        let ends = now.saturating_duration_since(*wanted_at) >= RECORDED_FOR;
+        let ends = now >= until;
         if ends {
-            self.wanted_at = None;
+            self.until = None;
         }
         ends
     }
 
     /// When to look again.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.wanted_at.map(|at| at + RECORDED_FOR)
+        self.until
     }
 }
 
@@ -51,15 +54,23 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut recording = Recording::started(start);
-        assert!(!recording.ends(at(59), false));
-        recording.want(at(59));
-        assert_eq!(recording.next(), Some(at(119)));
-        assert!(!recording.ends(at(118), true));
-        assert!(!recording.ends(at(177), false));
-        assert!(recording.ends(at(178), false), "a minute after the last look that found one");
+        assert!(!recording.ends(at(9), false));
+        recording.want(at(9));
+        assert_eq!(recording.next(), Some(at(69)));
+        assert!(!recording.ends(at(100), true));
+        assert!(!recording.ends(at(159), false));
+        assert!(recording.ends(at(160), false), "a minute after the last look that found one");
         assert!(!recording.ends(at(500), false), "once");
         assert_eq!(recording.next(), None);
         recording.want(at(600));
         assert_eq!(recording.next(), Some(at(660)));
+    }
+
+    #[test]
+    fn after_a_start_they_are_recorded_for_as_long_as_followers_take_to_come_back() {
+        let start = Instant::now();
+        let mut recording = Recording::started(start);
+        assert!(!recording.ends(start + Duration::from_secs(9), false));
+        assert!(recording.ends(start + Duration::from_secs(10), false));
     }
 }
