@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Action, ActionReport, BatchBuilder, EnqueueBatch, JobCounts, NewSettle, QueueStat, Selection,
-    SettleBatch, SettleBatchBuilder, Settled, Sources, Tokens,
+    Action, ActionReport, BatchBuilder, Checkpoint, EnqueueBatch, JobCounts, NewSettle, QueueStat,
+    Selection, SettleBatch, SettleBatchBuilder, Settled, Sources, Tokens,
 };
 use longshore_protocol::{
-    BatchRefusal, DeathReason, Durability, EnqueueOutcome, Epoch, Glob, JobChange, JobError, JobId,
-    JobOptions, JobState, LinkId, NewJob, Path, PublisherId, Role, Runs, SessionId, SettleOutcome,
-    Token,
+    BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Epoch, Glob,
+    JobChange, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path, PublisherId, Role,
+    Runs, SessionId, SettleOutcome, Token,
 };
 
 use crate::command::{Command, Expired, Start};
@@ -202,6 +202,22 @@ impl Story {
         self.apply(Command::Settle { link, batch })
     }
 
+    /// Leaves a checkpoint, and says what became of it.
+    pub(super) fn leave(
+        &mut self,
+        link: LinkId,
+        token: Token,
+        sequence: u64,
+        text: &str,
+    ) -> CheckpointOutcome {
+        let out = self.apply(checkpoint(link, token, sequence, text));
+        let answer = out.replies.iter().find_map(|(_, reply)| match reply {
+            Reply::Checkpointed(answer) => Some(answer.outcome),
+            _ => None,
+        });
+        answer.expect("a checkpoint is answered")
+    }
+
     pub(super) fn expire(&mut self, token: Token, started: bool) -> Outcomes {
         self.apply(Command::Expire {
             leases: vec![Expired { token, started, restart: false, timed_out: false }],
@@ -294,6 +310,12 @@ fn sealed(sequence: u64, jobs: &[NewJob], atomic: bool) -> EnqueueBatch {
     let mut builder = BatchBuilder::new();
     jobs.iter().for_each(|job| builder.push(job));
     builder.seal(atomic).to_batch(sequence).expect("a built batch decodes")
+}
+
+pub(super) fn checkpoint(link: LinkId, token: Token, sequence: u64, text: &str) -> Command {
+    let body = Checkpoint::body_of(token, sequence, &Bytes::from(text.to_owned()));
+    let checkpoint = Checkpoint::decode(body).expect("a built checkpoint decodes");
+    Command::Checkpoint { link, checkpoint }
 }
 
 pub(super) fn settles(sequence: u64, items: &[(Token, NewSettle)]) -> SettleBatch {

@@ -1,6 +1,6 @@
 //! K1, K2, K3: between a delivery and its settle.
 
-use longshore_protocol::{JobState, Revoked, SettleOutcome};
+use longshore_protocol::{AttemptOutcome, CheckpointOutcome, JobState, Revoked, SettleOutcome};
 
 use super::super::story::*;
 use crate::command::Command;
@@ -67,14 +67,40 @@ fn k2_a_delivery_that_was_received_and_not_started_runs_again_as_the_same_attemp
 }
 
 #[test]
-fn k3_a_run_whose_settle_was_not_sent_runs_again_as_the_next_attempt() {
-    let mut story = Story::begin();
-    story.fill(1..=1);
-    let (a, handed) = story.worker("a", QUEUE, 1);
-    story.apply(Command::LinkLost { link: a });
-    story.expire(handed[0].token, true);
-    let (b, again) = story.worker("b", QUEUE, 1);
-    assert_eq!(again[0].attempt, 2);
-    assert_eq!(story.complete(b, again[0].token), SettleOutcome::Accepted);
-    assert_eq!(story.counts().completed, 1);
+fn k3_a_run_whose_settle_was_not_sent_runs_again_and_reads_what_the_first_one_left() {
+    // The worker dies, or stands still past its lease and then sends its settle after all.
+    for comes_back in [false, true] {
+        let mut story = Story::begin();
+        story.fill(1..=1);
+        let (a, handed) = story.worker("a", QUEUE, 1);
+        let first = handed[0];
+        assert_eq!(first.checkpoints, 0);
+        for (sequence, text) in [(1, "one"), (2, "two")] {
+            assert_eq!(story.leave(a, first.token, sequence, text), CheckpointOutcome::Accepted);
+        }
+        if !comes_back {
+            story.apply(Command::LinkLost { link: a });
+        }
+        story.later(u64::from(first.lease_ms)).expire(first.token, true);
+        let (b, again) = story.worker("b", QUEUE, 1);
+        let second = again[0];
+        assert_eq!((second.attempt, second.checkpoints), (2, 2));
+        let left = story.state.checkpoints(second.token, b).unwrap();
+        let left: Vec<_> = left
+            .iter()
+            .map(|left| (left.info.attempt, left.info.sequence, left.info.length))
+            .collect();
+        assert_eq!(left, [(1, 1, 3), (1, 2, 3)]);
+        assert_eq!(story.leave(b, second.token, 1, "its own"), CheckpointOutcome::Accepted);
+        if comes_back {
+            assert_eq!(story.leave(a, first.token, 3, "late"), CheckpointOutcome::StaleToken);
+            assert_eq!(story.complete(a, first.token), SettleOutcome::StaleToken);
+        }
+        assert_eq!(story.complete(b, second.token), SettleOutcome::Accepted);
+        assert_eq!(story.stat_of(QUEUE).completed, 1, "one accepted end");
+        let info = story.job(1).info;
+        let outcomes: Vec<_> = info.attempts.iter().map(|attempt| attempt.outcome).collect();
+        assert_eq!(outcomes, [AttemptOutcome::WorkerLost, AttemptOutcome::Completed]);
+        assert_eq!(info.checkpoints.len(), 3, "they stay with the job");
+    }
 }

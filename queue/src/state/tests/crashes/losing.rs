@@ -1,7 +1,7 @@
 //! K10, K11, K12: workers that stand still, die of a job, or are told to go.
 
 use longshore_protocol::messages::work::NewSettle;
-use longshore_protocol::{DeathReason, JobState, Revoked, SettleOutcome};
+use longshore_protocol::{CheckpointOutcome, DeathReason, JobState, Revoked, SettleOutcome};
 
 use super::super::story::*;
 use crate::command::{Command, Expired};
@@ -27,12 +27,17 @@ fn k10_every_late_verb_of_a_worker_that_lost_its_lease_is_refused() {
         assert!(!story.state.holds(first[0].token, a), "its renewals are refused, too");
         assert_eq!(story.settle(a, first[0].token, &late).0, SettleOutcome::StaleToken);
         assert_eq!(story.settle(a, second.token, &late).0, SettleOutcome::StaleToken);
+        let stale = CheckpointOutcome::StaleToken;
+        assert_eq!(story.leave(a, first[0].token, 1, "late"), stale);
+        assert_eq!(story.leave(a, second.token, 1, "not its own"), stale);
+        assert!(story.state.checkpoints(first[0].token, a).is_err());
+        assert!(story.state.checkpoints(second.token, a).is_err());
         assert_eq!(story.state_of(1), JobState::Running);
         assert_eq!(story.complete(b, second.token), SettleOutcome::Accepted);
         assert_eq!(story.settle(a, first[0].token, &late).0, SettleOutcome::StaleToken);
         assert_eq!(story.state_of(1), JobState::Completed);
         let stat = &story.state.queue_stats(&glob(QUEUE), story.now)[0];
-        assert_eq!((stat.stale_refused, story.state.totals().stale_refused), (2, 3));
+        assert_eq!((stat.stale_refused, story.state.totals().stale_refused), (3, 5));
     }
 }
 
