@@ -1,0 +1,71 @@
+//! A job that runs if and only if an order was written: prepared, then confirmed. Its first attempt fails halfway; the second
+//! goes on from the first's last checkpoint. The producer waits for the result. A whole system in one program; it ends by itself.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use longshore::prelude::*;
+use longshore::{Backoff, JobEnd, Publisher, PublisherOptions, ResolverServer, ServerOptions};
+
+/// Sends the rows of an order one by one, and remembers after each how far it is.
+async fn send(job: Job<Vec<String>>, context: JobContext) -> Result<Json<usize>, JobFailure> {
+    let sent: usize = match context.checkpoints().await?.last() {
+        Some(checkpoint) => serde_json::from_slice(&checkpoint.bytes)?,
+        None => 0,
+    };
+    let rows = &job.payload;
+    for (row, what) in rows.iter().enumerate().skip(sent) {
+        if context.attempt() == 1 && row == 2 {
+            return Err(JobFailure::retry("the line went dead"));
+        }
+        println!("attempt {} sends {what}", context.attempt());
+        context.checkpoint(serde_json::to_vec(&(row + 1))?).await?;
+        context.progress((100 * (row + 1) / rows.len()) as u8, what);
+    }
+    Ok(Json(rows.len()))
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
+    let resolver = ResolverServer::bind(any_port, options).await?;
+    let cluster = Cluster::new([resolver.local_address().to_string()]);
+    tokio::spawn(resolver.run(std::future::pending()));
+    let mut options = PublisherOptions::new(folder.path());
+    options.cluster = Some(cluster.clone());
+    let publisher = Publisher::open(options).await?;
+    if let Some(registry) = publisher.write_client() {
+        registry.flushed(1).await;
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(publisher.run(async { drop(stopped.await) }));
+    let worker = Worker::connect(cluster.clone()).await?.durable_subscribe("/orders/send");
+    let handle = worker.handle();
+    let working = tokio::spawn(worker.run(send));
+
+    let producer = Producer::connect(cluster, ProducerOptions::default());
+    let rows = ["a kettle", "two cups", "a spoon", "some tea"];
+    let mut job = new_job(Path::new("/orders/send")?, serde_json::to_vec(&rows)?);
+    job.options.keep_result = true;
+    job.options.backoff = Some(Backoff::Fixed(100));
+    let receipt = producer.prepare(job).await?;
+
+    // A database would keep the receipt in the transaction that writes the order, and forget it once the job is confirmed.
+    let order = folder.path().join("order");
+    std::fs::write(&order, format!("{rows:?}\nto be confirmed: {receipt}\n"))?;
+    producer.confirm(&receipt).await?;
+
+    match producer.wait(&receipt, Duration::from_secs(30)).await? {
+        JobEnd::Completed { result: Some(result) } => {
+            println!("{} rows sent", String::from_utf8_lossy(&result));
+        }
+        end => anyhow::bail!("it ended otherwise: {end:?}"),
+    }
+    handle.drain();
+    working.await??;
+    drop(stop);
+    serving.await??;
+    Ok(())
+}
