@@ -151,7 +151,7 @@ impl Subscription {
 
     /// How many jobs are held beside those that run, so that a handler's end finds the next one here; as many as
     /// `concurrency` unless told otherwise. Thousands for throughput, 0 where jobs are long and should wait where any worker can
-    /// take them.
+    /// take them. What is held is run in the order in which it came: a more urgent job that comes later does not overtake it.
     pub fn prefetch(mut self, jobs: usize) -> Subscription {
         self.prefetch = Some(jobs);
         self

@@ -4,7 +4,7 @@ use futures_util::future::join;
 use longshore_protocol::messages::work::{
     Answer, CheckpointInfo, Checkpointed, Delivery, Request, RequestError,
 };
-use longshore_protocol::{CheckpointOutcome, NewJob, Token};
+use longshore_protocol::{CheckpointOutcome, NewJob};
 
 use super::fake_publisher::{FakeLink, delivery};
 use super::*;
@@ -228,6 +228,27 @@ async fn after_its_handler_a_context_stores_and_reads_nothing() {
     assert_eq!(ctx.checkpoints().await, Err(CheckpointsError::Ended));
     drop(worker);
     assert_eq!(ctx.checkpoint("x").await, Err(CheckpointError::Ended));
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_its_handler_did_not_wait_for_ends_with_the_attempt() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (worker, mut link, ctx, go) = one_running(&mut publisher, delivery(1)).await;
+    let left_behind = tokio::spawn(async move { ctx.checkpoint("left behind").await });
+    checkpoint(&mut link).await;
+    go.add_permits(1);
+    let batch = link.settle().await;
+    assert_eq!(within(left_behind).await.unwrap(), Err(CheckpointError::Ended));
+    drop(link);
+    let (mut link, resumed) = publisher.attach(1, &[]).await;
+    assert_eq!(resumed, [1], "its end is unanswered");
+    assert_eq!(link.settle().await, batch);
+    let again = link.has_unread(|message| matches!(message, ToPublisher::Checkpoint(_)));
+    assert!(!again, "it would be refused as stale");
+    answer(&link, 1, 1, CheckpointOutcome::Accepted);
+    link.accept(&batch);
+    worker.until(|stats| stats.completed == 1).await;
+    assert_eq!(worker.desk.stats().checkpoints, 0);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens, Verdict};
-use longshore_protocol::{Incarnation, PublisherInfo, Revoked, SessionId, SettleOutcome};
+use longshore_protocol::{Incarnation, PublisherInfo, Revoked, SessionId, SettleOutcome, Token};
 use longshore_resolver::PublisherSet;
 use longshore_transport::LinkOptions;
 use tokio::sync::{mpsc, watch};
@@ -283,7 +283,13 @@ async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other(
 
     let (mut link, resumed) = publisher.attach(3, &[]).await;
     assert_eq!(resumed, [2, 3, 4]);
-    assert_eq!(link.started().await, [3], "the publisher learns again what runs");
+    let started = link.find(|message| match message {
+        ToPublisher::Started(started) => Some(started.clone()),
+        _ => None,
+    });
+    let started = within(started).await;
+    assert_eq!(started.tokens, Tokens(vec![Token(3)]), "the publisher learns again what runs");
+    assert_eq!(started.running_ms.len(), 1, "and for how long it has");
     let again = link.settle().await;
     assert_eq!(again, lost, "the same number, the same bytes");
     link.accept(&again);
