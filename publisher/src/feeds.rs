@@ -301,11 +301,12 @@ mod tests {
         }
 
         fn events(&self) -> Vec<&FeedEvents> {
-            let events = |said| match said {
-                &FromPublisher::Feed(ref events) => events,
-                other => panic!("{other:?}"),
-            };
-            self.said.iter().map(events).collect()
+            let mut all = Vec::new();
+            for said in &self.said {
+                let FromPublisher::Feed(events) = said else { panic!("{said:?}") };
+                all.push(events);
+            }
+            all
         }
     }
 

@@ -12,6 +12,7 @@
 
 mod awaits;
 mod cold;
+mod deaths;
 mod descriptors;
 mod error;
 mod feeds;

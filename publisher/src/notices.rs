@@ -1,13 +1,18 @@
 //! What operators read in the log. Each thing once, when it changes.
 
+use std::time::Instant;
+
 use longshore_protocol::{Glob, Path, QueueSettings};
 use longshore_queue::ClockAlarm;
 use tracing::{info, warn};
+
+use crate::deaths::{Deaths, Died};
 
 /// What was told.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     clock_held: bool,
+    deaths: Deaths,
 }
 
 impl Notices {
@@ -26,6 +31,26 @@ impl Notices {
     /// Somebody says that the wall clock is right.
     pub(crate) fn clock_confirmed(&self) {
         info!("the wall clock was confirmed by a tool");
+    }
+
+    /// Tells what has died since the last look, if that was a while ago; says when to look again. See [`Deaths::look`].
+    pub(crate) fn deaths<'a>(
+        &mut self,
+        now: Instant,
+        index: u64,
+        deaths: impl Iterator<Item = (&'a Path, u64)>,
+    ) -> Option<Instant> {
+        let Died { named, others, again } = self.deaths.look(now, index, deaths);
+        for (path, jobs) in named {
+            info!(queue = %path, jobs, "jobs have died; see: longshore dead groups {path}");
+        }
+        if others > 0 {
+            info!(
+                jobs = others,
+                "jobs have died in other queues; see: longshore dead groups '/**'"
+            );
+        }
+        again
     }
 
     /// A tool pauses queues, or lets them go on.

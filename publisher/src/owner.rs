@@ -162,7 +162,8 @@ impl Owner {
         }
         let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
         let feeds = self.feeds.has_more().then_some(at);
-        Ok([next, self.turn_recording(at), feeds].into_iter().flatten().min())
+        let deaths = self.notices.deaths(at, self.store.appended(), self.store.state().deaths());
+        Ok([next, self.turn_recording(at), feeds, deaths].into_iter().flatten().min())
     }
 
     fn take(&mut self, now: Now, input: Input) -> Result<(), Poisoned> {

@@ -130,6 +130,27 @@ async fn a_wait_is_taken_up_again_over_a_restart_of_the_publisher() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_and_a_feed_begin_long_after_a_start_when_nothing_is_recorded_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    tool.enqueue([job(1, 10), job(2, 10)]).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    let number = tool.request(Request::Await { id: id(1) });
+    tool.status().await;
+    worker.complete(delivery.token).await;
+    assert_eq!(ended(&mut tool, number).await.unwrap().state, JobState::Completed);
+    open(&mut tool, "/jobs/**", None).await.unwrap();
+    worker.credit(1);
+    let (all, _) = happened(&mut tool, 1).await;
+    assert_eq!((all[0].1, all[0].2), (id(2), JobChange::Delivered));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_waits_for_ten_thousand_ends_and_one_more_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let running = usual(dir.path()).await;

@@ -30,7 +30,6 @@ impl Owner {
         released.revoked.iter().for_each(|&(link, ..)| self.router.doubt(link));
         self.revoked.append(&mut released.revoked);
         self.say_revoked();
-        // Events come before answers: a job that was looked up while it ran may have ended since.
         self.tell_awaits();
         for (link, id, asked) in released.answered.drain(..) {
             self.asked(link, id, asked);

@@ -41,6 +41,11 @@ impl State {
         self.queues.iter().map(|queue| &queue.path)
     }
 
+    /// How many jobs of each queue have died, ever, in the order in which the queues were made.
+    pub fn deaths(&self) -> impl Iterator<Item = (&Path, u64)> {
+        self.queues.iter().map(|queue| (&queue.path, queue.died))
+    }
+
     /// Figures of the queues that match, in the order in which they were made.
     pub fn queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
         let stat = |number: u32| {
