@@ -22,7 +22,7 @@ pub use clock::{
     AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, JUMP_MS_MAX, LastRun, Reading,
 };
 pub use command::{Command, Expired, START_PATHS_MAX, Start};
-pub use conformance::log_conformance;
+pub use conformance::{MemoryDisk, MemoryLog, Opening, log_conformance, store_conformance};
 pub use journal::{
     CutTail, Dropped, Journal, JournalOptions, OpenError, Recovered, Replayed, SEGMENT_BYTES,
     SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,

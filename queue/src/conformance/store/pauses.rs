@@ -1,0 +1,86 @@
+//! Queues that stand still.
+
+use longshore_protocol::messages::work::{NewSettle, PauseReport, RequestError};
+use longshore_protocol::{Due, EnqueueOutcome, Glob, JobOptions, JobState, NewJob, Refusal};
+
+use super::story::{DONE, QUEUE, SECOND_MS, Story, from, id, job, job_of};
+use crate::{Command, Reply, Store};
+use EnqueueOutcome::{Created, Refused};
+use JobState::{Cancelled, Completed, Ready, Running};
+
+async fn pause<S: Store>(
+    story: &mut Story<'_, S>,
+    pattern: &str,
+    paused: bool,
+) -> Result<PauseReport, RequestError> {
+    let (tool, request, pattern) = (story.tool(), 1, pattern.parse().unwrap());
+    story.submit(Command::Pause { link: tool.link, request, pattern, paused }).await;
+    story.reply(tool, |reply| match reply {
+        Reply::Paused { report, .. } => Some(report),
+        _ => None,
+    })
+}
+
+fn report(queues: u64, changed: bool, still: &[&str]) -> Result<PauseReport, RequestError> {
+    let still_paused_by = still.iter().map(|pattern| pattern.parse::<Glob>().unwrap()).collect();
+    Ok(PauseReport { queues, changed, still_paused_by })
+}
+
+pub(super) async fn a_paused_queue_takes_and_gives_nothing<S: Store>(story: &mut Story<'_, S>) {
+    story.create([job(1), job_of("/mail", 2)]).await;
+    assert_eq!(pause(story, "/jobs/**", true).await, report(1, true, &[]));
+    assert_eq!(pause(story, "/jobs/**", true).await, report(1, false, &[]));
+    let worker = story.worker("w", from("/**"), 10).await;
+    assert_eq!(story.take_one(worker).id, id(2), "other queues go on");
+    let producer = story.producer().await;
+    let outcomes = story.enqueue(producer, [job(3), job_of("/mail", 4)]).await;
+    assert_eq!(outcomes, [Refused(Refusal::Paused), Created]);
+    assert_eq!(story.take_one(worker).id, id(4));
+    assert_eq!(story.stat(QUEUE).await.paused_by, ["/jobs/**".parse().unwrap()]);
+    assert_eq!(pause(story, "/jobs/**", false).await, report(1, true, &[]));
+    assert_eq!(story.take_one(worker).id, id(1), "at once, to the credit that waited");
+    assert_eq!(story.enqueue(producer, [job(3)]).await, [Created]);
+    assert_eq!(pause(story, "/jobs/**", false).await, report(1, false, &[]));
+    assert_eq!(story.stat(QUEUE).await.paused_by, []);
+}
+
+pub(super) async fn what_runs_in_a_paused_queue_ends_as_ever<S: Store>(story: &mut Story<'_, S>) {
+    let worker = story.worker("w", from("/jobs/**"), 3).await;
+    let options = JobOptions { due: Due::After(5_000), ..JobOptions::default() };
+    story.create([job(1), job(2), job(3), NewJob { options, ..job(4) }, job(5)]).await;
+    let held = story.take(worker);
+    story.credit(worker, 10).await;
+    let waiting = story.take_one(worker);
+    pause(story, QUEUE, true).await.unwrap();
+    story.end(worker, &[(held[0].token, DONE), (held[1].token, NewSettle::Release)]).await;
+    story.act(longshore_protocol::messages::work::Action::Cancel, &[id(3)]).await;
+    story.pass(5 * SECOND_MS).await;
+    assert_eq!(story.states(1..=5).await, [Completed, Ready, Cancelled, Ready, Running]);
+    assert_eq!(story.take(worker), [], "what comes back stays");
+    story.end(worker, &[(waiting.token, DONE)]).await;
+    pause(story, QUEUE, false).await.unwrap();
+    assert_eq!(story.take(worker).len(), 2);
+}
+
+pub(super) async fn a_pause_holds_for_queues_to_come_and_over_a_restart<S: Store>(
+    story: &mut Story<'_, S>,
+) {
+    assert_eq!(pause(story, "/later/*", true).await, report(0, true, &[]));
+    story.restart().await;
+    let producer = story.producer().await;
+    let outcomes = story.enqueue(producer, [job_of("/later/a", 1)]).await;
+    assert_eq!(outcomes, [Refused(Refusal::Paused)]);
+    pause(story, "/later/*", false).await.unwrap();
+    assert_eq!(story.enqueue(producer, [job_of("/later/a", 1)]).await, [Created]);
+}
+
+pub(super) async fn a_resume_takes_back_just_its_pattern<S: Store>(story: &mut Story<'_, S>) {
+    story.create([job(1), job_of("/jobs/b", 2)]).await;
+    pause(story, "/jobs/**", true).await.unwrap();
+    pause(story, "/jobs/b", true).await.unwrap();
+    assert_eq!(pause(story, "/jobs/**", false).await, report(2, true, &["/jobs/b"]));
+    let worker = story.worker("w", from("/jobs/**"), 10).await;
+    assert_eq!(story.take_one(worker).id, id(1));
+    assert_eq!(pause(story, "/jobs/b", false).await, report(1, true, &[]));
+    assert_eq!(story.take_one(worker).id, id(2));
+}

@@ -1,0 +1,624 @@
+//! One store and who talks to it: what the stories are told with.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{
+    ActOutcome, Action, ActionReport, Answer, Attached, BatchBuilder, Checkpoint, Enqueued,
+    FeedPosition, Filter, JobCounts, JobsQuery, NewSettle, Pace, QueueStat, Request, RequestError,
+    Selection, SettleBatch, SettleBatchBuilder, Settled, Sources, Started, Tokens,
+};
+use longshore_protocol::{
+    CheckpointOutcome, EnqueueOutcome, Epoch, JobError, JobId, JobState, LinkId, NewJob, Path,
+    QueueSettings, Refusal, Revoked, Role, SessionId, SettleOutcome, Token,
+};
+
+use super::Opening;
+use crate::{Asked, Command, Event, Handed, JobView, Now, RecordRef, Released, Reply, Store};
+
+/// The queue of a story that does not care.
+pub(super) const QUEUE: &str = "/jobs/a";
+pub(super) const SECOND_MS: u64 = 1_000;
+pub(super) const MINUTE_MS: u64 = 60 * SECOND_MS;
+pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
+
+/// A store, the time, and everything that it has said and nobody has looked at.
+pub(super) struct Story<'a, S: Store> {
+    open: &'a mut dyn FnMut(Opening) -> S,
+    opening: Opening,
+    store: Option<S>,
+    seen: Released,
+    links: u64,
+    asked: u64,
+    sessions: HashMap<SessionId, Numbers>,
+    tool: Client,
+}
+
+/// The numbers of a session's next batches.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    batch: u64,
+    settle: u64,
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Client {
+    pub(super) link: LinkId,
+    session: SessionId,
+}
+
+/// A job in a worker's hands.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Taken {
+    pub(super) id: JobId,
+    pub(super) token: Token,
+    pub(super) handed: Handed,
+}
+
+/// The job number `n` of [`QUEUE`].
+pub(super) fn job(n: u32) -> NewJob {
+    job_of(QUEUE, n)
+}
+
+/// The job number `n`, of that queue.
+pub(super) fn job_of(queue: &str, n: u32) -> NewJob {
+    NewJob::new(path(queue), id(n), Bytes::from(format!("payload {n}")))
+}
+
+/// The id of job number `n`.
+pub(super) fn id(n: u32) -> JobId {
+    let mut random = [7; 10];
+    random[6..].copy_from_slice(&n.to_be_bytes());
+    JobId::new_v7(1_700_000_000_000, random)
+}
+
+pub(super) fn path(text: &str) -> Path {
+    text.parse().unwrap()
+}
+
+/// Queues of one pattern.
+pub(super) fn from(pattern: &str) -> Sources {
+    Sources::one(pattern.parse().unwrap())
+}
+
+pub(super) fn filter(pattern: &str) -> Filter {
+    Filter::of(pattern.parse().unwrap())
+}
+
+/// A worker's error.
+pub(super) fn error(kind: &str, message: &str) -> JobError {
+    JobError { kind: kind.to_owned(), message: message.to_owned() }
+}
+
+/// An attempt that fails.
+pub(super) fn fail() -> NewSettle {
+    NewSettle::Fail(error("Refused", "the printer is out of paper"))
+}
+
+/// An attempt that does the job.
+pub(super) const DONE: NewSettle = NewSettle::Complete { result: None };
+
+impl<'a, S: Store> Story<'a, S> {
+    /// With a new store that serves every path, and a tool's link.
+    pub(super) async fn begin(open: &'a mut dyn FnMut(Opening) -> S) -> Story<'a, S> {
+        let now = Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 };
+        let opening = Opening { fresh: true, now, paths: Vec::new(), defaults: vec![Path::root()] };
+        let store = open(opening.clone());
+        let tool = Client { link: LinkId(0), session: SessionId::default() };
+        let mut story = Story {
+            open,
+            opening,
+            store: Some(store),
+            seen: Released::default(),
+            links: 0,
+            asked: 0,
+            sessions: HashMap::new(),
+            tool,
+        };
+        story.tool = story.attach(Role::Tool, "tool", &[]).await.0;
+        story
+    }
+
+    /// The same with a new store that serves these paths only.
+    pub(super) async fn serve(&mut self, paths: &[&str], defaults: &[&str]) {
+        self.store = None;
+        let all = |texts: &[&str]| texts.iter().map(|text| path(text)).collect();
+        (self.opening.paths, self.opening.defaults) = (all(paths), all(defaults));
+        self.store = Some((self.open)(self.opening.clone()));
+        self.sessions.clear();
+        self.tool = self.attach(Role::Tool, "tool", &[]).await.0;
+    }
+
+    /// The store is closed and opened again, at once.
+    pub(super) async fn restart(&mut self) {
+        self.store = None;
+        self.seen = Released::default();
+        self.opening.fresh = false;
+        self.store = Some((self.open)(self.opening.clone()));
+        self.tool = self.attach(Role::Tool, "tool", &[]).await.0;
+    }
+
+    pub(super) fn store(&mut self) -> &mut S {
+        self.store.as_mut().unwrap()
+    }
+
+    pub(super) fn now(&self) -> Now {
+        self.opening.now
+    }
+
+    pub(super) fn epoch(&mut self) -> Epoch {
+        self.store().identity().1
+    }
+
+    /// Time passes, with all the turns that the store asks for.
+    pub(super) async fn pass(&mut self, ms: u64) {
+        let until = self.now().mono_ms + ms;
+        let mut turns = 0;
+        loop {
+            let now = self.now();
+            let next = self.store().turn(now).unwrap();
+            self.durable().await;
+            turns += 1;
+            assert!(turns < 1_000_000, "a store asks for turns without end");
+            match next {
+                Some(at) if at <= now.mono_ms => continue,
+                _ if now.mono_ms == until => return,
+                next => {
+                    let at = next.unwrap_or(until).min(until);
+                    let passed = at - now.mono_ms;
+                    self.opening.now = Now { mono_ms: at, wall_ms: now.wall_ms + passed };
+                }
+            }
+        }
+    }
+
+    /// Everything that was submitted becomes durable, and is released.
+    pub(super) async fn durable(&mut self) {
+        self.ask_as(self.tool, Request::Job { id: JobId::default() }).await;
+    }
+
+    pub(super) async fn submit(&mut self, command: Command) {
+        let now = self.now();
+        self.store().submit(now, command).unwrap();
+        self.durable().await;
+    }
+
+    pub(super) async fn ask(&mut self, request: Request) -> Asked {
+        self.ask_as(self.tool, request).await
+    }
+
+    pub(super) async fn ask_as(&mut self, client: Client, request: Request) -> Asked {
+        self.asked += 1;
+        let (number, now) = (self.asked, self.now());
+        let store = self.store.as_mut().unwrap();
+        store.ask(now, client.link, number, request);
+        store.flush();
+        loop {
+            store.released(&mut self.seen).await.unwrap();
+            let mut answered = self.seen.answered.iter();
+            if let Some(place) = answered.position(|answer| answer.1 == number) {
+                let (link, _, answer) = self.seen.answered.remove(place);
+                assert_eq!(link, client.link);
+                return answer;
+            }
+        }
+    }
+
+    // Who talks.
+
+    /// A link of the session of that name; the number of its batches goes on as the store says.
+    pub(super) async fn attach(
+        &mut self,
+        role: Role,
+        name: &str,
+        resume: &[Token],
+    ) -> (Client, Attached) {
+        let mut session = SessionId([1; 16]);
+        session.0[..name.len()].copy_from_slice(name.as_bytes());
+        self.links += 1;
+        let link = LinkId(self.epoch().0 << 32 | self.links);
+        let (name, resume) = (name.to_owned(), Tokens(resume.to_vec()));
+        // Its older deliveries went to the older link.
+        self.submit(Command::LinkUp { link, role, session, name, resume }).await;
+        let client = Client { link, session };
+        let attached = self.reply(client, |reply| match reply {
+            Reply::Attached(attached) => Some(attached),
+            _ => None,
+        });
+        let numbers = Numbers { batch: attached.next_batch, settle: attached.next_settle };
+        self.sessions.insert(session, numbers);
+        (client, attached)
+    }
+
+    pub(super) async fn producer(&mut self) -> Client {
+        self.attach(Role::Producer, "producer", &[]).await.0
+    }
+
+    /// A worker with so many credits.
+    pub(super) async fn worker(&mut self, name: &str, sources: Sources, credits: u32) -> Client {
+        let worker = self.attach(Role::Worker, name, &[]).await.0;
+        self.submit(Command::Subscribe { link: worker.link, subscription: 1, sources }).await;
+        self.credit(worker, credits).await;
+        worker
+    }
+
+    pub(super) async fn credit(&mut self, worker: Client, count: u32) {
+        self.submit(Command::Credit { link: worker.link, subscription: 1, count }).await;
+    }
+
+    /// A link breaks.
+    pub(super) async fn lose(&mut self, client: Client) {
+        self.submit(Command::LinkLost { link: client.link }).await;
+    }
+
+    // What producers say.
+
+    /// Hands in jobs, each for itself.
+    pub(super) async fn enqueue(
+        &mut self,
+        producer: Client,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Vec<EnqueueOutcome> {
+        let sequence = self.sessions[&producer.session].batch;
+        let answer = self.enqueue_as(producer, sequence, false, jobs).await;
+        answer.outcome.unwrap().iter().collect()
+    }
+
+    /// Hands in jobs that are new.
+    pub(super) async fn create(&mut self, jobs: impl IntoIterator<Item = NewJob>) {
+        let producer = self.producer().await;
+        let outcomes = self.enqueue(producer, jobs).await;
+        assert!(outcomes.iter().all(|&outcome| outcome == EnqueueOutcome::Created), "{outcomes:?}");
+    }
+
+    /// Hands in jobs, as a batch of that number.
+    pub(super) async fn enqueue_as(
+        &mut self,
+        producer: Client,
+        sequence: u64,
+        atomic: bool,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Enqueued {
+        let mut batch = BatchBuilder::new();
+        jobs.into_iter().for_each(|job| batch.push(&job));
+        let batch = batch.seal(atomic).to_batch(sequence).unwrap();
+        self.submit(Command::Enqueue { link: producer.link, batch }).await;
+        let answer = self.reply(producer, |reply| match reply {
+            Reply::Enqueued(answer) => Some(answer),
+            _ => None,
+        });
+        assert_eq!(answer.sequence, sequence);
+        if answer.outcome.is_ok() {
+            let numbers = self.sessions.get_mut(&producer.session).unwrap();
+            numbers.batch = numbers.batch.max(sequence + 1);
+        }
+        answer
+    }
+
+    // What workers say.
+
+    /// The jobs that were handed to a worker since the last call, in order.
+    pub(super) fn take(&mut self, worker: Client) -> Vec<Taken> {
+        let all = std::mem::take(&mut self.seen.handed);
+        let (mine, others) = all.into_iter().partition(|handed| handed.link == worker.link);
+        self.seen.handed = others;
+        let mine: Vec<Handed> = mine;
+        mine.into_iter()
+            .map(|handed| {
+                let entry = self.read(handed.entry);
+                let mut id = JobId::default();
+                id.0.copy_from_slice(&entry[..16]);
+                Taken { id, token: handed.token, handed }
+            })
+            .collect()
+    }
+
+    /// The one job that was handed to a worker.
+    pub(super) fn take_one(&mut self, worker: Client) -> Taken {
+        let taken = self.take(worker);
+        assert_eq!(taken.len(), 1, "{taken:?}");
+        taken[0]
+    }
+
+    /// Ends leases.
+    pub(super) async fn settle(
+        &mut self,
+        worker: Client,
+        settles: &[(Token, NewSettle)],
+    ) -> Vec<SettleOutcome> {
+        let sequence = self.sessions[&worker.session].settle;
+        self.settle_as(worker, sequence, settles).await.outcomes.iter().collect()
+    }
+
+    /// Ends leases, each of which is held.
+    pub(super) async fn end(&mut self, worker: Client, settles: &[(Token, NewSettle)]) {
+        let outcomes = self.settle(worker, settles).await;
+        assert_eq!(outcomes, vec![SettleOutcome::Accepted; settles.len()]);
+    }
+
+    /// Ends leases, as a batch of that number.
+    pub(super) async fn settle_as(
+        &mut self,
+        worker: Client,
+        sequence: u64,
+        settles: &[(Token, NewSettle)],
+    ) -> Settled {
+        let mut batch = SettleBatchBuilder::new();
+        settles.iter().for_each(|(token, settle)| batch.push(*token, settle));
+        let batch = SettleBatch::decode(batch.seal(sequence)).unwrap();
+        self.submit(Command::Settle { link: worker.link, batch }).await;
+        let answer = self.reply(worker, |reply| match reply {
+            Reply::Settled(answer) => Some(answer),
+            _ => None,
+        });
+        assert_eq!(answer.sequence, sequence);
+        let numbers = self.sessions.get_mut(&worker.session).unwrap();
+        numbers.settle = numbers.settle.max(sequence + 1);
+        answer
+    }
+
+    /// Attempts begin. Gives the stale ones.
+    pub(super) fn start(&mut self, worker: Client, tokens: &[Token]) -> Tokens {
+        self.started(worker, tokens, &[])
+    }
+
+    /// Attempts have run for so long.
+    pub(super) fn started(
+        &mut self,
+        worker: Client,
+        tokens: &[Token],
+        running_ms: &[u64],
+    ) -> Tokens {
+        let now = self.now();
+        let (tokens, running_ms) = (Tokens(tokens.to_vec()), running_ms.to_vec());
+        self.store().started(now, worker.link, &Started { tokens, running_ms })
+    }
+
+    /// Leases are to run on. Gives the stale ones.
+    pub(super) fn renew(&mut self, worker: Client, tokens: &[Token]) -> Tokens {
+        let now = self.now();
+        self.store().renew(now, worker.link, &Tokens(tokens.to_vec()))
+    }
+
+    /// Time passes while a worker renews.
+    pub(super) async fn pass_renewing(&mut self, worker: Client, tokens: &[Token], ms: u64) {
+        let mut left = ms;
+        while left > 0 {
+            let step = left.min(SECOND_MS / 2);
+            assert_eq!(self.renew(worker, tokens), Tokens::default());
+            self.pass(step).await;
+            left -= step;
+        }
+    }
+
+    /// Leaves a checkpoint.
+    pub(super) async fn checkpoint(
+        &mut self,
+        worker: Client,
+        token: Token,
+        sequence: u64,
+        bytes: &Bytes,
+    ) -> CheckpointOutcome {
+        let checkpoint = Checkpoint::decode(Checkpoint::body_of(token, sequence, bytes)).unwrap();
+        self.submit(Command::Checkpoint { link: worker.link, checkpoint }).await;
+        let answer = self.reply(worker, |reply| match reply {
+            Reply::Checkpointed(answer) => Some(answer),
+            _ => None,
+        });
+        assert_eq!((answer.token, answer.sequence), (token, sequence));
+        answer.outcome
+    }
+
+    /// The checkpoints of the job that a worker runs: attempt, number, bytes.
+    pub(super) async fn checkpoints(
+        &mut self,
+        worker: Client,
+        token: Token,
+    ) -> Result<Vec<(u16, u64, Bytes)>, RequestError> {
+        match self.ask_as(worker, Request::Checkpoints { token }).await {
+            Asked::Checkpoints(views) => Ok(views
+                .iter()
+                .map(|view| (view.info.attempt, view.info.sequence, self.read(view.bytes)))
+                .collect()),
+            Asked::Refused(why) => Err(why),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What was taken from a worker since the last call.
+    pub(super) fn revoked(&mut self, worker: Client) -> Vec<(Revoked, Token)> {
+        let all = std::mem::take(&mut self.seen.revoked);
+        let (mine, others) = all.into_iter().partition(|revoked| revoked.0 == worker.link);
+        self.seen.revoked = others;
+        let mine: Vec<(LinkId, Revoked, Token)> = mine;
+        mine.into_iter().map(|(_, why, token)| (why, token)).collect()
+    }
+
+    // What tools say.
+
+    /// Does something to named jobs.
+    pub(super) async fn act(&mut self, action: Action, ids: &[JobId]) -> Vec<ActOutcome> {
+        let report = self.act_on(action, Selection::Ids(ids.to_vec()), None).await;
+        let outcomes: Vec<ActOutcome> = report.outcomes.iter().collect();
+        let done = outcomes.iter().filter(|&&outcome| outcome == ActOutcome::Done).count();
+        assert_eq!((outcomes.len(), report.done), (ids.len(), done as u64), "{report:?}");
+        outcomes
+    }
+
+    /// Does something to jobs of a filter; gives how many.
+    pub(super) async fn act_by(&mut self, action: Action, filter: Filter) -> u64 {
+        let report = self.act_on(action, Selection::Matching(filter), None).await;
+        assert!(!report.more, "{report:?}");
+        report.done
+    }
+
+    pub(super) async fn act_on(
+        &mut self,
+        action: Action,
+        selection: Selection,
+        pace: Option<Pace>,
+    ) -> ActionReport {
+        let (link, request) = (self.tool.link, 1);
+        self.submit(Command::Act { link, request, action, selection, pace }).await;
+        self.reply(self.tool, |reply| match reply {
+            Reply::Acted { report, .. } => Some(report),
+            _ => None,
+        })
+    }
+
+    /// A queue's settings change; gives those in force.
+    pub(super) async fn configure(
+        &mut self,
+        queue: &str,
+        changes: QueueSettings,
+        reset: bool,
+    ) -> Result<QueueSettings, Refusal> {
+        let (link, request, path) = (self.tool.link, 1, path(queue));
+        self.submit(Command::Configure { link, request, path, changes, reset }).await;
+        self.reply(self.tool, |reply| match reply {
+            Reply::Configured { result, .. } => Some(result),
+            _ => None,
+        })
+    }
+
+    pub(super) fn tool(&self) -> Client {
+        self.tool
+    }
+
+    /// The one answer of that kind to a client.
+    pub(super) fn reply<T>(&mut self, client: Client, kind: impl Fn(Reply) -> Option<T>) -> T {
+        let mut found = self.replies(client, kind);
+        assert_eq!(found.len(), 1, "one answer");
+        found.remove(0)
+    }
+
+    /// The answers of that kind to a client, since the last call.
+    pub(super) fn replies<T>(
+        &mut self,
+        client: Client,
+        kind: impl Fn(Reply) -> Option<T>,
+    ) -> Vec<T> {
+        let mut found = Vec::new();
+        self.seen.replies.retain(|(link, reply)| {
+            let wanted = if *link == client.link { kind(reply.clone()) } else { None };
+            let is_wanted = wanted.is_some();
+            found.extend(wanted);
+            !is_wanted
+        });
+        found
+    }
+
+    // What there is.
+
+    pub(super) async fn view(&mut self, id: JobId) -> Option<JobView> {
+        match self.ask(Request::Job { id }).await {
+            Asked::Job(view) => view.map(|view| *view),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A job that is there.
+    pub(super) async fn kept(&mut self, id: JobId) -> JobView {
+        self.view(id).await.unwrap()
+    }
+
+    /// A job's state: the one that is told, and the one that the owner asks for.
+    pub(super) async fn state(&mut self, id: JobId) -> Option<JobState> {
+        let told = self.view(id).await.map(|view| view.info.state);
+        assert_eq!(self.store().job_state(&id), told);
+        told
+    }
+
+    /// The states of jobs that are there.
+    pub(super) async fn states(&mut self, ids: impl IntoIterator<Item = u32>) -> Vec<JobState> {
+        let mut states = Vec::new();
+        for n in ids {
+            states.push(self.state(id(n)).await.unwrap());
+        }
+        states
+    }
+
+    pub(super) async fn stat(&mut self, queue: &str) -> QueueStat {
+        match self.ask(Request::Queues { pattern: queue.parse().unwrap() }).await {
+            Asked::Ready(Answer::Queues(mut stats)) if stats.len() == 1 => stats.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) async fn counts(&mut self, queue: &str) -> JobCounts {
+        self.stat(queue).await.counts
+    }
+
+    pub(super) async fn list(&mut self, filter: Filter) -> Vec<JobView> {
+        let mut query = JobsQuery { filter, cursor: 0, limit: 100, full: false };
+        let mut all = Vec::new();
+        loop {
+            match self.ask(Request::Jobs(query.clone())).await {
+                Asked::Jobs { views, next, .. } => {
+                    all.extend(views);
+                    match next {
+                        Some(next) => query.cursor = next,
+                        None => return all,
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// A part of a command: from memory if it is there, and from the disk the same.
+    pub(super) fn read(&mut self, part: RecordRef) -> Bytes {
+        let store = self.store();
+        let cold = store.reader().read(part).unwrap();
+        assert!(store.payload(part).is_none_or(|hot| hot == cold), "memory and disk say the same");
+        cold
+    }
+
+    /// What has happened since.
+    pub(super) async fn events(
+        &mut self,
+        after: Option<FeedPosition>,
+    ) -> Result<Vec<Event>, RequestError> {
+        let pattern = "/**".parse().unwrap();
+        let Asked::Feed { after, .. } = self.ask(Request::Feed { pattern, after }).await else {
+            panic!("a feed is answered with a feed")
+        };
+        let tail = self.store().tail();
+        let (mut cursor, mut events) = (tail.cursor(after)?, Vec::new());
+        let read = tail.read(&mut cursor, usize::MAX, |_| true, &mut events)?;
+        assert_eq!((read.upto, read.more), (tail.position(), false));
+        Ok(events)
+    }
+
+    /// Counters equal a full scan.
+    pub(super) async fn check_counters(&mut self) {
+        let pattern = "/**".parse().unwrap();
+        let Asked::Ready(Answer::Queues(stats)) = self.ask(Request::Queues { pattern }).await
+        else {
+            panic!("figures are answered with figures")
+        };
+        let mut jobs = 0;
+        for stat in stats {
+            let mut counted = JobCounts::default();
+            for view in self.list(filter(stat.path.as_str())).await {
+                let count = match (view.info.state, view.info.retrying) {
+                    (JobState::Scheduled, true) => &mut counted.retrying,
+                    (JobState::Scheduled, false) => &mut counted.scheduled,
+                    (JobState::Ready, _) => &mut counted.ready,
+                    (JobState::Running, _) => &mut counted.running,
+                    (JobState::Completed, _) => &mut counted.completed,
+                    (JobState::Dead, _) => &mut counted.dead,
+                    (JobState::Cancelled, _) => &mut counted.cancelled,
+                    (JobState::Prepared, _) => &mut counted.prepared,
+                    (JobState::Expired, _) => &mut counted.expired,
+                };
+                *count += 1;
+            }
+            assert_eq!(stat.counts, counted, "{}", stat.path);
+            jobs += counted.total();
+        }
+        let now = self.now();
+        assert_eq!(self.store().figures(now).jobs, jobs);
+    }
+}
