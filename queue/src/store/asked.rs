@@ -1,10 +1,8 @@
 //! Questions to the applied state.
 
+use longshore_protocol::LinkId;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
-use longshore_protocol::messages::work::{
-    Action, ActionReport, Answer, Filter, JobCounts, JobsQuery, Request, RequestError, Selection,
-};
-use longshore_protocol::{JobState, LinkId};
+use longshore_protocol::messages::work::{Answer, JobsQuery, Request, RequestError, Selection};
 
 use super::Asked;
 use super::reports::Reports;
@@ -38,11 +36,13 @@ pub(super) fn answer(
             view.iter_mut().for_each(|view| reports.tell(view));
             Asked::Job(view)
         }
+        Request::Act { selection: Selection::Ids(ids), dry_run: true, .. }
+            if ids.len() > BATCH_JOBS_MAX =>
+        {
+            Asked::Refused(RequestError::OverLimit)
+        }
         Request::Act { action, selection, dry_run: true, .. } => {
-            match dry_run(state, now, action, &selection) {
-                Some(report) => Asked::Ready(Answer::Acted(report)),
-                None => Asked::Refused(RequestError::OverLimit),
-            }
+            Asked::Ready(Answer::Acted(state.preview(action, &selection)))
         }
         Request::DeadGroups { filter } => {
             let (groups, more) = state.dead_groups(&filter);
@@ -99,52 +99,4 @@ fn fitting(views: &[JobView], full: bool) -> usize {
     };
     let fit = views.iter().map(fits).take_while(|fits| *fits).count();
     fit.max(1).min(views.len())
-}
-
-/// What an action would do. None when it names too many jobs.
-fn dry_run(state: &State, now: Now, action: Action, selection: &Selection) -> Option<ActionReport> {
-    let mut report = ActionReport::default();
-    match selection {
-        Selection::Ids(ids) if ids.len() > BATCH_JOBS_MAX => return None,
-        Selection::Ids(ids) => {
-            for id in ids {
-                match state.job(id, now) {
-                    Some(view) if applies(action, view.info.state) => report.done += 1,
-                    Some(_) => report.refused += 1,
-                    None => report.unknown += 1,
-                }
-            }
-        }
-        Selection::Matching(Filter { pattern, state: wanted, .. }) => {
-            for stat in state.queue_stats(pattern, now) {
-                for (state, count) in by_state(&stat.counts) {
-                    if applies(action, state) && wanted.is_none_or(|wanted| wanted == state) {
-                        report.done += count;
-                    }
-                }
-            }
-        }
-    }
-    Some(report)
-}
-
-fn applies(action: Action, state: JobState) -> bool {
-    match action {
-        Action::Cancel => {
-            matches!(state, JobState::Scheduled | JobState::Ready | JobState::Running)
-        }
-        Action::Revive | Action::Drop => state == JobState::Dead,
-        Action::Confirm => false,
-    }
-}
-
-fn by_state(counts: &JobCounts) -> [(JobState, u64); 6] {
-    [
-        (JobState::Scheduled, counts.scheduled + counts.retrying),
-        (JobState::Ready, counts.ready),
-        (JobState::Running, counts.running),
-        (JobState::Completed, counts.completed),
-        (JobState::Dead, counts.dead),
-        (JobState::Cancelled, counts.cancelled),
-    ]
 }
