@@ -9,11 +9,11 @@ use longshore_protocol::messages::work::Progress;
 use super::{Desk, Place, PlaceId};
 
 impl Desk {
-    /// A job that runs here has said how far it is; what, its signal knows.
+    /// A job has said how far it is; what, its signal knows. Whether it still runs here shows when it is told.
     pub(crate) fn progress(&self, place: PlaceId, token: Token) {
         let mut state = self.state.lock();
         let at = state.place(place);
-        if at.leases.get_mut(token).is_some() && at.progresses.said(token) {
+        if at.progresses.said(token) {
             at.wake.notify_one();
         }
     }

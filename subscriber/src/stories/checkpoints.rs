@@ -373,6 +373,31 @@ async fn a_handler_that_blocks_its_thread_reads_and_leaves_checkpoints() {
 }
 
 #[tokio::test]
+async fn a_thread_that_waits_for_an_answer_past_every_grace_is_told_as_its_job_goes_back() {
+    let mut publisher = FakePublisher::start(1).await;
+    let (ended, mut end) = mpsc::unbounded_channel();
+    let worker = work(
+        Bound { grace: Duration::ZERO, cancel_grace: Duration::ZERO, ..ONE },
+        &[&publisher],
+        Blocking::new(move |_: Job<Bytes>, ctx: JobContext| {
+            let _ = ended.send(ctx.checkpoint_blocking("never answered"));
+            Ok(())
+        }),
+    );
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(1).await;
+    link.deliver(&[(1, "x")]);
+    checkpoint(&mut link).await;
+    worker.handle.drain();
+    let batch = link.settle().await;
+    assert_eq!(ends(&batch), [(1, Verdict::Release)]);
+    let lost = CheckpointError::Lost(CancelReason::Shutdown);
+    assert_eq!(within(end.recv()).await, Some(Err(lost)), "though the worker has not ended");
+    link.accept(&batch);
+    assert_eq!(worker.report().await.released, 1);
+}
+
+#[tokio::test]
 async fn a_stopped_worker_leaves_no_thread_waiting_for_an_answer() {
     let mut publisher = FakePublisher::start(1).await;
     let (ended, mut end) = mpsc::unbounded_channel();
