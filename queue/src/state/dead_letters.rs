@@ -191,10 +191,16 @@ impl State {
         }
     }
 
+    /// What a dead job died of.
+    pub(super) fn kind_of_death(&self, row: &Row) -> Option<(DeathReason, Fingerprint)> {
+        let is_dead = row.place == Place::Dead;
+        let group = is_dead.then(|| self.dead.get(row.session)).flatten();
+        group.map(|group| (group.reason, group.fingerprint))
+    }
+
     /// Why it is dead.
     pub(super) fn death_of(&self, row: &Row) -> Option<DeathReason> {
-        let is_dead = row.place == Place::Dead;
-        is_dead.then(|| self.dead.get(row.session).map(|group| group.reason)).flatten()
+        self.kind_of_death(row).map(|(reason, _)| reason)
     }
 
     /// Deaths that a worker explained have its error's fingerprint, the others that of an empty error.

@@ -87,16 +87,15 @@ impl State {
     pub(super) fn expire(&mut self, leases: &[Expired], out: &mut Outcomes) {
         for lease in leases {
             let Some(slot) = self.rows.find_token(lease.token) else { continue };
-            let timed_out = lease.timed_out && !lease.restart;
             let session = &self.sessions.table[self.rows[slot].session];
             if session.is_up {
-                let why = if timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
+                let why = if lease.timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
                 out.revoked.push((session.link, why, lease.token));
             }
             self.take_lease(slot, out);
             if lease.restart {
                 self.return_job(slot, JobChange::LeaseLost, out);
-            } else if timed_out {
+            } else if lease.timed_out {
                 self.time_out(slot, out);
             } else if lease.started {
                 self.lose_attempt(slot, out);

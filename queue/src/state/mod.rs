@@ -23,6 +23,7 @@ mod keep;
 mod lanes;
 mod limits;
 mod links;
+mod matching;
 mod names;
 mod pause;
 mod prepared;
@@ -159,8 +160,9 @@ impl State {
             Command::Enqueue { link, batch } => self.enqueue(*link, batch, out),
             Command::Settle { link, batch } => self.settle(*link, batch, out),
             Command::Expire { leases } => self.expire(leases, out),
-            Command::Act { link, request, action, selection, pace: _ } => {
-                self.act(*link, *request, *action, selection, out);
+            Command::Act { link, request, action, selection, pace } => {
+                let act = act::Act { action: *action, selection, pace: *pace };
+                self.act(*link, *request, act, out);
             }
             Command::Pause { link, request, pattern, paused } => {
                 self.pause(*link, *request, pattern, *paused, out);

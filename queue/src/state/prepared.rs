@@ -46,6 +46,11 @@ impl State {
         self.bury_job(slot, DeathReason::Unconfirmed, JobChange::Unconfirmed, out);
     }
 
+    /// True of a job that somebody has confirmed, whatever has become of it.
+    pub(super) fn was_confirmed(&self, slot: u32) -> bool {
+        self.preparation(slot) == Some(Preparation::Confirmed)
+    }
+
     fn preparation(&self, slot: u32) -> Option<Preparation> {
         let side = self.rows[slot].side;
         if side == NONE { None } else { self.sides[side].preparation }

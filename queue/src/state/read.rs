@@ -87,9 +87,9 @@ impl State {
                 return (page, Some(u64::from(slot)));
             }
             let row = &self.rows[slot];
-            let Some(state) = row.place.state() else { continue };
-            if matching[row.queue as usize]
-                && query.filter.state.is_none_or(|wanted| wanted == state)
+            if row.place != Place::Free
+                && matching[row.queue as usize]
+                && self.fits(row, &query.filter)
             {
                 page.extend(self.view(slot, now));
             }

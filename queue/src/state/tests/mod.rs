@@ -1,6 +1,7 @@
 //! Stories about jobs, told against the state in virtual time. Every command of every story is also encoded and decoded,
 //! and followed by a full scan.
 
+mod acting;
 mod batches;
 mod checkpoints;
 mod crashes;

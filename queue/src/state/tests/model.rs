@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Action, ActionReport, Attached, Credit, Enqueued, Filter, JobCounts, NewSettle, Selection,
-    Settled, Sources, Tokens, Waiting,
+    ActOutcome, Action, ActionReport, Attached, Credit, Enqueued, Filter, JobCounts, NewSettle,
+    Selection, Settled, Sources, Tokens, Waiting,
 };
 use longshore_protocol::{
     Backoff, BatchRefusal, DeathReason, Due, Durability, EnqueueOutcome, Epoch, Glob, JobId,
@@ -893,8 +893,15 @@ impl Model {
         let mut report = ActionReport::default();
         let applies = |job: &Job| match action {
             Action::Cancel => job.place.is_open(),
-            Action::Revive | Action::Drop => matches!(job.place, Place::Dead(_)),
+            Action::Revive => matches!(job.place, Place::Dead(_)),
+            Action::Drop => job.place.state().is_end(),
             Action::Confirm => false,
+        };
+        let is_named = matches!(selection, Selection::Ids(_));
+        let tell = |report: &mut ActionReport, outcome| {
+            if is_named {
+                report.outcomes.push(outcome);
+            }
         };
         let mut order: Vec<JobId> = match selection {
             Selection::Ids(ids) => ids.clone(),
@@ -903,6 +910,9 @@ impl Model {
                 let wanted = |job: &&Job| {
                     pattern.matches(&job.path)
                         && state.is_none_or(|state| state == job.place.state())
+                        && (action != Action::Drop
+                            || state.is_some()
+                            || matches!(job.place, Place::Dead(_)))
                         && applies(job)
                 };
                 let mut jobs: Vec<&Job> = self.jobs.iter().filter(wanted).collect();
@@ -917,13 +927,17 @@ impl Model {
         for id in order.drain(..) {
             let Some(number) = self.jobs.iter().position(|job| job.id == id) else {
                 report.unknown += 1;
+                tell(&mut report, ActOutcome::Unknown);
                 continue;
             };
             if !applies(&self.jobs[number]) {
                 report.refused += 1;
+                let state = self.jobs[number].place.state();
+                tell(&mut report, ActOutcome::NotInState(state));
                 continue;
             }
             report.done += 1;
+            tell(&mut report, ActOutcome::Done);
             match action {
                 Action::Confirm => {}
                 Action::Cancel => {

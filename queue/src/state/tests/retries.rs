@@ -135,3 +135,31 @@ fn an_attempt_is_used_up_by_failing_or_by_losing_a_started_lease_alone() {
     story.expire(handed[0].token, true);
     assert_eq!(story.death_of(1), Some(DeathReason::WorkerLost));
 }
+
+#[test]
+fn an_attempt_that_runs_out_of_time_backs_off_and_its_worker_is_told_why() {
+    let mut story = Story::begin();
+    let producer = story.link("producer");
+    story.enqueue(producer, &[with(1, policy(Backoff::Fixed(700), 2))]);
+    let (a, handed) = story.worker("a", QUEUE, 2);
+    let time_out = |story: &mut Story, token| {
+        let expired =
+            crate::command::Expired { token, started: true, restart: false, timed_out: true };
+        story.apply(Command::Expire { leases: vec![expired] })
+    };
+    let out = time_out(&mut story, handed[0].token);
+    let told = (a, longshore_protocol::Revoked::TimedOut, handed[0].token);
+    assert_eq!((&out.revoked[..], &out.ended[..]), (&[told][..], &[handed[0].token][..]));
+    assert_eq!((story.counts().retrying, story.job(1).info.attempt), (1, 1));
+    let late = story.complete(a, handed[0].token);
+    assert_eq!(late, SettleOutcome::StaleToken, "too late is too late");
+    story.later(699).apply(Command::Tick);
+    assert_eq!(story.state_of(1), JobState::Scheduled);
+    let handed = story.later(1).apply(Command::Tick).handed;
+    story.apply(Command::LinkLost { link: a });
+    let out = time_out(&mut story, handed[0].token);
+    assert!(out.revoked.is_empty(), "its link is gone");
+    assert_eq!(story.death_of(1), Some(DeathReason::TimedOut));
+    let stat = &story.state.queue_stats(&glob(QUEUE), story.now)[0];
+    assert_eq!((stat.failed, stat.died), (2, 1));
+}

@@ -1,0 +1,193 @@
+//! What a filter takes, of the jobs that an action applies to, in bounded steps.
+//!
+//! Jobs of a state stand in lists of their queue, so none of another queue is looked at. Ended jobs stand in the order in
+//! which they ended: a filter by age takes a run from the oldest on, or up to the newest. The wall clock may have fallen in
+//! between, so a run ends at the first job that does not fit.
+
+use longshore_protocol::JobState;
+use longshore_protocol::messages::work::{Action, ActionReport, Filter};
+
+use super::State;
+use super::act::{Act, applies};
+use super::limits::PAGE_ROWS_MAX;
+use super::row::{NONE, Row};
+use super::rows::List;
+use crate::outcome::Outcomes;
+
+/// States of jobs that a queue has in other places than its dead letters and its kept ones, in the order in which they are
+/// acted on.
+const OPEN: [JobState; 4] =
+    [JobState::Ready, JobState::Scheduled, JobState::Prepared, JobState::Running];
+/// States of jobs that a queue keeps for a time.
+const KEPT: [JobState; 3] = [JobState::Completed, JobState::Cancelled, JobState::Expired];
+
+/// The states of the jobs that a filter takes.
+struct States {
+    open: Vec<JobState>,
+    kept: Vec<JobState>,
+    dead: bool,
+}
+
+impl States {
+    /// Those that the action applies to and that every part of the filter allows. Without a state only dead jobs are dropped:
+    /// nobody throws away results by accident.
+    fn of(action: Action, filter: &Filter) -> States {
+        let only_dead = action == Action::Drop && filter.state.is_none();
+        let takes = |state: &JobState| {
+            let is_dead = *state == JobState::Dead;
+            applies(action, *state)
+                && filter.state.is_none_or(|wanted| wanted == *state)
+                && (is_dead || !only_dead && filter.death.is_none() && filter.fingerprint.is_none())
+                && (state.is_end() || filter.takes_end(None))
+        };
+        States {
+            open: OPEN.into_iter().filter(takes).collect(),
+            kept: KEPT.into_iter().filter(takes).collect(),
+            dead: takes(&JobState::Dead),
+        }
+    }
+}
+
+impl State {
+    /// Acts on at most 10,000 of the jobs that the filter takes.
+    pub(super) fn act_on_matching(
+        &mut self,
+        act: Act<'_>,
+        filter: &Filter,
+        out: &mut Outcomes,
+    ) -> ActionReport {
+        let states = States::of(act.action, filter);
+        let mut report = ActionReport::default();
+        let most = self.limits.step_jobs;
+        for queue in self.queues_matching(&filter.pattern) {
+            for &state in &states.open {
+                while let Some(slot) = self.first_open(queue, state) {
+                    if report.done >= most as u64 {
+                        report.more = true;
+                        return report;
+                    }
+                    self.act_on(act, slot, report.done, out);
+                    report.done += 1;
+                }
+            }
+        }
+        let (ended, more) = if states.dead {
+            self.dead_matching(filter, most)
+        } else {
+            self.kept_matching(&states.kept, filter, most)
+        };
+        for slot in ended {
+            self.act_on(act, slot, report.done, out);
+            report.done += 1;
+        }
+        report.more = more;
+        report
+    }
+
+    /// How many jobs the filter takes, and whether there are more than could be looked at.
+    pub(super) fn count_matching(&self, action: Action, filter: &Filter) -> (u64, bool) {
+        let states = States::of(action, filter);
+        if states.dead {
+            return self.count_dead(filter);
+        }
+        let by_age = filter.ended_from.is_some() || filter.ended_before.is_some();
+        if by_age && !states.kept.is_empty() {
+            let (found, more) = self.kept_matching(&states.kept, filter, usize::MAX);
+            return (found.len() as u64, more);
+        }
+        let queues = self.queues_matching(&filter.pattern);
+        let counts = queues.into_iter().map(|queue| self.queues[queue as usize].counts);
+        let of = |state: &JobState| counts.clone().map(|counts| counts.of(*state)).sum::<u64>();
+        (states.open.iter().chain(&states.kept).map(of).sum(), false)
+    }
+
+    /// True of a job that fits every part of a filter but its queues: for listings.
+    pub(super) fn fits(&self, row: &Row, filter: &Filter) -> bool {
+        let Some(state) = row.place.state() else { return false };
+        if filter.state.is_some_and(|wanted| wanted != state) {
+            return false;
+        }
+        if filter.death.is_some() || filter.fingerprint.is_some() {
+            let kind = self.kind_of_death(row);
+            let fits_death = |wanted| kind.is_some_and(|(reason, _)| reason == wanted);
+            let fits_error = |wanted| kind.is_some_and(|(_, fingerprint)| fingerprint == wanted);
+            if !filter.death.is_none_or(fits_death) || !filter.fingerprint.is_none_or(fits_error) {
+                return false;
+            }
+        }
+        filter.takes_end(state.is_end().then_some(row.when))
+    }
+
+    /// The job of the queue in that state that is acted on first.
+    fn first_open(&self, queue: u32, state: JobState) -> Option<u32> {
+        let q = &self.queues[queue as usize];
+        let slot = match state {
+            JobState::Ready => q.ready.next(&self.rows).map_or(NONE, |(_, slot)| slot),
+            JobState::Scheduled => q.scheduled.head,
+            JobState::Prepared => q.prepared.head,
+            JobState::Running => q.running.head,
+            _ => NONE,
+        };
+        some(slot)
+    }
+
+    /// Kept jobs in those states and of the filter's queues and age, at most `most`; and whether there are more. Once one is
+    /// found, 100,000 are looked at in all: beyond that there are more, too.
+    fn kept_matching(&self, states: &[JobState], filter: &Filter, most: usize) -> (Vec<u32>, bool) {
+        let mut found = Vec::new();
+        let mut rows_left = PAGE_ROWS_MAX;
+        // The run up to the newest when only young ones are asked for.
+        let newest_first = filter.ended_from.is_some() && filter.ended_before.is_none();
+        if states.is_empty() {
+            return (found, false);
+        }
+        for queue in self.queues_matching(&filter.pattern) {
+            let q = &self.queues[queue as usize];
+            let mut jobs_left: u64 = states.iter().map(|&state| q.counts.of(state)).sum();
+            for list in [q.kept.list, q.kept.own] {
+                let mut has_begun = false;
+                for slot in self.by_end(list, newest_first) {
+                    if jobs_left == 0 {
+                        break;
+                    }
+                    if rows_left == 0 && !found.is_empty() {
+                        return (found, true);
+                    }
+                    rows_left = rows_left.saturating_sub(1);
+                    let row = &self.rows[slot];
+                    let is_before = filter.ended_from.is_some_and(|from| row.when < from);
+                    let is_own = row.place.state().is_some_and(|state| states.contains(&state));
+                    if !has_begun && !newest_first && is_before {
+                        jobs_left -= u64::from(is_own);
+                        continue;
+                    }
+                    if !filter.takes_end(Some(row.when)) {
+                        break;
+                    }
+                    has_begun = true;
+                    if !is_own {
+                        continue;
+                    }
+                    if found.len() >= most {
+                        return (found, true);
+                    }
+                    jobs_left -= 1;
+                    found.push(slot);
+                }
+            }
+        }
+        (found, false)
+    }
+
+    fn by_end(&self, list: List, newest_first: bool) -> impl Iterator<Item = u32> {
+        let first = if newest_first { list.tail } else { list.head };
+        std::iter::successors(some(first), move |&slot| {
+            let row = &self.rows[slot];
+            some(if newest_first { row.prev } else { row.next })
+        })
+    }
+}
+
+fn some(slot: u32) -> Option<u32> {
+    (slot != NONE).then_some(slot)
+}
