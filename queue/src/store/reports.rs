@@ -30,4 +30,10 @@ impl Reports {
     pub(super) fn tell(&self, view: &mut JobView) {
         view.info.progress = view.info.token.and_then(|token| self.by_token.get(&token)).cloned();
     }
+
+    /// Reports that are kept.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_token.len()
+    }
 }

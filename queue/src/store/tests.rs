@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    BatchBuilder, NewSettle, Request, SettleBatch, SettleBatchBuilder, Sources,
+    BatchBuilder, FeedPosition, NewSettle, Progress, Request, RequestError, SettleBatch,
+    SettleBatchBuilder, Sources, Started,
 };
 use longshore_protocol::{Glob, JobId, NewJob, Role, SessionId};
 
@@ -431,4 +432,117 @@ async fn accepted_loss_gives_no_token_link_or_epoch_again() {
     let released = all(&mut store).await;
     assert!(released.handed.iter().all(|handed| Some(handed.token) > last_token), "{last_token:?}");
     assert!(!released.handed.is_empty());
+}
+
+fn indexes(store: &LogStore, after: Option<FeedPosition>) -> Result<Vec<u64>, RequestError> {
+    let (mut cursor, mut events) = (store.tail().cursor(after)?, Vec::new());
+    store.tail().read(&mut cursor, usize::MAX, |_| true, &mut events)?;
+    Ok(events.iter().map(|event| event.index).collect())
+}
+
+#[tokio::test]
+async fn what_happens_is_told_only_once_it_is_durable() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    all(&mut store).await;
+    let before = store.tail().position();
+    assert_eq!(before, FeedPosition { epoch: Epoch(1), index: store.committed() });
+    disk.hold_syncs(true);
+    enqueue(&mut store, at(1_001), 1, 3);
+    store.flush();
+    let everything = "/**".parse().unwrap();
+    store.ask(at(1_001), PRODUCER, 7, Request::Feed { pattern: everything, after: Some(before) });
+    let mut released = Released::default();
+    let waited = tokio::time::timeout(Duration::from_millis(20), store.released(&mut released));
+    assert!(waited.await.is_err());
+    assert_eq!((store.tail().position(), store.tail().len()), (before, 0));
+    assert_eq!(released.answered, [], "nor is the feed opened");
+    disk.hold_syncs(false);
+    let released = all(&mut store).await;
+    assert!(matches!(released.answered[..], [(PRODUCER, 7, Asked::Feed { .. })]));
+    assert_eq!(indexes(&store, Some(before)), Ok(vec![store.committed(); 3]));
+}
+
+#[tokio::test]
+async fn a_feed_goes_on_over_a_power_cut_and_is_told_of_what_was_lost() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    all(&mut store).await;
+    let start = store.tail().position();
+    enqueue(&mut store, at(1_001), 1, 2);
+    all(&mut store).await;
+    let (seen, told) = (store.tail().position(), indexes(&store, Some(start)).unwrap());
+    drop(store);
+    let store = open(&disk.after_power_cut(5), 2_000);
+    assert_eq!(indexes(&store, Some(start)), Ok(told), "the same events again");
+    assert_eq!(indexes(&store, Some(seen)), Ok(vec![]));
+    // As if more had been told and lost: the second start lies in its place.
+    let lost = FeedPosition { index: seen.index + 1, ..seen };
+    assert_eq!(indexes(&store, Some(lost)), Err(RequestError::Rewound));
+}
+
+#[tokio::test]
+async fn soft_verbs_for_leases_of_others_are_refused_counted_and_change_nothing() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 1);
+    enqueue(&mut store, at(1_000), 1, 1);
+    let token = all(&mut store).await.handed[0].token;
+    let progress = |token| vec![Progress { token, percent: 5, message: "reading".to_owned() }];
+    let started = |token| Started { tokens: Tokens(vec![token]), running_ms: vec![] };
+    let (held, other) = (Tokens(vec![token]), Tokens(vec![Token(7)]));
+    // The link that holds it, and a token that nobody has.
+    assert_eq!(store.started(at(1_001), WORKER, &started(token)), Tokens::default());
+    assert_eq!(store.progress(at(1_001), WORKER, progress(token)), Tokens::default());
+    assert_eq!(store.started(at(1_001), WORKER, &started(Token(7))), other);
+    assert_eq!(store.progress(at(1_001), WORKER, progress(Token(7))), other);
+    assert_eq!(store.renew(at(1_001), WORKER, &other), other);
+    // Another link.
+    assert_eq!(store.started(at(1_002), PRODUCER, &started(token)), held);
+    assert_eq!(store.progress(at(1_002), PRODUCER, progress(token)), held);
+    assert_eq!(store.renew(at(1_002), PRODUCER, &held), held);
+    assert_eq!(store.figures(at(1_002)).stale_refused, 6);
+    // What was reported goes with the lease.
+    assert_eq!(store.reports.len(), 1);
+    let mut batch = SettleBatchBuilder::new();
+    batch.push(token, &NewSettle::Release);
+    let batch = SettleBatch::decode(batch.seal(1)).unwrap();
+    store.submit(at(1_003), Command::Settle { link: WORKER, batch }).unwrap();
+    all(&mut store).await;
+    assert_eq!(store.renew(at(1_004), WORKER, &held), held);
+    assert_eq!(store.reports.len(), 0);
+}
+
+#[tokio::test]
+async fn the_run_timeout_counts_from_the_beginning_that_a_worker_told() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 1);
+    let options = longshore_protocol::JobOptions {
+        run_timeout_ms: Some(10_000),
+        ..longshore_protocol::JobOptions::default()
+    };
+    let mut batch = BatchBuilder::new();
+    batch.push(&NewJob {
+        options,
+        ..NewJob::new("/jobs/a".parse().unwrap(), JobId([1; 16]), Bytes::new())
+    });
+    let batch = batch.seal(false).to_batch(1).unwrap();
+    store.submit(at(1_000), Command::Enqueue { link: PRODUCER, batch }).unwrap();
+    let token = all(&mut store).await.handed[0].token;
+    let begun = Started { tokens: Tokens(vec![token]), running_ms: vec![] };
+    assert_eq!(store.started(at(1_500), WORKER, &begun), Tokens::default());
+    let mut now = 1_500;
+    while now < 11_500 {
+        assert!(store.state().holds(token, WORKER), "{now}");
+        let next = store.turn(at(now)).unwrap().unwrap();
+        now = next.min(now + TURN_MS);
+    }
+    assert_eq!(now, 11_500, "a turn is asked for at that very time");
+    store.turn(at(now)).unwrap();
+    assert!(!store.state().holds(token, WORKER));
 }
