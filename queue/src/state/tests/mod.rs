@@ -21,3 +21,4 @@ mod snapshots;
 mod sources;
 mod story;
 mod time;
+mod wrong_states;

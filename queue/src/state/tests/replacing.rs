@@ -12,7 +12,7 @@ use crate::outcome::{Outcomes, Reply};
 use crate::state::State;
 use crate::state::limits::Limits;
 
-fn entry(job: &NewJob) -> Bytes {
+pub(super) fn entry(job: &NewJob) -> Bytes {
     let mut out = FrameWriter::with_capacity(64);
     job.encode_entry_head(&mut out);
     out.put_shared(job.payload.clone());
