@@ -29,21 +29,21 @@ struct States {
 }
 
 impl States {
-    /// Those that the action applies to and that every part of the filter allows. Without a state only dead jobs are dropped:
-    /// nobody throws away results by accident.
+    /// Those that the action applies to and that every part of the filter allows. If dead jobs are among them, the kept ones
+    /// stay: without a state only dead jobs are dropped, so that nobody throws away results by accident.
     fn of(action: Action, filter: &Filter) -> States {
-        let only_dead = action == Action::Drop && filter.state.is_none();
         let takes = |state: &JobState| {
             let is_dead = *state == JobState::Dead;
             applies(action, *state)
                 && filter.state.is_none_or(|wanted| wanted == *state)
-                && (is_dead || !only_dead && filter.death.is_none() && filter.fingerprint.is_none())
+                && (is_dead || filter.death.is_none() && filter.fingerprint.is_none())
                 && (state.is_end() || filter.takes_end(None))
         };
+        let dead = takes(&JobState::Dead);
         States {
             open: OPEN.into_iter().filter(takes).collect(),
-            kept: KEPT.into_iter().filter(takes).collect(),
-            dead: takes(&JobState::Dead),
+            kept: if dead { Vec::new() } else { KEPT.into_iter().filter(takes).collect() },
+            dead,
         }
     }
 }
