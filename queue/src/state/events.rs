@@ -8,14 +8,15 @@ use crate::outcome::{Event, Outcomes, QueueId};
 
 impl State {
     /// Says what happened to a job, as it stands now.
+    #[inline]
     pub(super) fn emit(&self, slot: u32, change: JobChange, out: &mut Outcomes) {
         if out.wants_events {
-            let state = self.rows[slot].place.state();
-            out.events.push(Event { state, ..self.event(slot, change) });
+            out.events.push(self.event(slot, change));
         }
     }
 
     /// Says that a job is about to be gone.
+    #[inline]
     pub(super) fn emit_gone(&self, slot: u32, change: JobChange, out: &mut Outcomes) {
         if out.wants_events {
             let gone = Event { state: None, retrying: false, ..self.event(slot, change) };
@@ -23,6 +24,7 @@ impl State {
         }
     }
 
+    #[inline(never)]
     fn event(&self, slot: u32, change: JobChange) -> Event {
         let row = &self.rows[slot];
         Event {
@@ -32,7 +34,7 @@ impl State {
             queue: QueueId(row.queue),
             attempt: row.attempt(),
             change,
-            state: None,
+            state: row.place.state(),
             retrying: row.place == Place::Retrying,
         }
     }
