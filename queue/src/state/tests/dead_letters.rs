@@ -76,10 +76,13 @@ fn deaths_that_nobody_explained_are_groups_of_the_empty_error() {
     let jobs: Vec<NewJob> = (1..=2).map(|number| with(number, once.clone())).collect();
     story.enqueue(producer, &jobs);
     let (a, handed) = story.worker("ann", QUEUE, 9);
-    story.settle(a, handed[0].token, &NewSettle::Fail(said("first")));
-    let handed_again = story.tick_when_due().handed;
-    story.expire(handed_again[0].token, true);
-    story.apply(Command::Damaged { token: handed[1].token });
+    for handed in &handed {
+        story.settle(a, handed.token, &NewSettle::Fail(said("first")));
+    }
+    let mut again = story.tick_when_due().handed;
+    again.extend(story.tick_when_due().handed);
+    story.expire(again[0].token, true);
+    story.apply(Command::Damaged { token: again[1].token });
     let found: Vec<_> =
         groups(&story, &all()).iter().map(|group| (group.death, group.fingerprint)).collect();
     let expected = [(DeathReason::WorkerLost, nothing()), (DeathReason::PayloadDamaged, nothing())];
