@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use longshore::protocol::messages::work::JobsQuery;
 use longshore::{
-    BatchOptions, Glob, Job, JobContext, JobFailure, JobOptions, JobState, NewJob, Path, new_job,
+    BatchOptions, Filter, Glob, Job, JobContext, JobFailure, JobOptions, JobState, JobsQuery,
+    NewJob, Path, new_job,
 };
 use longshore_tests::{Resolver, RunningPublisher, eventually};
 
@@ -69,8 +69,7 @@ async fn every_job_reaches_a_worker_once_and_its_result_is_readable() {
     assert_eq!((report.completed, runs.load(Ordering::Relaxed)), (2_000, 2_000));
 
     let query = JobsQuery {
-        pattern: glob("/jobs/double"),
-        state: Some(JobState::Completed),
+        filter: Filter::of(glob("/jobs/double")).in_state(JobState::Completed),
         cursor: 0,
         limit: 300,
         full: true,
@@ -130,8 +129,8 @@ async fn a_failing_job_is_tried_again_and_then_buried_with_its_error() {
     let publisher = RunningPublisher::start(data.path(), resolver.cluster()).await;
     let mut job = new_job(path("/jobs/bad"), &b"x"[..]);
     job.options = JobOptions {
-        max_attempts: 3,
-        backoff: longshore::Backoff::Fixed(20),
+        max_attempts: Some(3),
+        backoff: Some(longshore::Backoff::Fixed(20)),
         ..JobOptions::default()
     };
     let receipt = resolver.producer().enqueue(job).await.unwrap();
