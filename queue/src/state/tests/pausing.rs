@@ -5,7 +5,8 @@ use longshore_protocol::messages::work::{
     Action, NewSettle, Order, PauseReport, RequestError, Sources, Waiting,
 };
 use longshore_protocol::{
-    Due, EnqueueOutcome, Glob, JobOptions, JobState, LinkId, NewJob, Refusal, SettleOutcome,
+    Due, EnqueueOutcome, Glob, JobOptions, JobState, LinkId, NewJob, QueueSettings, Refusal,
+    SettleOutcome,
 };
 
 use super::sources::sources;
@@ -98,6 +99,21 @@ fn a_queue_that_would_be_paused_is_not_made() {
     assert!(out.queues_made.is_empty());
     story.resume("/jobs/**");
     assert_eq!(story.enqueue(producer, &[plain(1)]), [EnqueueOutcome::Created]);
+}
+
+#[test]
+fn a_queue_that_is_made_while_its_pattern_is_paused_is_paused_from_the_start() {
+    let mut story = Story::begin();
+    story.pause("/jobs/**");
+    let (changes, reset) = (QueueSettings::default(), false);
+    let (link, request, path) = (LinkId(900), 6, path("/jobs/new"));
+    let out = story.apply(Command::Configure { link, request, path, changes, reset });
+    assert_eq!(out.queues_made.len(), 1, "its settings may be said before it goes on");
+    assert_eq!(paused_by(&story, "/jobs/new"), [glob("/jobs/**")]);
+    let producer = story.link("producer");
+    assert_eq!(story.enqueue(producer, &[at(1, "/jobs/new")]), [PAUSED]);
+    assert_eq!(story.resume("/jobs/**").0, report(1, true, &[]));
+    assert_eq!(story.enqueue(producer, &[at(1, "/jobs/new")]), [EnqueueOutcome::Created]);
 }
 
 #[test]
