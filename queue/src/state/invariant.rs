@@ -217,7 +217,9 @@ impl State {
         if jobs > self.keep_jobs(number) {
             first = Some(self.now.mono_ms);
         }
-        let looked_at = |at: u64| kept.collect_at.is_some_and(|collect_at| collect_at <= at);
+        // A change of settings may have let jobs go at a time that is over: the next `Tick` looks.
+        let looked_at =
+            |at: u64| kept.collect_at.is_some_and(|known| known <= at.max(self.now.mono_ms));
         holds!(first.is_none_or(looked_at), "{path}: an ended job is kept for too long");
         Ok(())
     }

@@ -1,0 +1,471 @@
+//! Random commands, biased towards danger: few ids and queues, times near deadlines, stale tokens, small limits.
+
+use bytes::Bytes;
+use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
+use longshore_protocol::messages::work::{
+    Action, Checkpoint, Filter, NewSettle, Order, Pace, Selection, Source, Sources, Tokens,
+};
+use longshore_protocol::{
+    Backoff, DeathReason, Due, Durability, Epoch, Fingerprint, FrameWriter, JobError, JobId,
+    JobOptions, JobState, LinkId, NewJob, PublisherId, QueueSettings, Role, Token,
+};
+
+use super::super::story::{atomic, batch, glob, id, path, session, settles};
+use super::driver::{IDS, Stage};
+use crate::command::{Command, Expired, Start};
+
+const PATHS: [&str; 9] = [
+    "/jobs/a",
+    "/jobs/a",
+    "/jobs/b",
+    "/jobs/a/deep",
+    "/jobs/c",
+    "/jobs/d",
+    "/elsewhere",
+    "/sys/x",
+    "/",
+];
+const PATTERNS: [&str; 6] = ["/jobs/a", "/jobs/*", "/jobs/**", "/jobs/{b,c}", "/**", "/jobs/d"];
+const SESSIONS: [&str; 4] = ["ann", "bob", "cat", "dan"];
+const ERRORS: [(&str, &str); 4] =
+    [("io", "no luck"), ("io", "no disk 7"), ("io", "no disk 8"), ("net", "no luck")];
+
+/// Random numbers, one after the other: splitmix64.
+pub(super) struct Draw(pub(super) u64);
+
+impl Draw {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        (self.next() >> 33) as usize % bound
+    }
+
+    pub(super) fn one_in(&mut self, so_many: usize) -> bool {
+        self.below(so_many) == 0
+    }
+
+    pub(super) fn one_of<T: Clone>(&mut self, things: &[T]) -> Option<T> {
+        if things.is_empty() { None } else { Some(things[self.below(things.len())].clone()) }
+    }
+
+    fn path(&mut self) -> longshore_protocol::Path {
+        path(PATHS[self.below(PATHS.len())])
+    }
+
+    fn glob(&mut self) -> longshore_protocol::Glob {
+        glob(PATTERNS[self.below(PATTERNS.len())])
+    }
+
+    fn id(&mut self) -> JobId {
+        id(self.below(IDS as usize) as u32)
+    }
+}
+
+/// What a case is about: which commands are likely.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Mood {
+    Anything,
+    /// Workers come and go, and lose what they hold.
+    Losses,
+    /// Attempts fail, dead letters are looked through.
+    Failures,
+    /// Many checkpoints, some of them large.
+    Checkpoints,
+    /// Jobs end, and are kept by many rules.
+    Keeping,
+    /// Workers take from several sources.
+    Sources,
+}
+
+/// How likely each kind of command is, in the order of `Stage::draw_kind`.
+impl Mood {
+    pub(super) fn of(number: u8) -> Mood {
+        use Mood::{Anything, Checkpoints, Failures, Keeping, Losses, Sources};
+        [Anything, Anything, Anything, Losses, Failures, Checkpoints, Keeping, Sources]
+            [usize::from(number % 8)]
+    }
+
+    fn weights(self) -> [usize; 18] {
+        match self {
+            Mood::Anything => [4, 2, 4, 1, 6, 1, 10, 7, 3, 2, 4, 3, 2, 2, 3, 1, 1, 8],
+            Mood::Losses => [1, 0, 3, 0, 8, 0, 4, 1, 40, 1, 0, 0, 0, 0, 0, 0, 0, 2],
+            Mood::Failures => [1, 0, 2, 0, 6, 0, 6, 14, 4, 0, 2, 6, 4, 0, 1, 1, 0, 6],
+            Mood::Checkpoints => [1, 0, 2, 0, 4, 0, 3, 1, 0, 120, 1, 1, 1, 0, 0, 0, 0, 2],
+            Mood::Keeping => [1, 0, 2, 0, 6, 0, 12, 6, 1, 0, 8, 4, 1, 0, 5, 0, 0, 10],
+            Mood::Sources => [2, 1, 6, 2, 8, 2, 12, 4, 3, 0, 1, 1, 0, 6, 0, 0, 1, 4],
+        }
+    }
+}
+
+impl Stage {
+    fn draw_kind(&self, draw: &mut Draw) -> usize {
+        // First there have to be workers, and jobs.
+        let mood = if self.log.len() < 40 { Mood::Anything } else { self.mood };
+        let weights = mood.weights();
+        let mut left = draw.below(weights.iter().sum());
+        for (kind, weight) in weights.into_iter().enumerate() {
+            if left < weight {
+                return kind;
+            }
+            left -= weight;
+        }
+        unreachable!("the weights add up")
+    }
+
+    /// Jumps to just before, at, or just after what is due next, now and then; else time passes in all sizes.
+    pub(super) fn draw_time(&mut self, draw: &mut Draw) {
+        let ms = [0, 0, 1, 7, 40, 300, 2_500, 60_000, 3_600_000, 24 * 3_600_000]
+            [draw.below(10).min(draw.below(10))];
+        let due = self.model.next_due().map(|at| at.saturating_sub(self.now.mono_ms));
+        let ms = match (draw.below(4), due) {
+            (0, Some(wait)) => (wait + draw.below(3) as u64).saturating_sub(1),
+            _ => ms,
+        };
+        self.now.mono_ms += ms;
+        self.now.wall_ms = match draw.below(10) {
+            0 => self.now.wall_ms.saturating_sub(ms.min(5_000)),
+            1 => self.now.wall_ms + 2 * ms,
+            _ => self.now.wall_ms + ms,
+        };
+    }
+
+    /// A token that is held, or one of those lately.
+    fn draw_token(&self, draw: &mut Draw) -> Option<Token> {
+        let held = self.model.tokens().0;
+        let newest = self.tokens.len().saturating_sub(12);
+        let lately = draw.one_of(&self.tokens[newest..]);
+        match draw.below(10) {
+            0..=1 => lately,
+            // A job that gets more than its share reaches its limits.
+            2..=7 if self.mood == Mood::Checkpoints => held.first().copied().or(lately),
+            _ => draw.one_of(&held).or(lately),
+        }
+    }
+
+    pub(super) fn draw_command(&mut self, draw: &mut Draw) -> Option<Command> {
+        let newest = self.links.len().saturating_sub(6);
+        let some_link = draw.one_of(&self.links[newest..]);
+        let up: Vec<LinkId> = self.model.sessions.iter().filter_map(|s| s.link).collect();
+        let link = if draw.one_in(20) { some_link } else { draw.one_of(&up) };
+        let tool = link.unwrap_or_default();
+        let request = draw.below(100) as u64;
+        Some(match self.draw_kind(draw) {
+            0 => self.draw_link_up(draw)?,
+            1 => Command::LinkLost { link: link? },
+            2 => {
+                let (link, subscription) = (link?, draw.below(3) as u32);
+                Command::Subscribe { link, subscription, sources: self.draw_sources(draw) }
+            }
+            3 => Command::Unsubscribe { link: link?, subscription: draw.below(3) as u32 },
+            4 => Command::Credit {
+                link: link?,
+                subscription: draw.below(3) as u32,
+                count: [0, 1, 2, 3, 9][draw.below(5)]
+                    * if self.mood == Mood::Losses { 9 } else { 1 },
+            },
+            5 => Command::Recall {
+                link: link?,
+                subscription: draw.below(3) as u32,
+                count: draw.below(4) as u32,
+            },
+            6 => self.draw_enqueue(link?, draw),
+            7 => self.draw_settle(link?, draw),
+            8 => self.draw_expire(draw),
+            9 => self.draw_checkpoint(draw)?,
+            10 => {
+                let ids = (0..1 + draw.below(4)).map(|_| draw.id()).collect();
+                let action = draw_action(draw);
+                let pace = draw_pace(action, draw);
+                let selection = Selection::Ids(ids);
+                Command::Act { link: tool, request, action, selection, pace }
+            }
+            11 => {
+                let action = draw_action(draw);
+                let selection = Selection::Matching(self.draw_filter(draw));
+                let pace = draw_pace(action, draw);
+                Command::Act { link: tool, request, action, selection, pace }
+            }
+            12 => {
+                let dead = |job: &&super::jobs::Job| job.state() == JobState::Dead;
+                let dead: Vec<JobId> =
+                    self.model.jobs.iter().filter(dead).map(|job| job.id).collect();
+                let id = if draw.one_in(4) { draw.id() } else { draw.one_of(&dead)? };
+                match &self.replaced {
+                    Some(again) if draw.one_in(4) => again.clone(),
+                    _ => Command::Replace { link: tool, request, id, entry: self.draw_entry(draw) },
+                }
+            }
+            13 => {
+                Command::Pause { link: tool, request, pattern: draw.glob(), paused: draw.one_in(3) }
+            }
+            14 => Command::Configure {
+                link: tool,
+                request,
+                path: draw.path(),
+                changes: draw_settings(draw),
+                reset: draw.one_in(4),
+            },
+            15 => Command::Damaged { token: self.draw_token(draw)? },
+            16 => {
+                let defaults: &[&str] =
+                    [&["/jobs"] as &[&str], &["/jobs/a", "/jobs/c"]][usize::from(draw.one_in(3))];
+                let paths: &[&str] = [&[] as &[&str], &["/jobs/b", "/elsewhere"]][draw.below(2)];
+                Command::Start(Start {
+                    publisher: PublisherId([7; 16]),
+                    epoch: Epoch(2),
+                    boot: [1; 16],
+                    durability: Durability::Fsync,
+                    paths: paths.iter().map(|text| path(text)).collect(),
+                    defaults: defaults.iter().map(|text| path(text)).collect(),
+                })
+            }
+            _ => Command::Tick,
+        })
+    }
+
+    fn draw_link_up(&mut self, draw: &mut Draw) -> Option<Command> {
+        let link = self.state.next_link();
+        self.links.push(link);
+        let name = draw.one_of(&SESSIONS)?;
+        // Most of what it holds, and some that it holds no longer or never did.
+        let newest = self.tokens.len().saturating_sub(12);
+        let (held, keep) = (self.model.tokens().0, draw.below(4));
+        let mut resume: Vec<Token> = self.tokens[newest..].to_vec();
+        resume.retain(|token| if held.contains(token) { keep > 0 } else { draw.one_in(3) });
+        if keep == 1 {
+            resume.retain(|_| draw.one_in(2));
+        }
+        Some(Command::LinkUp {
+            link,
+            role: Role::Worker,
+            session: session(name),
+            name: name.into(),
+            resume: Tokens(resume),
+        })
+    }
+
+    fn draw_sources(&self, draw: &mut Draw) -> Sources {
+        let most = if self.mood == Mood::Sources { 3 } else { 2 };
+        let source =
+            |draw: &mut Draw| Source { pattern: draw.glob(), weight: [1, 1, 2, 5][draw.below(4)] };
+        Sources {
+            order: Order::ALL[draw.below(3)],
+            patterns: (0..1 + draw.below(most)).map(|_| source(draw)).collect(),
+        }
+    }
+
+    fn draw_enqueue(&mut self, link: LinkId, draw: &mut Draw) -> Command {
+        let session = self.model.session_of(link);
+        let next = session.map_or(1, |session| self.model.sessions[session].next_batch);
+        let sequence = (next + [0, 0, 0, 0, 0, 0, 1, 2][draw.below(8)])
+            .saturating_sub([0, 0, 0, 0, 0, 0, 1, 3][draw.below(8)]);
+        let jobs: Vec<NewJob> = (0..draw.below(6)).map(|_| self.draw_job(draw)).collect();
+        let batch = if draw.one_in(5) { atomic(sequence, &jobs) } else { batch(sequence, &jobs) };
+        Command::Enqueue { link, batch }
+    }
+
+    fn draw_job(&self, draw: &mut Draw) -> NewJob {
+        let near = |draw: &mut Draw| self.now.wall_ms + [50, 1, 300, 0, 3_000][draw.below(5)];
+        let waits = !self.is_hasty() || draw.one_in(4);
+        let due = match draw.below(8) {
+            0 if waits => Due::After(50),
+            1 if waits => Due::At(near(draw)),
+            2 => Due::At(self.now.wall_ms - 7),
+            _ => Due::Now,
+        };
+        let expires_at = match draw.below(8) {
+            0..=1 if waits => Some(near(draw)),
+            2 => Some(self.now.wall_ms + 3_600_000),
+            _ => None,
+        };
+        let lasting = self.mood == Mood::Losses;
+        let options = JobOptions {
+            priority: [0, 0, 0, 1, -1][draw.below(5)],
+            due,
+            prepared: waits && draw.one_in(8),
+            expires_at,
+            max_attempts: if lasting {
+                [None, None, Some(60)][draw.below(3)]
+            } else {
+                [None, None, Some(10), Some(1), Some(2)][draw.below(5)]
+            },
+            lease_ms: [None, None, Some(5_000)][draw.below(3)],
+            run_timeout_ms: [None, None, Some(0), Some(70)][draw.below(4)],
+            backoff: match draw.below(5) {
+                0..=1 => None,
+                2..=3 => Some(Backoff::Fixed(0)),
+                _ => Some(Backoff::Hangfire),
+            },
+            keep_ms: [None, None, None, Some(0), Some(400), Some(86_400_000)][draw.below(6)],
+            keep_result: draw.one_in(2),
+        };
+        NewJob {
+            path: draw.path(),
+            id: draw.id(),
+            payload: Bytes::from_static([&b"one"[..], b"one", b"one", b"two"][draw.below(4)]),
+            headers: Default::default(),
+            options,
+        }
+    }
+
+    /// Cases in which jobs should be at work rather than wait.
+    fn is_hasty(&self) -> bool {
+        !matches!(self.mood, Mood::Anything | Mood::Keeping)
+    }
+
+    fn draw_entry(&self, draw: &mut Draw) -> Bytes {
+        let job = self.draw_job(draw);
+        let mut head = FrameWriter::with_capacity(64);
+        job.encode_entry_head(&mut head);
+        head.put(&job.payload);
+        head.into_body()
+    }
+
+    fn draw_settle(&mut self, link: LinkId, draw: &mut Draw) -> Command {
+        let sent = self.settles.entry(link).or_default();
+        *sent += [1, 1, 1, 1, 2, 70][draw.below(6)];
+        let sequence = sent.saturating_sub([0, 0, 0, 0, 1, 68][draw.below(6)]);
+        let link_of = |token: Token| {
+            let job = self.model.holder_of(token)?;
+            match self.model.jobs[job].place {
+                super::jobs::Place::Running { session, .. } => self.model.sessions[session].link,
+                _ => None,
+            }
+        };
+        let items: Vec<_> = (0..1 + draw.below(5))
+            .filter_map(|_| {
+                // Mostly its own.
+                let own = |draw: &mut Draw| {
+                    self.draw_token(draw).filter(|&token| link_of(token) == Some(link))
+                };
+                let token = own(draw).or_else(|| own(draw)).or_else(|| self.draw_token(draw))?;
+                Some((token, self.draw_verdict(draw)))
+            })
+            .collect();
+        Command::Settle { link, batch: settles(sequence, &items) }
+    }
+
+    fn draw_verdict(&self, draw: &mut Draw) -> NewSettle {
+        let (kind, message) = ERRORS[draw.below(ERRORS.len())];
+        let error = JobError { kind: kind.into(), message: message.into() };
+        let bound = if self.mood == Mood::Failures { 7 } else { 11 };
+        match draw.below(bound) {
+            0..=3 => NewSettle::Fail(error),
+            4 => NewSettle::Bury(error),
+            5 => NewSettle::Release,
+            6 => NewSettle::Snooze { ms: [0, 60][draw.below(2)] },
+            7..=9 => NewSettle::Complete { result: None },
+            _ => NewSettle::Complete { result: Some(Bytes::from_static(b"42")) },
+        }
+    }
+
+    fn draw_expire(&self, draw: &mut Draw) -> Command {
+        let count = if self.mood == Mood::Losses { 9 } else { 1 + draw.below(3) };
+        // A whole case of one kind reaches the limits of attempts and of lost deliveries.
+        let kind = if self.mood == Mood::Losses { self.bias as usize % 4 } else { 9 };
+        let lease = |token: Token, draw: &mut Draw| {
+            let kind = if draw.one_in(8) { 9 } else { kind };
+            let (started, restart, timed_out) = match kind {
+                0..=1 => (false, false, false),
+                2 => (true, false, false),
+                3 => (true, false, true),
+                _ => [
+                    (false, false, false),
+                    (true, false, false),
+                    (true, false, true),
+                    (false, true, false),
+                    (true, true, false),
+                ][draw.below(5)],
+            };
+            Expired { token, started, restart, timed_out }
+        };
+        let mut leases: Vec<Expired> = Vec::new();
+        for _ in 0..count {
+            leases.extend(self.draw_token(draw).map(|token| lease(token, draw)));
+        }
+        Command::Expire { leases }
+    }
+
+    fn draw_checkpoint(&self, draw: &mut Draw) -> Option<Command> {
+        let token = self.draw_token(draw)?;
+        let holder = self.model.holder_of(token).map(|job| &self.model.jobs[job]);
+        let link = holder.and_then(|job| match job.place {
+            super::jobs::Place::Running { session, .. } => self.model.sessions[session].link,
+            _ => None,
+        });
+        let link = match link {
+            Some(link) if !draw.one_in(10) => link,
+            _ => draw.one_of(&self.links)?,
+        };
+        let next = holder.map_or(0, |job| job.sequence) + 1;
+        let sequence = (next + [0, 0, 0, 0, 0, 0, 1, 0][draw.below(8)])
+            .saturating_sub([0, 0, 0, 0, 0, 0, 1, 2][draw.below(8)])
+            .max(1);
+        let large = self.mood == Mood::Checkpoints && self.bias.is_multiple_of(4);
+        let length = match draw.below(8) {
+            0 => 0,
+            1 if draw.one_in(4) => CHECKPOINT_BYTES_MAX + 1,
+            2..=6 if large => CHECKPOINT_BYTES_MAX,
+            _ => 3,
+        };
+        let bytes = Bytes::from_static(&[7; CHECKPOINT_BYTES_MAX + 1]).slice(..length);
+        let body = Checkpoint::body_of(token, sequence, &bytes);
+        let checkpoint = Checkpoint::decode(body).expect("it was built");
+        Some(Command::Checkpoint { link, checkpoint })
+    }
+
+    pub(super) fn draw_filter(&self, draw: &mut Draw) -> Filter {
+        let mut filter = Filter::of(draw.glob());
+        if draw.one_in(2) {
+            filter.state = Some(JobState::ALL[draw.below(JobState::ALL.len())]);
+        }
+        if draw.one_in(4) {
+            filter.death = Some(DeathReason::ALL[draw.below(DeathReason::ALL.len())]);
+        }
+        if draw.one_in(4) {
+            let (kind, message) = [("", ""), ERRORS[0], ERRORS[1]][draw.below(3)];
+            filter.fingerprint = Some(Fingerprint::of_parts(kind, message));
+        }
+        let ends: Vec<u64> =
+            self.model.jobs.iter().filter_map(|job| Some(job.ended?.0.wall_ms)).collect();
+        if draw.one_in(4) {
+            filter.ended_from = draw.one_of(&ends);
+        }
+        if draw.one_in(4) {
+            filter.ended_before = draw.one_of(&ends);
+        }
+        filter
+    }
+}
+
+fn draw_action(draw: &mut Draw) -> Action {
+    use Action::{Cancel, Confirm, Drop, Revive};
+    [Confirm, Confirm, Cancel, Revive, Revive, Drop][draw.below(6)]
+}
+
+fn draw_pace(action: Action, draw: &mut Draw) -> Option<Pace> {
+    (action == Action::Revive && draw.one_in(2)).then(|| Pace {
+        per_second: [1, 3, 5_000][draw.below(3)],
+        before: [0, 0, 5][draw.below(3)],
+    })
+}
+
+fn draw_settings(draw: &mut Draw) -> QueueSettings {
+    let mut settings = QueueSettings::default();
+    for _ in 0..draw.below(3) {
+        match draw.below(6) {
+            0 => settings.max_attempts = draw.one_of(&[1, 3, 40]),
+            1 => settings.lease_ms = Some(2_000),
+            2 => settings.run_timeout_ms = draw.one_of(&[0, 100]),
+            3 => settings.backoff = draw.one_of(&[Backoff::Fixed(0), Backoff::Fixed(60)]),
+            4 => settings.keep_ms = draw.one_of(&[0, 500, 3_600_000]),
+            _ => settings.keep_jobs = draw.one_of(&[0, 1, 2, 4]),
+        }
+    }
+    settings
+}

@@ -1,0 +1,437 @@
+//! The naive model: what each command does to jobs, written from the contract.
+//!
+//! Where the contract leaves an order open (which of several due jobs comes first), the model follows what it sees the state do,
+//! and checks each step: see [`Expected::seen_next`].
+
+use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
+use longshore_protocol::messages::work::{Checkpointed, Credit, Tokens};
+use longshore_protocol::{
+    AttemptOutcome, CheckpointOutcome, DeathReason, Due, Fingerprint, Glob, JobChange, JobError,
+    JobId, LinkId, Path, Revoked, Token,
+};
+
+use super::acting::is_explained;
+use super::dispatching::{Shares, Subscription};
+use super::jobs::{Attempt, Checkpoint, Job, Place, Queue};
+use super::sessions::Session;
+use crate::command::{Command, Expired};
+use crate::outcome::{Event, Outcomes, QueueId, RecordRef, Reply};
+use crate::state::limits::Limits;
+use crate::state::rows::random_of;
+use crate::time::Now;
+
+pub(super) const HOUR_MS: u64 = 3_600_000;
+
+#[derive(Clone)]
+pub(super) struct Model {
+    pub(super) limits: Limits,
+    pub(super) index: u64,
+    pub(super) now: Now,
+    /// Paths that the present start serves, and paths below which it serves all.
+    pub(super) served: (Vec<Path>, Vec<Path>),
+    pub(super) jobs: Vec<Job>,
+    pub(super) queues: Vec<Queue>,
+    pub(super) sessions: Vec<Session>,
+    pub(super) subscriptions: Vec<Subscription>,
+    pub(super) shares: Vec<Shares>,
+    pub(super) pauses: Vec<Glob>,
+    pub(super) ends: u64,
+    pub(super) stale_refused: u64,
+    /// The least that the next token may be.
+    pub(super) next_token: u64,
+    /// A copy on which a batch is tried out.
+    pub(super) is_trial: bool,
+}
+
+/// What the model says a command brings about.
+pub(super) struct Expected<'a> {
+    /// What the state brought about.
+    pub(super) seen: &'a Outcomes,
+    pub(super) replies: Vec<(LinkId, Reply)>,
+    pub(super) ended: Vec<Token>,
+    pub(super) revoked: Vec<(LinkId, Revoked, Token)>,
+    pub(super) moved: Vec<(Token, LinkId)>,
+    pub(super) queues_made: Vec<Path>,
+    pub(super) events: Vec<Event>,
+}
+
+impl<'a> Expected<'a> {
+    pub(super) fn of(seen: &'a Outcomes) -> Expected<'a> {
+        Expected {
+            seen,
+            replies: Vec::new(),
+            ended: Vec::new(),
+            revoked: Vec::new(),
+            moved: Vec::new(),
+            queues_made: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// What the state did next, if all that it has done so far was expected.
+    pub(super) fn seen_next(&self) -> Option<Event> {
+        self.seen.events.get(self.events.len()).copied()
+    }
+
+    /// Whether the state did that next to that job.
+    pub(super) fn sees(&self, change: JobChange, id: JobId) -> bool {
+        self.seen_next().is_some_and(|event| event.change == change && event.job == id)
+    }
+}
+
+impl Model {
+    pub(super) fn new(limits: Limits) -> Model {
+        Model {
+            limits,
+            index: 0,
+            now: Now::default(),
+            served: Default::default(),
+            jobs: Vec::new(),
+            queues: Vec::new(),
+            sessions: Vec::new(),
+            subscriptions: Vec::new(),
+            shares: Vec::new(),
+            pauses: Vec::new(),
+            ends: 0,
+            stale_refused: 0,
+            next_token: 1,
+            is_trial: false,
+        }
+    }
+
+    pub(super) fn apply<'a>(
+        &mut self,
+        index: u64,
+        now: Now,
+        command: &Command,
+        seen: &'a Outcomes,
+    ) -> Expected<'a> {
+        (self.index, self.now) = (index, now);
+        let mut to = Expected::of(seen);
+        self.do_to_jobs(command, &mut to);
+        self.hand_out(&mut to);
+        self.tell_who_waits(&mut to);
+        to
+    }
+
+    fn do_to_jobs(&mut self, command: &Command, to: &mut Expected<'_>) {
+        match command {
+            Command::Start(start) => {
+                let up: Vec<LinkId> = self.sessions.iter().filter_map(|s| s.link).collect();
+                up.into_iter().for_each(|link| self.link_lost(link));
+                self.served = (start.paths.clone(), start.defaults.clone());
+                self.next_token += 1 << 32;
+            }
+            Command::LinkUp { link, name, resume, .. } => self.link_up(*link, name, resume, to),
+            Command::LinkLost { link } => self.link_lost(*link),
+            Command::Subscribe { link, subscription, sources } => {
+                self.subscribe(*link, *subscription, sources, to);
+            }
+            Command::Unsubscribe { link, subscription } => {
+                self.subscriptions.retain(|s| (s.link, s.number) != (*link, *subscription));
+            }
+            Command::Credit { link, subscription, count } => {
+                if let Some(s) = self.subscription(*link, *subscription)
+                    && *count > 0
+                {
+                    s.credit += count;
+                    s.told = false;
+                }
+            }
+            Command::Recall { link, subscription, count } => {
+                if let Some(s) = self.subscription(*link, *subscription) {
+                    let count = s.credit.min(*count);
+                    s.credit -= count;
+                    let returned = Credit { subscription: *subscription, count };
+                    to.replies.push((*link, Reply::Returned(returned)));
+                }
+            }
+            Command::Enqueue { link, batch } => self.enqueue(*link, batch, to),
+            Command::Settle { link, batch } => self.settle(*link, batch, to),
+            Command::Expire { leases } => leases.iter().for_each(|lease| self.expire(lease, to)),
+            Command::Checkpoint { link, checkpoint } => {
+                if let Some(session) = self.session_of(*link) {
+                    let (token, sequence) = (checkpoint.token, checkpoint.sequence);
+                    let bytes = RecordRef {
+                        index: self.index,
+                        at: Command::CHECKPOINT_AT + checkpoint.at,
+                        length: checkpoint.length,
+                    };
+                    let outcome = self.checkpoint(session, token, sequence, bytes);
+                    let answer = Checkpointed { token, sequence, outcome };
+                    to.replies.push((*link, Reply::Checkpointed(answer)));
+                }
+            }
+            Command::Act { link, request, action, selection, pace } => {
+                let report = self.act(*action, selection, *pace, to);
+                to.replies.push((*link, Reply::Acted { request: *request, report }));
+            }
+            Command::Replace { link, request, id, entry } => {
+                let outcome = self.replace(*id, entry, to);
+                to.replies.push((*link, Reply::Replaced { request: *request, outcome }));
+            }
+            Command::Pause { link, request, pattern, paused } => {
+                let report = self.pause(pattern, *paused);
+                to.replies.push((*link, Reply::Paused { request: *request, report: Ok(report) }));
+            }
+            Command::Configure { link, request, path, changes, reset } => {
+                let result = self.configure(path, changes, *reset, to);
+                to.replies.push((*link, Reply::Configured { request: *request, result }));
+            }
+            Command::Damaged { token } => {
+                if let Some(job) = self.holder_of(*token) {
+                    self.take(job, None, to);
+                    self.die(job, DeathReason::PayloadDamaged, JobChange::Damaged, to);
+                }
+            }
+            Command::Tick => self.tick(to),
+        }
+    }
+
+    // Moves. Each tells what happened.
+
+    pub(super) fn tell(&self, job: usize, change: JobChange, to: &mut Expected<'_>) {
+        let job = &self.jobs[job];
+        let queue = self.queues.iter().position(|queue| queue.path == job.path);
+        let gone = matches!(change, JobChange::Dropped | JobChange::Forgotten);
+        to.events.push(Event {
+            index: self.index,
+            wall_ms: self.now.wall_ms,
+            job: job.id,
+            queue: QueueId(queue.expect("jobs have queues") as u32),
+            attempt: job.attempt(),
+            change,
+            state: (!gone).then_some(job.state()),
+            retrying: job.is_retrying(),
+        });
+    }
+
+    /// A new or confirmed job waits for its time, or is ready.
+    pub(super) fn wait_for_its_time(
+        &mut self,
+        job: usize,
+        change: JobChange,
+        to: &mut Expected<'_>,
+    ) {
+        let place = match self.jobs[job].options.due {
+            Due::After(ms) if ms > 0 => Place::Delayed(self.now.mono_ms + ms),
+            Due::At(ms) if ms > self.now.wall_ms => Place::Timed(ms),
+            _ => Place::Ready,
+        };
+        self.jobs[job].place = place;
+        self.tell(job, change, to);
+        if self.jobs[job].is_too_late(self.now) && !self.is_trial {
+            self.end(job, Place::Expired, JobChange::Expired, to);
+        }
+    }
+
+    pub(super) fn make_ready(&mut self, job: usize, change: JobChange, to: &mut Expected<'_>) {
+        self.jobs[job].place = Place::Ready;
+        if self.jobs[job].is_too_late(self.now) {
+            if change != JobChange::CameDue {
+                self.tell(job, change, to);
+            }
+            self.end(job, Place::Expired, JobChange::Expired, to);
+        } else {
+            self.tell(job, change, to);
+        }
+    }
+
+    pub(super) fn die(
+        &mut self,
+        number: usize,
+        reason: DeathReason,
+        change: JobChange,
+        to: &mut Expected<'_>,
+    ) {
+        self.ends += 1;
+        let job = &mut self.jobs[number];
+        let error = job.history.last().and_then(|attempt| attempt.error);
+        let fingerprint =
+            error.filter(|_| is_explained(reason)).map(|(_, fingerprint)| fingerprint);
+        job.died_of = fingerprint.unwrap_or(Fingerprint::of(&JobError::default()));
+        job.place = Place::Dead(reason);
+        job.ended = Some((self.now, self.ends));
+        let path = job.path.clone();
+        self.queue(&path).died += 1;
+        self.tell(number, change, to);
+    }
+
+    /// Completed, cancelled or expired; kept for a while, or not at all.
+    pub(super) fn end(
+        &mut self,
+        number: usize,
+        place: Place,
+        change: JobChange,
+        to: &mut Expected<'_>,
+    ) {
+        self.ends += 1;
+        let job = &mut self.jobs[number];
+        job.place = place;
+        job.ended = Some((self.now, self.ends));
+        let path = job.path.clone();
+        self.tell(number, change, to);
+        if self.keep_ms(&self.jobs[number]) == 0 || self.keep_jobs(&path) == 0 {
+            self.forget(number, to);
+        } else if self.kept(&path).count() as u64 > self.keep_jobs(&path) {
+            // One for one: if a change of settings leaves still more to go, they go with the next tick.
+            let id = self.next_to_go(&path, to);
+            self.forget(self.find(id).expect("it is kept"), to);
+        }
+    }
+
+    /// Of the kept jobs of a queue that has too many: the one that ended first; or, if all of them say themselves how long
+    /// they are kept, the one that goes first.
+    pub(super) fn next_to_go(&self, path: &Path, to: &Expected<'_>) -> JobId {
+        let plain = self.kept(path).filter(|job| job.options.keep_ms.is_none());
+        if let Some(job) = plain.min_by_key(|job| job.ended.map(|(_, nth)| nth)) {
+            return job.id;
+        }
+        let own = || self.kept(path).filter(|job| job.options.keep_ms.is_some());
+        let first = own().map(|job| self.goes_at(job)).min().expect("there are too many");
+        let mut candidates = own().filter(|job| self.goes_at(job) == first);
+        let seen = candidates.clone().find(|job| to.sees(JobChange::Forgotten, job.id));
+        seen.or(candidates.next()).expect("one of them is the first").id
+    }
+
+    pub(super) fn forget(&mut self, job: usize, to: &mut Expected<'_>) {
+        self.tell(job, JobChange::Forgotten, to);
+        self.jobs.remove(job);
+    }
+
+    /// An attempt is used up.
+    pub(super) fn use_up(
+        &mut self,
+        job: usize,
+        outcome: AttemptOutcome,
+        error: Option<(RecordRef, Fingerprint)>,
+    ) {
+        let Place::Running { session, .. } = self.jobs[job].place else { return };
+        let worker = self.sessions[session].name.clone();
+        let job = &mut self.jobs[job];
+        job.attempts += 1;
+        job.expires_at = None;
+        let (number, delivered) = (job.attempts, job.delivered);
+        job.remember(Attempt { number, worker, delivered, ended: self.now, outcome, error });
+    }
+
+    /// A used-up attempt has failed: the next one, or the end.
+    pub(super) fn retry(
+        &mut self,
+        number: usize,
+        reason: DeathReason,
+        change: JobChange,
+        to: &mut Expected<'_>,
+    ) {
+        let job = &self.jobs[number];
+        let n = job.attempts;
+        if n >= self.max_attempts(job) {
+            return self.die(number, reason, change, to);
+        }
+        let wait = self.backoff(job).wait_ms(n, random_of(&job.id, n));
+        let lost = reason == DeathReason::WorkerLost;
+        if wait == 0 || lost {
+            self.make_ready(number, change, to);
+        } else {
+            self.jobs[number].place = Place::Retrying(self.now.mono_ms + wait);
+            self.tell(number, change, to);
+        }
+    }
+
+    // Leases.
+
+    fn expire(&mut self, lease: &Expired, to: &mut Expected<'_>) {
+        let Some(job) = self.holder_of(lease.token) else { return };
+        let why = if lease.timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
+        self.take(job, Some(why), to);
+        if lease.restart {
+            self.make_ready(job, JobChange::LeaseLost, to);
+        } else if lease.timed_out {
+            let path = self.jobs[job].path.clone();
+            self.queue(&path).failed += 1;
+            self.use_up(job, AttemptOutcome::TimedOut, None);
+            self.retry(job, DeathReason::TimedOut, JobChange::TimedOut, to);
+        } else if lease.started {
+            self.use_up(job, AttemptOutcome::WorkerLost, None);
+            self.retry(job, DeathReason::WorkerLost, JobChange::LeaseLost, to);
+        } else {
+            self.lose_delivery(job, to);
+        }
+    }
+
+    pub(super) fn lose_delivery(&mut self, number: usize, to: &mut Expected<'_>) {
+        let most = u32::from(self.max_attempts(&self.jobs[number])).saturating_mul(3);
+        let job = &mut self.jobs[number];
+        job.lost += 1;
+        if job.lost >= most.clamp(30, 255) {
+            self.die(number, DeathReason::Undeliverable, JobChange::LeaseLost, to);
+        } else {
+            self.make_ready(number, JobChange::LeaseLost, to);
+        }
+    }
+
+    /// A lease ends, and not by its holder, who is told if its link is up.
+    pub(super) fn take(&mut self, job: usize, why: Option<Revoked>, to: &mut Expected<'_>) {
+        let Place::Running { token, session } = self.jobs[job].place else { return };
+        to.ended.push(token);
+        let path = self.jobs[job].path.clone();
+        self.sessions[session].lost.push((token, path));
+        if let (Some(why), Some(link)) = (why, self.sessions[session].link) {
+            to.revoked.push((link, why, token));
+        }
+    }
+
+    fn checkpoint(
+        &mut self,
+        session: usize,
+        token: Token,
+        sequence: u64,
+        bytes: RecordRef,
+    ) -> CheckpointOutcome {
+        let Some(job) = self.held_by(token, session) else {
+            self.count_stale(session, token);
+            return CheckpointOutcome::StaleToken;
+        };
+        let wall_ms = self.now.wall_ms;
+        let job = &mut self.jobs[job];
+        if sequence <= job.sequence {
+            return CheckpointOutcome::Accepted;
+        } else if sequence > job.sequence + 1 {
+            return CheckpointOutcome::Gap;
+        } else if bytes.length as usize > CHECKPOINT_BYTES_MAX {
+            return CheckpointOutcome::TooLarge;
+        }
+        job.sequence = sequence;
+        let attempt = job.attempt();
+        job.add_checkpoint(Checkpoint { attempt, sequence, at: wall_ms, bytes });
+        CheckpointOutcome::Accepted
+    }
+
+    // Looking around.
+
+    pub(super) fn find(&self, id: JobId) -> Option<usize> {
+        self.jobs.iter().position(|job| job.id == id)
+    }
+
+    pub(super) fn holder_of(&self, token: Token) -> Option<usize> {
+        let holds = |job: &Job| matches!(job.place, Place::Running { token: t, .. } if t == token);
+        self.jobs.iter().position(holds)
+    }
+
+    pub(super) fn held_by(&self, token: Token, session: usize) -> Option<usize> {
+        let lease = Place::Running { token, session };
+        self.jobs.iter().position(|job| job.place == lease)
+    }
+
+    pub(super) fn tokens(&self) -> Tokens {
+        let token = |job: &Job| match job.place {
+            Place::Running { token, .. } => Some(token),
+            _ => None,
+        };
+        Tokens(self.jobs.iter().filter_map(token).collect())
+    }
+
+    pub(super) fn queue(&mut self, path: &Path) -> &mut Queue {
+        self.queues.iter_mut().find(|queue| queue.path == *path).expect("jobs have queues")
+    }
+}
