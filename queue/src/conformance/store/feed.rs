@@ -1,6 +1,8 @@
 //! What is told of all that happens.
 
-use longshore_protocol::messages::work::{Action, FeedPosition, NewSettle, RequestError};
+use longshore_protocol::messages::work::{
+    Action, FeedPosition, NewSettle, RequestError, Selection,
+};
 use longshore_protocol::{Backoff, JobChange, JobId, JobOptions, JobState, NewJob};
 
 use super::story::{DONE, QUEUE, SECOND_MS, Story, fail, from, id, job, path};
@@ -102,8 +104,15 @@ pub(super) async fn what_is_not_recorded_is_too_old<S: Store>(story: &mut Story<
     assert_eq!(of(&events, id(3)), [(Created, Some(Ready), false, 0)]);
     // Commands that were not told yet when recording began again are no gap, either.
     story.store().record_events(false);
-    let now = story.now();
-    let link = story.producer().await.link;
-    story.store().submit(now, crate::Command::LinkLost { link }).unwrap();
+    let (now, tool, here) = (story.now(), story.tool(), story.store().tail().position());
+    let cancel = crate::Command::Act {
+        link: tool.link,
+        request: 1,
+        action: Action::Cancel,
+        selection: Selection::Ids(vec![id(3)]),
+        pace: None,
+    };
+    story.store().submit(now, cancel).unwrap();
+    assert_eq!(story.events(Some(here)).await, Err(RequestError::TooOld));
     assert_eq!(story.events(None).await, Ok(vec![]));
 }
