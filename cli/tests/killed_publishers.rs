@@ -40,7 +40,7 @@ async fn read(receipts: &mut Receipts, seen: &mut HashSet<JobId>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_receipt_outlives_a_publisher_killed_while_jobs_are_enqueued() {
+async fn k0_every_receipt_outlives_a_publisher_killed_while_jobs_are_enqueued() {
     let jobs: u64 = 100_000;
     let mut site = Site::wired().await;
     let options = PipelineOptions { in_flight_jobs_max: 10_000, ..PipelineOptions::default() };

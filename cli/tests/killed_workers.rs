@@ -8,10 +8,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use common::eventually;
 use common::site::Site;
-use common::worker::{QUEUE, Task, WorkerProcess, noted, notes, task};
-use longshore::{DeathReason, JobOptions, JobState};
+use common::worker::{QUEUE, Task, WorkerProcess, go_on, noted, notes, task};
+use longshore::{AttemptOutcome, DeathReason, JobInfo, JobOptions, JobState};
 use rustix::process::Signal;
 
 /// How long leases outlive a lost link.
@@ -62,6 +63,22 @@ async fn subscribed(site: &Site) {
 async fn result_of(site: &Site, job: &longshore::NewJob) -> String {
     let job = site.job(job).await;
     serde_json::from_slice(&job.result.unwrap()).unwrap()
+}
+
+/// The attempts that have ended: number, worker, outcome.
+fn outcomes(job: &JobInfo) -> Vec<(u16, &str, &'static str)> {
+    let shown = |outcome| match outcome {
+        AttemptOutcome::Completed => "completed",
+        AttemptOutcome::WorkerLost => "worker_lost",
+        _ => "something else",
+    };
+    job.attempts.iter().map(|a| (a.number, a.worker.as_str(), shown(a.outcome))).collect()
+}
+
+/// The checkpoints that are kept.
+fn checkpoints(job: &JobInfo) -> Vec<String> {
+    let text = |bytes: &Option<Bytes>| String::from_utf8(bytes.clone().unwrap().to_vec()).unwrap();
+    job.checkpoints.iter().map(|checkpoint| text(&checkpoint.bytes)).collect()
 }
 
 /// The queue is there before its first job, so that it can be seen who waits.
@@ -139,6 +156,29 @@ async fn k3_a_job_that_was_done_but_not_settled_runs_again_and_ends_once() {
     let stat = site.stat(QUEUE).await;
     assert_eq!((stat.completed, stat.counts.completed, stat.redelivered), (1, 1, 1));
     assert_eq!(std::fs::read_to_string(log).unwrap(), "attempt 1\nattempt 2\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k3_the_attempt_after_one_that_was_done_but_not_settled_reads_its_checkpoints() {
+    let site = Site::start().await;
+    let job = task(Task { kills_done: true, checkpoints: 2, ..labelled("a") }, short_lease(2));
+    site.enqueue(vec![job.clone()]).await;
+    let mut first = WorkerProcess::start(&site, "first", 1, 0);
+    assert_eq!(first.ended().await.signal(), Some(9), "the worker was not killed");
+    assert_eq!(notes(&site), ["first began a 1", "first ended a 1"], "its handler was done");
+    assert_eq!(site.stat(QUEUE).await.completed, 0);
+
+    let mut second = WorkerProcess::start(&site, "second", 1, 0);
+    completed(&site, 1).await;
+    assert_eq!(second.stop().await["completed"], 1);
+    let read = ["began a 2", "read first-1 1 a 2", "read first-2 2 a 2", "ended a 2"];
+    assert_eq!(notes(&site)[2..], read.map(|note| format!("second {note}")));
+    let found = site.job(&job).await;
+    assert_eq!(result_of(&site, &job).await, "second");
+    assert_eq!(outcomes(&found), [(1, "first", "worker_lost"), (2, "second", "completed")]);
+    assert_eq!(checkpoints(&found), ["first-1", "first-2", "second-1", "second-2"]);
+    let stat = site.stat(QUEUE).await;
+    assert_eq!((stat.completed, stat.counts.completed, stat.redelivered), (1, 1, 1));
 }
 
 /// A job is settled and that is durable, but the worker does not hear of it, and then loses its link by `fault`.
@@ -228,18 +268,54 @@ async fn k10_a_worker_stopped_until_its_link_was_given_up_is_refused_and_told_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k10_all_that_a_stopped_worker_says_too_late_is_refused_while_another_runs_the_job() {
+    let site = Site::start().await;
+    let ms = (LEASE * 3).as_millis() as u64;
+    let first = Task { ms, only_first: true, checkpoints: 1, talks_late: true, ..labelled("a") };
+    let job = task(Task { waits: true, ..first }, short_lease(3));
+    site.enqueue(vec![job.clone()]).await;
+    let mut first = WorkerProcess::start(&site, "first", 1, 0);
+    let says = |message: &'static str| {
+        let (site, job) = (&site, &job);
+        async move { site.job(job).await.progress.is_some_and(|p| p.message == message) }
+    };
+    eventually("the first says how far it is", || says("at first")).await;
+    first.send(Signal::STOP);
+    let _second = WorkerProcess::start(&site, "second", 1, 0);
+    eventually("the second says how far it is", || says("at second")).await;
+    let before = site.job(&job).await;
+    first.send(Signal::CONT);
+
+    // Progress, checkpoint and result come from the first while the second has the job.
+    noted(&site, "first refused a 1").await;
+    noted(&site, "first ended a 1").await;
+    let refused = || async { site.stat(QUEUE).await.stale_refused > 0 };
+    eventually("the late result is refused", refused).await;
+    assert_eq!(site.job(&job).await, before, "what came late has changed something");
+    let report = first.stop().await;
+    assert_eq!((&report["completed"], &report["stale_refused"]), (&0.into(), &1.into()));
+
+    go_on(&site);
+    completed(&site, 1).await;
+    let found = site.job(&job).await;
+    assert_eq!(result_of(&site, &job).await, "second");
+    assert_eq!(checkpoints(&found), ["first-1", "second-1"]);
+    assert_eq!(outcomes(&found), [(1, "first", "worker_lost"), (2, "second", "completed")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn k11_a_job_that_kills_its_worker_dies_and_those_prefetched_beside_it_are_unharmed() {
     let site = Site::start().await;
-    let attempts = 3;
+    let attempts = 10;
     let first = JobOptions { priority: 1, ..short_lease(attempts) };
     let killer = task(Task { kills: true, ..labelled("killer") }, first);
-    let beside: Vec<_> = (0..5).map(|n| task(labelled(&n.to_string()), short_lease(1))).collect();
+    let beside: Vec<_> = (0..100).map(|n| task(labelled(&n.to_string()), short_lease(1))).collect();
     site.enqueue([std::slice::from_ref(&killer), &beside[..]].concat()).await;
     for attempt in 1..=attempts {
         let all = u64::try_from(beside.len()).unwrap() + 1;
         let ready = || async { site.stat(QUEUE).await.counts.ready == all };
         eventually("all jobs are ready", ready).await;
-        let mut worker = WorkerProcess::start(&site, &format!("worker-{attempt}"), 1, 5);
+        let mut worker = WorkerProcess::start(&site, &format!("worker-{attempt}"), 1, 100);
         assert_eq!(worker.ended().await.signal(), Some(9), "the worker was not killed");
     }
     let dead = || async { site.stat(QUEUE).await.counts.dead == 1 };
@@ -247,9 +323,13 @@ async fn k11_a_job_that_kills_its_worker_dies_and_those_prefetched_beside_it_are
     let found = site.job(&killer).await;
     assert_eq!((found.death, found.attempt), (Some(DeathReason::WorkerLost), attempts));
 
-    let mut last = WorkerProcess::start(&site, "last", 1, 5);
-    completed(&site, 5).await;
-    assert_eq!(last.stop().await["completed"], 5);
+    assert_eq!(found.attempts.len(), usize::from(attempts));
+    let all_lost = found.attempts.iter().all(|a| a.outcome == AttemptOutcome::WorkerLost);
+    assert!(all_lost, "{:?}", found.attempts);
+
+    let mut last = WorkerProcess::start(&site, "last", 1, 100);
+    completed(&site, 100).await;
+    assert_eq!(last.stop().await["completed"], 100);
     for job in &beside {
         let found = site.job(job).await;
         assert_eq!((found.state, found.attempt), (JobState::Completed, 1));

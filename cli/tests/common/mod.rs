@@ -2,9 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, though not within one")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -145,6 +145,17 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
     began.elapsed()
 }
 
+/// The same, for tests that wait with their thread.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    began.elapsed()
+}
+
 /// True when the suites are to run at full length.
 pub(crate) fn long() -> bool {
     std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1")
@@ -155,6 +166,71 @@ impl Drop for Service {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// A command that runs beside the test. Killed when dropped.
+pub(crate) struct Beside {
+    process: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    stderr: Option<BufReader<ChildStderr>>,
+}
+
+impl Beside {
+    pub(crate) fn start(mut command: Command) -> Beside {
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = process.stdout.take().map(BufReader::new);
+        let stderr = process.stderr.take().map(BufReader::new);
+        Beside { process, stdout, stderr }
+    }
+
+    /// The next line of its standard output.
+    pub(crate) fn line(&mut self) -> String {
+        line_of(self.stdout.as_mut().unwrap())
+    }
+
+    /// Reads its standard error up to a line with these words.
+    #[track_caller]
+    pub(crate) fn says(&mut self, words: &str) {
+        loop {
+            let line = line_of(self.stderr.as_mut().unwrap());
+            assert!(!line.is_empty(), "it ended, and never said '{words}'");
+            if line.contains(words) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        send(&self.process, signal);
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> Ended {
+        let mut errors = self.stderr.take().unwrap();
+        let reading = std::thread::spawn(move || io::read_to_string(&mut errors).unwrap());
+        let stdout = io::read_to_string(self.stdout.as_mut().unwrap()).unwrap();
+        let stderr = reading.join().unwrap();
+        let code = self.process.wait().unwrap().code().unwrap_or(-1);
+        Ended { code, stdout, stderr }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn line_of(pipe: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    pipe.read_line(&mut line).unwrap();
+    line
 }
 
 /// `longshore up` on ports of its own, with its journal in a folder of its own.
@@ -220,6 +296,22 @@ impl System {
     /// The figures of one queue.
     pub(crate) fn stat(&self, path: &str) -> Value {
         self.run(&["stat", path, "--json"]).code(0).json()["queues"][0].clone()
+    }
+
+    /// Everything about one job.
+    #[track_caller]
+    pub(crate) fn job(&self, name: &str) -> Value {
+        self.run(&["job", name, "--json"]).code(0).json()
+    }
+
+    /// Starts a command that runs beside the test.
+    pub(crate) fn beside(&self, arguments: &[&str]) -> Beside {
+        Beside::start(self.command(arguments))
+    }
+
+    /// How clients find it.
+    pub(crate) fn cluster(&self) -> longshore::Cluster {
+        longshore::Cluster::new([self.resolver()])
     }
 
     /// Hands in one job. Its name.

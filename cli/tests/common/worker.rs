@@ -10,7 +10,7 @@ use std::time::Duration;
 use longshore::{Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, new_job};
 use longshore::{Worker, WorkerOptions};
 use rustix::process::{Signal, getpid, kill_process};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -42,6 +42,29 @@ pub(crate) struct Task {
     pub(crate) only_first: bool,
     /// It takes its worker with it.
     pub(crate) kills: bool,
+    /// Its first attempt takes its worker with it, too, but only once its handler has returned.
+    pub(crate) kills_done: bool,
+    /// It notes the checkpoints that are there, and leaves so many of its own, before it takes its time.
+    pub(crate) checkpoints: u64,
+    /// Its first delivery goes on talking at its end: it says how far it is, leaves a checkpoint, and notes what it is answered.
+    pub(crate) talks_late: bool,
+    /// Later deliveries wait until the test lets them go on.
+    pub(crate) waits: bool,
+}
+
+/// What a handler returns: the name of its worker, which may not outlive that.
+struct Done {
+    worker: String,
+    kills: bool,
+}
+
+impl Serialize for Done {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.kills {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+        serializer.serialize_str(&self.worker)
+    }
 }
 
 /// A job for [`QUEUE`].
@@ -148,6 +171,15 @@ pub(crate) async fn noted(site: &Site, note: &str) {
     super::eventually(note, || async { notes(site).iter().any(|line| line == note) }).await;
 }
 
+/// Lets deliveries that wait go on.
+pub(crate) fn go_on(site: &Site) {
+    std::fs::write(gate_in(site.folder.path()), "").unwrap();
+}
+
+fn gate_in(folder: &FilePath) -> PathBuf {
+    folder.join("gate")
+}
+
 fn notes_in(folder: &FilePath) -> PathBuf {
     folder.join("notes")
 }
@@ -167,7 +199,7 @@ pub(crate) fn main() {
 async fn serve(plan: Plan) {
     let options = WorkerOptions { name: plan.name.clone(), ..WorkerOptions::default() };
     let mut terminate = signal(SignalKind::terminate()).unwrap();
-    let notes = notes_in(&plan.folder);
+    let folder = plan.folder.clone();
     let name = plan.name.clone();
     let subscription = Worker::connect_with(longshore::Cluster::new(&plan.replicas), options)
         .await
@@ -181,7 +213,7 @@ async fn serve(plan: Plan) {
         });
     let report = subscription
         .run(move |job: Job<Task>, context: JobContext| {
-            work(job.payload, context, name.clone(), notes.clone())
+            work(job.payload, context, name.clone(), folder.clone())
         })
         .await
         .unwrap();
@@ -197,20 +229,42 @@ async fn work(
     task: Task,
     context: JobContext,
     name: String,
-    notes: PathBuf,
-) -> Result<Json<String>, JobFailure> {
+    folder: PathBuf,
+) -> Result<Json<Done>, JobFailure> {
     let note = |what: &str| {
         let line = format!("{name} {what} {} {}\n", task.label, context.attempt());
-        let file = OpenOptions::new().create(true).append(true).open(&notes);
+        let file = OpenOptions::new().create(true).append(true).open(notes_in(&folder));
         file.unwrap().write_all(line.as_bytes()).unwrap();
     };
+    let is_first = context.deliveries() == 1;
     note("began");
     if task.kills {
         kill_process(getpid(), Signal::KILL).unwrap();
     }
-    if context.deliveries() == 1 || !task.only_first {
+    if task.checkpoints > 0 {
+        for left in context.checkpoints().await? {
+            let bytes = String::from_utf8_lossy(&left.bytes).into_owned();
+            note(&format!("read {bytes} {}", left.sequence));
+        }
+        for n in 1..=task.checkpoints {
+            context.checkpoint(format!("{name}-{n}")).await?;
+        }
+        context.progress(50, format!("at {name}"));
+    }
+    if task.waits && !is_first {
+        while !gate_in(&folder).exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    if is_first || !task.only_first {
         tokio::time::sleep(Duration::from_millis(task.ms)).await;
     }
+    if task.talks_late && is_first {
+        context.progress(99, format!("late at {name}"));
+        let stored = context.checkpoint(format!("{name}-late")).await.is_ok();
+        note(if stored { "stored" } else { "refused" });
+    }
     note("ended");
-    Ok(Json(name))
+    let kills = task.kills_done && context.attempt() == 1;
+    Ok(Json(Done { worker: name.clone(), kills }))
 }
