@@ -41,7 +41,8 @@ async fn the_end_of_a_job_is_told_in_full_when_it_comes_or_at_once_if_it_has() {
     assert_eq!(tool.look(id(1)).await.unwrap().state, JobState::Running);
     let result = Some(Bytes::from_static(b"forty-two"));
     worker.settle([(delivery.token, NewSettle::Complete { result })]).await;
-    for number in [number, tool.request(Request::Await { id: id(1) })] {
+    for number in [Some(number), None] {
+        let number = number.unwrap_or_else(|| tool.request(Request::Await { id: id(1) }));
         let told = ended(&mut tool, number).await.unwrap();
         assert_eq!(told.state, JobState::Completed);
         assert_eq!(told.result.unwrap().as_ref(), b"forty-two");
