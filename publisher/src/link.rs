@@ -139,6 +139,12 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
             Some(refused) => FromPublisher::Checkpointed(refused),
             None => return Err(error),
         },
+        (tag::SUBSCRIBE, _) => match Reader::new(body.clone()).u32() {
+            Ok(subscription) => {
+                FromPublisher::SubscribeRefused { subscription, reason: error.to_string() }
+            }
+            Err(_) => return Err(error),
+        },
         // Soft: it is as if it had not been said.
         (tag::PROGRESS, _) => {
             debug!(%error, "progress passed over");

@@ -234,6 +234,32 @@ async fn whoever_speaks_of_a_lease_that_it_does_not_hold_is_told_at_once_and_cou
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_to_nothing_is_refused_with_its_reason_and_its_link_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    let mut out = FrameWriter::new();
+    out.message(tag::SUBSCRIBE, |out| {
+        out.u64(5);
+        out.u8(0);
+        out.u64(0);
+    });
+    worker.sender.send(out.finish()).unwrap();
+    let refused = worker
+        .until(|message| match message {
+            FromPublisher::SubscribeRefused { subscription, reason } => {
+                Some((subscription, reason))
+            }
+            _ => None,
+        })
+        .await;
+    assert_eq!(refused.0, 5);
+    assert!(refused.1.contains("without a pattern"), "{}", refused.1);
+    worker.status().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_that_does_not_decode_is_passed_over_and_its_link_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let running = usual(dir.path()).await;
