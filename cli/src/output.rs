@@ -164,6 +164,11 @@ pub(crate) fn base16(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// So many jobs, in words: `1 job`, `12,345 jobs`.
+pub(crate) fn jobs(count: u64) -> String {
+    format!("{} {}", grouped(count), if count == 1 { "job" } else { "jobs" })
+}
+
 /// A number with a comma at each thousand.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{JobAt, JobEnd, JobName, JobState, Queues, WaitError};
+use longshore::{JobAt, JobEnd, JobLookupError, JobName, JobState, Queues, WaitError};
 
 use super::{Context, job_view};
 use crate::arguments::Job;
@@ -20,8 +20,17 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
     if arguments.wait && !found.job.state.is_end() {
         let name = JobName::from(found.job_ref());
         let progress = Progress::new("waiting", "%", Some(100), &context.output);
-        watch(&queues, &name, progress).await?;
-        found = queues.job(&name).await?;
+        let at = found.job_ref();
+        let end = watch(&queues, &name, progress).await?;
+        found = match queues.job(&name).await {
+            // It is not kept any more. Whoever waits is told its end all the same.
+            Err(JobLookupError::NotFound { .. }) => {
+                job_view::print_gone(&at, &end, &mut context.output)?;
+                let completed = matches!(end, JobEnd::Completed { .. });
+                return if completed { Ok(()) } else { Err(Reported.into()) };
+            }
+            found => found?,
+        };
     }
     let completed = found.job.state == JobState::Completed;
     if arguments.result || arguments.payload {
@@ -37,7 +46,7 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
 }
 
 /// Waits until a job has ended, and shows meanwhile how far it is.
-async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyhow::Result<()> {
+async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyhow::Result<JobEnd> {
     let looked_at = async {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -48,12 +57,12 @@ async fn watch(queues: &Queues, name: &JobName, mut progress: Progress) -> anyho
             }
         }
     };
-    tokio::select! {
-        end = ended(queues, name) => drop(end?),
-        () = looked_at => {}
-    }
+    let end = tokio::select! {
+        end = ended(queues, name) => end?,
+        never = looked_at => never,
+    };
     progress.finish();
-    Ok(())
+    Ok(end)
 }
 
 /// Waits until a job has ended, for as long as that takes. Its publisher may be away meanwhile.

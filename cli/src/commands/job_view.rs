@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use longshore::protocol::messages::work::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};
-use longshore::{JobRef, JobState};
+use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
 
 use crate::output::{Output, Table, bytes_json, grouped, shown};
@@ -256,14 +256,38 @@ fn checkpoints(checkpoints: &[CheckpointInfo]) -> Table {
 /// How a job that somebody waited for has ended: its result as it is, or its misfortune.
 pub(crate) fn print_end(at: &JobRef, job: &JobInfo, output: &mut Output) -> io::Result<()> {
     match job.state {
-        JobState::Completed => {
-            let result = job.result.as_deref().unwrap_or_default();
-            output.raw(result)?;
-            if !result.is_empty() && !result.ends_with(b"\n") {
-                output.raw(b"\n")?;
-            }
-        }
+        JobState::Completed => print_result(job.result.as_deref().unwrap_or_default(), output)?,
         _ => eprintln!("error: job {at} is {}: {}", job.state, outcome(job)),
+    }
+    Ok(())
+}
+
+/// How a job has ended that is not kept any more: all that is known of it.
+pub(crate) fn print_gone(at: &JobRef, end: &JobEnd, output: &mut Output) -> io::Result<()> {
+    let (state, result) = match end {
+        JobEnd::Completed { result } => ("completed", result.as_deref()),
+        JobEnd::Dead { .. } => ("dead", None),
+        JobEnd::Cancelled => ("cancelled", None),
+        JobEnd::Expired => ("expired", None),
+        JobEnd::Gone => ("gone", None),
+    };
+    if output.is_json() {
+        let result = result.map(bytes_json);
+        return output.json(&json!({ "job": at.to_string(), "state": state, "result": result }));
+    }
+    match (end, result) {
+        (JobEnd::Completed { .. }, result) => print_result(result.unwrap_or_default(), output)?,
+        (JobEnd::Gone, _) => eprintln!("error: job {at} has ended and is no longer kept"),
+        _ => eprintln!("error: job {at} was {state}, and is no longer kept"),
+    }
+    Ok(())
+}
+
+/// A result as it is, and a line of its own.
+fn print_result(result: &[u8], output: &mut Output) -> io::Result<()> {
+    output.raw(result)?;
+    if !result.is_empty() && !result.ends_with(b"\n") {
+        output.raw(b"\n")?;
     }
     Ok(())
 }

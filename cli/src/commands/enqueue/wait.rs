@@ -1,7 +1,7 @@
 //! `enqueue --wait`: until every job has ended.
 
 use anyhow::bail;
-use longshore::{JobEnd, JobName, JobState};
+use longshore::{JobEnd, JobLookupError, JobName, JobState};
 
 use super::tally::Tally;
 use crate::commands::job::ended;
@@ -24,17 +24,21 @@ pub(crate) async fn until_ended(
             end = ended(&queues, &name) => end?,
             () = stop.asked() => bail!("stopped waiting; the jobs go on"),
         };
-        if end == JobEnd::Gone {
-            failed += 1;
-            eprintln!("error: job {job} has ended and is no longer kept");
-            continue;
-        }
-        let ended = queues.job(&name).await?.job;
-        failed += u64::from(ended.state != JobState::Completed);
-        if context.output.is_json() {
-            context.output.json(&job_view::json(&job, &ended))?;
-        } else {
-            job_view::print_end(&job, &ended, &mut context.output)?;
+        match queues.job(&name).await {
+            Ok(found) => {
+                failed += u64::from(found.job.state != JobState::Completed);
+                if context.output.is_json() {
+                    context.output.json(&job_view::json(&job, &found.job))?;
+                } else {
+                    job_view::print_end(&job, &found.job, &mut context.output)?;
+                }
+            }
+            // It is not kept any more. Whoever waits is told its end all the same.
+            Err(JobLookupError::NotFound { .. }) => {
+                failed += u64::from(!matches!(end, JobEnd::Completed { .. }));
+                job_view::print_gone(&job, &end, &mut context.output)?;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     if failed > 0 { Err(Reported.into()) } else { Ok(()) }

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::Context;
 use crate::arguments::{Take as Order, Work};
 use crate::failure::{Reported, WrongUsage};
-use crate::output::{Progress, grouped};
+use crate::output::{Progress, grouped, jobs};
 use crate::signals::Stop;
 use process::Ended;
 
@@ -211,15 +211,15 @@ fn say(
     if let Some(left) = left {
         if left.died > 0 {
             eprintln!(
-                "error: {} jobs went to the dead letters; see: longshore dead ls",
-                grouped(left.died)
+                "error: {} went to the dead letters; see: longshore dead ls",
+                jobs(left.died)
             );
         }
         if left.scheduled > 0 {
-            eprintln!("{} jobs are scheduled for later and were left", grouped(left.scheduled));
+            eprintln!("left for later, as scheduled: {}", jobs(left.scheduled));
         }
         if left.prepared > 0 {
-            eprintln!("{} jobs wait to be confirmed and were left", grouped(left.prepared));
+            eprintln!("left, to be confirmed: {}", jobs(left.prepared));
         }
     }
     Ok(())
