@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Action, Checkpoint, Filter, NewSettle, Order, Pace, Selection, Source, Sources, Tokens,
+    Checkpoint, NewSettle, Order, Selection, Source, Sources, Tokens,
 };
 use longshore_protocol::{
-    Backoff, DeathReason, Due, Durability, Epoch, Fingerprint, FrameWriter, JobError, JobId,
-    JobOptions, JobState, LinkId, NewJob, PublisherId, QueueSettings, Role, Token,
+    Durability, Epoch, JobError, JobId, JobState, LinkId, NewJob, PublisherId, Role, Token,
 };
 
 use super::super::story::{atomic, batch, glob, id, path, session, settles};
+use super::asks::{draw_action, draw_pace, draw_settings};
 use super::driver::{IDS, Stage};
 use crate::command::{Command, Expired, Start};
 
@@ -27,7 +27,7 @@ const PATHS: [&str; 9] = [
 ];
 const PATTERNS: [&str; 6] = ["/jobs/a", "/jobs/*", "/jobs/**", "/jobs/{b,c}", "/**", "/jobs/d"];
 const SESSIONS: [&str; 4] = ["ann", "bob", "cat", "dan"];
-const ERRORS: [(&str, &str); 4] =
+pub(super) const ERRORS: [(&str, &str); 4] =
     [("io", "no luck"), ("io", "no disk 7"), ("io", "no disk 8"), ("net", "no luck")];
 
 /// Random numbers, one after the other: splitmix64.
@@ -53,15 +53,15 @@ impl Draw {
         if things.is_empty() { None } else { Some(things[self.below(things.len())].clone()) }
     }
 
-    fn path(&mut self) -> longshore_protocol::Path {
+    pub(super) fn path(&mut self) -> longshore_protocol::Path {
         path(PATHS[self.below(PATHS.len())])
     }
 
-    fn glob(&mut self) -> longshore_protocol::Glob {
+    pub(super) fn glob(&mut self) -> longshore_protocol::Glob {
         glob(PATTERNS[self.below(PATTERNS.len())])
     }
 
-    fn id(&mut self) -> JobId {
+    pub(super) fn id(&mut self) -> JobId {
         id(self.below(IDS as usize) as u32)
     }
 }
@@ -269,63 +269,6 @@ impl Stage {
         Command::Enqueue { link, batch }
     }
 
-    fn draw_job(&self, draw: &mut Draw) -> NewJob {
-        let near = |draw: &mut Draw| self.now.wall_ms + [50, 1, 300, 0, 3_000][draw.below(5)];
-        let waits = !self.is_hasty() || draw.one_in(4);
-        let due = match draw.below(8) {
-            0 if waits => Due::After(50),
-            1 if waits => Due::At(near(draw)),
-            2 => Due::At(self.now.wall_ms - 7),
-            _ => Due::Now,
-        };
-        let expires_at = match draw.below(8) {
-            0..=1 if waits => Some(near(draw)),
-            2 => Some(self.now.wall_ms + 3_600_000),
-            _ => None,
-        };
-        let lasting = self.mood == Mood::Losses;
-        let options = JobOptions {
-            priority: [0, 0, 0, 1, -1][draw.below(5)],
-            due,
-            prepared: waits && draw.one_in(8),
-            expires_at,
-            max_attempts: if lasting {
-                [None, None, Some(60)][draw.below(3)]
-            } else {
-                [None, None, Some(10), Some(1), Some(2)][draw.below(5)]
-            },
-            lease_ms: [None, None, Some(5_000)][draw.below(3)],
-            run_timeout_ms: [None, None, Some(0), Some(70)][draw.below(4)],
-            backoff: match draw.below(5) {
-                0..=1 => None,
-                2..=3 => Some(Backoff::Fixed(0)),
-                _ => Some(Backoff::Hangfire),
-            },
-            keep_ms: [None, None, None, Some(0), Some(400), Some(86_400_000)][draw.below(6)],
-            keep_result: draw.one_in(2),
-        };
-        NewJob {
-            path: draw.path(),
-            id: draw.id(),
-            payload: Bytes::from_static([&b"one"[..], b"one", b"one", b"two"][draw.below(4)]),
-            headers: Default::default(),
-            options,
-        }
-    }
-
-    /// Cases in which jobs should be at work rather than wait.
-    fn is_hasty(&self) -> bool {
-        !matches!(self.mood, Mood::Anything | Mood::Keeping)
-    }
-
-    fn draw_entry(&self, draw: &mut Draw) -> Bytes {
-        let job = self.draw_job(draw);
-        let mut head = FrameWriter::with_capacity(64);
-        job.encode_entry_head(&mut head);
-        head.put(&job.payload);
-        head.into_body()
-    }
-
     fn draw_settle(&mut self, link: LinkId, draw: &mut Draw) -> Command {
         let sent = self.settles.entry(link).or_default();
         *sent += [1, 1, 1, 1, 2, 70][draw.below(6)];
@@ -418,54 +361,4 @@ impl Stage {
         let checkpoint = Checkpoint::decode(body).expect("it was built");
         Some(Command::Checkpoint { link, checkpoint })
     }
-
-    pub(super) fn draw_filter(&self, draw: &mut Draw) -> Filter {
-        let mut filter = Filter::of(draw.glob());
-        if draw.one_in(2) {
-            filter.state = Some(JobState::ALL[draw.below(JobState::ALL.len())]);
-        }
-        if draw.one_in(4) {
-            filter.death = Some(DeathReason::ALL[draw.below(DeathReason::ALL.len())]);
-        }
-        if draw.one_in(4) {
-            let (kind, message) = [("", ""), ERRORS[0], ERRORS[1]][draw.below(3)];
-            filter.fingerprint = Some(Fingerprint::of_parts(kind, message));
-        }
-        let ends: Vec<u64> =
-            self.model.jobs.iter().filter_map(|job| Some(job.ended?.0.wall_ms)).collect();
-        if draw.one_in(4) {
-            filter.ended_from = draw.one_of(&ends);
-        }
-        if draw.one_in(4) {
-            filter.ended_before = draw.one_of(&ends);
-        }
-        filter
-    }
-}
-
-fn draw_action(draw: &mut Draw) -> Action {
-    use Action::{Cancel, Confirm, Drop, Revive};
-    [Confirm, Confirm, Cancel, Revive, Revive, Drop][draw.below(6)]
-}
-
-fn draw_pace(action: Action, draw: &mut Draw) -> Option<Pace> {
-    (action == Action::Revive && draw.one_in(2)).then(|| Pace {
-        per_second: [1, 3, 5_000][draw.below(3)],
-        before: [0, 0, 5][draw.below(3)],
-    })
-}
-
-fn draw_settings(draw: &mut Draw) -> QueueSettings {
-    let mut settings = QueueSettings::default();
-    for _ in 0..draw.below(3) {
-        match draw.below(6) {
-            0 => settings.max_attempts = draw.one_of(&[1, 3, 40]),
-            1 => settings.lease_ms = Some(2_000),
-            2 => settings.run_timeout_ms = draw.one_of(&[0, 100]),
-            3 => settings.backoff = draw.one_of(&[Backoff::Fixed(0), Backoff::Fixed(60)]),
-            4 => settings.keep_ms = draw.one_of(&[0, 500, 3_600_000]),
-            _ => settings.keep_jobs = draw.one_of(&[0, 1, 2, 4]),
-        }
-    }
-    settings
 }

@@ -1,15 +1,22 @@
 //! A naive model, written to be read: every question is answered by looking at every job. Random commands with random
 //! clocks go to both, and everything that can be seen from outside must agree after each.
 //!
-//! - [`draws`] makes commands, biased towards danger; [`driver`] plays them and compares.
-//! - [`naive`] is the model: [`jobs`], [`sessions`], [`acting`], [`time`] and [`dispatching`] are its parts.
+//! - [`draws`] and [`asks`] make commands, biased towards danger; [`driver`] plays them; [`comparing`] compares.
+//! - [`naive`] is the model; its parts are [`jobs`], [`queues`], [`sessions`], [`leases`], [`acting`], [`time`] and
+//!   [`dispatching`].
+//!
+//! `LONGSHORE_MODEL_CASES` asks for more cases; `LONGSHORE_MODEL_TRACE=1` prints the commands of those that fail.
 
 mod acting;
+mod asks;
+mod comparing;
 mod dispatching;
 mod draws;
 mod driver;
 mod jobs;
+mod leases;
 mod naive;
+mod queues;
 mod sessions;
 mod time;
 

@@ -1,0 +1,213 @@
+//! What can be seen of the state, against what the model says.
+
+use longshore_protocol::messages::work::{
+    Action, AttemptInfo, CheckpointInfo, Filter, JobInfo, RequestError, Selection,
+};
+use longshore_protocol::{JobState, LinkId};
+
+use super::super::story::{glob, id};
+use super::driver::{IDS, STEP_JOBS, Stage};
+use super::jobs::{Job, Place};
+use super::naive::Expected;
+use crate::command::Command;
+use crate::outcome::{Outcomes, RecordRef, Reply};
+use crate::time::Now;
+
+impl Stage {
+    pub(super) fn compare_jobs(&self) {
+        for number in 0..IDS {
+            let view = self.state.job(&id(number), self.now);
+            let job = self.model.jobs.iter().find(|job| job.id == id(number));
+            let (Some(view), Some(job)) = (&view, job) else {
+                assert!(view.is_none() && job.is_none(), "job {number} is kept, or not: {job:?}");
+                continue;
+            };
+            assert_eq!(view.info, self.info(job, &view.info));
+            assert_eq!((view.entry, view.result), (job.entry, job.result), "{job:?}");
+            assert_eq!(view.error, job.last_error(), "{job:?}");
+            let errors: Vec<Option<RecordRef>> =
+                job.history.iter().map(|a| a.error.map(|(record, _)| record)).collect();
+            assert_eq!(view.attempt_errors, errors, "{job:?}");
+            let bytes: Vec<RecordRef> = job.checkpoints.iter().map(|c| c.bytes).collect();
+            assert_eq!(view.checkpoints, bytes, "{job:?}");
+        }
+        assert_eq!(self.state.totals().jobs, self.model.jobs.len() as u64);
+        assert_eq!(self.state.totals().running, self.model.tokens().0.len() as u64);
+        assert_eq!(self.state.totals().stale_refused, self.model.stale_refused);
+    }
+
+    /// What readers are to see of a job. Where the contract leaves something open, as the state `says`.
+    fn info(&self, job: &Job, says: &JobInfo) -> JobInfo {
+        let (now, model) = (self.now, &self.model);
+        let (token, worker) = match job.place {
+            Place::Running { token, session } => {
+                (Some(token), Some(model.sessions[session].name.clone()))
+            }
+            _ => (None, None),
+        };
+        let due_at = match job.place {
+            Place::Timed(at) => Some(at),
+            Place::Delayed(at) | Place::Retrying(at) => {
+                Some(now.wall_ms + at.saturating_sub(now.mono_ms))
+            }
+            _ => None,
+        };
+        let expires =
+            matches!(job.state(), JobState::Prepared | JobState::Scheduled | JobState::Ready);
+        // Or reckoned back from the end: what the wall clock did meanwhile need not be known, nor more than 49 days.
+        let since = |start: Now, end: Now, says: Option<u64>| {
+            let ran_ms = (end.mono_ms - start.mono_ms) as u32;
+            let reckoned = end.wall_ms.saturating_sub(u64::from(ran_ms));
+            says.filter(|&at| at == reckoned).unwrap_or(start.wall_ms)
+        };
+        let attempt = |(nth, attempt): (usize, &super::jobs::Attempt)| AttemptInfo {
+            number: attempt.number,
+            worker: attempt.worker.clone(),
+            delivered_at: since(
+                attempt.delivered,
+                attempt.ended,
+                says.attempts.get(nth).map(|a| a.delivered_at),
+            ),
+            ended_at: attempt.ended.wall_ms,
+            outcome: attempt.outcome,
+            error: None,
+            fingerprint: attempt.error.map(|(_, fingerprint)| fingerprint),
+        };
+        let checkpoint = |checkpoint: &super::jobs::Checkpoint| CheckpointInfo {
+            attempt: checkpoint.attempt,
+            sequence: checkpoint.sequence,
+            at: checkpoint.at,
+            length: u64::from(checkpoint.bytes.length),
+            bytes: None,
+        };
+        JobInfo {
+            id: job.id,
+            path: job.path.clone(),
+            state: job.state(),
+            retrying: job.is_retrying(),
+            priority: job.options.priority,
+            attempt: job.attempt(),
+            max_attempts: model.max_attempts(job),
+            deliveries: job.deliveries,
+            lease_ms: model.lease_ms(job),
+            run_timeout_ms: model.run_timeout_ms(job),
+            enqueued_at: job.enqueued_wall_ms,
+            due_at,
+            expires_at: if expires { job.expires_at } else { says.expires_at },
+            delivered_at: token.map(|_| since(job.delivered, now, says.delivered_at)),
+            ended_at: job.ended.map(|(at, _)| at.wall_ms),
+            token,
+            worker,
+            death: if let Place::Dead(reason) = job.place { Some(reason) } else { None },
+            error: None,
+            replaces: job.replaces,
+            progress: None,
+            attempts: job.history.iter().enumerate().map(attempt).collect(),
+            checkpoints: job.checkpoints.iter().map(checkpoint).collect(),
+            payload_len: job.payload_len as u64,
+            payload: None,
+            headers: None,
+            result: None,
+        }
+    }
+
+    pub(super) fn compare_queues(&self) {
+        let stats = self.state.queue_stats(&glob("/**"), self.now);
+        assert_eq!(stats.len(), self.model.queues.len());
+        for (stat, queue) in stats.iter().zip(&self.model.queues) {
+            let counts = self.model.counts(&queue.path);
+            assert_eq!((&stat.path, stat.counts), (&queue.path, counts));
+            assert_eq!(
+                [stat.enqueued, stat.completed, stat.failed, stat.redelivered, stat.died],
+                [queue.enqueued, queue.completed, queue.failed, queue.redelivered, queue.died],
+                "enqueued, completed, failed, redelivered and died of {}",
+                queue.path
+            );
+            assert_eq!(stat.stale_refused, queue.stale);
+            assert_eq!(stat.settings, queue.settings);
+            assert_eq!(stat.oldest_ready_ms.is_some(), counts.ready > 0);
+            let matching =
+                || self.model.subscriptions.iter().filter(|s| s.sources.matches(&queue.path));
+            assert_eq!(stat.subscriptions, matching().count() as u64);
+            assert_eq!(stat.credits, matching().map(|s| u64::from(s.credit)).sum::<u64>());
+            let pauses = self.model.pauses.iter().filter(|pause| pause.matches(&queue.path));
+            let pauses: Vec<&str> = pauses.map(|pause| pause.as_str()).collect();
+            let mut paused_by: Vec<&str> = stat.paused_by.iter().map(|p| p.as_str()).collect();
+            paused_by.sort_by_key(|pause| pauses.iter().position(|p| p == pause));
+            assert_eq!(paused_by, pauses);
+        }
+    }
+
+    /// A lease's holder, and nobody else, reads the job's checkpoints.
+    pub(super) fn compare_checkpoints(&self) {
+        for job in &self.model.jobs {
+            let Place::Running { token, session } = job.place else { continue };
+            for (number, other) in self.model.sessions.iter().enumerate() {
+                let Some(link) = other.link else { continue };
+                let read = self.state.checkpoints(token, link);
+                if number == session {
+                    let views = read.expect("the holder reads them");
+                    let bytes: Vec<RecordRef> = views.iter().map(|view| view.bytes).collect();
+                    assert!(bytes.iter().eq(job.checkpoints.iter().map(|c| &c.bytes)));
+                } else {
+                    assert_eq!(read, Err(RequestError::StaleToken));
+                }
+            }
+        }
+    }
+
+    /// Dead letters by kind, and what an action by filter would be done to.
+    pub(super) fn compare_dead(&self, filter: &Filter) {
+        let dead = Filter { state: None, ..filter.clone() };
+        if self.model.times_rise(Action::Drop, &dead) {
+            let groups = (self.model.dead_groups(&dead), false);
+            assert_eq!(self.state.dead_groups(&dead), groups, "{dead:?}");
+        }
+        for action in [Action::Confirm, Action::Cancel, Action::Revive, Action::Drop] {
+            if self.model.times_rise(action, filter) {
+                let would = self.state.preview(action, &Selection::Matching(filter.clone()));
+                let done = self.model.matching(action, filter).len() as u64;
+                assert_eq!((would.done, would.more), (done, false), "{action:?} of {filter:?}");
+            }
+        }
+    }
+
+    /// The state wants to be told of the time when something is due, or before; and not again at once.
+    pub(super) fn compare_due(&self, command: &Command) {
+        let due = self.state.next_due(self.now);
+        let at_the_latest = self.model.next_due().map(|at| at.max(self.now.mono_ms));
+        assert!(
+            at_the_latest.is_none_or(|at| due.is_some_and(|due| due <= at)),
+            "it would wake up at {due:?}, and not by {at_the_latest:?}"
+        );
+        if matches!(command, Command::Tick) && self.limits.step_jobs == STEP_JOBS {
+            assert!(due.is_none_or(|due| due > self.now.mono_ms), "{due:?}: a tick does not help");
+        }
+    }
+}
+
+pub(super) fn compare_outcomes(command: &Command, out: &Outcomes, mut expected: Expected<'_>) {
+    assert_eq!(out.events, expected.events, "{command:?}");
+    fn sorted<T: Ord + Clone>(things: &[T]) -> Vec<T> {
+        let mut things = things.to_vec();
+        things.sort_unstable();
+        things
+    }
+    assert_eq!(sorted(&out.ended), sorted(&expected.ended), "{command:?}");
+    assert_eq!(sorted(&out.revoked), sorted(&expected.revoked), "{command:?}");
+    assert_eq!(sorted(&out.moved), sorted(&expected.moved), "{command:?}");
+    assert_eq!(out.queues_made, expected.queues_made, "{command:?}");
+    let by_link = |(link, reply): &(LinkId, Reply)| (*link, format!("{reply:?}"));
+    let mut replies = out.replies.clone();
+    if replies.len() > 1 {
+        replies.sort_by_key(by_link);
+        expected.replies.sort_by_key(by_link);
+    }
+    for (_, reply) in replies.iter_mut().chain(&mut expected.replies) {
+        // In any order.
+        if let Reply::Paused { report: Ok(report), .. } = reply {
+            report.still_paused_by.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+        }
+    }
+    assert_eq!(replies, expected.replies, "{command:?}");
+}

@@ -1,0 +1,120 @@
+//! How leases and attempts end in the model, and what they leave.
+
+use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
+use longshore_protocol::{
+    AttemptOutcome, CheckpointOutcome, DeathReason, Fingerprint, JobChange, Revoked, Token,
+};
+
+use super::jobs::{Attempt, Checkpoint, Place};
+use super::naive::{Expected, Model};
+use crate::command::Expired;
+use crate::outcome::RecordRef;
+use crate::state::rows::random_of;
+
+impl Model {
+    /// An attempt is used up.
+    pub(super) fn use_up(
+        &mut self,
+        job: usize,
+        outcome: AttemptOutcome,
+        error: Option<(RecordRef, Fingerprint)>,
+    ) {
+        let Place::Running { session, .. } = self.jobs[job].place else { return };
+        let worker = self.sessions[session].name.clone();
+        let job = &mut self.jobs[job];
+        job.attempts += 1;
+        job.expires_at = None;
+        let (number, delivered) = (job.attempts, job.delivered);
+        job.remember(Attempt { number, worker, delivered, ended: self.now, outcome, error });
+    }
+
+    /// A used-up attempt has failed: the next one, or the end.
+    pub(super) fn retry(
+        &mut self,
+        number: usize,
+        reason: DeathReason,
+        change: JobChange,
+        to: &mut Expected<'_>,
+    ) {
+        let job = &self.jobs[number];
+        let n = job.attempts;
+        if n >= self.max_attempts(job) {
+            return self.die(number, reason, change, to);
+        }
+        let wait = self.backoff(job).wait_ms(n, random_of(&job.id, n));
+        let lost = reason == DeathReason::WorkerLost;
+        if wait == 0 || lost {
+            self.make_ready(number, change, to);
+        } else {
+            self.jobs[number].place = Place::Retrying(self.now.mono_ms + wait);
+            self.tell(number, change, to);
+        }
+    }
+
+    pub(super) fn expire(&mut self, lease: &Expired, to: &mut Expected<'_>) {
+        let Some(job) = self.holder_of(lease.token) else { return };
+        let why = if lease.timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
+        self.take(job, Some(why), to);
+        if lease.restart {
+            self.make_ready(job, JobChange::LeaseLost, to);
+        } else if lease.timed_out {
+            let path = self.jobs[job].path.clone();
+            self.queue(&path).failed += 1;
+            self.use_up(job, AttemptOutcome::TimedOut, None);
+            self.retry(job, DeathReason::TimedOut, JobChange::TimedOut, to);
+        } else if lease.started {
+            self.use_up(job, AttemptOutcome::WorkerLost, None);
+            self.retry(job, DeathReason::WorkerLost, JobChange::LeaseLost, to);
+        } else {
+            self.lose_delivery(job, to);
+        }
+    }
+
+    pub(super) fn lose_delivery(&mut self, number: usize, to: &mut Expected<'_>) {
+        let most = u32::from(self.max_attempts(&self.jobs[number])).saturating_mul(3);
+        let job = &mut self.jobs[number];
+        job.lost += 1;
+        if job.lost >= most.clamp(30, 255) {
+            self.die(number, DeathReason::Undeliverable, JobChange::LeaseLost, to);
+        } else {
+            self.make_ready(number, JobChange::LeaseLost, to);
+        }
+    }
+
+    /// A lease ends, and not by its holder, who is told if its link is up.
+    pub(super) fn take(&mut self, job: usize, why: Option<Revoked>, to: &mut Expected<'_>) {
+        let Place::Running { token, session } = self.jobs[job].place else { return };
+        to.ended.push(token);
+        let path = self.jobs[job].path.clone();
+        self.sessions[session].lost.push((token, path));
+        if let (Some(why), Some(link)) = (why, self.sessions[session].link) {
+            to.revoked.push((link, why, token));
+        }
+    }
+
+    pub(super) fn checkpoint(
+        &mut self,
+        session: usize,
+        token: Token,
+        sequence: u64,
+        bytes: RecordRef,
+    ) -> CheckpointOutcome {
+        let Some(job) = self.held_by(token, session) else {
+            self.count_stale(session, token);
+            return CheckpointOutcome::StaleToken;
+        };
+        let wall_ms = self.now.wall_ms;
+        let job = &mut self.jobs[job];
+        if sequence <= job.sequence {
+            return CheckpointOutcome::Accepted;
+        } else if sequence > job.sequence + 1 {
+            return CheckpointOutcome::Gap;
+        } else if bytes.length as usize > CHECKPOINT_BYTES_MAX {
+            return CheckpointOutcome::TooLarge;
+        }
+        job.sequence = sequence;
+        let attempt = job.attempt();
+        job.add_checkpoint(Checkpoint { attempt, sequence, at: wall_ms, bytes });
+        CheckpointOutcome::Accepted
+    }
+}

@@ -1,0 +1,205 @@
+//! Jobs come in, and what people do to queues.
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{PauseReport, ReplaceOutcome};
+use longshore_protocol::{
+    EnqueueOutcome, Entry, Fingerprint, Glob, JobChange, JobId, JobState, Path, QueueSettings,
+    Refusal,
+};
+
+use super::jobs::{Job, Place, Queue};
+use super::naive::{Expected, HOUR_MS, Model};
+use crate::command::Command;
+use crate::outcome::{RecordRef, Reply};
+use crate::time::Now;
+
+impl Model {
+    fn takes(&self, path: &Path) -> Result<(), Refusal> {
+        let (paths, defaults) = &self.served;
+        if path.is_root() {
+            Err(Refusal::BadPath)
+        } else if path.is_reserved() {
+            Err(Refusal::Reserved)
+        } else if paths.contains(path) || defaults.iter().any(|base| path.is_at_or_below(base)) {
+            Ok(())
+        } else {
+            Err(Refusal::NotHere)
+        }
+    }
+
+    /// The queue, made if it is served and not there.
+    fn open_queue(&mut self, path: &Path, to: &mut Expected<'_>) -> Result<(), Refusal> {
+        self.takes(path)?;
+        if self.queues.iter().all(|queue| queue.path != *path) {
+            if self.queues.len() >= self.limits.queues {
+                return Err(Refusal::TooManyQueues);
+            }
+            self.queues.push(Queue::new(path.clone()));
+            to.queues_made.push(path.clone());
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_job(
+        &mut self,
+        bytes: Bytes,
+        record: RecordRef,
+        path: &Path,
+        to: &mut Expected<'_>,
+    ) -> EnqueueOutcome {
+        let entry = Entry::read(bytes).expect("it was built");
+        if let Some(known) = self.jobs.iter().find(|job| job.id == entry.id) {
+            let same = (known.crc, known.payload_len) == (entry.crc, entry.payload.len());
+            let conflict = EnqueueOutcome::Refused(Refusal::IdConflict);
+            return if same { EnqueueOutcome::Existing } else { conflict };
+        }
+        let refused = self.takes(path).err();
+        let paused = self.is_paused(path).then_some(Refusal::Paused);
+        if let Some(refusal) = refused.or(paused) {
+            return EnqueueOutcome::Refused(refusal);
+        }
+        let queues = self.queues.iter();
+        if queues.clone().all(|queue| queue.path != *path) && queues.len() >= self.limits.queues {
+            return EnqueueOutcome::Refused(Refusal::TooManyQueues);
+        }
+        let is_full = self.is_full(path) || self.jobs.len() as u64 >= u64::from(self.limits.jobs);
+        if is_full {
+            return EnqueueOutcome::Refused(Refusal::QueueFull);
+        }
+        if let Err(refusal) = self.open_queue(path, to) {
+            return EnqueueOutcome::Refused(refusal);
+        }
+        self.create(entry, record, path, None, to);
+        EnqueueOutcome::Created
+    }
+
+    fn is_full(&self, path: &Path) -> bool {
+        let open = self.jobs.iter().filter(|job| job.path == *path && job.is_open()).count();
+        open as u64 >= self.limits.jobs_per_queue
+    }
+
+    fn create(
+        &mut self,
+        entry: Entry,
+        record: RecordRef,
+        path: &Path,
+        replaces: Option<JobId>,
+        to: &mut Expected<'_>,
+    ) {
+        self.queue(path).enqueued += 1;
+        let until = self.now.mono_ms + HOUR_MS;
+        let is_prepared = entry.options.prepared;
+        self.jobs.push(Job {
+            id: entry.id,
+            path: path.clone(),
+            crc: entry.crc,
+            payload_len: entry.payload.len(),
+            expires_at: entry.options.expires_at,
+            options: entry.options,
+            entry: record,
+            place: Place::Prepared(until),
+            attempts: 0,
+            deliveries: 0,
+            lost: 0,
+            enqueued_wall_ms: self.now.wall_ms,
+            was_confirmed: false,
+            replaces,
+            delivered: Now::default(),
+            ended: None,
+            died_of: Fingerprint::default(),
+            result: None,
+            history: Vec::new(),
+            checkpoints: Vec::new(),
+            sequence: 0,
+        });
+        let job = self.jobs.len() - 1;
+        if is_prepared {
+            self.tell(job, JobChange::Created, to);
+        } else {
+            self.wait_for_its_time(job, JobChange::Created, to);
+        }
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        id: JobId,
+        entry: &Bytes,
+        to: &mut Expected<'_>,
+    ) -> ReplaceOutcome {
+        let record = self.record(Command::REPLACE_ENTRY_AT, 0, entry.len() as u32);
+        let entry = Entry::read(entry.clone()).expect("it was built");
+        let dead = self.jobs.iter().find(|job| job.id == id);
+        let taken = self.jobs.iter().find(|job| job.id == entry.id);
+        // Said again, also when a job has come under the old id meanwhile.
+        if let Some(new) = taken
+            && new.replaces == Some(id)
+            && (new.crc, new.payload_len) == (entry.crc, entry.payload.len())
+        {
+            return ReplaceOutcome::Replaced;
+        }
+        // Whatever is wrong may be said, if several things are.
+        let mut wrong = Vec::new();
+        match dead {
+            None => wrong.push(ReplaceOutcome::Unknown),
+            Some(job) if job.state() != JobState::Dead => wrong.push(ReplaceOutcome::NotDead),
+            Some(job) if self.is_full(&job.path) => wrong.push(ReplaceOutcome::QueueFull),
+            Some(_) => {}
+        }
+        if taken.is_some() {
+            wrong.push(ReplaceOutcome::IdConflict);
+        }
+        if let Some(&first) = wrong.first() {
+            let said = to.seen.replies.iter().find_map(|(_, reply)| match reply {
+                Reply::Replaced { outcome, .. } => Some(*outcome),
+                _ => None,
+            });
+            return said.filter(|said| wrong.contains(said)).unwrap_or(first);
+        }
+        let job = self.find(id).expect("it is dead");
+        let path = self.jobs[job].path.clone();
+        self.tell(job, JobChange::Dropped, to);
+        self.jobs.remove(job);
+        self.create(entry, record, &path, Some(id), to);
+        ReplaceOutcome::Replaced
+    }
+
+    pub(super) fn configure(
+        &mut self,
+        path: &Path,
+        changes: &QueueSettings,
+        reset: bool,
+        to: &mut Expected<'_>,
+    ) -> Result<QueueSettings, Refusal> {
+        self.open_queue(path, to)?;
+        let settings = &mut self.queue(path).settings;
+        let before = if reset { QueueSettings::default() } else { settings.clone() };
+        *settings = QueueSettings {
+            max_attempts: changes.max_attempts.or(before.max_attempts),
+            lease_ms: changes.lease_ms.or(before.lease_ms),
+            run_timeout_ms: changes.run_timeout_ms.or(before.run_timeout_ms),
+            backoff: changes.backoff.clone().or(before.backoff),
+            keep_ms: changes.keep_ms.or(before.keep_ms),
+            keep_jobs: changes.keep_jobs.or(before.keep_jobs),
+        };
+        Ok(settings.clone())
+    }
+
+    pub(super) fn pause(&mut self, pattern: &Glob, paused: bool) -> PauseReport {
+        let was_paused = self.pauses.contains(pattern);
+        self.pauses.retain(|pause| pause != pattern);
+        let matching: Vec<&Path> =
+            self.queues.iter().map(|q| &q.path).filter(|path| pattern.matches(path)).collect();
+        let holds_one = |pause: &&Glob| matching.iter().any(|path| pause.matches(path));
+        let report = PauseReport {
+            queues: matching.len() as u64,
+            changed: was_paused != paused,
+            still_paused_by: self.pauses.iter().filter(holds_one).cloned().collect(),
+        };
+        self.pauses.extend(paused.then(|| pattern.clone()));
+        report
+    }
+
+    pub(super) fn is_paused(&self, path: &Path) -> bool {
+        self.pauses.iter().any(|pause| pause.matches(path))
+    }
+}
