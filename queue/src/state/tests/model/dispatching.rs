@@ -1,6 +1,6 @@
 //! Subscriptions, and whether each hand-out was the right one.
 
-use longshore_protocol::messages::work::{Order, Source, Sources, Waiting};
+use longshore_protocol::messages::work::{Order, Sources, Waiting};
 use longshore_protocol::{JobChange, LinkId, Path};
 
 use super::jobs::{Job, Place};
@@ -16,11 +16,11 @@ pub(super) struct Subscription {
     pub(super) told: bool,
 }
 
-/// What subscriptions with the same weighted sources were handed while every lane had jobs, by lane.
+/// What each lane of weighted sources has gained beyond what it paid, for as long as somebody subscribes to them.
 #[derive(Clone)]
 pub(super) struct Shares {
     sources: Sources,
-    handed: Vec<u64>,
+    balances: Vec<i64>,
 }
 
 impl Model {
@@ -84,6 +84,8 @@ impl Model {
 
     /// Follows the hand-outs and checks each of them.
     pub(super) fn hand_out(&mut self, to: &mut Expected<'_>) {
+        let subscriptions = &self.subscriptions;
+        self.shares.retain(|shares| subscriptions.iter().any(|s| s.sources == shares.sources));
         let mut handed = to.seen.handed.iter();
         while let Some(event) = to.seen_next() {
             match event.change {
@@ -101,7 +103,6 @@ impl Model {
                             && self.next_for(&s.sources).iter().any(|job| job.id == event.job)
                     });
                     assert!(wanted, "out of turn only a Tick lets a job expire");
-                    self.shares.clear();
                     self.end(job, Place::Expired, JobChange::Expired, to);
                 }
                 _ => break,
@@ -153,30 +154,30 @@ impl Model {
         self.tell(number, JobChange::Delivered, to);
     }
 
-    /// Weights hold over the jobs that are handed out while every lane has jobs: no lane is ever as much as two rounds away
-    /// from its share.
+    /// Smooth weighted round robin: each lane that has jobs gains its weight; the one with most, the first of several, is
+    /// next, and pays the weights of all.
     fn share(&mut self, sources: &Sources, taken: &Path) {
-        if sources.order != Order::Weighted {
-            return;
-        }
-        let lanes = sources.patterns.len();
-        if (0..lanes).any(|lane| self.head(sources, lane).is_none()) {
-            self.shares.retain(|shares| shares.sources != *sources);
+        let lanes = 0..sources.patterns.len();
+        let with_jobs: Vec<usize> =
+            lanes.clone().filter(|&lane| self.head(sources, lane).is_some()).collect();
+        if sources.order != Order::Weighted || with_jobs.len() < 2 {
             return;
         }
         if self.shares.iter().all(|shares| shares.sources != *sources) {
-            self.shares.push(Shares { sources: sources.clone(), handed: vec![0; lanes] });
+            let balances = vec![0; lanes.len()];
+            self.shares.push(Shares { sources: sources.clone(), balances });
         }
         let shares = self.shares.iter_mut().find(|shares| shares.sources == *sources);
-        let shares = shares.expect("it is there now");
-        shares.handed[lane_of(sources, taken).expect("it was in a lane")] += 1;
-        let weight = |source: &Source| u64::from(source.weight);
-        let all: u64 = sources.patterns.iter().map(weight).sum();
-        let jobs: u64 = shares.handed.iter().sum();
-        for (source, &handed) in sources.patterns.iter().zip(&shares.handed) {
-            let away = (handed * all).abs_diff(jobs * weight(source));
-            assert!(away < 2 * all, "{:?} by {sources:?}", shares.handed);
+        let balances = &mut shares.expect("it is there now").balances;
+        let weight = |lane: usize| i64::from(sources.patterns[lane].weight);
+        for &lane in &with_jobs {
+            balances[lane] += weight(lane);
         }
+        let most = with_jobs.iter().map(|&lane| balances[lane]).max();
+        let next = with_jobs.iter().copied().find(|&lane| Some(balances[lane]) == most);
+        assert_eq!(lane_of(sources, taken), next, "{balances:?} by {sources:?}");
+        balances[next.expect("two have jobs")] -=
+            with_jobs.iter().map(|&lane| weight(lane)).sum::<i64>();
     }
 
     /// Who has no credit is told of waiting jobs, once until it has had some again.

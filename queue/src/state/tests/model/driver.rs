@@ -48,6 +48,7 @@ impl Stage {
             jobs_per_queue: 4,
             jobs: 15,
             queues: 4,
+            subscriptions_per_link: 2,
             ended_per_queue: 5,
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Limits::STANDARD

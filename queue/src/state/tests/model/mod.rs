@@ -88,6 +88,7 @@ fn random_commands_meet_every_danger() {
         "Replace NotDead",
         "Replace IdConflict",
         "Replace QueueFull",
+        "Replace BadOptions",
         "Act Unknown",
         "Act more",
         "32 attempts",

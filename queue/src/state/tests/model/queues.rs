@@ -127,7 +127,7 @@ impl Model {
         to: &mut Expected<'_>,
     ) -> ReplaceOutcome {
         let record = self.record(Command::REPLACE_ENTRY_AT, 0, entry.len() as u32);
-        let entry = Entry::read(entry.clone()).expect("it was built");
+        let Ok(entry) = Entry::read(entry.clone()) else { return ReplaceOutcome::BadOptions };
         let dead = self.jobs.iter().find(|job| job.id == id);
         let taken = self.jobs.iter().find(|job| job.id == entry.id);
         // Said again, also when a job has come under the old id meanwhile.
