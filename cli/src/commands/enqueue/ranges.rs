@@ -11,7 +11,7 @@ impl Ranges {
     /// Adds one number. Most come in ascending order, and cost nothing then.
     pub(crate) fn add(&mut self, n: u64) {
         match self.0.last_mut() {
-            Some((_, to)) if *to + 1 == n => *to = n,
+            Some((_, to)) if to.checked_add(1) == Some(n) => *to = n,
             Some((_, to)) if *to >= n => {
                 if !self.contains(n) {
                     self.0.push((n, n));
@@ -131,5 +131,15 @@ mod tests {
             assert_eq!(ranges.contains(n), naive.contains(&n), "{n} in {ranges}");
         }
         assert_eq!(of(&ranges.to_string()), ranges);
+    }
+
+    #[test]
+    fn numbers_are_added_after_everything_from_one_on_was() {
+        let mut ranges = Ranges::default();
+        ranges.add_from(10);
+        ranges.add(12);
+        ranges.add(7);
+        ranges.add(9);
+        assert_eq!(ranges.to_string(), "7,9-");
     }
 }
