@@ -14,9 +14,14 @@ pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
         )
     };
     let (policy, rest) = text.split_once(':').unwrap_or((text, ""));
+    let wait = |text: &str| if text.is_empty() { Err(wrong()) } else { wait(text) };
     let range = || -> Result<(u32, u32), String> {
         let (from, to) = rest.split_once("..").ok_or_else(wrong)?;
-        Ok((wait(from)?, wait(to)?))
+        let (from, to) = (wait(from)?, wait(to)?);
+        if from > to {
+            return Err(format!("'{text}' ends below its beginning"));
+        }
+        Ok((from, to))
     };
     match policy {
         "exponential" => {
@@ -91,7 +96,10 @@ mod tests {
 
     #[test]
     fn what_is_no_policy_is_told_what_one_looks_like() {
-        for text in ["", "often", "fixed", "fixed:", "exponential:2s", "hangfire:1s", "fixed:60d"] {
+        for text in ["", "often", "fixed", "fixed:", "list:", "exponential:2s", "hangfire:1s"] {
+            assert!(parse_backoff(text).unwrap_err().contains("is not a back-off"), "{text}");
+        }
+        for text in ["fixed:60d", "fixed:5", "exponential:10m..2s", "linear:2s..1s"] {
             assert!(parse_backoff(text).is_err(), "{text}");
         }
         let long = format!("list:{}1s", "1s,".repeat(64));

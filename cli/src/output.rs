@@ -216,8 +216,8 @@ impl Progress {
         match &mut self.kind {
             Kind::Bar(bar) => bar.set_position(done),
             Kind::Lines { label, unit, total, at, said } => {
-                *at = done;
-                if said.elapsed() >= LINE_EVERY {
+                if *at != done && said.elapsed() >= LINE_EVERY {
+                    *at = done;
                     *said = Instant::now();
                     let of = total.map(|t| format!(" of {}", grouped(t))).unwrap_or_default();
                     eprintln!("{label}: {}{of} {unit}", grouped(done));

@@ -15,7 +15,7 @@ use crate::time::{parse_deadline, parse_length, parse_moment};
 pub(crate) struct Enqueue {
     /// The queue
     pub(crate) path: Path,
-    /// The payload of one job
+    /// The payload of one job [default: standard input]
     #[arg(group = "payload")]
     pub(crate) text: Option<OsString>,
     /// One job per file, its contents the payload
@@ -29,7 +29,7 @@ pub(crate) struct Enqueue {
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
     /// Only these lines or files, counted from 1: what an earlier run did not get acknowledged
-    #[arg(long, value_name = "120-180,400-")]
+    #[arg(long, value_name = "120-180,400-", conflicts_with = "text")]
     pub(crate) only: Option<Ranges>,
     /// The job's id; the same one again is the same job
     #[arg(long, value_name = "UUID", conflicts_with_all = ["file", "lines", "jsonl"])]

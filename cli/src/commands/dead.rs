@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use longshore::protocol::messages::work::{Action, Filter};
-use longshore::{DeadGroupAt, Glob, Headers, JobName, JobOptions, JobState, NewJob, new_id};
+use longshore::{DeadGroupAt, Due, Glob, Headers, JobName, JobOptions, JobState, NewJob, new_id};
 use serde_json::{Value, json};
 
 use super::act::{self, Which};
@@ -76,7 +76,7 @@ fn payload_of(text: Option<OsString>, file: Option<PathBuf>) -> anyhow::Result<O
     })
 }
 
-/// A new job in the place of one, with its headers and, as far as they are told, its options.
+/// A new job in the place of one, with its headers and options.
 async fn replace(selected: Selected, payload: Bytes, mut context: Context) -> anyhow::Result<()> {
     let one = match act::which(selected, None).map_err(WrongUsage)? {
         Which::Names(names) => <[JobName; 1]>::try_from(names).ok(),
@@ -94,13 +94,12 @@ async fn replace(selected: Selected, payload: Bytes, mut context: Context) -> an
         id: new_id(),
         payload,
         headers: old.job.headers.clone().unwrap_or_else(Headers::default),
+        // It is to run now, and as the old one was to: not later, nor only once it is confirmed, nor never.
         options: JobOptions {
-            priority: old.job.priority,
-            max_attempts: Some(old.job.max_attempts),
-            lease_ms: Some(old.job.lease_ms),
-            run_timeout_ms: Some(old.job.run_timeout_ms),
-            keep_result: true,
-            ..JobOptions::default()
+            due: Due::Now,
+            prepared: false,
+            expires_at: None,
+            ..old.job.options.clone().unwrap_or_default()
         },
     };
     let receipt = queues.replace(&JobName::from(old.job_ref()), &new, REPLACE_WITHIN).await?;

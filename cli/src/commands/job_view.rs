@@ -7,6 +7,7 @@ use longshore::protocol::messages::work::{AttemptInfo, CheckpointInfo, JobInfo, 
 use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
 
+use crate::backoff::show_backoff;
 use crate::output::{Output, Table, bytes_json, grouped, shown};
 use crate::time::{show_length, show_moment, wall_ms};
 
@@ -57,6 +58,11 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     if let Some(headers) = job.headers.as_ref().filter(|headers| !headers.0.is_empty()) {
         let headers = headers.0.iter().map(|(key, value)| (key.clone(), json!(value)));
         put("headers", Value::Object(headers.collect()));
+    }
+    if let Some(options) = &job.options {
+        put("keep_result", json!(options.keep_result));
+        put("backoff", json!(options.backoff.as_ref().map(show_backoff)));
+        put("keep_ms", json!(options.keep_ms));
     }
     put("result", job.result.as_ref().map_or(Value::Null, |bytes| bytes_json(bytes)));
     Value::Object(value)
@@ -186,6 +192,15 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
             "error",
             shown(format!("{}: {}", error.kind, error.message).as_bytes(), usize::MAX / 8),
         )?;
+    }
+    if let Some(options) = &job.options {
+        let backoff = options.backoff.as_ref().map(show_backoff);
+        let keep = options.keep_ms.map(|ms| show_length(Duration::from_millis(ms)));
+        for (key, value) in [("backoff", backoff), ("keep", keep)] {
+            if let Some(value) = value {
+                line(key, value)?;
+            }
+        }
     }
     for (key, value) in job.headers.iter().flat_map(|headers| &headers.0) {
         line("header", shown(format!("{key}: {value}").as_bytes(), 1_000))?;

@@ -20,7 +20,9 @@ pub(crate) async fn resume(arguments: Resume, mut context: Context) -> anyhow::R
     say("resumed", &pattern, &report, &mut context)?;
     let unchanged = report.answers.iter().all(|answered| !answered.answer.changed);
     if unchanged && !context.output.is_json() {
-        eprintln!("note: '{pattern}' was not paused; longshore stat shows which patterns are");
+        eprintln!(
+            "note: '{pattern}' was not paused, and nothing has changed; longshore stat shows which patterns pause queues"
+        );
     }
     Ok(())
 }
@@ -56,9 +58,10 @@ fn say(
                 1 => "1 queue".to_owned(),
                 queues => format!("{} queues", grouped(*queues)),
             };
-            context
-                .output
-                .line(format!("{what} '{pattern}': {queues} at {}", answered.publisher.name))?;
+            if what == "paused" || answered.answer.changed {
+                let name = &answered.publisher.name;
+                context.output.line(format!("{what} '{pattern}': {queues} at {name}"))?;
+            }
             for other in still_paused_by {
                 eprintln!("note: some of them are paused by '{other}', too");
             }

@@ -24,7 +24,7 @@ pub(crate) use ranges::Ranges;
 use super::Context;
 use crate::arguments::Enqueue;
 use crate::failure::{Reported, WrongUsage};
-use crate::output::{Progress, grouped};
+use crate::output::{Progress, grouped, jobs};
 use crate::signals::Stop;
 use source::{Item, Source};
 use tally::{Tally, is_about_one_job};
@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     let tally = tally.into_inner();
     say(&tally, arguments.is_one_job(), &mut context)?;
     read?;
-    if is_new && tally.held() > 0 {
+    if is_new && tally.created > 0 {
         warn_without_worker(&template, &context).await;
     }
     if arguments.wait {
@@ -256,7 +256,7 @@ fn say(tally: &Tally, is_single: bool, context: &mut Context) -> anyhow::Result<
         };
         context
             .output
-            .line(format!("{} jobs acknowledged ({durability}){known}", grouped(held)))?;
+            .line(format!("{} acknowledged ({durability}){known}", jobs(held)))?;
     }
     for (why, count) in &tally.reasons {
         match count {

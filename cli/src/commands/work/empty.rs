@@ -60,8 +60,9 @@ pub(crate) async fn until(
             merged.iter().find(|queue| queue.counts.ready > 0 && !queue.paused_by.is_empty());
         if let Some(queue) = paused.filter(|_| !std::mem::replace(&mut told_paused, true)) {
             eprintln!(
-                "{} is paused and has jobs; they are waited for: longshore resume",
-                queue.path
+                "{} is paused and has jobs; they are waited for: longshore resume {}",
+                queue.path,
+                queue.paused_by.iter().map(|by| format!("'{by}'")).collect::<Vec<_>>().join(" and ")
             );
         }
         tokio::time::sleep(ASK_EVERY).await;

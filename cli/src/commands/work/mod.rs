@@ -197,9 +197,10 @@ fn say(
     }
     let mut text = format!("{} completed", grouped(report.completed));
     for (count, what) in [
-        (report.failed, "attempts failed"),
+        (report.failed, if report.failed == 1 { "attempt failed" } else { "attempts failed" }),
         (report.buried, "buried"),
         (report.released, "given back"),
+        (report.leases_lost, "taken away"),
         (report.stale_refused, "refused: their lease had ended"),
         (report.unanswered, "without an answer: they may run again"),
     ] {
