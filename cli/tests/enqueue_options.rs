@@ -269,3 +269,12 @@ fn a_job_that_is_not_kept_is_gone_once_it_has_ended() {
     let counts = ["completed", "cancelled", "completed_ever"].map(|count| &stat[count]);
     assert_eq!(counts, [1, 0, 2]);
 }
+
+#[test]
+fn who_waits_for_a_job_that_is_not_kept_is_told_that_it_has_ended_and_no_more() {
+    let system = System::up();
+    let _worker = system.beside(&["work", "/jobs/a", "--", "sleep", "0.5"]);
+    let enqueue = ["enqueue", "/jobs/a", "hello", "--keep", "0s", "--wait"];
+    system.run(&enqueue).code(1).says(&["has ended and is no longer kept"]);
+    assert_eq!(system.stat("/jobs/a")["completed_ever"], 1);
+}
