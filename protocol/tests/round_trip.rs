@@ -487,7 +487,8 @@ fn job_info() -> impl Strategy<Value = JobInfo> {
         vec(attempt(), 0..3),
         vec(checkpoint_info(), 0..3),
     );
-    let full = (option::of(bytes()), option::of(headers()), option::of(bytes()));
+    let full =
+        (option::of(bytes()), option::of(headers()), option::of(bytes()), option::of(options()));
     (job_id(), path(), select(JobState::ALL), numbers, times, end, kept, full).prop_map(
         |(id, path, state, numbers, times, (worker, death, error), kept, full)| {
             let ((retrying, priority, attempt, max_attempts, deliveries), figures) = numbers;
@@ -521,6 +522,7 @@ fn job_info() -> impl Strategy<Value = JobInfo> {
                 payload: full.0,
                 headers: full.1,
                 result: full.2,
+                options: full.3,
             }
         },
     )

@@ -286,6 +286,7 @@ fn fill(reader: &Reader, view: JobView, full: bool) -> Result<JobInfo, RequestEr
         let entry = Entry::read(read(reader, view.entry)?).map_err(|_| RequestError::Unreadable)?;
         info.payload = Some(entry.payload);
         info.headers = Some(entry.headers);
+        info.options = Some(entry.options);
         info.result = view.result.map(|at| read(reader, at)).transpose()?;
     }
     for (attempt, at) in info.attempts.iter_mut().zip(view.attempt_errors) {

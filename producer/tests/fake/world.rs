@@ -43,6 +43,7 @@ pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
         payload: None,
         headers: None,
         result: None,
+        options: None,
     }
 }
 

@@ -692,6 +692,7 @@ fn running_job() -> JobInfo {
         payload: None,
         headers: None,
         result: None,
+        options: None,
     }
 }
 
@@ -717,6 +718,7 @@ fn dead_job() -> JobInfo {
         payload: Some(Bytes::from_static(b"hello")),
         headers: Some(full_job().headers),
         result: Some(Bytes::from_static(b"42")),
+        options: Some(full_job().options),
         ..running_job()
     }
 }

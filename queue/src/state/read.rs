@@ -228,6 +228,7 @@ impl State {
             payload: None,
             headers: None,
             result: None,
+            options: None,
         };
         Some(JobView {
             info,

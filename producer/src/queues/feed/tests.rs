@@ -179,6 +179,7 @@ fn job(id: JobId, state: JobState) -> JobInfo {
         payload: None,
         headers: None,
         result: None,
+        options: None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fingerprint::Fingerprint;
 use crate::frame::FrameWriter;
 use crate::id::{JobId, Token};
-use crate::job::{Headers, JobError};
+use crate::job::{Headers, JobError, JobOptions};
 use crate::limits::{
     ATTEMPTS_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
     PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
@@ -53,7 +53,7 @@ pub struct JobInfo {
     pub worker: Option<String>,
     /// Of a dead job: why.
     pub death: Option<DeathReason>,
-    /// The last attempt's error.
+    /// The newest error that a worker gave; a later attempt may have ended otherwise.
     pub error: Option<JobError>,
     /// The dead job that this one has replaced.
     pub replaces: Option<JobId>,
@@ -72,6 +72,8 @@ pub struct JobInfo {
     pub headers: Option<Headers>,
     /// The result, if there is one and it was asked for.
     pub result: Option<Bytes>,
+    /// What its producer said of how it is to be run, if it was asked for.
+    pub options: Option<JobOptions>,
 }
 
 /// How far a running job is. Soft: it is not kept over a restart of the publisher.
@@ -168,6 +170,7 @@ impl Encode for JobInfo {
             put_bytes(out, &self.payload);
             self.headers.encode(out);
             put_bytes(out, &self.result);
+            self.options.encode(out);
         });
     }
 }
@@ -207,6 +210,7 @@ impl Decode for JobInfo {
                 payload: read_bytes(r, "payload", PAYLOAD_BYTES_MAX)?,
                 headers: r.option()?,
                 result: read_bytes(r, "result", RESULT_BYTES_MAX)?,
+                options: r.option()?,
             })
         })
     }

@@ -108,6 +108,7 @@ impl Stage {
             payload: None,
             headers: None,
             result: None,
+            options: None,
         }
     }
 
