@@ -26,6 +26,8 @@ pub(crate) struct Feeds {
     pumped: Option<FeedPosition>,
     /// Some feed may go on though nothing new has happened.
     more: bool,
+    /// When a silent feed is to be told how far it has come, though nothing new happens until then.
+    tell_at: Option<Instant>,
     scratch: Scratch,
 }
 
@@ -43,6 +45,8 @@ struct Feed {
     queues: QueueSet,
     cursor: Cursor,
     told_at: Instant,
+    /// It has come further than it was told.
+    untold: bool,
 }
 
 /// Where a feed's messages go.
@@ -59,9 +63,9 @@ impl Feeds {
         self.links.is_empty()
     }
 
-    /// True when [`Feeds::pump`] has something to do though nothing new has happened.
-    pub(crate) fn has_more(&self) -> bool {
-        self.more
+    /// When [`Feeds::pump`] has something to do though nothing new has happened.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        if self.more { Some(now) } else { self.tell_at }
     }
 
     /// A link asks for a feed: [`Feeds::begin`] follows once the answer may leave. False when it has as many as it may. The
@@ -92,7 +96,7 @@ impl Feeds {
         Some(match tail.cursor(after) {
             Ok(cursor) => {
                 let queues = QueueSet::new(pattern);
-                feeds.open.push(Feed { id, queues, cursor, told_at: now });
+                feeds.open.push(Feed { id, queues, cursor, told_at: now, untold: false });
                 self.more = true;
                 Ok(tail.position_of(&cursor))
             }
@@ -133,12 +137,18 @@ impl Feeds {
         now: Instant,
     ) {
         let position = tail.position();
-        if self.links.is_empty() || !self.more && self.pumped == Some(position) {
+        let is_told = self.tell_at.is_none_or(|at| now < at);
+        if self.links.is_empty() {
+            self.tell_at = None;
+            return;
+        }
+        if !self.more && is_told && self.pumped == Some(position) {
             return;
         }
         self.pumped = Some(position);
         self.more = false;
-        let Feeds { links, more, scratch, .. } = self;
+        self.tell_at = None;
+        let Feeds { links, more, tell_at, scratch, .. } = self;
         links.retain(|&link, feeds| {
             let mut refused = None;
             let mut place = 0;
@@ -149,6 +159,11 @@ impl Feeds {
                     Pumped::More => *more = true,
                     Pumped::NoRoom => refused = refused.or(Some(place)),
                     Pumped::Ended => return false,
+                }
+                // Without room, the room to come is what it waits for.
+                if feed.untold && matches!(pumped, Pumped::Even) {
+                    let at = feed.told_at + SILENT_FEEDS_TOLD_EVERY;
+                    *tell_at = Some(tell_at.map_or(at, |before| before.min(at)));
                 }
                 place += 1;
                 true
@@ -197,7 +212,8 @@ impl Feed {
         now: Instant,
     ) -> Pumped {
         let id = self.id;
-        if !tail.is_beyond(&self.cursor) {
+        let silent = now.saturating_duration_since(self.told_at) >= SILENT_FEEDS_TOLD_EVERY;
+        if !tail.is_beyond(&self.cursor) && !(self.untold && silent) {
             return Pumped::Even;
         }
         if !outlets.has_room(link) {
@@ -220,8 +236,8 @@ impl Feed {
             outlets.say(link, &FromPublisher::FeedEnded { id, end: FeedEnd::TooOld });
             return Pumped::Ended;
         };
-        let silent = now.saturating_duration_since(self.told_at) >= SILENT_FEEDS_TOLD_EVERY;
-        if !scratch.events.is_empty() || silent {
+        self.untold = scratch.events.is_empty() && !silent;
+        if !self.untold {
             self.told_at = now;
             let (paths, events) = scratch.name(path);
             outlets.say(link, &FromPublisher::Feed(FeedEvents { id, upto, paths, events }));
@@ -359,6 +375,35 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_feed_is_told_where_it_is_within_a_second_though_nothing_more_happens() {
+        let (mut tail, mut feeds, paths) = (tail(100), Feeds::default(), paths(2));
+        let path = |queue: QueueId| &paths[queue.0 as usize];
+        let (asked, mut room) = (Instant::now(), Room::of(10));
+        begin(&mut feeds, 7, "/jobs/0", &tail);
+        let begun = Instant::now();
+        feeds.pump(&tail, path, &mut room, begun);
+        assert_eq!(feeds.next(begun), None, "it knows where it is");
+        tail.extend([event(2, 1)].into_iter(), 2);
+        feeds.pump(&tail, path, &mut room, begun);
+        assert_eq!(room.said, [], "not at once");
+        let due = feeds.next(begun).unwrap();
+        assert!(due >= asked + SILENT_FEEDS_TOLD_EVERY && due <= begun + SILENT_FEEDS_TOLD_EVERY);
+        feeds.pump(&tail, path, &mut room, due - Duration::from_nanos(1));
+        assert_eq!(room.said, []);
+        feeds.pump(&tail, path, &mut room, due);
+        let [told] = room.events()[..] else { panic!("{:?}", room.said) };
+        assert_eq!((told.upto.index, told.events.len()), (2, 0));
+        assert_eq!(feeds.next(due), None, "once");
+        // One that leaves takes its deadline along.
+        tail.extend([event(3, 1)].into_iter(), 3);
+        feeds.pump(&tail, path, &mut room, due);
+        assert!(feeds.next(due).is_some());
+        feeds.link_lost(LINK);
+        feeds.pump(&tail, path, &mut room, due + SILENT_FEEDS_TOLD_EVERY);
+        assert_eq!(feeds.next(due), None);
+    }
+
+    #[test]
     fn without_room_nothing_is_said_and_the_next_room_goes_to_the_one_that_found_none() {
         let (mut tail, mut feeds, paths) = (tail(100), Feeds::default(), paths(1));
         let path = |queue: QueueId| &paths[queue.0 as usize];
@@ -408,7 +453,7 @@ mod tests {
         tail.extend((0..EVENTS).map(|n| event(2, n)), 2);
         let mut told = HashSet::new();
         let mut messages = 0;
-        while messages == 0 || feeds.has_more() {
+        while messages == 0 || feeds.more {
             let mut room = Room::of(1);
             feeds.pump(&tail, path, &mut room, Instant::now());
             let [events] = room.events()[..] else { panic!("one message at a time") };
@@ -418,7 +463,7 @@ mod tests {
             for event in &events.events {
                 assert!(told.insert(events.paths[event.path as usize].clone()), "told twice");
             }
-            assert_eq!(events.upto.index, if feeds.has_more() { 1 } else { 2 });
+            assert_eq!(events.upto.index, if feeds.more { 1 } else { 2 });
             messages += 1;
         }
         assert_eq!(told.len(), EVENTS as usize);

@@ -53,16 +53,16 @@ impl Notices {
         again
     }
 
-    /// A tool pauses queues, or lets them go on.
+    /// A tool asks to pause queues, or to let them go on; its answer says what came of it.
     pub(crate) fn pause(&self, pattern: &Glob, paused: bool) {
         match paused {
-            true => info!(pattern = pattern.as_str(), "queues are paused"),
-            false => info!(pattern = pattern.as_str(), "queues go on"),
+            true => info!(pattern = pattern.as_str(), "asked to pause queues"),
+            false => info!(pattern = pattern.as_str(), "asked to let queues go on"),
         }
     }
 
-    /// A tool changes a queue's settings.
+    /// A tool asks to change a queue's settings; its answer says what came of it.
     pub(crate) fn settings(&self, path: &Path, changes: &QueueSettings, reset: bool) {
-        info!(%path, ?changes, reset, "a queue's settings change");
+        info!(%path, ?changes, reset, "asked to change a queue's settings");
     }
 }

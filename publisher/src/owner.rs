@@ -150,18 +150,18 @@ impl Owner {
         self.send()
     }
 
-    /// Ends leases, makes due jobs ready, goes on with feeds that have more to say; says when to come again.
+    /// Ends leases, makes due jobs ready, goes on with feeds that have something to say; says when to come again.
     fn turn(&mut self) -> Result<Option<Instant>, Poisoned> {
         let now = self.clock.now();
         let at = Instant::now();
         let next = self.store.turn(now)?;
         self.store.flush();
         self.notices.clock(self.clock.alarm());
-        if self.feeds.has_more() {
+        if self.feeds.next(at).is_some_and(|due| due <= at) {
             self.send()?;
         }
         let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
-        let feeds = self.feeds.has_more().then_some(at);
+        let feeds = self.feeds.next(at);
         let deaths = self.notices.deaths(at, self.store.appended(), self.store.state().deaths());
         Ok([next, self.turn_recording(at), feeds, deaths].into_iter().flatten().min())
     }
