@@ -17,8 +17,12 @@ use crate::queues::{JobEnd, Question, Queues, Unanswered, WaitError, Who, deadli
 /// Why it is not known that a job was confirmed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfirmError {
-    /// Its publisher does not have it: it was dropped, or the publisher's acknowledgements are not synced and it has lost it.
-    #[error("publisher {} does not have the job", .publisher.prefix())]
+    /// Its publisher does not have it, or no longer: it was dropped; or it was confirmed before, has ended and was kept for as long as
+    /// it was to be; or the publisher's acknowledgements are not synced and it has lost it.
+    #[error(
+        "publisher {} does not have the job: it was dropped, or was confirmed before and has ended",
+        .publisher.prefix()
+    )]
     NotFound {
         /// The publisher.
         publisher: PublisherId,
@@ -100,7 +104,7 @@ impl Producer {
 
     /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from then. Tried for as long as the producer's
     /// `answer_timeout` allows, over reconnects and restarts of the publisher. Confirming again is safe and is `Ok`, whatever has become of
-    /// the job since. Once the future has run and is dropped, the job may be confirmed or not.
+    /// the job since, for as long as it is kept. Once the future has run and is dropped, the job may be confirmed or not.
     pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
         let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
         outcomes.into_iter().next().unwrap_or(Err(untold(receipt)))

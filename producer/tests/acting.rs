@@ -161,6 +161,9 @@ async fn a_cancellation_whose_answer_was_lost_is_asked_for_again_and_counts_as_d
     let acted = to(&[&publisher]).act_on(Action::Cancel, &names, false).await.expect("known");
     let cancelled = ActEnd::NotInState { publisher: publisher.info.id, state: JobState::Cancelled };
     assert_eq!(acted.jobs[0].end, cancelled, "nothing was lost, so another has cancelled it");
+    publisher.script_requests([RequestFate::DoAndBreak]);
+    let dry = to(&[&publisher]).act_on(Action::Cancel, &names, true).await.expect("known");
+    assert_eq!(dry.jobs[0].end, cancelled, "who only asks has cancelled nothing");
 }
 
 #[tokio::test]

@@ -130,6 +130,11 @@ async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
     publisher.kill().await;
     let away = queues.wait(&name, short).await;
     assert!(matches!(&away, Err(WaitError::TimedOut { away: Some(_), .. })), "{away:?}");
+    let unknown = queues.wait(&id(1).into(), short).await;
+    assert!(
+        matches!(&unknown, Err(WaitError::TimedOut { away: Some(why), .. }) if why.contains("fake-1")),
+        "a bare id: {unknown:?}"
+    );
     // A time without an end is one that can be counted.
     drop(tokio::time::timeout(short, queues.wait(&name, Duration::MAX)).await);
 }

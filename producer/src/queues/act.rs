@@ -236,8 +236,9 @@ impl Shared {
             let request = Request::Act { action, selection, pace: None, dry_run };
             let outcomes = match self.ask_again(publisher, &request).await {
                 Ok((Answer::Acted(report), again)) if report.outcomes.len() == part.len() => {
-                    let settled =
-                        |outcome| if again { after_loss(action, outcome) } else { outcome };
+                    let settled = |outcome| {
+                        if again && !dry_run { after_loss(action, outcome) } else { outcome }
+                    };
                     Ok(report.outcomes.iter().map(settled).collect())
                 }
                 Ok(_) => Err("it answered something else".to_owned()),

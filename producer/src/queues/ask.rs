@@ -72,8 +72,12 @@ impl Again {
         whole.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
-    pub(super) fn worked(&mut self) {
-        self.attempts = 0;
+    /// What was tried at `since` held until now. If that was for long enough, the next attempts are quick again; what ends as soon as
+    /// it has begun is no better than what does not begin.
+    pub(super) fn held(&mut self, since: Instant) {
+        if since.elapsed() >= AGAIN_MAX {
+            self.attempts = 0;
+        }
     }
 }
 
@@ -158,6 +162,7 @@ impl Shared {
         // What was told before is good enough for the first attempt, if the publisher is in it.
         let mut told_since = None;
         loop {
+            let began = Instant::now();
             match self.find(who, told_since).await {
                 Err(error) => *away = Some(error.to_string()),
                 Ok(None) => *away = Some("the resolver does not know it at the moment".into()),
@@ -168,7 +173,7 @@ impl Shared {
                     }
                     Err(failure) => {
                         if !matches!(failure, RequestFailure::Unreachable(_)) {
-                            again.worked();
+                            again.held(began);
                         }
                         *away = Some(failure.to_string());
                     }
@@ -223,5 +228,25 @@ impl Shared {
             links.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         links.entry(publisher).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_as_soon_as_it_has_begun_is_tried_more_and_more_slowly() {
+        let mut again = Again::default();
+        let waited = |again: &mut Again| {
+            let began = Instant::now();
+            again.held(began);
+            again.next()
+        };
+        assert!(waited(&mut again) <= AGAIN_FIRST);
+        let slow = (0..8).map(|_| waited(&mut again)).last();
+        assert!(slow.is_some_and(|wait| wait >= AGAIN_MAX / 2 && wait <= AGAIN_MAX), "{slow:?}");
+        again.held(Instant::now() - AGAIN_MAX);
+        assert!(again.next() <= AGAIN_FIRST, "it held for a while");
     }
 }

@@ -8,7 +8,7 @@ use longshore_protocol::{DeathReason, JobError, JobState};
 use tokio::time::sleep;
 
 use super::ask::{Again, Question, Unanswered, Who, deadline};
-use super::{JobLookupError, JobName, Queues};
+use super::{JobLookupError, JobName, Queues, QueuesError};
 
 /// How a job ended.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,7 +43,8 @@ pub enum WaitError {
     TimedOut {
         /// How long was waited.
         waited: Duration,
-        /// What kept the publisher from answering, if it was away at last. None: it was there, and the job had not ended.
+        /// What kept the publisher from answering, if it was away at last or was not found. None: it was there, and the job had not
+        /// ended.
         away: Option<String>,
     },
     /// A bare id, which no publisher is known to have.
@@ -55,7 +56,7 @@ pub enum WaitError {
 }
 
 fn trouble(away: Option<&str>) -> String {
-    away.map_or(String::new(), |why| format!("; its publisher is away: {why}"))
+    away.map_or(String::new(), |why| format!("; its publisher is away or was not found: {why}"))
 }
 
 impl Queues {
@@ -70,10 +71,11 @@ impl Queues {
         let who = match &name.publisher {
             Some(prefix) => Who::Prefix(prefix.clone()),
             None => {
-                let found = tokio::time::timeout_at(time_up, self.look_for(name)).await;
+                let mut away = None;
+                let found = tokio::time::timeout_at(time_up, self.look_for(name, &mut away)).await;
                 match found {
                     Ok(who) => who?,
-                    Err(_) => return Err(timed_out(began, None)),
+                    Err(_) => return Err(timed_out(began, away)),
                 }
             }
         };
@@ -116,12 +118,21 @@ impl Queues {
     }
 
     /// The publisher that has the job; asks again while one that could have it does not answer.
-    async fn look_for(&self, name: &JobName) -> Result<Who, JobLookupError> {
+    /// What kept it from finding it last is in `away`.
+    async fn look_for(
+        &self,
+        name: &JobName,
+        away: &mut Option<String>,
+    ) -> Result<Who, JobLookupError> {
         let mut again = Again::default();
         loop {
             match self.job(name).await {
                 Ok(found) => return Ok(Who::Id(found.publisher.id)),
-                Err(JobLookupError::Unknown { .. } | JobLookupError::Queues(_)) => {
+                Err(
+                    why @ (JobLookupError::Unknown { .. }
+                    | JobLookupError::Queues(QueuesError::Resolver(_))),
+                ) => {
+                    *away = Some(why.to_string());
                     sleep(again.next()).await;
                 }
                 Err(error) => return Err(error),

@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{FrameWriter, Glob, Messages, PublisherInfo, Role};
 use longshore_transport::{LinkReceiver, LinkSender};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::follow::{Follow, Listed};
 use super::{FeedItem, FeedLoss, FeedNews};
@@ -44,12 +44,12 @@ impl Keeper {
         let mut told_away = false;
         loop {
             let publisher = self.publisher.borrow_and_update().clone();
-            let mut worked = false;
+            let (began, mut worked) = (Instant::now(), false);
             match self.follow(&publisher, &mut worked).await {
                 End::Unread => return,
                 End::Link(why) => {
                     if worked {
-                        again.worked();
+                        again.held(began);
                         told_away = false;
                     }
                     // Said once, however often it is tried.
@@ -115,6 +115,7 @@ impl Keeper {
                     FromPublisher::Answer { id, answer: told } if id == number => {
                         answer = Some(told)
                     }
+                    FromPublisher::Goodbye { reason } => return Err(End::Link(reason)),
                     // Events may come in the same frame as the answer.
                     other => events.push(other),
                 }
