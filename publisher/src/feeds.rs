@@ -213,7 +213,8 @@ impl Feed {
     ) -> Pumped {
         let id = self.id;
         let silent = now.saturating_duration_since(self.told_at) >= SILENT_FEEDS_TOLD_EVERY;
-        if !tail.is_beyond(&self.cursor) && !(self.untold && silent) {
+        let is_due = tail.is_beyond(&self.cursor) || self.untold && silent;
+        if !is_due {
             return Pumped::Even;
         }
         if !outlets.has_room(link) {
