@@ -17,7 +17,16 @@ pub(crate) async fn confirm(arguments: Named, context: Context) -> anyhow::Resul
 
 /// `longshore cancel`
 pub(crate) async fn cancel(arguments: Cancel, context: Context) -> anyhow::Result<()> {
-    run(Action::Cancel, arguments.selected, arguments.state.map(JobState::from), context).await
+    let state = arguments.state.map(JobState::from);
+    if let Some(state) = state.filter(|state| state.is_end()) {
+        let why = format!("jobs that are {state} have ended: there is nothing to cancel");
+        return Err(WrongUsage(why).into());
+    }
+    if !arguments.selected.filters.is_empty() {
+        let why = "--reason, --error, --older-than and --younger-than are about jobs that have ended: there is nothing to cancel";
+        return Err(WrongUsage(why.to_owned()).into());
+    }
+    run(Action::Cancel, arguments.selected, state, context).await
 }
 
 /// `longshore purge`

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{JobAt, JobEnd, JobLookupError, JobName, JobState, Queues, WaitError};
+use longshore::{JobAt, JobEnd, JobLookupError, JobName, JobState, Queues, QueuesError, WaitError};
 
 use super::{Context, job_view};
 use crate::arguments::Job;
@@ -16,13 +16,17 @@ const WAIT_AT_A_TIME: Duration = Duration::from_secs(600);
 
 pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<()> {
     let queues = context.queues();
-    let mut found = queues.job(&arguments.id).await?;
+    let mut found = match arguments.id.publisher {
+        // Where it is, is known: it can be waited for until that publisher is back.
+        Some(_) if arguments.wait => look_until_answered(&queues, &arguments.id).await?,
+        _ => queues.job(&arguments.id).await?,
+    };
     if arguments.wait && !found.job.state.is_end() {
         let name = JobName::from(found.job_ref());
         let progress = Progress::new("waiting", "%", Some(100), &context.output);
         let at = found.job_ref();
         let end = watch(&queues, &name, progress).await?;
-        found = match queues.job(&name).await {
+        found = match look_until_answered(&queues, &name).await {
             // It is not kept any more. Whoever waits is told its end all the same.
             Err(JobLookupError::NotFound { .. }) => {
                 job_view::print_gone(&at, &end, &mut context.output)?;
@@ -71,6 +75,29 @@ pub(crate) async fn ended(queues: &Queues, name: &JobName) -> Result<JobEnd, Wai
         match queues.wait(name, WAIT_AT_A_TIME).await {
             Err(WaitError::TimedOut { .. }) => {}
             end => return end,
+        }
+    }
+}
+
+/// Looks for a job until its publisher can be asked: that, or the resolver, may be away.
+pub(crate) async fn look_until_answered(
+    queues: &Queues,
+    name: &JobName,
+) -> Result<JobAt, JobLookupError> {
+    let mut is_told = false;
+    loop {
+        match queues.job(name).await {
+            Err(
+                why @ (JobLookupError::Unknown { .. }
+                | JobLookupError::PublisherAway { .. }
+                | JobLookupError::Queues(QueuesError::Resolver(_))),
+            ) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    eprintln!("waiting: {why}");
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            found => return found,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use longshore::protocol::limits::PAGE_JOBS_MAX;
 use longshore::protocol::messages::work::{Filter, JobsQuery};
-use longshore::{JobRef, JobState};
+use longshore::{Glob, JobRef, JobState};
 
 use super::{Context, job_view, warn_of_missing};
 use crate::arguments::Jobs;
@@ -28,14 +28,19 @@ pub(crate) async fn list(
         0 => u64::MAX,
         limit => limit,
     };
-    let page = u32::try_from(limit.min(PAGE_JOBS_MAX as u64)).unwrap_or(PAGE_JOBS_MAX as u32);
+    // One more than is shown: whether there are more is told, too.
+    let page = limit.saturating_add(1).min(PAGE_JOBS_MAX as u64);
+    let page = u32::try_from(page).unwrap_or(PAGE_JOBS_MAX as u32);
+    let literal = filter.pattern.literal();
     let query = JobsQuery { filter, cursor: 0, limit: page, full: true };
     let mut pages = context.queues().jobs(query).await?;
     let mut table = Table::new(&job_view::HEADINGS);
     let mut left = limit;
+    let mut is_cut = false;
     'pages: while let Some(page) = pages.next().await {
         for job in &page.jobs {
             if left == 0 {
+                is_cut = true;
                 break 'pages;
             }
             left -= 1;
@@ -51,9 +56,15 @@ pub(crate) async fn list(
     if !table.is_empty() {
         context.output.table(&table)?;
     }
-    if left == 0 && !context.output.is_json() {
+    if is_cut && !context.output.is_json() {
         eprintln!("the first {limit}; --limit 0 shows all");
     }
     let missing = warn_of_missing(pages.missing(), pages.is_complete());
+    if let (Some(path), true) = (literal, left == limit) {
+        let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
+        if stats.merged().is_empty() && stats.is_whole() {
+            anyhow::bail!("there is no queue {path}");
+        }
+    }
     if missing { Err(Reported.into()) } else { Ok(()) }
 }

@@ -33,7 +33,16 @@ struct Line {
 /// Reads `line` into `job`, which holds what the command line says. A payload that is a string is its text; any other is
 /// kept as JSON.
 pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    if line.trim_ascii().is_empty() {
+        return Err("an empty line is no job".to_owned());
+    }
+    let line: Line = serde_json::from_slice(line).map_err(|error| {
+        // Of its own place only the column says something: every job is one line.
+        format!(
+            "not a job as JSON: {}",
+            error.to_string().replace(" at line 1 column", " at column")
+        )
+    })?;
     job.payload = match line.payload {
         Value::String(text) => Bytes::from(text),
         other => Bytes::from(other.to_string()),
@@ -126,7 +135,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (line, named) in [
-            ("", "EOF"),
+            ("", "an empty line"),
+            ("{", "EOF while parsing an object at column 1"),
             ("{}", "payload"),
             (r#"{"payload":1,"prority":2}"#, "prority"),
             (r#"{"payload":1,"id":"7"}"#, "id: "),

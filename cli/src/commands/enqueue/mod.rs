@@ -254,9 +254,7 @@ fn say(tally: &Tally, is_single: bool, context: &mut Context) -> anyhow::Result<
             0 => String::new(),
             existing => format!(", {} of them there already", grouped(existing)),
         };
-        context
-            .output
-            .line(format!("{} acknowledged ({durability}){known}", jobs(held)))?;
+        context.output.line(format!("{} acknowledged ({durability}){known}", jobs(held)))?;
     }
     for (why, count) in &tally.reasons {
         match count {

@@ -4,7 +4,7 @@ use anyhow::bail;
 use longshore::{JobEnd, JobLookupError, JobName, JobState};
 
 use super::tally::Tally;
-use crate::commands::job::ended;
+use crate::commands::job::{ended, look_until_answered};
 use crate::commands::{Context, job_view};
 use crate::failure::Reported;
 use crate::signals::Stop;
@@ -24,7 +24,7 @@ pub(crate) async fn until_ended(
             end = ended(&queues, &name) => end?,
             () = stop.asked() => bail!("stopped waiting; the jobs go on"),
         };
-        match queues.job(&name).await {
+        match look_until_answered(&queues, &name).await {
             Ok(found) => {
                 failed += u64::from(found.job.state != JobState::Completed);
                 if context.output.is_json() {

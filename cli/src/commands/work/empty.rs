@@ -59,11 +59,9 @@ pub(crate) async fn until(
         let paused =
             merged.iter().find(|queue| queue.counts.ready > 0 && !queue.paused_by.is_empty());
         if let Some(queue) = paused.filter(|_| !std::mem::replace(&mut told_paused, true)) {
-            eprintln!(
-                "{} is paused and has jobs; they are waited for: longshore resume {}",
-                queue.path,
-                queue.paused_by.iter().map(|by| format!("'{by}'")).collect::<Vec<_>>().join(" and ")
-            );
+            let resume = queue.paused_by.iter().map(|by| format!("longshore resume '{by}'"));
+            let resume = resume.collect::<Vec<_>>().join(" and ");
+            eprintln!("{} is paused and has jobs; they are waited for: {resume}", queue.path);
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
