@@ -36,16 +36,22 @@ pub(crate) struct CommandLine {
 #[derive(Args, Debug)]
 pub(crate) struct Global {
     /// Where the resolver's replicas are [default: $LONGSHORE_RESOLVERS, the configuration file, 127.0.0.1:4770]
-    #[arg(long, global = true, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOST:PORT,…",
+        value_delimiter = ',',
+        help_heading = "Options of every command"
+    )]
     resolver: Option<Vec<String>>,
     /// The configuration file [default: $LONGSHORE_CONFIG, ~/.config/longshore/config.toml, /etc/longshore/config.toml]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Options of every command")]
     config: Option<PathBuf>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Options of every command")]
     pub(crate) json: bool,
     /// What to log on stderr: error, warn, info, debug, or longshore_transport=trace and the like
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, value_name = "FILTER", help_heading = "Options of every command")]
     log: Option<String>,
 }
 

@@ -18,10 +18,10 @@ pub(crate) enum Take {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The payload is the command's standard input, its standard output is the result (at most 1 MiB), the last 8 KiB of its
-standard error are the error. Exit code 0 completes the job, 65 buries it, 75 gives it back, any other one is a failed
-attempt. LONGSHORE_JOB_ID, LONGSHORE_JOB_TOKEN, LONGSHORE_JOB_ATTEMPT and LONGSHORE_JOB_PATH are in its environment. When the
-job is cancelled, has run for longer than its run timeout, or its lease is lost, its process group gets SIGTERM, and SIGKILL
+The payload is the command's standard input, its standard output is the result (at most 1 MiB), the last 8 KiB of its \
+standard error are the error. Exit code 0 completes the job, 65 buries it, 75 gives it back, any other one is a failed \
+attempt. LONGSHORE_JOB_ID, LONGSHORE_JOB_TOKEN, LONGSHORE_JOB_ATTEMPT and LONGSHORE_JOB_PATH are in its environment. When the \
+job is cancelled, has run for longer than its run timeout, or its lease is lost, its process group gets SIGTERM, and SIGKILL \
 10 s later.")]
 pub(crate) struct Work {
     /// The queues to take jobs from, like /jobs/mail or '/jobs/**'
