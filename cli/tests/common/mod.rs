@@ -5,6 +5,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +14,9 @@ use serde_json::Value;
 pub(crate) mod site;
 pub(crate) mod wire;
 pub(crate) mod worker;
+
+/// How long a command may run beside a test.
+const BESIDE_MAX: Duration = Duration::from_secs(60);
 
 /// How a command ended.
 #[derive(Debug)]
@@ -168,9 +172,12 @@ impl Drop for Service {
     }
 }
 
-/// A command that runs beside the test. Killed when dropped.
+/// A command that runs beside the test. Killed when dropped, or when it has run for longer than any test should take: then who
+/// reads from it goes on.
 pub(crate) struct Beside {
-    process: Child,
+    process: Arc<Mutex<Child>>,
+    /// Closed, it ends the watch.
+    _watch: mpsc::Sender<()>,
     stdout: Option<BufReader<ChildStdout>>,
     stderr: Option<BufReader<ChildStderr>>,
 }
@@ -185,7 +192,15 @@ impl Beside {
             .unwrap();
         let stdout = process.stdout.take().map(BufReader::new);
         let stderr = process.stderr.take().map(BufReader::new);
-        Beside { process, stdout, stderr }
+        let process = Arc::new(Mutex::new(process));
+        let (watch, dropped) = mpsc::channel();
+        let watched = process.clone();
+        std::thread::spawn(move || {
+            if dropped.recv_timeout(BESIDE_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = watched.lock().unwrap().kill();
+            }
+        });
+        Beside { process, _watch: watch, stdout, stderr }
     }
 
     /// The next line of its standard output.
@@ -206,7 +221,7 @@ impl Beside {
     }
 
     pub(crate) fn send(&self, signal: Signal) {
-        send(&self.process, signal);
+        send(&self.process.lock().unwrap(), signal);
     }
 
     /// Waits for its end.
@@ -215,15 +230,16 @@ impl Beside {
         let reading = std::thread::spawn(move || io::read_to_string(&mut errors).unwrap());
         let stdout = io::read_to_string(self.stdout.as_mut().unwrap()).unwrap();
         let stderr = reading.join().unwrap();
-        let code = self.process.wait().unwrap().code().unwrap_or(-1);
-        Ended { code, stdout, stderr }
+        let status = self.process.lock().unwrap().wait().unwrap();
+        Ended { code: status.code().unwrap_or(-1), stdout, stderr }
     }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let mut process = self.process.lock().unwrap();
+        let _ = process.kill();
+        let _ = process.wait();
     }
 }
 
