@@ -31,10 +31,13 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
             "publisher": system.publisher.id().to_string(), "data": data,
         }))?;
     } else {
+        // What another terminal has to say to find this system.
+        let named = resolvers.iter().any(|at| context.config.resolvers.value.contains(at));
         let resolvers = resolvers.join(",");
+        let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
         context.output.line(format!(
             "ready\n  resolver   {resolvers}\n  publisher  {publisher}\n  data       {data}\n\n\
-             longshore enqueue /jobs/hello 'a payload'\nlongshore work /jobs/hello -- cat",
+             longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
         ))?;
     }
     system.run(stop).await
