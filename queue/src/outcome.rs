@@ -180,7 +180,7 @@ pub struct JobView {
     pub info: JobInfo,
     /// Its entry: payload and headers.
     pub entry: RecordRef,
-    /// The last attempt's error: an encoded `JobError`.
+    /// The newest error that one of the attempts kept has told, not always the last one's: an encoded `JobError`.
     pub error: Option<RecordRef>,
     /// Its result.
     pub result: Option<RecordRef>,

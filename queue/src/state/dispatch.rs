@@ -4,6 +4,9 @@
 //! [lanes](super::lanes) say which is next. While it has jobs and credits, its subscriptions take turns; a turn is the
 //! subscription's even share of what is there, at most 64 jobs. Where groups overlap, they take turns command by command.
 //! To its groups a [paused](super::pause) queue has no jobs.
+//!
+//! What is past its time when it would be handed out expires instead, in one bounded step for each command. A group that
+//! meets more of it is *stalled*: the next command goes on with it, and a `Tick` is due at once.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -77,12 +80,17 @@ pub(super) struct Dispatch {
     touched: Vec<u32>,
     /// Groups to be served. Empty between commands.
     called: Vec<u32>,
+    /// Groups that have jobs and credits, and whose next job is past its time: to be served by the next command, too.
+    pub(super) stalled: BTreeSet<u32>,
+    /// Jobs that this command may still let expire instead of handing them out.
+    may_expire: usize,
 }
 
 impl Dispatch {
     /// A group is gone: it is not to be served.
     pub(super) fn forget(&mut self, group: u32) {
         self.called.retain(|&g| g != group);
+        self.stalled.remove(&group);
     }
 
     /// True between commands: nothing is left to be brought up to date or served.
@@ -117,6 +125,10 @@ impl State {
             self.queues[queue as usize].touched = false;
             self.bring_up_to_date(queue);
             self.call_groups_of(queue);
+        }
+        self.dispatch.may_expire = self.limits.step_jobs;
+        for group in std::mem::take(&mut self.dispatch.stalled) {
+            self.call(group);
         }
         let mut called = std::mem::take(&mut self.dispatch.called);
         for &group in &called {
@@ -175,7 +187,8 @@ impl State {
         let jobs = g.ready.min(g.credits);
         let share = jobs.div_ceil(g.waiting.len().max(1) as u64).clamp(1, TURN_JOBS_MAX);
         while let Some(&subscription) = self.dispatch.groups[group].waiting.front() {
-            if !self.take_turn(group, subscription, share, out) {
+            let has_taken = self.take_turn(group, subscription, share, out);
+            if !has_taken || self.dispatch.stalled.contains(&group) {
                 break;
             }
         }
@@ -208,6 +221,9 @@ impl State {
             }
             taken += run;
             self.bring_up_to_date(next.queue);
+            if self.dispatch.stalled.contains(&group) {
+                break;
+            }
         }
         if taken == 0 {
             return false;
@@ -227,7 +243,8 @@ impl State {
         true
     }
 
-    /// Hands out jobs of one queue while they come before every other queue's.
+    /// Hands out jobs of one queue while they come before every other queue's. What is past its time expires instead, until
+    /// the command has let enough of it expire: then the group is stalled.
     fn take_run(
         &mut self,
         queue: u32,
@@ -245,6 +262,12 @@ impl State {
                 break;
             }
             if self.is_past(slot) {
+                if self.dispatch.may_expire == 0 {
+                    let group = self.dispatch.subscriptions[subscription].group;
+                    self.dispatch.stalled.insert(group);
+                    break;
+                }
+                self.dispatch.may_expire -= 1;
                 self.expire_job(slot, out);
                 has_expired = true;
                 continue;

@@ -1,5 +1,6 @@
-//! What time does. Only `Tick` acts by time: every other command finds jobs where the last `Tick` left them, so that what a
-//! command does never depends on how much was due.
+//! What time does. Only `Tick` looks for what is due: every other command finds jobs where the last `Tick` left them, so that
+//! what it does hardly depends on how much was due. One exception: a job whose time has passed expires when it would be handed
+//! out, or comes in or back, whatever the command.
 
 use std::collections::BTreeSet;
 

@@ -296,7 +296,13 @@ impl State {
                 }
             }
             holds!(jobs == group.ready, "{pattern}: ready jobs differ");
-            holds!(jobs == 0 || credits == 0, "{pattern}: jobs and credits wait for each other");
+            let is_stalled = self.dispatch.stalled.contains(&number);
+            let both_wait = jobs > 0 && credits > 0;
+            holds!(both_wait == is_stalled, "{pattern}: jobs and credits wait for each other");
+            let next = group.lanes.next().map(|next| &self.queues[next.queue as usize].ready);
+            let next = next.and_then(|ready| ready.next(&self.rows)).map(|(_, slot)| slot);
+            let is_past = next.is_some_and(|slot| self.is_past(slot));
+            holds!(!is_stalled || is_past, "{pattern}: stalled before a job that is in time");
             holds!(group.lanes.heads().eq(&heads), "{pattern}: heads differ");
             holds!(group.lanes.balances_hold(), "{pattern}: balances do not add up to 0");
         }

@@ -18,7 +18,8 @@ pub(super) struct Limits {
     pub(super) subscriptions_per_link: usize,
     /// Most completed, cancelled and expired jobs that a queue keeps where it does not say otherwise.
     pub(super) ended_per_queue: u64,
-    /// Most jobs that one `Tick` makes due, expires and forgets, of each, and most that an action by filter is done to.
+    /// Most jobs that one `Tick` makes due, expires and forgets, of each; most that expire in one command instead of being
+    /// handed out; and most that an action by filter is done to.
     pub(super) step_jobs: usize,
 }
 

@@ -7,7 +7,8 @@
 //! - Every change of place goes through [`transition`]: there, and nowhere else, do counters change.
 //! - Every move also says what happened, to those who follow along: [`events`].
 //! - What a command makes ready is handed to waiting credits before `apply` returns: [`dispatch`].
-//! - Only `Tick` acts by time, in bounded steps; `State::next_due` says when it has something to do.
+//! - Only `Tick` looks for what is due, in bounded steps; `State::next_due` says when it has something to do. But no job is
+//!   handed out, or enters ready, past its time: [`expiry`].
 
 mod act;
 mod checkpoints;

@@ -76,7 +76,8 @@ impl State {
         Ok(PauseReport { queues: queues.len() as u64, changed, still_paused_by })
     }
 
-    /// Which other patterns pause some of the queues that match this one. Looks only at queues that another does pause.
+    /// Which other patterns pause some of the queues that match this one. Looks only at queues that another does pause, and
+    /// for more only at those that the ones found so far do not account for.
     fn other_pauses(&self, pattern: &Glob, paused: bool, queues: &[u32]) -> Vec<Glob> {
         let others = self.pauses.patterns.values().filter(|other| *other != pattern);
         let mut left: Vec<&Glob> = others.collect();
@@ -86,7 +87,9 @@ impl State {
                 break;
             }
             let q = &self.queues[queue as usize];
-            if q.pauses > u16::from(paused) {
+            let others = usize::from(q.pauses - u16::from(paused));
+            let known = found.iter().filter(|other: &&Glob| other.matches(&q.path)).take(others);
+            if known.count() < others {
                 let pausing = left.extract_if(.., |other| other.matches(&q.path));
                 found.extend(pausing.cloned());
             }

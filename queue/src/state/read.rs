@@ -64,7 +64,8 @@ impl State {
                 subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
                 credits: groups.map(|group| group.credits).sum(),
                 died: queue.died,
-                paused_by: self.pauses.of(&queue.path).cloned().collect(),
+                // Most queues are not paused, and none looks on once it has found its own.
+                paused_by: self.pauses.of(&queue.path).take(queue.pauses.into()).cloned().collect(),
                 settings: queue.settings.clone(),
             }
         };

@@ -34,7 +34,7 @@ pub(super) struct Row {
     pub(super) profile: u32,
     /// Running: who holds the lease. Completed: the name of the worker that ran it. Dead: its kind of dead letters.
     pub(super) session: u32,
-    /// Where error and result are named, of the few jobs that have one.
+    /// What only some jobs have: attempts that did not end well, result, checkpoints, time of expiry.
     pub(super) side: u32,
     /// Attempts made; of a running job, without the one that runs.
     pub(super) attempts: u16,
@@ -56,7 +56,7 @@ pub(super) enum Place {
     Fresh = 1,
     /// Ready, and was elsewhere before: in its priority's ordered set.
     Returned = 2,
-    /// Scheduled in monotonic time, by a producer's delay or a worker's snooze.
+    /// Scheduled in monotonic time, by a producer's delay, a worker's snooze or the pace of a revival.
     Delayed = 3,
     /// Scheduled in wall time.
     Timed = 4,

@@ -307,6 +307,10 @@ impl State {
         for queue in 0..self.queues.len() as u32 {
             self.bring_up_to_date(queue);
         }
+        // Nothing else makes jobs and credits wait for each other.
+        let groups = self.dispatch.groups.iter();
+        let stalled = groups.filter(|(_, group)| group.ready > 0 && group.credits > 0);
+        self.dispatch.stalled = stalled.map(|(number, _)| number).collect();
     }
 }
 

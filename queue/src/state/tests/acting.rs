@@ -1,7 +1,7 @@
 //! What tools do to jobs, named or by filter.
 
 use longshore_protocol::messages::work::{ActOutcome, Action, Filter, Pace, Selection};
-use longshore_protocol::{Due, JobOptions, JobState, LinkId, NewJob, Token};
+use longshore_protocol::{Due, JobOptions, JobState, LinkId, NewJob, QueueSettings, Token};
 
 use super::story::*;
 use crate::command::Command;
@@ -91,6 +91,36 @@ fn named_jobs_have_their_outcomes_in_their_order() {
     assert_eq!(outcomes, [NotInState(Ready), Unknown, Done, Done]);
     assert_eq!((report.done, report.refused, report.unknown, report.more), (2, 1, 1, false));
     assert!(!story.is_kept(4) && !story.is_kept(5));
+}
+
+#[test]
+fn a_job_that_is_named_twice_is_previewed_as_it_goes() {
+    use ActOutcome::{Done, NotInState, Unknown};
+    let twice = |keep_ms: Option<u64>, action, number: u32| {
+        let (mut story, ..) = one_in_each_state();
+        let link = story.state.next_link();
+        let changes = QueueSettings { keep_ms, ..QueueSettings::default() };
+        let path = path(QUEUE);
+        story.apply(Command::Configure { link, request: 1, path, changes, reset: false });
+        let late = options(Due::Now, true, Some(1));
+        let producer = story.link("another producer");
+        story.enqueue(producer, &[with(9, late)]);
+        // That the preview says the same is looked at by the act of the story.
+        let (report, _) = story.act(action, ids([number, number]));
+        let mut outcomes = report.outcomes.iter();
+        assert_eq!(outcomes.next(), Some(Done), "{action:?} of {number}");
+        outcomes.next().expect("each has one")
+    };
+    for open in [1, 2, 3, 7] {
+        assert_eq!(twice(None, Action::Cancel, open), NotInState(Cancelled));
+        assert_eq!(twice(Some(0), Action::Cancel, open), Unknown, "it is not kept");
+    }
+    assert_eq!(twice(None, Action::Revive, 5), NotInState(Ready));
+    assert_eq!(twice(None, Action::Drop, 5), Unknown);
+    for (number, keep_ms) in [(7, None), (7, Some(0)), (9, None)] {
+        assert_eq!(twice(keep_ms, Action::Confirm, number), Done);
+    }
+    assert_eq!(twice(Some(0), Action::Confirm, 9), Unknown, "it expires, and is not kept");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use longshore_protocol::{Due, JobChange, JobOptions, JobState, NewJob, SettleOut
 use super::story::*;
 use crate::command::Command;
 use crate::outcome::Outcomes;
+use crate::state::State;
 use crate::state::limits::Limits;
 
 fn until(number: u32, at: u64, due: Due) -> NewJob {
@@ -141,4 +142,40 @@ fn jobs_expire_in_bounded_steps() {
         story.apply(Command::Tick);
         assert_eq!(story.counts().expired, expired);
     }
+}
+
+#[test]
+fn what_expires_instead_of_being_handed_out_does_so_in_bounded_steps() {
+    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let producer = story.link("producer");
+    let at = story.now.wall_ms + 10;
+    let mut jobs: Vec<_> = (1..=8).map(|number| until(number, at, Due::Now)).collect();
+    jobs.push(plain(9));
+    story.enqueue(producer, &jobs);
+    story.later(10);
+    let (_, handed) = story.worker("a", QUEUE, 2);
+    assert_eq!((handed.len(), story.counts().expired), (0, 3));
+    assert!(story.state.next_due(story.now).unwrap() <= story.now.mono_ms, "a Tick goes on");
+    let bytes = story.state.snapshot_bytes();
+    let limits = Limits { step_jobs: 3, ..Limits::STANDARD };
+    story.state = State::restore_with_limits(&bytes, limits).unwrap();
+    let out = story.apply(Command::Tick);
+    assert_eq!((out.handed.len(), story.counts().expired), (1, 8), "three by time, two in turn");
+    assert_eq!(story.state_of(9), JobState::Running);
+}
+
+#[test]
+fn a_worker_that_stood_before_what_is_too_late_gets_what_is_behind_it_in_other_queues() {
+    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let producer = story.link("producer");
+    let at = story.now.wall_ms + 10;
+    let mut jobs: Vec<_> = (1..=4).map(|number| until(number, at, Due::Now)).collect();
+    jobs.push(NewJob { path: path("/jobs/other"), ..plain(5) });
+    story.enqueue(producer, &jobs);
+    story.later(10);
+    let (_, handed) = story.worker("a", "/jobs/*", 1);
+    assert_eq!((handed.len(), story.counts().expired), (0, 3));
+    let out = story.apply(Command::Tick);
+    assert_eq!(out.handed.len(), 1, "the queue that it stood before is empty now");
+    assert_eq!(story.state_of(5), JobState::Running);
 }

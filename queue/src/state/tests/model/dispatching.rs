@@ -87,6 +87,7 @@ impl Model {
         let subscriptions = &self.subscriptions;
         self.shares.retain(|shares| subscriptions.iter().any(|s| s.sources == shares.sources));
         let mut handed = to.seen.handed.iter();
+        let mut expired = 0;
         while let Some(event) = to.seen_next() {
             match event.change {
                 JobChange::Delivered => {
@@ -103,15 +104,21 @@ impl Model {
                             && self.next_for(&s.sources).iter().any(|job| job.id == event.job)
                     });
                     assert!(wanted, "out of turn only a Tick lets a job expire");
+                    expired += 1;
                     self.end(job, Place::Expired, JobChange::Expired, to);
                 }
                 _ => break,
             }
         }
         assert!(handed.next().is_none(), "each hand-out is told as an event");
+        assert!(expired <= self.limits.step_jobs, "{expired} expire in one step");
         for s in self.subscriptions.iter().filter(|s| s.credit > 0) {
             let waits = self.ready_for(&s.sources).next();
-            assert!(waits.is_none(), "{:?} has credit, and {waits:?} waits", s.sources);
+            // After so many that expired instead, in a Tick or here, one that is too late may have to wait for the next command.
+            let may_stall = expired_in_all(to) >= self.limits.step_jobs
+                && self.next_for(&s.sources).iter().any(|job| job.is_too_late(self.now));
+            let is_done = waits.is_none() || may_stall;
+            assert!(is_done, "{:?} has credit, and {waits:?} waits", s.sources);
         }
     }
 
@@ -192,6 +199,10 @@ impl Model {
             }
         }
     }
+}
+
+fn expired_in_all(to: &Expected<'_>) -> usize {
+    to.seen.events.iter().filter(|event| event.change == JobChange::Expired).count()
 }
 
 /// The lane of a queue: a queue that several patterns match belongs to the first.
