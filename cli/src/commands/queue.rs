@@ -30,6 +30,9 @@ async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
     let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
     let Some(queue) = stats.merged().into_iter().next() else {
         warn_of_missing(&stats.missing, stats.complete);
+        if !stats.is_whole() {
+            return Err(Reported.into());
+        }
         anyhow::bail!("there is no queue {path}");
     };
     if context.output.is_json() {

@@ -29,7 +29,9 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     }
     let missing = warn_of_missing(&stats.missing, stats.complete);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
-        eprintln!("error: there is no queue {path}");
+        if stats.is_whole() {
+            eprintln!("error: there is no queue {path}");
+        }
         return Err(Reported.into());
     }
     if missing { Err(Reported.into()) } else { Ok(()) }

@@ -89,6 +89,7 @@ impl Tally {
     }
 
     fn reason(&mut self, why: String) {
+        let why = in_whole_seconds(&why);
         let key = if self.reasons.len() < REASONS_MAX || self.reasons.contains_key(&why) {
             why
         } else {
@@ -96,6 +97,26 @@ impl Tally {
         };
         *self.reasons.entry(key).or_default() += 1;
     }
+}
+
+/// The same with `30s` for each `30.038281618s`: what differs in nothing else is one reason.
+fn in_whole_seconds(why: &str) -> String {
+    let mut out = String::with_capacity(why.len());
+    let mut rest = why;
+    while let Some((before, after)) = rest.split_once('.') {
+        out.push_str(before);
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let is_fraction = before.ends_with(|c: char| c.is_ascii_digit())
+            && digits > 0
+            && after[digits..].starts_with('s');
+        rest = if is_fraction {
+            &after[digits..]
+        } else {
+            out.push('.');
+            after
+        };
+    }
+    out + rest
 }
 
 /// True of what another job would not run into.
@@ -128,6 +149,20 @@ impl LineNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_fractions_of_seconds_are_one() {
+        for (why, shown) in [
+            (
+                "no answer within 30.038281618s; 127.0.0.1:4780",
+                "no answer within 30s; 127.0.0.1:4780",
+            ),
+            ("a.s 1.5 2.s 3.4ms.", "a.s 1.5 2.s 3.4ms."),
+            ("1.25s", "1s"),
+        ] {
+            assert_eq!(in_whole_seconds(why), shown);
+        }
+    }
 
     #[test]
     fn tickets_lead_back_to_their_lines() {
