@@ -228,6 +228,7 @@ impl State {
     }
 
     /// A new job comes into its queue; `replaces` is the dead one whose place it takes.
+    #[inline]
     pub(super) fn insert_job(
         &mut self,
         queue: u32,
@@ -264,7 +265,9 @@ impl State {
             self.enter_by_due(slot, due, Place::Fresh);
         }
         self.emit(slot, JobChange::Created, out);
-        self.expire_if_past(slot, out);
+        if expires_at.is_some() {
+            self.expire_if_past(slot, out);
+        }
     }
 }
 

@@ -32,7 +32,8 @@ impl State {
     pub(super) fn keep(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &self.rows[slot];
         let (queue, own_ms) = (row.queue, self.own_keep_ms(row));
-        let goes_at = self.now.mono_ms.saturating_add(self.keep_ms(row));
+        let keep_ms = own_ms.unwrap_or_else(|| self.queue_keep_ms(queue));
+        let goes_at = self.now.mono_ms.saturating_add(keep_ms);
         let most = self.keep_jobs(queue);
         let q = &mut self.queues[queue as usize];
         if own_ms.is_some() {

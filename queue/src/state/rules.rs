@@ -35,8 +35,12 @@ impl State {
 
     /// How long it stays readable once it has ended, in milliseconds; 0 for not at all.
     pub(super) fn keep_ms(&self, row: &Row) -> u64 {
-        let (job, queue) = self.said(row);
-        job.keep_ms.or(queue.keep_ms).unwrap_or(JobOptions::KEEP_MS)
+        self.own_keep_ms(row).unwrap_or_else(|| self.queue_keep_ms(row.queue))
+    }
+
+    /// The same for jobs that do not say so themselves.
+    pub(super) fn queue_keep_ms(&self, queue: u32) -> u64 {
+        self.queues[queue as usize].settings.keep_ms.unwrap_or(JobOptions::KEEP_MS)
     }
 
     /// The same, if the job says so itself.

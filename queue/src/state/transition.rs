@@ -226,7 +226,7 @@ impl State {
         self.unwatch_expiry(slot);
         let row = &self.rows[slot];
         let (queue, place, when, session) = (row.queue, row.place, row.when, row.session);
-        let priority = self.profiles.options(row.profile).priority;
+        let profile = row.profile;
         let q = &mut self.queues[queue as usize];
         if let Some(counter) = counter(&mut q.counts, place) {
             *counter -= 1;
@@ -234,6 +234,7 @@ impl State {
         match place {
             Place::Free => {}
             Place::Fresh | Place::Returned => {
+                let priority = self.profiles.options(profile).priority;
                 q.ready.remove(&mut self.rows, priority, slot, place);
                 self.touch(queue);
             }
