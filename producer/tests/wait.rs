@@ -140,6 +140,19 @@ async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
 }
 
 #[tokio::test]
+async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
+    let mut publisher = with_job(1).await;
+    let address = publisher.info.addresses[0];
+    let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
+    publisher.kill().await;
+    let waiting = tokio::spawn(async move { queues.wait(&name, Duration::from_secs(2)).await });
+    publisher.revive_at(address).await;
+    until(|| publisher.open_ends() == 1).await;
+    let late = waiting.await.expect("no panic");
+    assert!(matches!(late, Err(WaitError::TimedOut { away: None, .. })), "{late:?}");
+}
+
+#[tokio::test]
 async fn who_no_longer_waits_takes_the_question_back() {
     let publisher = with_job(1).await;
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));

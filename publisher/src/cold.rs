@@ -186,7 +186,7 @@ impl ColdLoads {
             tokio::task::spawn_blocking(move || {
                 let bytes = cold.bytes();
                 let ColdAnswer { link, id, asked, awaited } = cold;
-                let answer = complete(&reader, asked);
+                let answer = complete(&reader, asked, awaited);
                 let loaded = LoadedAnswer { link, id, answer, awaited, bytes };
                 let _stopping = inputs.blocking_send(Input::Answered(loaded));
             });
@@ -228,17 +228,18 @@ fn may_pass(error: &std::io::Error) -> bool {
     errno.is_some_and(|e| matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
-/// Reads the cold parts of an answer.
-fn complete(reader: &Reader, asked: Asked) -> Result<Answer, RequestError> {
+/// Reads the cold parts of an answer. One to a wait tells how the job ended also when what it was given is damaged: that may be
+/// what it died of.
+fn complete(reader: &Reader, asked: Asked, awaited: bool) -> Result<Answer, RequestError> {
     match asked {
         Asked::Ready(answer) => Ok(answer),
         Asked::Job(None) => Ok(Answer::Job(None)),
         Asked::Job(Some(view)) => {
             let mut view = *view;
             let checkpoints = std::mem::take(&mut view.checkpoints);
-            let mut info = fill(reader, view, true)?;
+            let mut info = fill(reader, view, true, awaited)?;
             for (checkpoint, at) in info.checkpoints.iter_mut().zip(checkpoints) {
-                checkpoint.bytes = Some(read(reader, at)?);
+                checkpoint.bytes = unless_left_out(read(reader, at), awaited)?;
             }
             Ok(Answer::Job(Some(Box::new(info))))
         }
@@ -246,8 +247,10 @@ fn complete(reader: &Reader, asked: Asked) -> Result<Answer, RequestError> {
         // The owner opens it: there is nothing to read.
         Asked::Feed { .. } => Err(RequestError::Unknown),
         Asked::Jobs { views, next, full, index } => {
-            let jobs =
-                views.into_iter().map(|view| fill(reader, view, full)).collect::<Result<_, _>>()?;
+            let jobs = views
+                .into_iter()
+                .map(|view| fill(reader, view, full, false))
+                .collect::<Result<_, _>>()?;
             Ok(Answer::Jobs(JobsPage { jobs, next, index }))
         }
         Asked::DeadGroups { groups, more } => dead_groups(reader, groups, more),
@@ -280,13 +283,20 @@ fn dead_groups(
     Ok(Answer::DeadGroups(DeadGroups { groups, more }))
 }
 
-fn fill(reader: &Reader, view: JobView, full: bool) -> Result<JobInfo, RequestError> {
+fn fill(
+    reader: &Reader,
+    view: JobView,
+    full: bool,
+    awaited: bool,
+) -> Result<JobInfo, RequestError> {
     let mut info = view.info;
     if full {
-        let entry = Entry::read(read(reader, view.entry)?).map_err(|_| RequestError::Unreadable)?;
-        info.payload = Some(entry.payload);
-        info.headers = Some(entry.headers);
-        info.options = Some(entry.options);
+        let entry = unless_left_out(read_entry(reader, view.entry), awaited)?;
+        if let Some(entry) = entry {
+            info.payload = Some(entry.payload);
+            info.headers = Some(entry.headers);
+            info.options = Some(entry.options);
+        }
         info.result = view.result.map(|at| read(reader, at)).transpose()?;
     }
     for (attempt, at) in info.attempts.iter_mut().zip(view.attempt_errors) {
@@ -294,6 +304,21 @@ fn fill(reader: &Reader, view: JobView, full: bool) -> Result<JobInfo, RequestEr
     }
     info.error = view.error.map(|at| read_error(reader, at)).transpose()?;
     Ok(info)
+}
+
+fn read_entry(reader: &Reader, at: RecordRef) -> Result<Entry, RequestError> {
+    Entry::read(read(reader, at)?).map_err(|_| RequestError::Unreadable)
+}
+
+/// None of what could not be read and may be left out.
+fn unless_left_out<T>(
+    read: Result<T, RequestError>,
+    may_be_left_out: bool,
+) -> Result<Option<T>, RequestError> {
+    match read {
+        Err(_) if may_be_left_out => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 fn read_error(reader: &Reader, at: RecordRef) -> Result<JobError, RequestError> {
@@ -385,6 +410,7 @@ mod tests {
         let told = |groups: Vec<DeadGroupView>| match complete(
             &reader,
             Asked::DeadGroups { groups, more: false },
+            false,
         ) {
             Ok(Answer::DeadGroups(told)) => told,
             other => panic!("{other:?}"),

@@ -9,11 +9,11 @@ use longshore_protocol::limits::{BATCH_PAYLOAD_BYTES_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{
     Action, Answer, FromPublisher, Request, RequestError, ToPublisher,
 };
-use longshore_protocol::{Due, FrameWriter, Glob, Path, Role};
+use longshore_protocol::{DeathReason, Due, FrameWriter, Glob, Path, Role};
 use longshore_publisher::{OpenError, Publisher, PublisherOptions};
 use tokio::task::JoinHandle;
 
-use client::{A_WHILE, Client, MIB, Running, everything, job, publisher, usual};
+use client::{A_WHILE, Client, MIB, Running, everything, id, job, publisher, usual};
 
 /// Turns a bit of the first such bytes in the journal.
 fn rot(dir: &FilePath, bytes: &[u8]) {
@@ -37,10 +37,14 @@ async fn a_damaged_job_is_buried_and_its_credit_takes_the_next_one() {
     producer.enqueue([job(1, 100)]).await;
     producer.enqueue([job(2, 100)]).await;
     rot(dir.path(), &[1; 100]);
+    let waits = producer.request(Request::Await { id: id(1) });
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.take(1);
     let jobs = worker.delivered().await;
     assert_eq!(jobs.len(), 1, "the one credit, once");
+    // Who waits for it is told what it died of, if not what it was given.
+    let Ok(Answer::Job(Some(dead))) = producer.answer(waits).await else { panic!("no end") };
+    assert_eq!((dead.death, dead.payload), (Some(DeathReason::PayloadDamaged), None));
     let counts = producer.counts().await;
     assert_eq!((counts.dead, counts.running, counts.ready), (1, 1, 0));
     running.stop().await;

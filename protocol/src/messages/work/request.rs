@@ -42,7 +42,7 @@ pub enum Request {
         dry_run: bool,
     },
     /// One job, as [`Request::Job`] gives it, as soon as it has ended. Answered when it does, however long that takes; at most
-    /// 10,000 of a link wait.
+    /// 10,000 of a link wait. What of its payload, headers, options and checkpoints cannot be read is left out.
     Await {
         /// Which.
         id: JobId,
