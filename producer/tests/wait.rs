@@ -146,6 +146,8 @@ async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
     publisher.kill().await;
     let waiting = tokio::spawn(async move { queues.wait(&name, Duration::from_secs(2)).await });
+    // Long enough to be told that it is away, at least once.
+    tokio::time::sleep(Duration::from_millis(150)).await;
     publisher.revive_at(address).await;
     until(|| publisher.open_ends() == 1).await;
     let late = waiting.await.expect("no panic");
