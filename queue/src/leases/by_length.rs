@@ -176,13 +176,13 @@ impl ByLength {
     fn tidy(&mut self) {
         let ByLength { lengths, by_ms, free, due, .. } = self;
         due.retain(|&Reverse((_, length))| lengths[length as usize].head != NONE);
-        by_ms.retain(|_, &mut length| {
-            let used = lengths[length as usize].head != NONE;
-            if !used {
-                free.push(length);
+        // In the order of their places, not of the table: which of two ends of one moment comes first must not hang on chance.
+        for (place, length) in (0u32..).zip(lengths.iter()) {
+            if length.head == NONE && by_ms.get(&length.ms) == Some(&place) {
+                by_ms.remove(&length.ms);
+                free.push(place);
             }
-            used
-        });
+        }
         self.before_tidying = 2 * self.by_ms.len() + LENGTHS_KEPT;
     }
 }

@@ -1,0 +1,87 @@
+//! Subscriptions and their groups in a snapshot.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use longshore_protocol::messages::work::{Order, Sources};
+use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, Reader, WireError};
+
+use super::super::State;
+use super::super::dispatch::{Group, Subscription};
+
+impl State {
+    pub(super) fn index_groups(&mut self) {
+        for (number, group) in self.dispatch.groups.iter() {
+            self.dispatch.by_sources.insert(group.sources.clone(), number);
+        }
+        for (_, subscription) in self.dispatch.subscriptions.iter() {
+            let group = &mut self.dispatch.groups[subscription.group];
+            group.subscriptions += 1;
+            group.credits += u64::from(subscription.credit);
+            self.sessions.table[subscription.session].credits += subscription.credit;
+        }
+        for queue in 0..self.queues.len() as u32 {
+            self.bring_up_to_date(queue);
+        }
+        // Nothing else makes jobs and credits wait for each other.
+        let groups = self.dispatch.groups.iter();
+        let stalled = groups.filter(|(_, group)| group.ready > 0 && group.credits > 0);
+        self.dispatch.stalled = stalled.map(|(number, _)| number).collect();
+    }
+}
+
+impl Encode for Subscription {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.link.encode(out);
+        for number in [self.session, self.number, self.group, self.credit] {
+            out.u64(u64::from(number));
+        }
+    }
+}
+
+impl Decode for Subscription {
+    fn decode(r: &mut Reader) -> Result<Subscription, WireError> {
+        Ok(Subscription {
+            link: LinkId::decode(r)?,
+            session: r.u32()?,
+            number: r.u32()?,
+            group: r.u32()?,
+            credit: r.u32()?,
+        })
+    }
+}
+
+impl Encode for Group {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.sources.encode(out);
+        if self.sources.order == Order::Weighted {
+            self.lanes.balances().for_each(|balance| out.i64(balance));
+        }
+        out.u64(self.waiting.len() as u64);
+        for &place in &self.waiting {
+            out.u64(u64::from(place));
+        }
+        out.u64(self.untold.len() as u64);
+        for &place in &self.untold {
+            out.u64(u64::from(place));
+        }
+    }
+}
+
+impl Decode for Group {
+    fn decode(r: &mut Reader) -> Result<Group, WireError> {
+        let mut group = Group::new(Sources::decode(r)?);
+        if group.sources.order == Order::Weighted {
+            let unbalanced = r.invalid("balances that do not belong to their weights");
+            let lanes = 0..group.lanes.balances().len();
+            let balances = lanes.map(|_| r.i64()).collect::<Result<Vec<_>, _>>()?;
+            if !group.lanes.restore_balances(&balances) {
+                return Err(unbalanced);
+            }
+        }
+        let waiting = r.count("waiting subscriptions", usize::MAX, 1)?;
+        group.waiting = (0..waiting).map(|_| r.u32()).collect::<Result<VecDeque<_>, _>>()?;
+        let untold = r.count("untold subscriptions", usize::MAX, 1)?;
+        group.untold = (0..untold).map(|_| r.u32()).collect::<Result<BTreeSet<_>, _>>()?;
+        Ok(group)
+    }
+}

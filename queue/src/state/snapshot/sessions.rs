@@ -1,0 +1,88 @@
+//! Sessions in a snapshot.
+
+use std::collections::VecDeque;
+
+use longshore_protocol::limits::{BATCH_JOBS_MAX, SETTLES_MAX};
+use longshore_protocol::{
+    Decode, Encode, FrameWriter, LinkId, Reader, Role, Runs, SessionId, WireError,
+};
+
+use super::super::State;
+use super::super::limits::{ANSWERS_KEPT, LOST_KEPT};
+use super::super::row::Place;
+use super::super::rows::List;
+use super::super::session::{Answers, Session};
+use super::put_optional;
+
+impl State {
+    pub(super) fn index_sessions(&mut self) {
+        for (number, session) in self.sessions.table.iter() {
+            self.sessions.by_id.insert(session.id, number);
+            self.names.hold(session.name);
+            self.sessions.leaving.extend(session.forget_at.map(|at| (at, number)));
+        }
+        let running = (0..self.rows.made()).filter(|&slot| self.rows[slot].place == Place::Running);
+        for session in running.map(|slot| self.rows[slot].session) {
+            self.sessions.table[session].held_count += 1;
+        }
+    }
+}
+
+impl Encode for Session {
+    fn encode(&self, out: &mut FrameWriter) {
+        self.id.encode(out);
+        self.link.encode(out);
+        out.bool(self.is_up);
+        self.role.encode(out);
+        out.u64(u64::from(self.name));
+        self.held.encode(out);
+        out.u64(self.next_batch);
+        put_answers(out, &self.batches);
+        out.u64(self.next_settle);
+        put_answers(out, &self.settles);
+        out.u64(self.lost.len() as u64);
+        for (&token, &queue) in &self.lost {
+            out.u64(token);
+            out.u64(u64::from(queue));
+        }
+        put_optional(out, self.forget_at);
+    }
+}
+
+impl Decode for Session {
+    fn decode(r: &mut Reader) -> Result<Session, WireError> {
+        let mut session = Session::new(SessionId::decode(r)?, LinkId::decode(r)?);
+        session.is_up = r.bool()?;
+        session.role = Role::decode(r)?;
+        session.name = r.u32()?;
+        session.held = List::decode(r)?;
+        session.next_batch = r.u64()?;
+        session.batches = answers(r, BATCH_JOBS_MAX)?;
+        session.next_settle = r.u64()?;
+        session.settles = answers(r, SETTLES_MAX)?;
+        for _ in 0..r.count("lost leases", LOST_KEPT, 2)? {
+            session.lost.insert(r.u64()?, r.u32()?);
+        }
+        session.forget_at = r.option()?;
+        Ok(session)
+    }
+}
+
+fn put_answers<T: Encode>(out: &mut FrameWriter, answers: &Answers<T>) {
+    out.u64(answers.kept.len() as u64);
+    for (sequence, outcomes) in &answers.kept {
+        out.u64(*sequence);
+        outcomes.encode(out);
+    }
+}
+
+fn answers<T>(r: &mut Reader, limit: usize) -> Result<Answers<T>, WireError>
+where
+    T: Decode + Copy + PartialEq,
+{
+    let mut kept = VecDeque::new();
+    for _ in 0..r.count("answers", ANSWERS_KEPT, 2)? {
+        kept.push_back((r.u64()?, Runs::decode(r, "outcomes", limit)?));
+    }
+    Ok(Answers { kept })
+}
