@@ -156,9 +156,6 @@ fn what_expires_instead_of_being_handed_out_does_so_in_bounded_steps() {
     let (_, handed) = story.worker("a", QUEUE, 2);
     assert_eq!((handed.len(), story.counts().expired), (0, 3));
     assert!(story.state.next_due(story.now).unwrap() <= story.now.mono_ms, "a Tick goes on");
-    let bytes = story.state.snapshot_bytes();
-    let limits = Limits { step_jobs: 3, ..Limits::STANDARD };
-    story.state = State::restore_with_limits(&bytes, limits).unwrap();
     let out = story.apply(Command::Tick);
     assert_eq!((out.handed.len(), story.counts().expired), (1, 8), "three by time, two in turn");
     assert_eq!(story.state_of(9), JobState::Running);
@@ -175,6 +172,9 @@ fn a_worker_that_stood_before_what_is_too_late_gets_what_is_behind_it_in_other_q
     story.later(10);
     let (_, handed) = story.worker("a", "/jobs/*", 1);
     assert_eq!((handed.len(), story.counts().expired), (0, 3));
+    let bytes = story.state.snapshot_bytes();
+    let limits = Limits { step_jobs: 3, ..Limits::STANDARD };
+    story.state = State::restore_with_limits(&bytes, limits).unwrap();
     let out = story.apply(Command::Tick);
     assert_eq!(out.handed.len(), 1, "the queue that it stood before is empty now");
     assert_eq!(story.state_of(5), JobState::Running);

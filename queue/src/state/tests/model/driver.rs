@@ -85,6 +85,7 @@ impl Stage {
             let bytes = self.state.snapshot_bytes();
             self.state = State::restore_with_limits(&bytes, self.limits).expect("it was written");
             assert!(self.state.snapshot_bytes() == bytes, "restoring changes the bytes");
+            self.state.invariant().expect("what was restored holds together");
         }
         if let Some(command) = self.draw_command(&mut draw) {
             self.apply(command);
