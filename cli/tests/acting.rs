@@ -1,4 +1,5 @@
 //! What operators do to jobs and queues: dead letters, pausing, settings, cancelling. What does not apply is said by name.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 mod common;
 
@@ -175,7 +176,7 @@ fn a_paused_queue_takes_and_delivers_nothing_until_all_that_pauses_it_is_resumed
     let paused = json(system.run(&["pause", "/jobs/**", "--json"]));
     let here = &paused["confirmed"][0];
     assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{paused}");
-    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&["Paused", "longshore resume"]);
+    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&["Paused", "longshore stat names it"]);
     system.run(&["enqueue", "/jobs/new", "x"]).code(1).says(&["Paused"]);
     // Its time comes, and it waits, while the same worker takes from another queue.
     until("it is due", || stat("/jobs/a")["ready"] == 1);
@@ -187,6 +188,13 @@ fn a_paused_queue_takes_and_delivers_nothing_until_all_that_pauses_it_is_resumed
     assert_eq!(stat("/jobs/a")["paused_by"], serde_json::json!(["/jobs/**"]));
     let warned = system.run(&["check"]).code(0).stdout;
     assert!(warned.contains("/jobs/a") && warned.contains("paused"), "{warned}");
+
+    // A pause of queues that are not there yet is not forgotten.
+    system.run(&["pause", "/orders/**"]).code(0);
+    let shown = system.run(&["stat"]).code(0).stdout;
+    assert!(shown.contains("paused: '/orders/**', which no queue here matches yet"), "{shown}");
+    system.run(&["resume", "/orders/eu"]).code(0).says(&["paused by '/orders/**', too"]);
+    system.run(&["resume", "/orders/**"]).code(0);
 
     // Paused by another pattern, too, it is told which one is left.
     system.run(&["pause", "/jobs/a"]).code(0);

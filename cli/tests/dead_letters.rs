@@ -61,7 +61,10 @@ fn a_cancelled_job_does_not_run_and_a_running_one_is_ended() {
     let system = System::up();
     let waiting = system.enqueue("/jobs/a", "x", &["--delay", "1h"]);
     system.run(&["cancel", &waiting]).code(0);
-    system.run(&["cancel", &waiting]).code(1).says(&["no state for it"]);
+    system
+        .run(&["cancel", &waiting])
+        .code(1)
+        .says(&["is cancelled; only jobs that have not ended can be cancelled"]);
 
     let running = system.enqueue("/jobs/a", "x", &[]);
     let mut worker = system.command(&["work", "/jobs/a", "--until-empty", "--", "sleep", "60"]);

@@ -1,4 +1,5 @@
 //! What a job is told when it is handed in: each option can be seen, and does what it says.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 mod common;
 
@@ -77,6 +78,10 @@ fn every_option_can_be_seen_whether_it_comes_as_a_flag_or_in_a_line() {
     assert_eq!(
         (&flagged["lease_ms"], &flagged["run_timeout_ms"]),
         (&90_000.into(), &600_000.into())
+    );
+    assert_eq!(
+        (&flagged["backoff"], &flagged["keep_ms"]),
+        (&"linear:5s..10m".into(), &172_800_000.into())
     );
     assert_eq!(flagged["headers"], serde_json::json!({ "lang": "en", "to": "ann=bob" }));
 

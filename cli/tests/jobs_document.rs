@@ -1,4 +1,5 @@
 //! The sessions in `docs/JOBS.md`, run line by line against a real system: what the page shows is what the program prints.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 mod common;
 

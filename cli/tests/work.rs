@@ -1,4 +1,5 @@
 //! The contract between `longshore work` and the commands that it runs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 mod common;
 

@@ -66,7 +66,7 @@ codes! {
         /// The publisher holds as many queues as it may.
         TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; use fewer paths";
         /// The queue is paused.
-        Paused = 11, "Paused: the queue is paused; it takes no jobs until somebody resumes it (longshore resume)";
+        Paused = 11, "Paused: the queue is paused; it takes no jobs until the pattern that pauses it is resumed (longshore stat names it)";
     }
 }
 

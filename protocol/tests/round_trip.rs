@@ -560,8 +560,9 @@ fn queue_stat() -> impl Strategy<Value = QueueStat> {
 }
 
 fn status() -> impl Strategy<Value = PublisherStatus> {
-    (text(), select(Durability::ALL), any::<([u64; 11], bool)>()).prop_map(
-        |(name, durability, (n, clock_held))| PublisherStatus {
+    let paused = vec(glob(), 0..3);
+    (text(), select(Durability::ALL), any::<([u64; 11], bool)>(), paused).prop_map(
+        |(name, durability, (n, clock_held), paused)| PublisherStatus {
             name,
             durability,
             uptime_ms: n[0],
@@ -576,6 +577,7 @@ fn status() -> impl Strategy<Value = PublisherStatus> {
             syncs: n[9],
             stale_refused: n[10],
             clock_held,
+            paused,
         },
     )
 }

@@ -1,4 +1,5 @@
 //! The programs in `docs/JOBS.md`, run against a real system; the page has them word for word.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use longshore::Backoff;
 use longshore::prelude::*;

@@ -1,4 +1,5 @@
 //! A thousand producers hand in the same job at once.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

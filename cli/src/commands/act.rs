@@ -103,7 +103,9 @@ async fn on_names(
     if context.output.is_json() {
         context.output.json_pretty(&json!({
             "action": action.to_string(), "dry_run": dry_run,
-            "done": done(&acted), "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
+            "done": done(&acted),
+            "refused": count(&acted, |end| matches!(end, ActEnd::NotInState { .. })),
+            "not_found": count(&acted, |end| *end == ActEnd::NotFound), "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
             "complete": acted.complete, "missing": missing_json(&acted.missing),
         }))?;
     } else {
@@ -134,7 +136,11 @@ async fn on_names(
 }
 
 fn done(acted: &ActedOn) -> u64 {
-    acted.jobs.iter().filter(|named| matches!(named.end, ActEnd::Done { .. })).count() as u64
+    count(acted, |end| matches!(end, ActEnd::Done { .. }))
+}
+
+fn count(acted: &ActedOn, which: impl Fn(&ActEnd) -> bool) -> u64 {
+    acted.jobs.iter().filter(|named| which(&named.end)).count() as u64
 }
 
 fn job_json(named: &NamedAct) -> Value {

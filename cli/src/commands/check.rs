@@ -134,6 +134,15 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             Finding { part: part(&answered.publisher.name), level, says }
         })
         .collect();
+    findings.extend(gathered.answers.iter().filter_map(|answered| {
+        let paused: Vec<String> =
+            answered.answer.paused.iter().map(|pattern| format!("'{pattern}'")).collect();
+        (!paused.is_empty()).then(|| Finding {
+            part: part(&answered.publisher.name),
+            level: Level::Warning,
+            says: format!("paused: {}", paused.join(", ")),
+        })
+    }));
     findings.extend(gathered.missing.iter().map(|missing| Finding {
         part: part(&missing.publisher.name),
         level: Level::Critical,

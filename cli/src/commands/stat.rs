@@ -17,15 +17,22 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
     let stats = context.queues().stats(pattern.clone()).await?;
     let queues = stats.merged();
+    let paused = paused(&pattern, &context).await?;
     if context.output.is_json() {
         let queues: Vec<Value> = queues.iter().map(queue_json).collect();
+        let paused: Vec<&str> = paused.iter().map(Glob::as_str).collect();
         context.output.json_pretty(&json!({
-            "complete": stats.complete, "queues": queues, "missing": missing_json(&stats.missing),
+            "complete": stats.complete, "queues": queues, "paused": paused,
+            "missing": missing_json(&stats.missing),
         }))?;
         return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
     }
     if !queues.is_empty() {
         context.output.table(&table(&queues))?;
+    }
+    // A pause of queues that are not there yet would be seen nowhere else.
+    for pause in paused.iter().filter(|pause| queues.iter().all(|q| !q.paused_by.contains(pause))) {
+        context.output.line(format!("paused: '{pause}', which no queue here matches yet"))?;
     }
     let missing = warn_of_missing(&stats.missing, stats.complete);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
@@ -35,6 +42,18 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         return Err(Reported.into());
     }
     if missing { Err(Reported.into()) } else { Ok(()) }
+}
+
+/// The patterns that are paused anywhere; of a path, those that pause it.
+async fn paused(pattern: &Glob, context: &Context) -> anyhow::Result<Vec<Glob>> {
+    let status = context.queues().status().await?;
+    let answers = status.answers.into_iter().flat_map(|answered| answered.answer.paused);
+    let path = pattern.literal();
+    let mut paused: Vec<Glob> =
+        answers.filter(|pause| path.as_ref().is_none_or(|path| pause.matches(path))).collect();
+    paused.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+    paused.dedup();
+    Ok(paused)
 }
 
 /// A row for each queue. States that few have stand there only if some queue has such jobs.

@@ -628,6 +628,7 @@ fn status() -> PublisherStatus {
         syncs: 800,
         stale_refused: 7,
         clock_held: true,
+        paused: vec![glob("/jobs/**")],
     }
 }
 

@@ -148,6 +148,7 @@ impl Owner {
             syncs: figures.syncs,
             stale_refused: figures.stale_refused,
             clock_held: self.clock.alarm().is_some(),
+            paused: self.store.state().pauses().cloned().collect(),
         }
     }
 }

@@ -36,6 +36,11 @@ impl Pauses {
 }
 
 impl State {
+    /// The patterns that are paused, in the order of their texts.
+    pub fn pauses(&self) -> impl ExactSizeIterator<Item = &Glob> {
+        self.pauses.patterns()
+    }
+
     /// Pauses the queues that match, those that come later too; or takes just this pattern's pause away.
     pub(super) fn pause(
         &mut self,
@@ -81,6 +86,11 @@ impl State {
     fn other_pauses(&self, pattern: &Glob, paused: bool, queues: &[u32]) -> Vec<Glob> {
         let others = self.pauses.patterns.values().filter(|other| *other != pattern);
         let mut left: Vec<&Glob> = others.collect();
+        if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
+            // A queue that is not there yet is paused all the same.
+            left.retain(|other| other.matches(&path));
+            return left.into_iter().cloned().collect();
+        }
         let mut found = Vec::new();
         for &queue in queues {
             if left.is_empty() {

@@ -39,6 +39,8 @@ pub struct PublisherStatus {
     pub stale_refused: u64,
     /// True while the wall clock has jumped and nobody has confirmed it: what waits for it is held back.
     pub clock_held: bool,
+    /// The patterns that are paused, those too that no queue matches yet. At most 1,024.
+    pub paused: Vec<Glob>,
 }
 
 /// How many jobs of a queue are in which state.
@@ -137,6 +139,7 @@ impl Encode for PublisherStatus {
                 out.u64(figure);
             }
             out.bool(self.clock_held);
+            self.paused.encode(out);
         });
     }
 }
@@ -159,6 +162,7 @@ impl Decode for PublisherStatus {
                 syncs: r.u64()?,
                 stale_refused: r.u64()?,
                 clock_held: r.bool()?,
+                paused: r.list("paused patterns", PAUSES_MAX)?,
             })
         })
     }

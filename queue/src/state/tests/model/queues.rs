@@ -189,7 +189,10 @@ impl Model {
         self.pauses.retain(|pause| pause != pattern);
         let matching: Vec<&Path> =
             self.queues.iter().map(|q| &q.path).filter(|path| pattern.matches(path)).collect();
-        let holds_one = |pause: &&Glob| matching.iter().any(|path| pause.matches(path));
+        // A path is looked at whether or not it is a queue yet.
+        let named = pattern.literal();
+        let holds_one =
+            |pause: &&Glob| matching.iter().copied().chain(&named).any(|path| pause.matches(path));
         let report = PauseReport {
             queues: matching.len() as u64,
             changed: was_paused != paused,
