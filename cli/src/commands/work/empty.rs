@@ -11,6 +11,9 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 /// How long every replica of the resolver may be away. Each try takes its own time.
 const RESOLVER_AWAY_MAX: Duration = Duration::from_secs(30);
 
+/// How long the first look may take.
+const FIRST_LOOK_MAX: Duration = Duration::from_secs(2);
+
 /// What is left in queues that are empty for now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
@@ -22,14 +25,20 @@ pub(crate) struct Left {
     pub(crate) died: u64,
 }
 
+/// The figures before anything is done, if all publishers tell them soon: work does not wait for those that are away.
+pub(crate) async fn first_look(queues: &Queues, patterns: &[Glob]) -> Option<Figures> {
+    let looked = tokio::time::timeout(FIRST_LOOK_MAX, stats(queues, patterns)).await.ok()?.ok()?;
+    looked.is_whole().then(|| Figures::of(&looked.merged()))
+}
+
 /// Waits until the queues that match are empty; tells how many jobs have been completed meanwhile. A publisher that does
 /// not answer may hold jobs: it is waited for.
 pub(crate) async fn until(
     queues: &Queues,
     patterns: &[Glob],
+    mut first: Option<Figures>,
     mut completed: impl FnMut(u64),
 ) -> anyhow::Result<Left> {
-    let mut first: Option<Figures> = None;
     let mut waited_for: Vec<String> = Vec::new();
     let mut told_paused = false;
     let mut answered = Instant::now();
@@ -113,7 +122,7 @@ fn tell_once(stats: &Gathered<Vec<QueueStat>>, told: &mut Vec<String>) {
 
 /// Sums over the queues that match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Figures {
+pub(crate) struct Figures {
     active: u64,
     scheduled: u64,
     prepared: u64,

@@ -41,6 +41,12 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         .cancel_grace(COMMAND_GRACE)
         .shutdown(stop.asked());
 
+    let queues = context.queues();
+    // Before a job is taken: whatever dies from here on has died meanwhile.
+    let first = match arguments.until_empty {
+        true => empty::first_look(&queues, &arguments.patterns).await,
+        false => None,
+    };
     let broken = Arc::new(Mutex::new(None));
     let handle = subscription.handle();
     let stats = subscription.stats();
@@ -67,10 +73,10 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
 
     let mut left = None;
     let mut progress = Progress::new("working", "jobs", None, &context.output);
-    let queues = context.queues();
     let shown = async {
         if arguments.until_empty {
-            return empty::until(&queues, &arguments.patterns, |done| progress.at(done)).await;
+            let (patterns, done) = (&arguments.patterns, |done| progress.at(done));
+            return empty::until(&queues, patterns, first, done).await;
         }
         loop {
             progress.at(stats.now().completed);
@@ -90,6 +96,10 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         Some(ended) => ended??,
         None => ending.await??,
     };
+    if let Some(left) = &mut left {
+        // What it buried itself it knows, also when no first look was to be had.
+        left.died = left.died.max(report.buried);
+    }
     progress.finish();
     say(&report, left.as_ref(), &mut context)?;
     if let Some(error) = broken.lock().take() {
