@@ -43,7 +43,8 @@ pub struct JobInfo {
     pub due_at: Option<u64>,
     /// When it expires if no attempt has begun, in milliseconds since 1970; none for never, or once one has.
     pub expires_at: Option<u64>,
-    /// Of a running job: when it was delivered, in milliseconds since 1970.
+    /// Of a running job: when it was delivered, in milliseconds since 1970. Reckoned back from the moment of asking, so that it
+    /// may differ by a millisecond from answer to answer; so does `due_at` of a job that waits for a length of time.
     pub delivered_at: Option<u64>,
     /// Of an ended job: when it ended, in milliseconds since 1970.
     pub ended_at: Option<u64>,
