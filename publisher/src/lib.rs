@@ -25,6 +25,7 @@ mod link;
 mod notices;
 mod options;
 mod owner;
+mod pauses;
 mod publisher;
 mod recording;
 mod router;

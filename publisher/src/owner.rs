@@ -20,6 +20,7 @@ use crate::cold::ColdLoads;
 use crate::feeds::Feeds;
 use crate::input::{Input, Inputs, Up};
 use crate::notices::Notices;
+use crate::pauses::Pauses;
 use crate::recording::Recording;
 use crate::router::Router;
 
@@ -50,6 +51,7 @@ pub(crate) struct Owner {
     feeds: Feeds,
     recording: Recording,
     notices: Notices,
+    pauses: Pauses,
 }
 
 impl Owner {
@@ -62,6 +64,7 @@ impl Owner {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
             router: Router::new(sender.sender().clone()),
+            pauses: Pauses::started(store.state().pauses()),
             cold: ColdLoads::new(store.reader(), sender.sender().clone()),
             store,
             clock,

@@ -20,7 +20,12 @@ impl Owner {
         for (link, reply) in released.replies.drain(..) {
             match reply {
                 Reply::LinkRefused { reason } => self.router.refuse(link, reason),
-                reply => self.router.say(link, &message_of(reply)),
+                reply => {
+                    if let Reply::Paused { .. } = reply {
+                        self.pauses.released(self.store.state().pauses());
+                    }
+                    self.router.say(link, &message_of(reply));
+                }
             }
         }
         for handed in released.handed.drain(..) {

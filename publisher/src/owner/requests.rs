@@ -29,6 +29,7 @@ impl Owner {
             }
             Request::Pause { pattern, paused } => {
                 self.notices.pause(&pattern, paused);
+                self.pauses.submitted();
                 Command::Pause { link, request: id, pattern, paused }
             }
             Request::Configure { path, changes, reset } => {
@@ -148,7 +149,7 @@ impl Owner {
             syncs: figures.syncs,
             stale_refused: figures.stale_refused,
             clock_held: self.clock.alarm().is_some(),
-            paused: self.store.state().pauses().cloned().collect(),
+            paused: self.pauses.durable().to_vec(),
         }
     }
 }
