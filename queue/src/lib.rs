@@ -28,7 +28,9 @@ pub use journal::{
     SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
 };
 pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
-pub use log::{Log, LogFigures, Poisoned, ReadError, Reader, Records, UNCOMMITTED_BYTES_MAX};
+pub use log::{
+    Log, LogFigures, Poisoned, ReadError, Reader, Rebuild, Records, Snapshot, UNCOMMITTED_BYTES_MAX,
+};
 pub use outcome::{
     CheckpointView, DeadGroupView, Event, Handed, JobView, Outcomes, QueueId, RecordRef, Reply,
     RunningLease,

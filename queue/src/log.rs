@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use longshore_protocol::WireError;
 
+use crate::journal::Replayed;
+use crate::state::SnapshotError;
 use crate::{Now, RecordRef};
 
 /// A log of commands: pipelined and ordered. [`Journal`](crate::Journal) is one; a consensus log will be another.
@@ -51,6 +54,58 @@ pub trait Log: Send + 'static {
 
     /// What it has done so far.
     fn figures(&self) -> LogFigures;
+
+    /// A snapshot of what all its commands come to is wanted, so that it can let go of old ones. Cheap: asked often.
+    fn wants_snapshot(&self) -> bool {
+        false
+    }
+
+    /// Takes the snapshot that was wanted, of everything that was appended so far. It is written beside the commits, and
+    /// counts once it is durable; until then what was before it counts.
+    fn snapshot(&mut self, _snapshot: Box<dyn Snapshot>) {}
+}
+
+/// What all commands up to an index come to, on its way to the disk. What it was taken of goes on changing meanwhile.
+pub trait Snapshot: Send {
+    /// The last command that it reflects.
+    fn index(&self) -> u64;
+
+    /// The epoch of the last start that it reflects; 0 for none.
+    fn epoch(&self) -> u64;
+
+    /// Every part of the log that is still wanted, in any order; may be asked several times before the first block is taken.
+    fn parts(&self, each: &mut dyn FnMut(RecordRef));
+
+    /// Appends the next block of bytes to `out`; false when there is none left. What it is put back together from is exactly
+    /// these blocks in this order: [`Rebuild::block`].
+    fn next_block(&mut self, out: &mut Vec<u8>) -> bool;
+}
+
+/// What a log is read back into: the blocks of its newest snapshot, if it has one, then every command after that.
+pub trait Rebuild {
+    /// The next block of the snapshot.
+    fn block(&mut self, block: Bytes) -> Result<(), SnapshotError>;
+
+    /// That was the snapshot's last block.
+    fn restored(&mut self) -> Result<(), SnapshotError>;
+
+    /// The next command.
+    fn command(&mut self, replayed: Replayed) -> Result<(), WireError>;
+}
+
+/// Reads a log that has no snapshot.
+impl<F: FnMut(Replayed) -> Result<(), WireError>> Rebuild for F {
+    fn block(&mut self, _: Bytes) -> Result<(), SnapshotError> {
+        Err(SnapshotError::Inconsistent("a snapshot where none was expected"))
+    }
+
+    fn restored(&mut self) -> Result<(), SnapshotError> {
+        Ok(())
+    }
+
+    fn command(&mut self, replayed: Replayed) -> Result<(), WireError> {
+        self(replayed)
+    }
 }
 
 /// Bytes appended and not yet committed, beyond which a caller takes no more input.
