@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
 /// A file system.
 pub(crate) trait Files: Send + Sync {
@@ -40,6 +40,8 @@ pub(crate) trait JournalFile: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Makes the file at least `length` bytes long, with room on the disk for all of it; what is new reads as zeros.
     fn allocate(&self, length: u64) -> io::Result<()>;
+    /// Lets go of what memory holds of it and the disk has: what is read next comes from the disk. Advice, no more.
+    fn forget_cached(&self) -> io::Result<()>;
 }
 
 /// Why a directory cannot be taken.
@@ -172,6 +174,11 @@ impl JournalFile for File {
             Err(rustix::io::Errno::OPNOTSUPP) => fill_with_zeros(self, length),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        // No length: to its end.
+        Ok(fadvise(self, 0, None, Advice::DontNeed)?)
     }
 }
 
