@@ -72,6 +72,14 @@ impl Directory {
         name.strip_suffix(EXTENSION)?.strip_suffix('.')?.parse().ok()
     }
 
+    pub(crate) fn carried_path(&self, sequence: u64) -> PathBuf {
+        self.segments_dir().join(format!("{sequence:010}.carried"))
+    }
+
+    pub(crate) fn carried_sequence_of(name: &str) -> Option<u64> {
+        name.strip_suffix(".carried")?.parse().ok()
+    }
+
     pub(crate) fn snapshots_dir(&self) -> PathBuf {
         self.dir.join(SNAPSHOTS_DIR)
     }

@@ -13,6 +13,7 @@ mod identity;
 mod locations;
 mod mark;
 mod progress;
+mod records;
 mod recovery;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
@@ -37,9 +38,9 @@ use self::files::{Disk, Files, LockError};
 use self::format::{BODY_BYTES_MAX, FORMAT_VERSION};
 use self::housekeeper::Housekeeper;
 use self::identity::IdentityError;
-use self::locations::JournalRecords;
 use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
+use self::records::JournalRecords;
 pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
 use self::writer::{Pending, Writer};
 use crate::Now;
@@ -351,7 +352,7 @@ impl Parts {
             dropped: found.dropped,
             lost_starts: found.lost_starts,
         };
-        let records = Arc::new(JournalRecords::of(Arc::clone(&directory), found.locations));
+        let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
         let progress = Arc::new(Progress::new(found.last_index));
         let segment = found.segment;
         let mark = Arc::new(mark);

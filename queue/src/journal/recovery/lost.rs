@@ -34,8 +34,9 @@ pub(super) fn set_aside(
     snapshots: &[PathBuf],
 ) -> Result<Dropped, OpenError> {
     let mut aside = Aside::new(directory, index)?;
-    let tail =
-        tail.map(|(segment, from)| segment.open(directory).map(|file| (segment, file, from))).transpose()?;
+    let tail = tail
+        .map(|(segment, from)| segment.open(directory).map(|file| (segment, file, from)))
+        .transpose()?;
     if let Some((segment, file, from)) = &tail {
         aside.copy_end(segment, &**file, *from)?;
     }

@@ -24,7 +24,6 @@ use std::sync::atomic::Ordering;
 use self::base::Base;
 use self::found::{Found, FoundFiles};
 use self::replay::Played;
-pub(crate) use self::scan::Scan;
 use super::OpenError;
 use super::directory::{Directory, Segment};
 use super::format::FORMAT_VERSION;
