@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
 
 /// A file system.
 pub(crate) trait Files: Send + Sync {
@@ -44,6 +44,8 @@ pub(crate) trait JournalFile: Send + Sync {
     fn allocate(&self, length: u64) -> io::Result<()>;
     /// Makes the file at most `length` bytes long, and gives the disk the room of the rest back.
     fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Lets go of what memory holds of it and the disk has: what is read next comes from the disk. Advice, no more.
+    fn forget_cached(&self) -> io::Result<()>;
 }
 
 /// Why a directory cannot be taken.
@@ -185,6 +187,11 @@ impl JournalFile for File {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         if JournalFile::len(self)? > length { self.set_len(length) } else { Ok(()) }
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        // No length: to its end.
+        Ok(fadvise(self, 0, None, Advice::DontNeed)?)
     }
 }
 

@@ -16,6 +16,7 @@ mod progress;
 mod recovery;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod writer;
