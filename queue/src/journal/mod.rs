@@ -21,6 +21,7 @@ mod records;
 mod recovery;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod writer;

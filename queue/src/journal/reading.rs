@@ -181,6 +181,10 @@ mod tests {
         fn allocate(&self, _: u64) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }
+
+        fn forget_cached(&self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     fn body(length: usize) -> Vec<u8> {
