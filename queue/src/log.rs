@@ -197,7 +197,7 @@ pub enum ReadError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where the record begins.
+        /// Where the record begins, or the block of it that is damaged.
         offset: u64,
     },
     /// The file cannot be read.

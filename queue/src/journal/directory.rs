@@ -18,6 +18,7 @@ pub(crate) const SNAPSHOTS_DIR: &str = "snapshots";
 /// The folder of what `accept_loss` dropped.
 pub(crate) const LOST_DIR: &str = "lost";
 const EXTENSION: &str = "seg";
+const CARRIED_EXTENSION: &str = "carried";
 const SNAPSHOT_EXTENSION: &str = "snap";
 /// Added to the name of a file that is not finished: the next start removes it.
 pub(crate) const UNFINISHED: &str = ".new";
@@ -65,6 +66,16 @@ impl Directory {
 
     pub(crate) fn segment_path(&self, sequence: u64) -> PathBuf {
         self.segments_dir().join(format!("{sequence:010}.{EXTENSION}"))
+    }
+
+    /// A file of carried records.
+    pub(crate) fn carried_path(&self, sequence: u64) -> PathBuf {
+        self.segments_dir().join(format!("{sequence:010}.{CARRIED_EXTENSION}"))
+    }
+
+    /// The file of that sequence.
+    pub(crate) fn path_of(&self, sequence: u64, carried: bool) -> PathBuf {
+        if carried { self.carried_path(sequence) } else { self.segment_path(sequence) }
     }
 
     /// The number in a segment's name; none for other files.

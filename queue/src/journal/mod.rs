@@ -5,6 +5,7 @@
 //!                                       ▲ next segment, firm mark: housekeeper
 //! ```
 
+mod carried;
 mod directory;
 mod files;
 mod format;
@@ -12,7 +13,10 @@ mod housekeeper;
 mod identity;
 mod locations;
 mod mark;
+mod pieces;
 mod progress;
+mod reading;
+mod record;
 mod records;
 mod recovery;
 #[cfg(test)]
@@ -35,11 +39,12 @@ use tokio::sync::watch;
 
 use self::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, poisoned};
 use self::files::{Disk, Files, LockError};
-use self::format::{BODY_BYTES_MAX, FORMAT_VERSION};
+use self::format::FORMAT_VERSION;
 use self::housekeeper::Housekeeper;
 use self::identity::IdentityError;
 use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
+use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
 pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
 use self::writer::{Pending, Writer};
@@ -451,7 +456,7 @@ impl Log for Journal {
     fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned> {
         self.progress.check()?;
         if head.len() + body.len() > BODY_BYTES_MAX {
-            let why = io::Error::new(io::ErrorKind::InvalidInput, "a command is over 4 GiB");
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "a command is over 1 GiB");
             return Err(poisoned("appending to", &self.directory.dir, why));
         }
         self.appended += 1;

@@ -223,6 +223,10 @@ impl Files for SimulatedDisk {
         Ok(())
     }
 
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        Ok(u64::MAX / 2)
+    }
+
     fn lock(&self, _: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
         let mut disk = self.shared.disk.lock();
         if std::mem::replace(&mut disk.locked, true) {
@@ -290,6 +294,17 @@ impl JournalFile for SimulatedFile {
         let file = &mut disk.files[self.number];
         if (file.now.len() as u64) < length {
             file.now.resize(length as usize, 0);
+            file.unsynced.push(Change::Length(length));
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut disk = self.disk.shared.disk.lock();
+        self.disk.call(&mut disk)?;
+        let file = &mut disk.files[self.number];
+        if file.now.len() as u64 > length {
+            file.now.truncate(length as usize);
             file.unsynced.push(Change::Length(length));
         }
         Ok(())

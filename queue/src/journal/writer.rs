@@ -8,9 +8,10 @@ use longshore_protocol::Durability;
 
 use super::directory::{Directory, Segment, poisoned};
 use super::files::JournalFile;
-use super::format::{FLAG_FIRST, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_len};
+use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::mark::Mark;
 use super::progress::Progress;
+use super::record::{FLAG_FIRST, RecordHeader, record_len};
 use super::records::JournalRecords;
 use crate::{Now, Poisoned};
 

@@ -5,10 +5,9 @@ use std::io;
 use super::super::OpenError;
 use super::super::directory::{Directory, Segment};
 use super::super::files::JournalFile;
-use super::super::format::{
-    FLAG_FIRST, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, crc_seed, u64_at,
-};
+use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed, u64_at};
 use super::super::locations::Locations;
+use super::super::record::{FLAG_FIRST, RECORD_HEADER_BYTES, RecordHeader};
 use super::found::{Found, Unused};
 use super::replay::Span;
 use super::{CHUNK_BYTES, CutTail, Damage};

@@ -5,7 +5,7 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 
 use super::super::files::JournalFile;
-use super::super::format::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
+use super::super::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use super::CHUNK_BYTES;
 
 /// Reads a segment's records in order, many to a read.
@@ -43,7 +43,7 @@ impl<'a> Scan<'a> {
         };
         let offset = self.at;
         self.at += length as u64;
-        Ok(Ok((offset, header, record.slice(RECORD_HEADER_BYTES..))))
+        Ok(Ok((offset, header, record.slice(header.body_at()..))))
     }
 
     /// The next `n` bytes; fewer at the end of the file.
