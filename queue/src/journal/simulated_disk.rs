@@ -36,6 +36,8 @@ struct Contents {
     fails_at: Option<u64>,
     /// Syncs of files wait while this is set.
     held: bool,
+    /// Bytes of all files together; none for no end.
+    capacity: Option<u64>,
     locked: bool,
 }
 
@@ -67,6 +69,11 @@ impl SimulatedDisk {
     pub(crate) fn hold_syncs(&self, held: bool) {
         self.shared.disk.lock().held = held;
         self.shared.gate.notify_all();
+    }
+
+    /// The disk has so many bytes from now on.
+    pub(crate) fn set_capacity(&self, bytes: Option<u64>) {
+        self.shared.disk.lock().capacity = bytes;
     }
 
     /// The disk after a power cut: of what was not synced, each change is there, or not, or in part.
@@ -129,6 +136,20 @@ impl SimulatedDisk {
             Some(at) if disk.calls >= at => Err(io::Error::other("simulated failure")),
             _ => Ok(()),
         }
+    }
+}
+
+impl Contents {
+    /// Bytes that files may still grow by.
+    fn free_bytes(&self) -> u64 {
+        let taken = self.names.values().map(|&file| self.files[file].now.len() as u64).sum();
+        self.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(taken))
+    }
+
+    /// Whether there is room for a file of that length.
+    fn fits(&self, file: usize, length: u64) -> io::Result<()> {
+        let more = length.saturating_sub(self.files[file].now.len() as u64);
+        if more <= self.free_bytes() { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
     }
 }
 
@@ -224,7 +245,7 @@ impl Files for SimulatedDisk {
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
-        Ok(u64::MAX / 2)
+        Ok(self.shared.disk.lock().free_bytes())
     }
 
     fn lock(&self, _: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
@@ -261,6 +282,7 @@ impl JournalFile for SimulatedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut disk = self.disk.shared.disk.lock();
         let outcome = self.disk.call(&mut disk);
+        disk.fits(self.number, offset + bytes.len() as u64)?;
         let file = &mut disk.files[self.number];
         if outcome.is_err() {
             // A write that fails may have reached the disk in part.
@@ -291,6 +313,7 @@ impl JournalFile for SimulatedFile {
     fn allocate(&self, length: u64) -> io::Result<()> {
         let mut disk = self.disk.shared.disk.lock();
         self.disk.call(&mut disk)?;
+        disk.fits(self.number, length)?;
         let file = &mut disk.files[self.number];
         if (file.now.len() as u64) < length {
             file.now.resize(length as usize, 0);
