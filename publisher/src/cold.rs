@@ -351,8 +351,9 @@ mod tests {
     struct Failing(Mutex<Vec<Errno>>, Bytes);
 
     impl Records for Failing {
-        fn body(&self, _: u64) -> Result<Bytes, ReadError> {
-            let Some(errno) = self.0.lock().pop() else { return Ok(self.1.clone()) };
+        fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+            let part = at.at as usize..(at.at + at.length) as usize;
+            let Some(errno) = self.0.lock().pop() else { return Ok(self.1.slice(part)) };
             Err(ReadError::Io { file: "segment".into(), error: Arc::new(errno.into()) })
         }
     }

@@ -150,12 +150,7 @@ impl Reader {
 
     /// A part of a committed command's body, checked. Blocks on the disk.
     pub fn read(&self, at: RecordRef) -> Result<Bytes, ReadError> {
-        let body = self.records.body(at.index)?;
-        let (from, to) = (at.at as usize, at.at as usize + at.length as usize);
-        if to > body.len() {
-            return Err(ReadError::OutOfRange { at, body_bytes: body.len() });
-        }
-        Ok(body.slice(from..to))
+        self.records.part(at)
     }
 }
 
@@ -167,8 +162,17 @@ impl std::fmt::Debug for Reader {
 
 /// Where committed bodies are read from.
 pub trait Records: Send + Sync {
-    /// The whole body of a command, checked against its checksum. Blocks.
-    fn body(&self, index: u64) -> Result<Bytes, ReadError>;
+    /// A part of a command's body, checked against its checksum. Blocks.
+    fn part(&self, at: RecordRef) -> Result<Bytes, ReadError>;
+}
+
+/// A part of a body that is at hand.
+pub(crate) fn part_of(body: &Bytes, at: RecordRef) -> Result<Bytes, ReadError> {
+    let (from, to) = (at.at as usize, at.at as usize + at.length as usize);
+    if to > body.len() {
+        return Err(ReadError::OutOfRange { at, body_bytes: body.len() });
+    }
+    Ok(body.slice(from..to))
 }
 
 /// Why a record cannot be read back.

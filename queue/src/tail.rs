@@ -68,6 +68,14 @@ impl Tail {
         }
     }
 
+    /// The log goes on after a snapshot of all commands up to `index`, the last of which belong to the start of that epoch:
+    /// nothing that they brought about is known here.
+    pub fn resume(&mut self, index: u64, epoch: Epoch) {
+        self.index = index;
+        self.raise_floor(index);
+        self.floor_epoch = epoch;
+    }
+
     /// The present.
     pub fn position(&self) -> FeedPosition {
         FeedPosition { epoch: self.epoch(), index: self.index }

@@ -1,10 +1,13 @@
 //! Longshore's chores. `cargo xtask test` runs everything that has to hold before a change is taken.
 
+mod mutants;
+
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
-cargo xtask test    formatting, clippy, all tests, doc tests, examples built and the quick ones run";
+cargo xtask test                               formatting, clippy, all tests, doc tests, examples built and the quick ones run
+cargo xtask mutants [--list] [--only NAME]…    plants faults one after another; the suite has to fail on each";
 
 /// Examples that end by themselves within seconds. They need no system: each starts its own.
 const QUICK_EXAMPLES: [&str; 1] = ["embedded"];
@@ -13,6 +16,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["test"] => test(),
+        ["mutants", ref asked @ ..] => mutants::command(asked),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -46,6 +50,7 @@ impl Step {
 fn steps() -> Vec<Step> {
     let mut steps = vec![
         Step::cargo("formatting", "fmt --all --check"),
+        Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
         Step::cargo("tests", "test --workspace --all-targets --locked"),
         Step::cargo("doc tests", "test --workspace --doc --locked"),

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use longshore_protocol::{PublisherId, WireError};
 use parking_lot::Mutex;
 
-use crate::Now;
 use crate::journal::Replayed;
-use crate::log::{Log, LogFigures, Poisoned, ReadError, Reader, Records};
+use crate::log::{Log, LogFigures, Poisoned, ReadError, Reader, Records, part_of};
+use crate::{Now, RecordRef};
 
 /// What a [`MemoryLog`] writes to: it outlives the log, as a disk does. Its clones are the same one.
 #[derive(Clone, Debug)]
@@ -125,10 +125,10 @@ impl Log for MemoryLog {
 }
 
 impl Records for MemoryDisk {
-    fn body(&self, index: u64) -> Result<Bytes, ReadError> {
+    fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
         let records = self.records.lock();
-        let place = usize::try_from(index).ok().and_then(|index| index.checked_sub(1));
+        let place = usize::try_from(at.index).ok().and_then(|index| index.checked_sub(1));
         let record = place.and_then(|place| records.get(place));
-        record.map(Record::whole).ok_or(ReadError::NotThere { index })
+        part_of(&record.ok_or(ReadError::NotThere { index: at.index })?.whole(), at)
     }
 }

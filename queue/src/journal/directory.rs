@@ -13,9 +13,14 @@ use crate::Poisoned;
 
 /// The folder of the segments.
 pub(crate) const SEGMENTS_DIR: &str = "segments";
+/// The folder of the snapshots.
+pub(crate) const SNAPSHOTS_DIR: &str = "snapshots";
 /// The folder of what `accept_loss` dropped.
 pub(crate) const LOST_DIR: &str = "lost";
 const EXTENSION: &str = "seg";
+const SNAPSHOT_EXTENSION: &str = "snap";
+/// Added to the name of a file that is not finished: the next start removes it.
+pub(crate) const UNFINISHED: &str = ".new";
 
 /// A journal's directory.
 pub(crate) struct Directory {
@@ -65,6 +70,25 @@ impl Directory {
     /// The number in a segment's name; none for other files.
     pub(crate) fn sequence_of(name: &str) -> Option<u64> {
         name.strip_suffix(EXTENSION)?.strip_suffix('.')?.parse().ok()
+    }
+
+    pub(crate) fn snapshots_dir(&self) -> PathBuf {
+        self.dir.join(SNAPSHOTS_DIR)
+    }
+
+    /// The snapshot of the state after that command.
+    pub(crate) fn snapshot_path(&self, index: u64) -> PathBuf {
+        self.snapshots_dir().join(format!("{index:020}.{SNAPSHOT_EXTENSION}"))
+    }
+
+    /// The same while it is written.
+    pub(crate) fn new_snapshot_path(&self, index: u64) -> PathBuf {
+        self.snapshots_dir().join(format!("{index:020}.{SNAPSHOT_EXTENSION}{UNFINISHED}"))
+    }
+
+    /// The last command in a snapshot's name; none for other files.
+    pub(crate) fn snapshot_index_of(name: &str) -> Option<u64> {
+        name.strip_suffix(SNAPSHOT_EXTENSION)?.strip_suffix('.')?.parse().ok()
     }
 
     /// Numbers up to that one are taken.

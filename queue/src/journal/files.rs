@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
 
 /// A file system.
 pub(crate) trait Files: Send + Sync {
@@ -24,6 +24,8 @@ pub(crate) trait Files: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory last.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Bytes that this process may still take of the disk that the directory is on. Not those that only root may have.
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
     /// Takes the directory for this process, for as long as what is returned lives.
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError>;
 }
@@ -40,6 +42,10 @@ pub(crate) trait JournalFile: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Makes the file at least `length` bytes long, with room on the disk for all of it; what is new reads as zeros.
     fn allocate(&self, length: u64) -> io::Result<()>;
+    /// Makes the file at most `length` bytes long, and gives the disk the room of the rest back.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Lets go of what memory holds of it and the disk has: what is read next comes from the disk. Advice, no more.
+    fn forget_cached(&self) -> io::Result<()>;
 }
 
 /// Why a directory cannot be taken.
@@ -107,6 +113,11 @@ impl Files for Disk {
         File::open(dir)?.sync_all()
     }
 
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let disk = statvfs(dir)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
         let path = dir.join(LOCK_FILE);
         let mut file = File::options()
@@ -164,6 +175,15 @@ impl JournalFile for File {
             Err(error) => Err(error.into()),
         }
     }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        if JournalFile::len(self)? > length { self.set_len(length) } else { Ok(()) }
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        // No length: to its end.
+        Ok(fadvise(self, 0, None, Advice::DontNeed)?)
+    }
 }
 
 /// Reads until `bytes` are full or the file ends: one call of the system may give fewer, or be interrupted.
@@ -205,5 +225,18 @@ mod tests {
         Disk.create_dir(&dir).unwrap();
         assert!(dir.is_dir());
         fs::remove_dir(&dir).unwrap();
+    }
+    #[test]
+    fn a_disk_tells_its_free_bytes_and_a_file_gives_its_room_back() {
+        let dir = std::env::temp_dir().join(format!("longshore-free-{}", std::process::id()));
+        Disk.create_dir(&dir).unwrap();
+        assert!(Disk.free_bytes(&dir).unwrap() > 0);
+        let file = Disk.create(&dir.join("file")).unwrap();
+        file.allocate(1 << 20).unwrap();
+        file.truncate(1 << 21).unwrap();
+        assert_eq!(file.len().unwrap(), 1 << 20, "it makes none longer");
+        file.truncate(4096).unwrap();
+        assert_eq!(file.len().unwrap(), 4096);
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

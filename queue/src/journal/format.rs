@@ -21,7 +21,7 @@ pub(crate) const FORMAT_VERSION: u16 = 2;
 const MAGIC: &[u8; 8] = b"LONGSEG\n";
 /// Bytes of a record that `length` does not count: itself and the checksum.
 const UNCOUNTED: usize = 8;
-const HEADER_CRC_AT: usize = 60;
+pub(crate) const HEADER_CRC_AT: usize = 60;
 
 /// Begins a commit: every record before it was durable when it was written. So no bad record before it is a torn tail.
 pub(crate) const FLAG_FIRST: u8 = 1;
@@ -80,7 +80,7 @@ impl SegmentHeader {
 }
 
 /// Over the whole block but the checksum itself; that much stays the same in every version.
-fn header_crc(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> u32 {
+pub(crate) fn header_crc(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> u32 {
     let crc = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
     crc32c::crc32c_append(crc, &bytes[HEADER_CRC_AT + 4..])
 }
@@ -187,7 +187,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(field)

@@ -1,172 +1,307 @@
-//! Where each record lies, and reading it back.
+//! Where each record lies. Pure.
+//!
+//! ```text
+//! runs:  │ 1 … 900 in 7 (carried) │ 901 … 1500 in 4 (log) │ 1501 … in 5 (log, still growing) │
+//! ```
+//! Runs are sorted and disjoint: an index is in one of them at most. What no run holds is gone.
 
-use std::collections::VecDeque;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
-
-use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
-
-use super::directory::Directory;
-use super::files::JournalFile;
-use super::format::{RECORD_HEADER_BYTES, RecordHeader, crc_seed};
-use crate::log::{ReadError, Records};
-
-/// Segments kept open for reading.
-const OPEN_SEGMENTS_MAX: usize = 64;
-/// Bytes of bodies kept after they were read and checked: neighbours are asked for one after the other.
-const READ_BODIES_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bodies kept at most: they are looked through one by one, and those of single jobs are small. Some for each thread that
-/// reads at the same time.
-const READ_BODIES_MAX: usize = 64;
-
-/// Where the records of one segment lie.
-pub(crate) struct SegmentLocations {
-    pub(crate) first_index: u64,
+/// A stretch of commands whose records lie in one segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    /// The last index that this run speaks for; of a carried run, whether or not it still has a part.
+    pub(crate) last: u64,
     pub(crate) sequence: u64,
-    /// One for each record, from the first on: 4 bytes per command, however many jobs it holds.
-    pub(crate) offsets: Vec<u32>,
+    pub(crate) records: RunRecords,
 }
 
-/// The records of a journal, readable from any thread.
-pub(crate) struct JournalRecords {
-    directory: Arc<Directory>,
-    segments: RwLock<Vec<SegmentLocations>>,
-    open: Mutex<VecDeque<(u64, Arc<dyn JournalFile>)>>,
-    bodies: Mutex<Bodies>,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RunRecords {
+    /// As they were written: one offset for each command, 4 bytes per command, however many jobs it holds.
+    Log {
+        offsets: Vec<u32>,
+        /// Where the last one ends.
+        end: u32,
+    },
+    /// What was left of them, sorted by index, then by `at`.
+    Carried(Vec<CarriedAt>),
 }
 
-#[derive(Default)]
-struct Bodies {
-    /// The latest at the end.
-    kept: VecDeque<(u64, Bytes)>,
-    bytes: usize,
+/// A carried record: parts of command `index`, the first of which begins at `at` in its body.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct CarriedAt {
+    pub(crate) index: u64,
+    pub(crate) at: u32,
+    pub(crate) offset: u32,
 }
 
-impl JournalRecords {
-    pub(crate) fn new(
-        directory: Arc<Directory>,
-        segments: Vec<SegmentLocations>,
-    ) -> JournalRecords {
-        JournalRecords {
-            directory,
-            segments: RwLock::new(segments),
-            open: Mutex::default(),
-            bodies: Mutex::default(),
-        }
+/// What a run speaks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) sequence: u64,
+    pub(crate) carried: bool,
+}
+
+impl Run {
+    pub(crate) fn bounds(&self) -> Bounds {
+        let carried = matches!(self.records, RunRecords::Carried(_));
+        Bounds { first: self.first, last: self.last, sequence: self.sequence, carried }
+    }
+}
+
+/// Where a record stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) sequence: u64,
+    pub(crate) offset: u64,
+    pub(crate) carried: bool,
+}
+
+/// Where every record of a journal lies that is still there.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Locations {
+    runs: Vec<Run>,
+}
+
+impl Locations {
+    /// Of these runs: sorted, disjoint.
+    pub(crate) fn of(runs: Vec<Run>) -> Locations {
+        debug_assert!(
+            runs.windows(2).all(|pair| pair[0].last < pair[1].first),
+            "runs are disjoint"
+        );
+        Locations { runs }
     }
 
-    /// Adds committed records that follow each other in one segment.
-    pub(crate) fn extend(&self, sequence: u64, first_index: u64, offsets: &[u32]) {
-        let mut segments = self.segments.write();
-        match segments.last_mut() {
-            Some(last) if last.sequence == sequence => last.offsets.extend_from_slice(offsets),
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Adds records that follow each other in one segment, after all others; the last one ends at `end`.
+    pub(crate) fn extend(&mut self, sequence: u64, first: u64, offsets: &[u32], end: u32) {
+        let Some(more) = (offsets.len() as u64).checked_sub(1) else { return };
+        match self.runs.last_mut() {
+            Some(Run {
+                last,
+                sequence: of,
+                records: RunRecords::Log { offsets: known, end: known_end },
+                ..
+            }) if *of == sequence && *last + 1 == first => {
+                known.extend_from_slice(offsets);
+                (*last, *known_end) = (first + more, end);
+            }
             _ => {
-                segments.push(SegmentLocations { first_index, sequence, offsets: offsets.to_vec() })
+                let records = RunRecords::Log { offsets: offsets.to_vec(), end };
+                self.runs.push(Run { first, last: first + more, sequence, records });
             }
         }
     }
 
-    fn locate(&self, index: u64) -> Option<(u64, u64)> {
-        let segments = self.segments.read();
-        let after = segments.partition_point(|segment| segment.first_index <= index);
-        let segment = &segments[after.checked_sub(1)?];
-        let place = usize::try_from(index - segment.first_index).ok()?;
-        Some((segment.sequence, u64::from(*segment.offsets.get(place)?)))
+    /// Whether anything lies in that file.
+    pub(crate) fn names(&self, sequence: u64) -> bool {
+        self.runs.iter().any(|run| run.sequence == sequence)
     }
 
-    fn file(&self, sequence: u64, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
-        let mut open = self.open.lock();
-        if let Some((_, file)) = open.iter().find(|(open, _)| *open == sequence) {
-            return Ok(Arc::clone(file));
-        }
-        let file = self.directory.files.open(path)?;
-        if open.len() == OPEN_SEGMENTS_MAX {
-            open.pop_front();
-        }
-        open.push_back((sequence, Arc::clone(&file)));
-        Ok(file)
-    }
-}
-
-impl Records for JournalRecords {
-    fn body(&self, index: u64) -> Result<Bytes, ReadError> {
-        if let Some(body) = self.bodies.lock().get(index) {
-            return Ok(body);
-        }
-        let (sequence, offset) = self.locate(index).ok_or(ReadError::NotThere { index })?;
-        let path = self.directory.segment_path(sequence);
-        let io = |error| ReadError::Io { file: path.clone(), error: Arc::new(error) };
-        let damaged = || ReadError::Damaged { file: path.clone(), offset };
-        let file = self.file(sequence, &path).map_err(io)?;
-        let mut header = [0; RECORD_HEADER_BYTES];
-        file.read_at(&mut header, offset).map_err(io)?;
-        let left = file.len().map_err(io)?.saturating_sub(offset);
-        let length = RecordHeader::claimed_len(&header, left).map_err(|_| damaged())?;
-        let mut record = vec![0; length];
-        file.read_at(&mut record, offset).map_err(io)?;
-        let seed = crc_seed(self.directory.publisher, sequence);
-        match RecordHeader::decode(&record, seed) {
-            Ok(header) if header.index == index => {}
-            _ => return Err(damaged()),
-        }
-        let body = Bytes::from(record).slice(RECORD_HEADER_BYTES..);
-        self.bodies.lock().keep(index, body.clone());
-        Ok(body)
-    }
-}
-
-impl Bodies {
-    fn get(&mut self, index: u64) -> Option<Bytes> {
-        let place = self.kept.iter().rposition(|(kept, _)| *kept == index)?;
-        let found = self.kept.remove(place)?;
-        let body = found.1.clone();
-        self.kept.push_back(found);
-        Some(body)
+    /// The run that speaks for a command.
+    pub(crate) fn run_of(&self, index: u64) -> Option<&Run> {
+        let after = self.runs.partition_point(|run| run.first <= index);
+        self.runs.get(after.checked_sub(1)?).filter(|run| index <= run.last)
     }
 
-    fn keep(&mut self, index: u64, body: Bytes) {
-        if self.kept.iter().any(|(kept, _)| *kept == index) {
-            return;
-        }
-        self.bytes += body.len() + RECORD_HEADER_BYTES;
-        self.kept.push_back((index, body));
-        let too_many = |kept: usize, bytes| {
-            kept > READ_BODIES_MAX || (kept > 1 && bytes > READ_BODIES_BYTES_MAX)
-        };
-        while too_many(self.kept.len(), self.bytes) {
-            if let Some((_, body)) = self.kept.pop_front() {
-                self.bytes -= body.len() + RECORD_HEADER_BYTES;
+    /// Where the record stands that holds the part of command `index` which begins at `at`.
+    pub(crate) fn locate(&self, index: u64, at: u32) -> Option<Place> {
+        let run = self.run_of(index)?;
+        let sequence = run.sequence;
+        match &run.records {
+            RunRecords::Log { offsets, .. } => {
+                let place = usize::try_from(index - run.first).ok()?;
+                let offset = u64::from(*offsets.get(place)?);
+                Some(Place { sequence, offset, carried: false })
+            }
+            RunRecords::Carried(records) => {
+                let after =
+                    records.partition_point(|record| (record.index, record.at) <= (index, at));
+                let record =
+                    records.get(after.checked_sub(1)?).filter(|record| record.index == index)?;
+                Some(Place { sequence, offset: u64::from(record.offset), carried: true })
             }
         }
+    }
+
+    /// Puts carried runs in the places of those that they speak for: each has the bounds of one run before it.
+    pub(crate) fn replace(&mut self, carried: Vec<Run>) {
+        for run in carried {
+            match self.runs.binary_search_by_key(&run.first, |known| known.first) {
+                Ok(place) if self.runs[place].last == run.last => self.runs[place] = run,
+                _ => debug_assert!(false, "a carried run speaks for exactly one run before it"),
+            }
+        }
+    }
+
+    /// Forgets every run in that segment.
+    pub(crate) fn forget(&mut self, sequence: u64) {
+        self.runs.retain(|run| run.sequence != sequence);
+    }
+
+    /// The runs up to `index`, as they are now: what a snapshot keeps of them.
+    pub(crate) fn up_to(&self, index: u64) -> Locations {
+        let mut runs: Vec<Run> = Vec::new();
+        for run in self.runs.iter().take_while(|run| run.first <= index) {
+            let mut run = run.clone();
+            if let RunRecords::Log { offsets, end } = &mut run.records
+                && run.last > index
+            {
+                let keep = (index - run.first + 1) as usize;
+                // The last one kept ends where the first one left out begins.
+                *end = offsets.get(keep).copied().unwrap_or(*end);
+                offsets.truncate(keep);
+                run.last = index;
+            }
+            runs.push(run);
+        }
+        Locations { runs }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
     use super::*;
 
-    #[test]
-    fn few_bodies_are_kept_however_small_they_are_and_the_latest_read_among_them() {
-        let mut bodies = Bodies::default();
-        for index in 0..10 * READ_BODIES_MAX as u64 {
-            bodies.keep(index, Bytes::from_static(b"small"));
-            assert!(bodies.get(0).is_some(), "read again each time");
-            assert!(bodies.kept.len() <= READ_BODIES_MAX);
+    /// What is wanted: every part's place, and each command's file.
+    #[derive(Default)]
+    struct Model {
+        parts: BTreeMap<(u64, u32), Place>,
+        /// The length of every command's body, in parts: parts begin at 0, 10, 20 …
+        parts_of: BTreeMap<u64, u32>,
+    }
+
+    impl Model {
+        fn check(&self, locations: &Locations) {
+            for (&(index, at), &place) in &self.parts {
+                assert_eq!(locations.locate(index, at), Some(place), "{index} {at}");
+                let bounds = locations.run_of(index).unwrap().bounds();
+                assert!(bounds.first <= index && index <= bounds.last);
+                assert!(locations.names(place.sequence));
+            }
+            for &index in self.parts_of.keys() {
+                let any = self.parts.range((index, 0)..=(index, u32::MAX)).next();
+                let located = locations.locate(index, u32::MAX);
+                assert_eq!(located.is_some(), any.is_some(), "{index}");
+            }
+            let runs = locations.runs();
+            assert!(runs.windows(2).all(|pair| pair[0].last < pair[1].first));
         }
-        assert!(bodies.get(1).is_none());
-        let bytes = bodies.kept.iter().map(|(_, body)| body.len() + RECORD_HEADER_BYTES);
-        assert_eq!(bodies.bytes, bytes.sum::<usize>());
     }
 
     #[test]
-    fn a_body_over_the_whole_room_is_kept_alone() {
-        let mut bodies = Bodies::default();
-        bodies.keep(1, Bytes::from_static(b"small"));
-        bodies.keep(2, vec![0; READ_BODIES_BYTES_MAX + 1].into());
-        assert!(bodies.get(1).is_none() && bodies.get(2).is_some());
-        bodies.keep(3, Bytes::from_static(b"small"));
-        assert!(bodies.get(2).is_none() && bodies.get(3).is_some());
+    fn every_part_is_found_where_it_lies_after_any_changes() {
+        for seed in 0..300 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let (mut locations, mut model) = (Locations::default(), Model::default());
+            let (mut index, mut sequence, mut log) = (1, 1, 1);
+            let mut end = 4096;
+            for _ in 0..random.random_range(1..40) {
+                match random.random_range(0..10) {
+                    0..5 => {
+                        if random.random_bool(0.3) {
+                            (sequence, end) = (sequence + 1, 4096);
+                            log = sequence;
+                        }
+                        let mut offsets = Vec::new();
+                        let first = index;
+                        for _ in 0..random.random_range(0..5) {
+                            let parts = random.random_range(1..4);
+                            model.parts_of.insert(index, parts);
+                            let offset = u64::from(end);
+                            let place = Place { sequence: log, offset, carried: false };
+                            for part in 0..parts {
+                                model.parts.insert((index, part * 10), place);
+                            }
+                            offsets.push(end);
+                            end += random.random_range(40..100);
+                            index += 1;
+                        }
+                        locations.extend(log, first, &offsets, end);
+                    }
+                    5..8 => {
+                        // Some runs, not the one that is written, are carried into one file.
+                        sequence += 1;
+                        let mut carried = Vec::new();
+                        let mut offset = 4096;
+                        for run in locations.runs().iter().filter(|run| run.sequence != log) {
+                            if random.random_bool(0.5) {
+                                continue;
+                            }
+                            let mut records = Vec::new();
+                            for index in run.first..=run.last {
+                                let live = random.random_bool(0.5);
+                                let mut place = None;
+                                let parts = model.parts.range_mut((index, 0)..=(index, u32::MAX));
+                                for (&(_, at), part) in parts {
+                                    // Several parts share a record, or not.
+                                    if place.is_none() || random.random_bool(0.5) {
+                                        offset += 50;
+                                        place = Some(offset);
+                                        records.push(CarriedAt { index, at, offset });
+                                    }
+                                    let offset = u64::from(offset);
+                                    *part = Place { sequence, offset, carried: true };
+                                }
+                                if !live {
+                                    records.retain(|record| record.index != index);
+                                    model.parts.retain(|&(of, _), _| of != index);
+                                }
+                            }
+                            let records = RunRecords::Carried(records);
+                            carried.push(Run { sequence, records, ..run.clone() });
+                        }
+                        locations.replace(carried);
+                    }
+                    8 => {
+                        let gone = random.random_range(0..=sequence);
+                        if gone != log {
+                            locations.forget(gone);
+                            model.parts.retain(|_, place| place.sequence != gone);
+                            assert!(!locations.names(gone));
+                        }
+                    }
+                    _ => {
+                        let upto = random.random_range(0..=index);
+                        let kept = locations.up_to(upto);
+                        for (&(index, at), &place) in &model.parts {
+                            if index <= upto {
+                                assert_eq!(kept.locate(index, at), Some(place));
+                            } else if !place.carried {
+                                assert_eq!(kept.locate(index, at), None);
+                            }
+                        }
+                    }
+                }
+                model.check(&locations);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_snapshot_keeps_goes_on_where_it_was_cut() {
+        let mut locations = Locations::default();
+        locations.extend(1, 1, &[4096, 4200, 4300], 4400);
+        locations.extend(1, 4, &[4400], 4500);
+        assert_eq!(locations.runs().len(), 1, "one segment is one run");
+        let mut kept = locations.up_to(2);
+        let records = RunRecords::Log { offsets: vec![4096, 4200], end: 4300 };
+        assert_eq!(kept.runs(), [Run { first: 1, last: 2, sequence: 1, records }]);
+        kept.extend(1, 3, &[4300], 4400);
+        kept.extend(1, 4, &[4400], 4500);
+        assert_eq!(kept, locations);
+        assert_eq!(locations.up_to(4), locations);
+        assert_eq!(locations.up_to(0), Locations::default());
     }
 }

@@ -13,9 +13,11 @@ mod identity;
 mod locations;
 mod mark;
 mod progress;
+mod records;
 mod recovery;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -36,9 +38,9 @@ use self::files::{Disk, Files, LockError};
 use self::format::{BODY_BYTES_MAX, FORMAT_VERSION};
 use self::housekeeper::Housekeeper;
 use self::identity::IdentityError;
-use self::locations::JournalRecords;
 use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
+use self::records::JournalRecords;
 pub use self::recovery::{CutTail, Dropped};
 use self::writer::{Pending, Writer};
 use crate::Now;

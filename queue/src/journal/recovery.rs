@@ -18,7 +18,7 @@ use super::format::{
     FLAG_FIRST, FORMAT_VERSION, HeaderError, NoRecord, RECORD_HEADER_BYTES, RecordHeader,
     SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed, u64_at,
 };
-use super::locations::SegmentLocations;
+use super::locations::Locations;
 use super::{OpenError, Replayed};
 
 /// Bytes read at a time.
@@ -28,7 +28,7 @@ const FIRST_INDEX: u64 = 1;
 
 /// A journal read to its end.
 pub(crate) struct Recovery {
-    pub(crate) locations: Vec<SegmentLocations>,
+    pub(crate) locations: Locations,
     /// Where to go on writing; none when there is no record yet.
     pub(crate) segment: Option<Segment>,
     pub(crate) last_index: u64,
@@ -95,7 +95,7 @@ pub(crate) fn recover(
 ) -> Result<Recovery, OpenError> {
     let (mut found, unused) = find_segments(directory)?;
     let mut recovery = Recovery {
-        locations: Vec::with_capacity(found.len()),
+        locations: Locations::default(),
         segment: None,
         last_index: FIRST_INDEX - 1,
         records: 0,
@@ -105,7 +105,7 @@ pub(crate) fn recover(
     };
     let mut damage = None;
     let mut end = SEGMENT_HEADER_BYTES as u64;
-    let mut place = 0;
+    let (mut place, mut in_part) = (0, 0);
     while place < found.len() {
         let segment = &found[place];
         if segment.header.first_index != recovery.last_index + 1 {
@@ -114,6 +114,7 @@ pub(crate) fn recover(
             break;
         }
         end = replay_segment(directory, segment, &mut recovery, replay)?;
+        in_part = place + 1;
         let next_begins = found.get(place + 1).map(|next| next.header.first_index);
         if next_begins.is_some_and(|first| first != recovery.last_index + 1) {
             let why = "a later segment shows that more commands were committed";
@@ -133,8 +134,7 @@ pub(crate) fn recover(
         }
         Some((place, damage)) => {
             // A segment that was not replayed is dropped whole; the one that was replayed in part, from there on.
-            let in_part = recovery.locations.len();
-            let later = found.split_off(in_part.min(found.len()));
+            let later = found.split_off(in_part);
             debug_assert!(place + 1 >= in_part);
             let tail = found.last().map(|last| (last, end));
             recovery.dropped =
@@ -229,8 +229,7 @@ fn replay_segment(
         recovery.records += 1;
     };
     recovery.bytes += end;
-    let first_index = segment.header.first_index;
-    recovery.locations.push(SegmentLocations { first_index, sequence, offsets });
+    recovery.locations.extend(sequence, segment.header.first_index, &offsets, end as u32);
     Ok(end)
 }
 
@@ -352,17 +351,22 @@ fn erase(file: &dyn JournalFile, from: u64, to: u64) -> io::Result<()> {
 /// failed sync the system would not write it a second time by itself.
 fn write_again(
     found: &[Found],
-    locations: &[SegmentLocations],
+    locations: &Locations,
     end: u64,
     mark: u64,
 ) -> Result<(), OpenError> {
-    for (place, (segment, located)) in found.iter().zip(locations).enumerate() {
-        let known = (mark + 1).saturating_sub(located.first_index) as usize;
-        let Some(&from) = located.offsets.get(known) else { continue };
+    for (place, segment) in found.iter().enumerate() {
+        let first = segment.header.first_index;
+        let unknown = first.max(mark + 1);
+        // The first one that is not known to be there, if this segment has one.
+        let located = locations.locate(unknown, 0);
+        let Some(located) = located.filter(|at| at.sequence == segment.header.sequence) else {
+            continue;
+        };
         let io = |error| OpenError::io("writing the end again of", &segment.path, error);
         let to = if place + 1 == found.len() { end } else { segment.length };
         // The header may be as young as the first record.
-        let mut at = if known == 0 { 0 } else { u64::from(from) };
+        let mut at = if unknown == first { 0 } else { located.offset };
         let mut chunk = vec![0; CHUNK_BYTES];
         while at < to {
             let n = chunk.len().min((to - at) as usize);

@@ -9,9 +9,9 @@ use longshore_protocol::Durability;
 use super::directory::{Directory, Segment, poisoned};
 use super::files::JournalFile;
 use super::format::{FLAG_FIRST, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_len};
-use super::locations::JournalRecords;
 use super::mark::Mark;
 use super::progress::Progress;
+use super::records::JournalRecords;
 use crate::{Now, Poisoned};
 
 /// Most bytes of records in one commit, unless one record is longer: what is committed with it waits no longer than for
@@ -165,7 +165,7 @@ impl<C: Chores> Writer<C> {
         }
         self.progress.commits.fetch_add(1, Ordering::Relaxed);
         self.progress.written_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
-        self.records.extend(segment.sequence, self.first_index, &self.offsets);
+        self.records.extend(segment.sequence, self.first_index, &self.offsets, end as u32);
         self.progress.uncommitted_bytes.fetch_sub(self.record_bytes, Ordering::Relaxed);
         self.progress.reach(self.last_index);
         segment.at = end;

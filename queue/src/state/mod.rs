@@ -52,7 +52,7 @@ use std::collections::{BTreeMap, HashMap};
 use longshore_protocol::{LinkId, Path};
 
 pub use read::Totals;
-pub use snapshot::SnapshotError;
+pub use snapshot::{Frozen, Restoring, SnapshotError};
 
 use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;

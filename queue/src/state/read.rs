@@ -149,6 +149,11 @@ impl State {
         }
     }
 
+    /// The index of the last command that was applied; 0 before the first.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
     /// What the last start said.
     pub fn last_start(&self) -> Option<&Start> {
         self.start.as_ref()

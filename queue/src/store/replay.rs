@@ -1,8 +1,11 @@
 //! A log read back: the state that its commands make, and the tail of what they brought about.
 
-use longshore_protocol::WireError;
+use bytes::Bytes;
+use longshore_protocol::{Epoch, WireError};
 
 use crate::journal::Replayed;
+use crate::log::Rebuild;
+use crate::state::{Restoring, SnapshotError};
 use crate::tail::{TAIL_EVENTS_MAX, Tail};
 use crate::{Command, Outcomes, State};
 
@@ -13,6 +16,8 @@ pub struct Replay {
     pub(super) state: State,
     pub(super) tail: Tail,
     outcomes: Outcomes,
+    /// The snapshot, while its blocks come.
+    restoring: Option<Restoring>,
 }
 
 impl Default for Replay {
@@ -25,7 +30,8 @@ impl Replay {
     /// Of an empty log.
     pub fn new() -> Replay {
         let outcomes = Outcomes { wants_events: true, ..Outcomes::default() };
-        Replay { state: State::new(), tail: Tail::new(TAIL_EVENTS_MAX), outcomes }
+        let tail = Tail::new(TAIL_EVENTS_MAX);
+        Replay { state: State::new(), tail, outcomes, restoring: None }
     }
 
     /// Applies the next command of the log.
@@ -43,5 +49,22 @@ impl Replay {
     /// The state so far.
     pub fn state(&self) -> &State {
         &self.state
+    }
+}
+
+impl Rebuild for Replay {
+    fn block(&mut self, block: Bytes) -> Result<(), SnapshotError> {
+        self.restoring.get_or_insert_default().block(block)
+    }
+
+    fn restored(&mut self) -> Result<(), SnapshotError> {
+        self.state = self.restoring.take().unwrap_or_default().finish()?;
+        let epoch = self.state.last_start().map_or(Epoch(0), |start| start.epoch);
+        self.tail.resume(self.state.index(), epoch);
+        Ok(())
+    }
+
+    fn command(&mut self, replayed: Replayed) -> Result<(), WireError> {
+        self.apply(replayed)
     }
 }

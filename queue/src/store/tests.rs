@@ -302,8 +302,8 @@ impl crate::Log for ManualLog {
     fn reader(&self) -> Reader {
         struct Nothing;
         impl crate::Records for Nothing {
-            fn body(&self, index: u64) -> Result<Bytes, crate::ReadError> {
-                Err(crate::ReadError::NotThere { index })
+            fn part(&self, at: crate::RecordRef) -> Result<Bytes, crate::ReadError> {
+                Err(crate::ReadError::NotThere { index: at.index })
             }
         }
         Reader::new(Arc::new(Nothing))

@@ -20,13 +20,16 @@ pub(crate) enum Call {
     Write,
     Sync,
     Allocate,
+    Truncate,
+    Measure,
+    Forget,
 }
 
 impl Call {
     /// Whether it changes what is on the disk.
     pub(crate) fn is_change(self) -> bool {
-        use Call::{Allocate, Create, Remove, Rename, Sync, SyncDir, Write};
-        matches!(self, Create | Rename | Remove | SyncDir | Write | Sync | Allocate)
+        use Call::{Allocate, Create, Remove, Rename, Sync, SyncDir, Truncate, Write};
+        matches!(self, Create | Rename | Remove | SyncDir | Write | Sync | Allocate | Truncate)
     }
 }
 

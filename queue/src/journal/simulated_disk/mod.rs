@@ -236,7 +236,7 @@ impl Disk {
     }
 
     fn free(&self) -> u64 {
-        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.contents.taken()))
+        self.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(self.contents.taken()))
     }
 }
 
@@ -327,6 +327,12 @@ impl Files for SimulatedDisk {
         disk.call(Call::SyncDir, dir)?;
         disk.contents.sync_dir(dir);
         Ok(())
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let mut disk = SimulatedDisk::lock(self);
+        disk.call(Call::Measure, dir)?;
+        Ok(disk.free())
     }
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
@@ -452,5 +458,28 @@ impl JournalFile for SimulatedFile {
             disk.contents.change(self.number, Change::Length(length));
         }
         Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let failed = disk.meet(Call::Truncate, &self.path, &length.to_le_bytes());
+        let present = disk.contents.now(self.number).len() as u64;
+        match failed {
+            None if length < present => {
+                disk.contents.change(self.number, Change::Length(length));
+                Ok(())
+            }
+            None => Ok(()),
+            Some((error, lasts)) => {
+                if lasts && length < present {
+                    disk.contents.change_perhaps(self.number, Change::Length(length));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        self.disk.lock().call(Call::Forget, &self.path)
     }
 }

@@ -137,11 +137,13 @@ fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
 fn a_rotten_record_is_seen_when_it_is_read() {
     let (disk, _) = journal_of(3, 3, 30);
     let (parts, _) = open_parts(&disk, options()).unwrap();
+    use crate::RecordRef;
     use crate::log::{ReadError, Records};
-    assert_eq!(parts.records.body(2).unwrap().slice(8..), body(2, 30));
+    let part = |index| RecordRef { index, at: 8, length: body(index, 30).len() as u32 };
+    assert_eq!(parts.records.part(part(2)).unwrap(), body(2, 30));
     disk.tamper(&segment(1), |bytes| bytes[4096 + 45] ^= 1);
-    assert!(matches!(parts.records.body(1), Err(ReadError::Damaged { offset: 4096, .. })));
-    assert!(matches!(parts.records.body(7), Err(ReadError::NotThere { index: 7 })));
+    assert!(matches!(parts.records.part(part(1)), Err(ReadError::Damaged { offset: 4096, .. })));
+    assert!(matches!(parts.records.part(part(7)), Err(ReadError::NotThere { index: 7 })));
 }
 
 #[test]

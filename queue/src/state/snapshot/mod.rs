@@ -2,11 +2,16 @@
 //! counters of states, heads. Lists are written as their links, so that the restored state goes on exactly as this one.
 
 mod dispatch;
+mod frozen;
 mod queues;
+mod restoring;
 mod rows;
 mod sessions;
 
 use std::collections::BTreeMap;
+
+pub use frozen::Frozen;
+pub use restoring::Restoring;
 
 use longshore_protocol::limits::PAUSES_MAX;
 use longshore_protocol::{Decode, Encode, FrameWriter, Glob, LinkId, Reader, WireError};

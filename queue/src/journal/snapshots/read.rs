@@ -1,0 +1,182 @@
+//! Reading a snapshot file, block by block.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use longshore_protocol::PublisherId;
+
+use super::super::directory::Directory;
+use super::super::files::JournalFile;
+use super::super::format::HeaderError;
+use super::super::locations::Locations;
+use super::format::{
+    BLOCK_HEADER_BYTES, End, HEADER_BYTES, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
+    Resume, SnapshotHeader, body_len, is_block,
+};
+use super::runs::Together;
+
+/// Why a snapshot file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SnapshotFileError {
+    #[error("{what} {file:?} failed: {error}")]
+    Io { what: &'static str, file: PathBuf, error: io::Error },
+    #[error("{file:?} is damaged at byte {offset}: {why}")]
+    Damaged { file: PathBuf, offset: u64, why: &'static str },
+    #[error("{file:?} has journal format {version}")]
+    OtherFormat { file: PathBuf, version: u16 },
+    #[error("{file:?} belongs to journal {journal}")]
+    Foreign { file: PathBuf, journal: PublisherId },
+}
+
+/// A block and where it begins.
+pub(crate) struct Block {
+    pub(crate) offset: u64,
+    pub(crate) kind: u8,
+    pub(crate) body: Bytes,
+}
+
+/// Reads the blocks of a snapshot file in order, each checked.
+pub(crate) struct SnapshotReader {
+    path: PathBuf,
+    file: Arc<dyn JournalFile>,
+    length: u64,
+    header: SnapshotHeader,
+    at: u64,
+    /// Blocks read so far.
+    blocks: u64,
+    ended: bool,
+    /// The last block's body: used again unless someone still holds it.
+    last: Bytes,
+}
+
+/// A snapshot file of which every block is good.
+pub(crate) struct Checked {
+    pub(crate) header: SnapshotHeader,
+    pub(crate) resume: Resume,
+    pub(crate) locations: Locations,
+    pub(crate) bytes: u64,
+}
+
+/// Reads the whole file, and checks every block.
+pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, SnapshotFileError> {
+    let mut reader = SnapshotReader::open(directory, directory.snapshot_path(index), index)?;
+    let mut together = Together::up_to(index);
+    let mut resume = None;
+    while let Some(block) = reader.next()? {
+        let fits = match block.kind {
+            KIND_RESUME => {
+                resume = Resume::decode(&block.body);
+                resume.is_some()
+            }
+            KIND_LOCATIONS => together.add(&block.body).is_some(),
+            _ => true,
+        };
+        if !fits {
+            return Err(reader.damaged(block.offset, "a block whose parts do not fit together"));
+        }
+    }
+    let Some(resume) = resume else {
+        return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
+    };
+    let (header, bytes) = (reader.header, reader.length);
+    Ok(Checked { header, resume, locations: together.locations(), bytes })
+}
+
+impl SnapshotReader {
+    pub(crate) fn open(
+        directory: &Directory,
+        path: PathBuf,
+        index: u64,
+    ) -> Result<SnapshotReader, SnapshotFileError> {
+        let io = |error| SnapshotFileError::Io { what: "reading", file: path.clone(), error };
+        let file = directory.files.open(&path).map_err(io)?;
+        let length = file.len().map_err(io)?;
+        let mut bytes = [0; HEADER_BYTES];
+        let read = file.read_at(&mut bytes, 0).map_err(io)?;
+        let header = match SnapshotHeader::decode(&bytes) {
+            Ok(header) if header.journal != directory.publisher => {
+                return Err(SnapshotFileError::Foreign { file: path, journal: header.journal });
+            }
+            Ok(header) if header.index == index && read == HEADER_BYTES => header,
+            Err(HeaderError::OtherFormat(version)) => {
+                return Err(SnapshotFileError::OtherFormat { file: path, version });
+            }
+            Ok(_) | Err(HeaderError::Bad) => {
+                let why = "its header is not what was written";
+                return Err(SnapshotFileError::Damaged { file: path, offset: 0, why });
+            }
+        };
+        let at = HEADER_BYTES as u64;
+        let last = Bytes::new();
+        Ok(SnapshotReader { path, file, length, header, at, blocks: 0, ended: false, last })
+    }
+
+    pub(crate) fn header(&self) -> SnapshotHeader {
+        self.header
+    }
+
+    /// How far it was read, in bytes.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Blocks read so far, the last one among them.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The next block; none when the file has been read to its end, and that is where its end block says.
+    pub(crate) fn next(&mut self) -> Result<Option<Block>, SnapshotFileError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let offset = self.at;
+        let io = |error| SnapshotFileError::Io { what: "reading", file: self.path.clone(), error };
+        let mut header = [0; BLOCK_HEADER_BYTES];
+        let read = self.file.read_at(&mut header, offset).map_err(io)?;
+        let body_at = offset + BLOCK_HEADER_BYTES as u64;
+        let length = body_len(&header)
+            .filter(|&length| read == header.len() && body_at + length as u64 <= self.length);
+        let Some(length) = length else {
+            return Err(self.damaged(offset, "it is cut off"));
+        };
+        let mut body = std::mem::take(&mut self.last)
+            .try_into_mut()
+            .unwrap_or_else(|_| BytesMut::with_capacity(length));
+        body.resize(length, 0);
+        let read = self.file.read_at(&mut body, body_at).map_err(io)?;
+        if read < length || !is_block(self.header.seed(), self.blocks, &header, &body) {
+            return Err(self.damaged(offset, "a block is not what was written"));
+        }
+        self.last = body.freeze();
+        self.at = body_at + length as u64;
+        let kind = header[8];
+        let in_order = match kind {
+            KIND_RESUME => self.blocks == 0,
+            KIND_LOCATIONS | KIND_STATE => self.blocks > 0,
+            KIND_END => self.is_the_end(),
+            _ => false,
+        };
+        if !in_order {
+            return Err(self.damaged(offset, "a block in the wrong place"));
+        }
+        self.blocks += 1;
+        if kind == KIND_END {
+            self.ended = true;
+            return Ok(None);
+        }
+        Ok(Some(Block { offset, kind, body: self.last.clone() }))
+    }
+
+    fn is_the_end(&self) -> bool {
+        let SnapshotHeader { index, epoch, .. } = self.header;
+        End::decode(&self.last) == Some(End { blocks: self.blocks, index, epoch })
+            && self.at == self.length
+    }
+
+    pub(crate) fn damaged(&self, offset: u64, why: &'static str) -> SnapshotFileError {
+        SnapshotFileError::Damaged { file: self.path.clone(), offset, why }
+    }
+}

@@ -1,0 +1,309 @@
+//! Locations in a snapshot: runs, in pieces, so that neither end ever holds more than a block of them beside its own.
+//!
+//! ```text
+//! block:  piece │ piece │ …
+//! piece:  kind 1 │ sequence 8 │ first 8 │ last 8 │ count 4 │ entries
+//! log:    kind 0, end 4 before the entries; an entry is an offset 4
+//! carried: kind 1; an entry is index 8 │ at 4 │ offset 4
+//! ```
+//! A run with more entries than fit into a block goes on in the next one: a log run with the indexes that follow, a carried
+//! one under the same first and last.
+
+use super::super::format::{SEGMENT_HEADER_BYTES, u32_at, u64_at};
+use super::super::locations::{CarriedAt, Locations, Run, RunRecords};
+
+/// About how long a block of locations becomes, in bytes.
+const BLOCK_BYTES: usize = 64 * 1024;
+const PIECE_HEADER_BYTES: usize = 29;
+const KIND_LOG: u8 = 0;
+const KIND_CARRIED: u8 = 1;
+const LOG_ENTRY_BYTES: usize = 4;
+const CARRIED_ENTRY_BYTES: usize = 16;
+
+/// Gives locations block by block.
+pub(super) struct Pieces<'a> {
+    runs: &'a [Run],
+    /// Entries of the first run that were given.
+    given: usize,
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn of(locations: &'a Locations) -> Pieces<'a> {
+        Pieces { runs: locations.runs(), given: 0 }
+    }
+
+    /// Appends the next block's body; false when there is none left.
+    pub(super) fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        while let Some(run) = self.runs.first()
+            && out.len() - start + PIECE_HEADER_BYTES + CARRIED_ENTRY_BYTES <= BLOCK_BYTES
+        {
+            let room = BLOCK_BYTES - (out.len() - start) - PIECE_HEADER_BYTES;
+            let of = run.entries();
+            let last = of.min(self.given + room / run.records.entry_bytes());
+            run.encode(self.given, last, out);
+            self.given = last;
+            if self.given == of {
+                (self.runs, self.given) = (&self.runs[1..], 0);
+            }
+        }
+        out.len() > start
+    }
+}
+
+impl Run {
+    fn entries(&self) -> usize {
+        match &self.records {
+            RunRecords::Log { offsets, .. } => offsets.len(),
+            RunRecords::Carried(records) => records.len(),
+        }
+    }
+
+    fn encode(&self, from: usize, to: usize, out: &mut Vec<u8>) {
+        let (kind, first, last) = match &self.records {
+            RunRecords::Log { .. } => {
+                (KIND_LOG, self.first + from as u64, self.first + to as u64 - 1)
+            }
+            RunRecords::Carried(_) => (KIND_CARRIED, self.first, self.last),
+        };
+        out.push(kind);
+        for number in [self.sequence, first, last] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&((to - from) as u32).to_le_bytes());
+        match &self.records {
+            RunRecords::Log { offsets, end } => {
+                let end = offsets.get(to).unwrap_or(end);
+                out.extend_from_slice(&end.to_le_bytes());
+                for offset in &offsets[from..to] {
+                    out.extend_from_slice(&offset.to_le_bytes());
+                }
+            }
+            RunRecords::Carried(records) => {
+                for CarriedAt { index, at, offset } in &records[from..to] {
+                    out.extend_from_slice(&index.to_le_bytes());
+                    out.extend_from_slice(&at.to_le_bytes());
+                    out.extend_from_slice(&offset.to_le_bytes());
+                }
+            }
+        }
+    }
+}
+
+impl RunRecords {
+    fn entry_bytes(&self) -> usize {
+        match self {
+            RunRecords::Log { .. } => LOG_ENTRY_BYTES,
+            RunRecords::Carried(_) => CARRIED_ENTRY_BYTES,
+        }
+    }
+}
+
+/// Puts locations together again.
+pub(super) struct Together {
+    /// The last command that they may speak of.
+    index: u64,
+    runs: Vec<Run>,
+}
+
+impl Together {
+    pub(super) fn up_to(index: u64) -> Together {
+        Together { index, runs: Vec::new() }
+    }
+
+    /// Adds a block's body; none when it is not what [`Pieces`] gives: sorted, disjoint, complete.
+    pub(super) fn add(&mut self, mut body: &[u8]) -> Option<()> {
+        while !body.is_empty() {
+            let (head, rest) = body.split_at_checked(PIECE_HEADER_BYTES)?;
+            let (sequence, first, last) = (u64_at(head, 1), u64_at(head, 9), u64_at(head, 17));
+            let count = u32_at(head, 25) as usize;
+            if first == 0 || last < first || last > self.index {
+                return None;
+            }
+            body = match head[0] {
+                KIND_LOG => self.add_log(sequence, first, last, count, rest)?,
+                KIND_CARRIED => self.add_carried(sequence, first, last, count, rest)?,
+                _ => return None,
+            };
+        }
+        Some(())
+    }
+
+    pub(super) fn locations(self) -> Locations {
+        Locations::of(self.runs)
+    }
+
+    fn add_log<'a>(
+        &mut self,
+        sequence: u64,
+        first: u64,
+        last: u64,
+        count: usize,
+        rest: &'a [u8],
+    ) -> Option<&'a [u8]> {
+        let (end, rest) = rest.split_at_checked(4)?;
+        let (entries, rest) = rest.split_at_checked(count.checked_mul(LOG_ENTRY_BYTES)?)?;
+        let end = u32_at(end, 0);
+        let more: Vec<u32> =
+            entries.chunks_exact(LOG_ENTRY_BYTES).map(|entry| u32_at(entry, 0)).collect();
+        let rise = more.windows(2).all(|pair| pair[0] < pair[1]);
+        if last - first + 1 != count as u64
+            || !rise
+            || *more.first()? < SEGMENT_HEADER_BYTES as u32
+            || *more.last()? >= end
+        {
+            return None;
+        }
+        match self.runs.last_mut() {
+            Some(Run {
+                last: known_last,
+                sequence: of,
+                records: RunRecords::Log { offsets, end: known_end },
+                ..
+            }) if *of == sequence && *known_last + 1 == first && *known_end == more[0] => {
+                offsets.extend_from_slice(&more);
+                (*known_last, *known_end) = (last, end);
+            }
+            before => {
+                if before.is_some_and(|before| first <= before.last) {
+                    return None;
+                }
+                let records = RunRecords::Log { offsets: more, end };
+                self.runs.push(Run { first, last, sequence, records });
+            }
+        }
+        Some(rest)
+    }
+
+    fn add_carried<'a>(
+        &mut self,
+        sequence: u64,
+        first: u64,
+        last: u64,
+        count: usize,
+        rest: &'a [u8],
+    ) -> Option<&'a [u8]> {
+        let (entries, rest) = rest.split_at_checked(count.checked_mul(CARRIED_ENTRY_BYTES)?)?;
+        let more = entries.chunks_exact(CARRIED_ENTRY_BYTES).map(|entry| CarriedAt {
+            index: u64_at(entry, 0),
+            at: u32_at(entry, 8),
+            offset: u32_at(entry, 12),
+        });
+        let goes_on = self.runs.last().is_some_and(|before| {
+            (before.first, before.last, before.sequence) == (first, last, sequence)
+                && matches!(before.records, RunRecords::Carried(_))
+        });
+        if !goes_on {
+            if self.runs.last().is_some_and(|before| first <= before.last) {
+                return None;
+            }
+            let records = RunRecords::Carried(Vec::with_capacity(count));
+            self.runs.push(Run { first, last, sequence, records });
+        }
+        let Some(Run { records: RunRecords::Carried(records), .. }) = self.runs.last_mut() else {
+            return None;
+        };
+        for record in more {
+            let rises = records
+                .last()
+                .is_none_or(|before| (before.index, before.at) < (record.index, record.at));
+            if !rises
+                || !(first..=last).contains(&record.index)
+                || record.offset < SEGMENT_HEADER_BYTES as u32
+            {
+                return None;
+            }
+            records.push(record);
+        }
+        Some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(first: u64, count: u64, sequence: u64) -> Run {
+        let offsets: Vec<u32> = (0..count as u32).map(|place| 4096 + 50 * place).collect();
+        let end = 4096 + 50 * count as u32;
+        Run { first, last: first + count - 1, sequence, records: RunRecords::Log { offsets, end } }
+    }
+
+    fn carried(first: u64, last: u64, sequence: u64, of: impl Iterator<Item = (u64, u32)>) -> Run {
+        let place = |(place, (index, at))| CarriedAt { index, at, offset: 4096 + 60 * place as u32 };
+        let records = of.enumerate().map(place).collect();
+        Run { first, last, sequence, records: RunRecords::Carried(records) }
+    }
+
+    fn blocks(locations: &Locations) -> Vec<Vec<u8>> {
+        let mut pieces = Pieces::of(locations);
+        let mut blocks = Vec::new();
+        loop {
+            let mut body = Vec::new();
+            if !pieces.next_block(&mut body) {
+                assert!(body.is_empty());
+                return blocks;
+            }
+            blocks.push(body);
+        }
+    }
+
+    fn together(index: u64, blocks: &[Vec<u8>]) -> Option<Locations> {
+        let mut together = Together::up_to(index);
+        blocks.iter().try_for_each(|block| together.add(block))?;
+        Some(together.locations())
+    }
+
+    #[test]
+    fn locations_come_back_as_they_were_however_many_blocks_they_took() {
+        let many = carried(50_001, 60_000, 9, (50_001..60_000).flat_map(|i| [(i, 0), (i, 70)]));
+        let all = [
+            vec![],
+            vec![log(1, 1, 1)],
+            vec![
+                carried(1, 40, 7, [(3, 0), (3, 90), (40, 8)].into_iter()),
+                carried(41, 50, 7, [].into_iter()),
+                log(60, 49_941, 2),
+                many,
+                log(60_001, 16_384, 3),
+                log(76_385, 10, 4),
+            ],
+        ];
+        for runs in all {
+            let locations = Locations::of(runs);
+            let blocks = blocks(&locations);
+            assert!(blocks.iter().all(|block| block.len() <= BLOCK_BYTES));
+            assert_eq!(together(100_000, &blocks), Some(locations));
+        }
+    }
+
+    #[test]
+    fn runs_that_are_not_sorted_and_disjoint_are_refused() {
+        let bodies = |runs: &[Run]| {
+            let mut body = Vec::new();
+            runs.iter().for_each(|run| run.encode(0, run.entries(), &mut body));
+            vec![body]
+        };
+        let (one, other) = (log(1, 10, 1), log(11, 10, 2));
+        assert!(together(20, &bodies(&[one.clone(), other.clone()])).is_some());
+        assert!(together(19, &bodies(&[one.clone(), other.clone()])).is_none(), "past its end");
+        assert!(together(20, &bodies(&[other, one.clone()])).is_none());
+        assert!(together(20, &bodies(&[one.clone(), log(10, 1, 2)])).is_none());
+        assert!(together(20, &bodies(&[log(0, 2, 1)])).is_none());
+        let outside = carried(11, 12, 3, [(13, 0)].into_iter());
+        assert!(together(20, &bodies(&[one.clone(), outside])).is_none());
+        let falls = carried(11, 12, 3, [(12, 0), (11, 0)].into_iter());
+        assert!(together(20, &bodies(&[one, falls])).is_none());
+    }
+
+    #[test]
+    fn a_block_cut_off_anywhere_is_refused() {
+        let runs = vec![log(1, 3, 1), carried(4, 9, 2, [(5, 0), (5, 9)].into_iter())];
+        let block = blocks(&Locations::of(runs)).remove(0);
+        for length in 1..block.len() {
+            let whole_piece = length == PIECE_HEADER_BYTES + 4 + 3 * LOG_ENTRY_BYTES;
+            let read = together(20, &[block[..length].to_vec()]);
+            assert_eq!(read.is_some(), whole_piece, "{length}");
+        }
+    }
+}

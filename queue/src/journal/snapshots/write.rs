@@ -1,0 +1,199 @@
+//! Writing a snapshot file: beside the commits, in small pieces, and counting only once it was read back.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::super::directory::Directory;
+use super::super::files::JournalFile;
+use super::super::locations::Locations;
+use super::format::{
+    BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, End, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
+    Resume, SnapshotHeader, seal_block,
+};
+use super::read::{SnapshotFileError, SnapshotReader};
+use super::runs::Pieces;
+use crate::log::Snapshot;
+
+/// Most bytes written, or read back, before the caller is asked to pace it.
+pub(crate) const PIECE_BYTES: usize = 256 * 1024;
+/// Bytes written between two syncs: so that no commit ever waits for a whole snapshot to reach the disk.
+const SYNC_BYTES: u64 = 2 * 1024 * 1024;
+
+/// A snapshot that is on the disk for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Written {
+    pub(crate) path: PathBuf,
+    pub(crate) index: u64,
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+}
+
+/// Why a snapshot was not written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// Nothing has changed; what there was of the file has been removed if the disk let it.
+    #[error("{what} {file:?} failed: {error}")]
+    Io { what: &'static str, file: PathBuf, error: io::Error },
+    /// The same, because what was read back is not what was written.
+    #[error("reading a snapshot back: {0}")]
+    NotAsWritten(SnapshotFileError),
+    /// It may count after a crash, or the one before it: nothing that either needs may go.
+    #[error("syncing {file:?} failed: {error}")]
+    NotSwitched { file: PathBuf, error: io::Error },
+}
+
+/// Writes a snapshot with the locations of what it needs. Each piece of at most [`PIECE_BYTES`] is given to `pace` after it
+/// was written, and again after it was read back. Once this returns well, it counts for good. Holds a few pieces in memory, and
+/// no more, unless one block is longer.
+pub(crate) fn write(
+    directory: &Directory,
+    snapshot: &mut dyn Snapshot,
+    locations: &Locations,
+    resume: Resume,
+    pace: &mut dyn FnMut(usize),
+) -> Result<Written, WriteError> {
+    let (journal, index) = (directory.publisher, snapshot.index());
+    let header = SnapshotHeader { journal, index, epoch: snapshot.epoch() };
+    let (path, unfinished) = (directory.snapshot_path(index), directory.new_snapshot_path(index));
+    let wrote = write_unfinished(
+        directory, &unfinished, header, snapshot, locations, resume, pace,
+    )
+    .and_then(|bytes| {
+        let io = |error| WriteError::Io { what: "renaming", file: unfinished.clone(), error };
+        directory.files.rename(&unfinished, &path).map_err(io)?;
+        Ok(bytes)
+    });
+    let bytes = wrote.inspect_err(|_| {
+        // Else it goes with the next start.
+        let _ = directory.files.remove(&unfinished);
+    })?;
+    let dir = directory.snapshots_dir();
+    directory
+        .files
+        .sync_dir(&dir)
+        .map_err(|error| WriteError::NotSwitched { file: dir.clone(), error })?;
+    Ok(Written { path, index, bytes })
+}
+
+/// Writes, syncs, and reads back.
+fn write_unfinished(
+    directory: &Directory,
+    path: &Path,
+    header: SnapshotHeader,
+    snapshot: &mut dyn Snapshot,
+    locations: &Locations,
+    resume: Resume,
+    pace: &mut dyn FnMut(usize),
+) -> Result<u64, WriteError> {
+    let failed = |what| move |error| WriteError::Io { what, file: path.to_owned(), error };
+    let file = directory.files.create(path).map_err(failed("making"))?;
+    let mut output = Output::new(Arc::clone(&file), header, pace);
+    output.all_blocks(snapshot, locations, resume).map_err(failed("writing"))?;
+    let Output { at: bytes, number: blocks, .. } = output;
+    file.sync_data().map_err(failed("syncing"))?;
+    // From the disk, not from memory.
+    file.forget_cached().map_err(failed("reading back"))?;
+    let mut reader = SnapshotReader::open(directory, path.to_owned(), header.index)
+        .map_err(WriteError::NotAsWritten)?;
+    let mut paced = 0;
+    while reader.next().map_err(WriteError::NotAsWritten)?.is_some() {
+        let read = (reader.at() - paced) as usize;
+        if read >= PIECE_BYTES {
+            pace(read);
+            paced = reader.at();
+        }
+    }
+    if (reader.at(), reader.blocks()) != (bytes, blocks) || reader.header() != header {
+        let why = "it ends elsewhere than it was written to";
+        return Err(WriteError::NotAsWritten(reader.damaged(reader.at(), why)));
+    }
+    // The next one to read it is the next start: the memory is better used by payloads.
+    file.forget_cached().map_err(failed("reading back"))?;
+    Ok(bytes)
+}
+
+/// A snapshot file on its way.
+struct Output<'a> {
+    file: Arc<dyn JournalFile>,
+    header: SnapshotHeader,
+    pace: &'a mut dyn FnMut(usize),
+    /// Not yet written.
+    buffer: Vec<u8>,
+    /// How far it is written.
+    at: u64,
+    synced_to: u64,
+    /// The next block's number.
+    number: u64,
+}
+
+impl<'a> Output<'a> {
+    fn new(
+        file: Arc<dyn JournalFile>,
+        header: SnapshotHeader,
+        pace: &'a mut dyn FnMut(usize),
+    ) -> Output<'a> {
+        let mut buffer = Vec::with_capacity(2 * PIECE_BYTES);
+        buffer.extend_from_slice(&header.encode());
+        Output { file, header, pace, buffer, at: 0, synced_to: 0, number: 0 }
+    }
+
+    fn all_blocks(
+        &mut self,
+        snapshot: &mut dyn Snapshot,
+        locations: &Locations,
+        resume: Resume,
+    ) -> io::Result<()> {
+        self.block(KIND_RESUME, |out| {
+            resume.encode(out);
+            true
+        })?;
+        let mut pieces = Pieces::of(locations);
+        while self.block(KIND_LOCATIONS, |out| pieces.next_block(out))? {}
+        while self.block(KIND_STATE, |out| snapshot.next_block(out))? {}
+        let SnapshotHeader { index, epoch, .. } = self.header;
+        let end = End { blocks: self.number, index, epoch };
+        self.block(KIND_END, |out| {
+            end.encode(out);
+            true
+        })?;
+        self.drain(1)
+    }
+
+    /// Adds a block of what `fill` appends, unless it says that there is none.
+    fn block(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>) -> bool) -> io::Result<bool> {
+        let start = self.buffer.len();
+        self.buffer.resize(start + BLOCK_HEADER_BYTES, 0);
+        if !fill(&mut self.buffer) {
+            self.buffer.truncate(start);
+            return Ok(false);
+        }
+        if self.buffer.len() - start - BLOCK_HEADER_BYTES > BLOCK_BYTES_MAX {
+            let why = "a block of a snapshot is over 64 MiB";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        seal_block(self.header.seed(), self.number, kind, start, &mut self.buffer);
+        self.number += 1;
+        self.drain(PIECE_BYTES)?;
+        Ok(true)
+    }
+
+    /// Writes pieces until less than `least` bytes wait.
+    fn drain(&mut self, least: usize) -> io::Result<()> {
+        let mut written = 0;
+        while self.buffer.len() - written >= least {
+            let piece = &self.buffer[written..];
+            let piece = &piece[..piece.len().min(PIECE_BYTES)];
+            self.file.write_at(piece, self.at)?;
+            self.at += piece.len() as u64;
+            written += piece.len();
+            if self.at - self.synced_to >= SYNC_BYTES {
+                self.file.sync_data()?;
+                self.synced_to = self.at;
+            }
+            (self.pace)(piece.len());
+        }
+        self.buffer.drain(..written);
+        Ok(())
+    }
+}

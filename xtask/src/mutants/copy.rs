@@ -1,0 +1,102 @@
+//! A copy of the tree, to be broken: the tree itself is never touched.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+/// Makes `to` hold what git knows or would add of `from`, and nothing else. A file that has not changed keeps its time, so that
+/// only what has changed is built again.
+pub(crate) fn refresh(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let files = listed(from)?;
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for file in &files {
+        let (source, copy) = (from.join(file), to.join(file));
+        let bytes = fs::read(&source).with_context(|| format!("{}", source.display()))?;
+        if fs::read(&copy).is_ok_and(|there| there == bytes) {
+            continue;
+        }
+        if let Some(folder) = copy.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&copy, bytes).with_context(|| format!("cannot write {}", copy.display()))?;
+    }
+    let mut others = Vec::new();
+    find_others(to, Path::new(""), &files, &mut others)?;
+    for other in others {
+        fs::remove_file(to.join(other))?;
+    }
+    Ok(())
+}
+
+/// The files of the tree that are there: known to git, or new and not ignored.
+fn listed(tree: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(tree)
+        .output()
+        .context("cannot run git")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "git cannot list {}: {said}", tree.display());
+    let names = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
+    let files = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
+    // Deleted and not yet committed: still listed.
+    Ok(files.filter(|file| tree.join(file).is_file()).collect())
+}
+
+fn find_others(
+    root: &Path,
+    below: &Path,
+    files: &BTreeSet<PathBuf>,
+    others: &mut Vec<PathBuf>,
+) -> anyhow::Result<()> {
+    for entry in fs::read_dir(root.join(below))? {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            find_others(root, &path, files, others)?;
+        } else if !files.contains(&path) {
+            others.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn git(tree: &Path, arguments: &[&str]) {
+        let status = Command::new("git").args(arguments).current_dir(tree).status().unwrap();
+        assert!(status.success());
+    }
+
+    #[test]
+    fn a_copy_follows_its_tree_and_forgets_what_was_done_to_it() {
+        let (tree, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (from, to) = (tree.path(), copy.path());
+        git(from, &["init", "--quiet"]);
+        fs::create_dir(from.join("src")).unwrap();
+        for (file, text) in [("src/a.rs", "a"), ("b.rs", "b"), (".gitignore", "target\n")] {
+            fs::write(from.join(file), text).unwrap();
+        }
+        fs::create_dir(from.join("target")).unwrap();
+        fs::write(from.join("target/large"), "").unwrap();
+        refresh(from, to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("src/a.rs")).unwrap(), "a");
+        assert!(!to.join("target").exists());
+        let kept = fs::metadata(to.join("b.rs")).unwrap().modified().unwrap();
+
+        fs::write(to.join("src/a.rs"), "broken").unwrap();
+        fs::write(to.join("left"), "over").unwrap();
+        git(from, &["add", "."]);
+        fs::remove_file(from.join(".gitignore")).unwrap();
+        fs::remove_dir_all(from.join("target")).unwrap();
+        refresh(from, to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("src/a.rs")).unwrap(), "a");
+        assert!(!to.join("left").exists() && !to.join(".gitignore").exists());
+        assert_eq!(fs::metadata(to.join("b.rs")).unwrap().modified().unwrap(), kept);
+    }
+}

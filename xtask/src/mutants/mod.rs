@@ -1,0 +1,215 @@
+//! `cargo xtask mutants`: plants faults, one after another, and demands that the suite fails on each.
+//!
+//! A fault is a file in `xtask/mutants/`. It is planted in a copy of the tree that has a build folder of its own, both kept between
+//! runs.
+
+mod copy;
+mod mutant;
+mod run;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use self::mutant::{Mutant, build_only};
+use self::run::{Ended, Verdict, run};
+use crate::seconds;
+
+/// How long a suite may take with a fault in it: so long, and …
+const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// … so many times what it takes without one.
+const HANGS_AFTER_TIMES: u32 = 5;
+
+/// What was asked for.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Asked {
+    list: bool,
+    only: Vec<String>,
+}
+
+/// The command, with what stands behind its name.
+pub(crate) fn command(arguments: &[&str]) -> ExitCode {
+    let done = Asked::parse(arguments).and_then(|asked| {
+        let mutants = asked.choose(Mutant::all(&folder())?)?;
+        if asked.list { Ok(list(&mutants)) } else { try_all(&mutants) }
+    });
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Asked {
+    fn parse(arguments: &[&str]) -> anyhow::Result<Asked> {
+        let mut asked = Asked::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                "--list" => asked.list = true,
+                "--only" => asked.only.push((*words.next().context("--only NAME")?).to_owned()),
+                other => bail!("'{other}' is not understood: --list, --only NAME"),
+            }
+        }
+        Ok(asked)
+    }
+
+    fn choose(&self, all: Vec<Mutant>) -> anyhow::Result<Vec<Mutant>> {
+        if let Some(name) = self.only.iter().find(|name| all.iter().all(|m| &m.name != *name)) {
+            bail!("there is no mutant '{name}': cargo xtask mutants --list");
+        }
+        let asked_for = |m: &Mutant| self.only.is_empty() || self.only.contains(&m.name);
+        Ok(all.into_iter().filter(asked_for).collect())
+    }
+}
+
+fn root() -> PathBuf {
+    // This crate's folder lies in the repository's.
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
+}
+
+fn folder() -> PathBuf {
+    root().join("xtask/mutants")
+}
+
+/// Says of each whether its place is still there, once. Builds nothing.
+fn list(mutants: &[Mutant]) -> bool {
+    let mut all = true;
+    for mutant in mutants {
+        let state = match mutant.apply_below(&root()) {
+            Ok(_) => "applies".to_owned(),
+            Err(error) => {
+                all = false;
+                error.to_string().to_uppercase()
+            }
+        };
+        println!("{:<34} {:<8}  {}", mutant.name, state, mutant.breaks.trim());
+    }
+    all
+}
+
+/// Where faults are planted and built.
+struct Bed {
+    tree: PathBuf,
+    target: PathBuf,
+    logs: PathBuf,
+    /// What suites take that find nothing, and why one is of no use, by command.
+    suites: BTreeMap<String, Result<Duration, String>>,
+}
+
+fn try_all(mutants: &[Mutant]) -> anyhow::Result<bool> {
+    let above =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let above = std::path::absolute(above)?.join("mutants");
+    let mut bed = Bed {
+        tree: above.join("tree"),
+        target: above.join("target"),
+        logs: above.join("logs"),
+        suites: BTreeMap::new(),
+    };
+    copy::refresh(&root(), &bed.tree)?;
+    fs::create_dir_all(&bed.logs)?;
+    let mut lines = Vec::new();
+    let mut not_caught = 0;
+    for mutant in mutants {
+        let began = Instant::now();
+        let verdict = bed.verdict(mutant)?;
+        not_caught += usize::from(!verdict.is_caught());
+        let time = seconds(began.elapsed());
+        let line = format!("{:<34} {time:>8}  {}", mutant.name, verdict.text());
+        eprintln!("{line}");
+        lines.push(line);
+    }
+    println!("\n{}", lines.join("\n"));
+    if not_caught == 0 {
+        println!("every one of {} planted faults was caught", lines.len());
+    } else {
+        println!("{not_caught} of {} planted faults were NOT caught", lines.len());
+    }
+    println!("what the suites printed: {}", bed.logs.display());
+    Ok(not_caught == 0)
+}
+
+impl Bed {
+    fn verdict(&mut self, mutant: &Mutant) -> anyhow::Result<Verdict> {
+        let faulty = match mutant.apply_below(&self.tree) {
+            Ok(faulty) => faulty,
+            Err(error) => return Ok(Verdict::NotTried(error.to_string())),
+        };
+        let usual = match self.passes_without(&mutant.test)? {
+            Ok(usual) => usual,
+            Err(why) => return Ok(Verdict::NotTried(why)),
+        };
+        let file = self.tree.join(&mutant.file);
+        let sound = fs::read(&file)?;
+        fs::write(&file, faulty).with_context(|| format!("cannot write {}", file.display()))?;
+        eprintln!("── {}: {}", mutant.name, mutant.breaks.trim());
+        let verdict = self.try_one(mutant, HANGS_AFTER + usual * HANGS_AFTER_TIMES);
+        fs::write(&file, sound).with_context(|| format!("cannot restore {}", file.display()))?;
+        verdict
+    }
+
+    fn try_one(&self, mutant: &Mutant, within: Duration) -> anyhow::Result<Verdict> {
+        let log = self.logs.join(format!("{}.log", mutant.name));
+        let words = mutant.words();
+        if self.run(&build_only(&words), &log, None)? != Ended::Well {
+            let why = format!("it does not compile, see {}", log.display());
+            return Ok(Verdict::NotTried(why));
+        }
+        let ended = self.run(&words, &log, Some(within))?;
+        Ok(Verdict::of(ended, &String::from_utf8_lossy(&fs::read(&log)?)))
+    }
+
+    /// How long a suite takes without any fault. One that fails then says nothing with one.
+    fn passes_without(&mut self, test: &str) -> anyhow::Result<Result<Duration, String>> {
+        if let Some(known) = self.suites.get(test) {
+            return Ok(known.clone());
+        }
+        eprintln!("── without a fault: {test}");
+        let words: Vec<&str> = test.split_whitespace().collect();
+        let log = self.logs.join(format!("without-a-fault-{}.log", self.suites.len()));
+        let built = self.run(&build_only(&words), &log, None)?;
+        let began = Instant::now();
+        let passes = if built == Ended::Well && self.run(&words, &log, None)? == Ended::Well {
+            Ok(began.elapsed())
+        } else {
+            Err(format!("'{test}' fails without a fault, see {}", log.display()))
+        };
+        self.suites.insert(test.to_owned(), passes.clone());
+        Ok(passes)
+    }
+
+    fn run(&self, words: &[&str], log: &Path, within: Option<Duration>) -> anyhow::Result<Ended> {
+        run(words, &self.tree, &self.target, log, within)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_understood() {
+        let asked = Asked::parse(&["--list", "--only", "a", "--only", "b"]).unwrap();
+        assert_eq!(asked, Asked { list: true, only: vec!["a".to_owned(), "b".to_owned()] });
+        assert!(Asked::parse(&["--only"]).is_err());
+        assert!(Asked::parse(&["a"]).is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_an_error_and_none_means_all() {
+        let all = Mutant::all(&folder()).unwrap();
+        let names = |chosen: Vec<Mutant>| chosen.into_iter().map(|m| m.name).collect::<Vec<_>>();
+        let one = Asked { only: vec![all[0].name.clone()], ..Asked::default() };
+        assert_eq!(names(one.choose(all.clone()).unwrap()), [all[0].name.as_str()]);
+        assert_eq!(Asked::default().choose(all.clone()).unwrap().len(), all.len());
+        assert!(Asked { only: vec!["none".to_owned()], list: true }.choose(all).is_err());
+    }
+}
