@@ -160,16 +160,7 @@ impl JournalFile for File {
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut read = 0;
-        while read < bytes.len() {
-            match FileExt::read_at(self, &mut bytes[read..], offset + read as u64) {
-                Ok(0) => break,
-                Ok(n) => read += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(read)
+        read_whole(bytes, offset, |part, at| FileExt::read_at(self, part, at))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -198,6 +189,24 @@ impl JournalFile for File {
         // No length: to its end.
         Ok(fadvise(self, 0, None, Advice::DontNeed)?)
     }
+}
+
+/// Reads until `bytes` are full or the file ends: one call of the system may give fewer, or be interrupted.
+pub(super) fn read_whole(
+    bytes: &mut [u8],
+    offset: u64,
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match read(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }
 
 fn fill_with_zeros(file: &File, length: u64) -> io::Result<()> {
