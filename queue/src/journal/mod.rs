@@ -19,9 +19,11 @@ mod reading;
 mod record;
 mod records;
 mod recovery;
+mod reserve;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
 mod snapshots;
+mod space;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -47,6 +49,7 @@ use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
 pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
+pub use self::space::{Space, SpaceLevel};
 use self::writer::{Pending, Writer};
 use crate::Now;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild};
@@ -271,6 +274,10 @@ impl Journal {
         let durability = options.durability;
         let parts = Parts::open(files, dir, options, rebuild)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
+        if let Some(segment) = &segment {
+            directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
+        }
+        directory.open_reserve()?;
         let housekeeper = Arc::new(Housekeeper::new(
             Arc::clone(&directory),
             Arc::clone(&progress),
@@ -518,7 +525,17 @@ impl Log for Journal {
             written_bytes: self.progress.written_bytes.load(Ordering::Relaxed),
             syncs: self.progress.syncs.load(Ordering::Relaxed),
             commits: self.progress.commits.load(Ordering::Relaxed),
+            reserve_bytes: self.directory.reserve.bytes(),
+            level: self.directory.reserve.level(),
         }
+    }
+
+    fn space(&self) -> Space {
+        self.directory.reserve.space(self.uncommitted_bytes() as u64)
+    }
+
+    fn note_running(&self, leases: u64) {
+        self.directory.reserve.note_running(leases);
     }
 }
 

@@ -137,8 +137,7 @@ impl LogStore<Journal> {
             new_publisher: PublisherId(rand::random()),
         };
         let mut replay = Replay::new();
-        let (journal, recovered) =
-            Journal::open(dir, journal_options, &mut |replayed| replay.apply(replayed))?;
+        let (journal, recovered) = Journal::open(dir, journal_options, &mut replay)?;
         let mut clock = Clock::start(last_run(&replay.state)).map_err(|error| OpenError::Io {
             what: "reading the boot's id from",
             file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
