@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::carry;
 use super::cleaning::{Budget, Live, Plan};
 use super::directory::{Directory, poisoned};
 use super::locations::{Bounds, Locations, Run, RunRecords};
+use super::pin::Pin;
 use super::records::JournalRecords;
 use super::snapshots::{self, Resume, WriteError};
 use crate::Poisoned;
@@ -103,8 +103,7 @@ impl Cleaner {
         let locations = self.records.locations_up_to(index);
         let resume = resume_after(index, &locations);
         let mut pace = |bytes| around.pace(bytes);
-        let written =
-            snapshots::write(&self.directory, snapshot, &locations, resume, &mut pace)?;
+        let written = snapshots::write(&self.directory, snapshot, &locations, resume, &mut pace)?;
         self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
         self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
         self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
@@ -126,7 +125,10 @@ impl Cleaner {
         snapshot.parts(&mut |part| live.count(part));
         if live.astray() > 0 {
             // Never so; if it were, something that the state names might be about to go.
-            tracing::error!(parts = live.astray(), "the state names what no segment holds; nothing is cleaned");
+            tracing::error!(
+                parts = live.astray(),
+                "the state names what no segment holds; nothing is cleaned"
+            );
             return Ok(());
         }
         // The one that is being written is the last.
@@ -141,18 +143,8 @@ impl Cleaner {
                 segment_bytes: self.directory.segment_bytes,
             },
         );
-        let mut parts = plan.collect(&live, snapshot);
-        let mut gone = plan.dead;
-        for (group, parts) in plan.groups.iter().zip(&mut parts) {
-            parts.sort_unstable();
-            let mut pace = |bytes| around.pace(bytes);
-            let carried = carry::write(&self.directory, &self.records, parts, &mut pace)?;
-            self.figures.carried_bytes.fetch_add(carried.bytes, Ordering::Relaxed);
-            self.records.replace(carried.runs);
-            self.give_up(group.iter().map(|&place| live.segments()[place].sequence), &files);
-        }
-        gone.dedup();
-        self.give_up(gone.into_iter(), &files);
+        // CARRY
+        self.give_up(plan.dead.into_iter(), &files);
         Ok(())
     }
 
@@ -182,7 +174,9 @@ impl Cleaner {
 
     /// The snapshot of `index` counts: what only older ones needed goes.
     fn remove(&mut self, index: u64) -> Result<(), CycleError> {
-        let Some(_unpinned) = self.directory.unpinned()? else {
+        let pin = Pin::to_delete(&*self.directory.files, &self.directory.dir);
+        let pin = pin.map_err(|error| poisoned("pinning", &self.directory.dir, error))?;
+        let Some(_unpinned) = pin else {
             tracing::info!("a copy is being made; what is no longer needed goes after it");
             return Ok(());
         };
@@ -190,7 +184,10 @@ impl Cleaner {
         snapshots::remove_others(&self.directory, index)
             .map_err(|error| poisoned("removing older snapshots in", &dir, error))?;
         for GivenUp { path, bytes } in self.given_up.drain(..) {
-            self.directory.files.remove(&path).map_err(|error| poisoned("removing", &path, error))?;
+            self.directory
+                .files
+                .remove(&path)
+                .map_err(|error| poisoned("removing", &path, error))?;
             self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         Ok(())
@@ -201,7 +198,9 @@ impl Cleaner {
 /// next one begins with it.
 fn resume_after(index: u64, locations: &Locations) -> Resume {
     match locations.runs().last() {
-        Some(Run { last, sequence, records: RunRecords::Log { end, .. }, .. }) if *last == index => {
+        Some(Run { last, sequence, records: RunRecords::Log { end, .. }, .. })
+            if *last == index =>
+        {
             Resume { sequence: *sequence, offset: u64::from(*end) }
         }
         _ => Resume { sequence: 0, offset: 0 },
@@ -227,7 +226,9 @@ impl CycleError {
     pub(crate) fn of(what: &'static str, file: PathBuf, error: io::Error) -> CycleError {
         match error.kind() {
             io::ErrorKind::Interrupted => CycleError::Closing,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => CycleError::NoRoom { file },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                CycleError::NoRoom { file }
+            }
             _ => CycleError::Failed(poisoned(what, &file, error)),
         }
     }

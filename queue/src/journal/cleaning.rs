@@ -131,10 +131,8 @@ impl Plan {
         }
         let most = Plan::most_bytes(wanted, budget);
         let mut parts_left = PARTS_MIN.max(parts / PARTS_SHARE);
-        let mut victims: Vec<&(usize, &Usage)> = kept
-            .filter(may_go)
-            .filter(|(_, segment)| segment.share() <= SHARE_MAX)
-            .collect();
+        let mut victims: Vec<&(usize, &Usage)> =
+            kept.filter(may_go).filter(|(_, segment)| segment.share() <= SHARE_MAX).collect();
         victims.sort_by(|a, b| a.1.share().total_cmp(&b.1.share()));
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut room = 0;
@@ -241,7 +239,11 @@ mod tests {
         assert_eq!(plan, Plan { dead: vec![], groups: vec![vec![1, 3]] });
         assert_eq!(Plan::of(&live, budget(150, 14)).groups, [[0; 0]; 0], "not covered");
         let short = Budget { short: true, ..budget(500, 14) };
-        assert_eq!(Plan::of(&live, short).groups, [vec![1, 3, 2]], "0.9 is too full to be worth it");
+        assert_eq!(
+            Plan::of(&live, short).groups,
+            [vec![1, 3, 2]],
+            "0.9 is too full to be worth it"
+        );
     }
 
     #[test]

@@ -107,9 +107,13 @@ impl Desk {
     }
 }
 
-
 /// Runs cycles until the journal is closed or has failed.
-pub(crate) fn run(desk: &Desk, mut cleaner: Cleaner, housekeeper: &Housekeeper, progress: &Progress) {
+pub(crate) fn run(
+    desk: &Desk,
+    mut cleaner: Cleaner,
+    housekeeper: &Housekeeper,
+    progress: &Progress,
+) {
     while let Some(mut snapshot) = desk.next() {
         let index = snapshot.index();
         let began = Instant::now();

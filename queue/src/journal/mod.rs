@@ -18,6 +18,7 @@ mod identity;
 mod locations;
 mod mark;
 mod pieces;
+mod pin;
 mod progress;
 mod reading;
 mod record;
