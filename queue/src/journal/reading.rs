@@ -182,6 +182,10 @@ mod tests {
             Err(io::ErrorKind::Unsupported.into())
         }
 
+        fn truncate(&self, _: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
         fn forget_cached(&self) -> io::Result<()> {
             Ok(())
         }

@@ -162,7 +162,7 @@ pub(crate) fn recover(
     for segment in &found {
         directory.bytes.fetch_add(segment.length, std::sync::atomic::Ordering::Relaxed);
     }
-    recovery.segment = found.pop().map(|last| go_on(directory, last, end));
+    recovery.segment = found.pop().and_then(|last| go_on(directory, last, end));
     Ok(recovery)
 }
 
@@ -180,11 +180,15 @@ fn find_segments(directory: &Directory) -> Result<(Vec<Found>, Vec<Unused>), Ope
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         file.read_at(&mut bytes, 0).map_err(io)?;
         match SegmentHeader::decode(&bytes) {
-            Ok(header) if header.publisher != directory.publisher => {
-                let (expected, publisher) = (directory.publisher, header.publisher);
-                return Err(OpenError::Foreign { file: path, publisher, expected });
+            Ok(header) if header.journal != directory.journal => {
+                let (expected, journal) = (directory.journal, header.journal);
+                return Err(OpenError::Foreign { file: path, journal, expected });
             }
-            Ok(header) if header.first_index != 0 && header.sequence == sequence => {
+            Ok(header)
+                if header.first_index != 0
+                    && header.sequence == sequence
+                    && !header.is_carried() =>
+            {
                 found.push(Found { header, path, file, length });
             }
             Err(HeaderError::OtherFormat(version)) => {
@@ -209,8 +213,7 @@ fn replay_segment(
 ) -> Result<u64, OpenError> {
     let io = |error| OpenError::io("reading", &segment.path, error);
     let sequence = segment.header.sequence;
-    let mut scan =
-        Scan::new(&*segment.file, segment.length, crc_seed(directory.publisher, sequence));
+    let mut scan = Scan::new(&*segment.file, segment.length, crc_seed(directory.journal, sequence));
     let mut offsets = Vec::new();
     let end = loop {
         let (offset, header, body) = match scan.next().map_err(io)? {
@@ -262,7 +265,7 @@ fn proof_of_more(
         (&unused.file, &unused.path, unused.sequence, SEGMENT_HEADER_BYTES as u64, unused.length)
     });
     for (file, path, sequence, from, length) in tail.into_iter().chain(others) {
-        let seed = crc_seed(directory.publisher, sequence);
+        let seed = crc_seed(directory.journal, sequence);
         let io = |error| OpenError::io("reading", path, error);
         if later_commit(&**file, from, length, seed, last_index).map_err(io)? {
             return damage("a later commit shows that this one was committed");
@@ -438,12 +441,15 @@ fn copy(from: &dyn JournalFile, start: u64, end: u64, to: &dyn JournalFile) -> i
     to.sync_data()
 }
 
-/// The last segment, ready for more.
-fn go_on(directory: &Directory, last: Found, end: u64) -> Segment {
+/// The last segment, ready for more; none if it is of an older format than what is written.
+fn go_on(directory: &Directory, last: Found, end: u64) -> Option<Segment> {
     let Found { header, path, file, length } = last;
-    let (sequence, seed) = (header.sequence, crc_seed(directory.publisher, header.sequence));
+    if header.version < FORMAT_VERSION {
+        return None;
+    }
+    let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
     // A file that was cut short is as long as it is: the next segment is as good as the bytes that it lacks.
-    Segment { file, path, sequence, seed, capacity: length, at: end, written_to: end }
+    Some(Segment { file, path, sequence, seed, capacity: length, at: end, written_to: end })
 }
 
 /// Reads a segment's records in order, many to a read.

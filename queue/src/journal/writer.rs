@@ -192,8 +192,7 @@ impl<C: Chores> Writer<C> {
         } else {
             self.chores.segment()?
         };
-        let publisher = self.directory.publisher;
-        let header = SegmentHeader { publisher, sequence: segment.sequence, first_index };
+        let header = SegmentHeader::log(self.directory.journal, segment.sequence, first_index);
         self.buffer.extend_from_slice(&header.encode());
         self.segment = Some(segment);
         Ok(())

@@ -96,7 +96,7 @@ impl SnapshotReader {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(&mut bytes, 0).map_err(io)?;
         let header = match SnapshotHeader::decode(&bytes) {
-            Ok(header) if header.journal != directory.publisher => {
+            Ok(header) if header.journal != directory.journal => {
                 return Err(SnapshotFileError::Foreign { file: path, journal: header.journal });
             }
             Ok(header) if header.index == index && read == HEADER_BYTES => header,

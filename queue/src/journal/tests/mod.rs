@@ -2,6 +2,7 @@
 
 mod damage;
 mod files;
+mod older;
 mod power;
 
 use std::path::Path;
