@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cleaning::{Budget, Live, Plan};
 use super::directory::{Directory, poisoned};
+use super::format::SEGMENT_HEADER_BYTES;
 use super::locations::{Bounds, Locations, Run, RunRecords};
 use super::pin::Pin;
 use super::records::JournalRecords;
@@ -203,7 +204,7 @@ fn resume_after(index: u64, locations: &Locations) -> Resume {
         {
             Resume { sequence: *sequence, offset: u64::from(*end) }
         }
-        _ => Resume { sequence: 0, offset: 0 },
+        _ => Resume { sequence: 0, offset: SEGMENT_HEADER_BYTES as u64 },
     }
 }
 
