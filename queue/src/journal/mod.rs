@@ -41,9 +41,9 @@ use tokio::sync::watch;
 
 use self::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, poisoned};
 use self::files::{Disk, Files, LockError};
-use self::format::FORMAT_VERSION;
+use self::format::{FORMAT_OLDEST, FORMAT_VERSION};
 use self::housekeeper::Housekeeper;
-use self::identity::IdentityError;
+use self::identity::{Identity, IdentityError};
 use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
@@ -132,7 +132,7 @@ pub enum OpenError {
     },
     /// A newer program wrote it.
     #[error(
-        "{file:?} has journal format {version}; this program knows format {FORMAT_VERSION} alone: use a newer one"
+        "{file:?} has journal format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}: use a newer one"
     )]
     Newer {
         /// The file.
@@ -142,7 +142,7 @@ pub enum OpenError {
     },
     /// An older program wrote it.
     #[error(
-        "{dir:?} holds a journal of format {version}; this program knows format {FORMAT_VERSION} alone. Work off its jobs with \
+        "{dir:?} holds a journal of format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}. Work off its jobs with \
          the version of the program that wrote it, then start with a new directory"
     )]
     Older {
@@ -151,16 +151,16 @@ pub enum OpenError {
         /// Its format.
         version: u16,
     },
-    /// It belongs to another publisher's journal.
+    /// It belongs to another journal.
     #[error(
-        "{file:?} belongs to publisher {publisher}, this directory to {expected}: files of two journals were mixed"
+        "{file:?} belongs to journal {journal}, this directory to {expected}: files of two journals were mixed"
     )]
     Foreign {
         /// The file.
         file: PathBuf,
-        /// Whose it is.
-        publisher: PublisherId,
-        /// Whose the directory is.
+        /// To which one.
+        journal: PublisherId,
+        /// The directory's.
         expected: PublisherId,
     },
     /// Something that was acknowledged is not there as it was written.
@@ -338,11 +338,11 @@ impl Parts {
         for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
             files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
         }
-        let publisher = identify(&*files, dir, &segments_dir, options.new_publisher)?;
+        let identity = identify(&*files, dir, &segments_dir, options.new_publisher)?;
         let directory = Arc::new(Directory::new(
             Arc::clone(&files),
             dir.to_owned(),
-            publisher,
+            identity.journal,
             options.segment_bytes,
         ));
         let (mark, committed) = open_mark(&directory, options.accept_loss)?;
@@ -354,8 +354,13 @@ impl Parts {
         } else if found.last_index > committed {
             mark.firm(found.last_index).map_err(io)?;
         }
+        if identity.version < FORMAT_VERSION {
+            // Before anything of this format is written, and after all that could refuse the directory.
+            let Identity { journal, publisher, .. } = identity;
+            identity::write(&*files, dir, journal, publisher).map_err(unidentified)?;
+        }
         let recovered = Recovered {
-            publisher,
+            publisher: identity.publisher,
             last_index: found.last_index,
             snapshot: found.snapshot,
             records: found.records,
@@ -372,13 +377,22 @@ impl Parts {
     }
 }
 
-/// The directory's id; a new one gets `new`, and its mark, before anything else.
+fn unidentified(error: IdentityError) -> OpenError {
+    match error {
+        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
+        IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
+            OpenError::NoIdentity { file }
+        }
+    }
+}
+
+/// The directory's ids; a new one gets `new`, and its mark, before anything else.
 fn identify(
     files: &dyn Files,
     dir: &Path,
     segments_dir: &Path,
     new: PublisherId,
-) -> Result<PublisherId, OpenError> {
+) -> Result<Identity, OpenError> {
     let known = identity::read(files, dir).map_err(|error| match error {
         IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
         IdentityError::Damaged(file) => OpenError::NoIdentity { file },
@@ -399,13 +413,8 @@ fn identify(
     let nothing = Mark::read(&*file, new).map_err(io)?;
     Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
     files.sync_dir(dir).map_err(io)?;
-    identity::write(files, dir, new).map_err(|error| match error {
-        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
-        IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
-            OpenError::NoIdentity { file }
-        }
-    })?;
-    Ok(new)
+    identity::write(files, dir, new, new).map_err(unidentified)?;
+    Ok(Identity { version: FORMAT_VERSION, journal: new, publisher: new })
 }
 
 fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {
@@ -425,11 +434,11 @@ fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), Op
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
         Err(error) => return Err(io(error)),
     };
-    let read = Mark::read(&*file, directory.publisher).map_err(io)?;
+    let read = Mark::read(&*file, directory.journal).map_err(io)?;
     if read.index.is_none() && !accept_loss {
         return Err(lost());
     }
-    let mark = Mark::new(file, path.clone(), directory.publisher, read);
+    let mark = Mark::new(file, path.clone(), directory.journal, read);
     if read.index.is_none() {
         mark.reset(0).map_err(io)?;
     }

@@ -53,7 +53,7 @@ pub(crate) fn write(
     resume: Resume,
     pace: &mut dyn FnMut(usize),
 ) -> Result<Written, WriteError> {
-    let (journal, index) = (directory.publisher, snapshot.index());
+    let (journal, index) = (directory.journal, snapshot.index());
     let header = SnapshotHeader { journal, index, epoch: snapshot.epoch() };
     let (path, unfinished) = (directory.snapshot_path(index), directory.new_snapshot_path(index));
     let wrote = write_unfinished(directory, &unfinished, header, snapshot, locations, resume, pace)
