@@ -42,7 +42,7 @@ const ROUNDS: usize = 5;
 const PROBE_RATE: u64 = 500;
 /// Jobs a second that pass through beside them.
 const SIDE_RATE: u64 = 20_000;
-/// Commits to be timed while a cycle runs and while none does, if there are that many.
+/// Commits to be timed while a cycle runs and while none does, if there are that many; or half of those of one probing.
 const PROBES_ENOUGH: usize = 2_000;
 /// Times that commits are measured at most, to have enough of both.
 const PROBINGS_MAX: usize = 8;
@@ -94,7 +94,7 @@ pub(crate) async fn measure(asked: BenchBacklog, context: &Context) -> anyhow::R
     few.end().await?;
     let watch = Watch::start(many.journal.clone());
     tell(many.churn(&asked, &watch).await?);
-    tell(many.commits_beside_cycles(&asked, &watch).await?);
+    tell(many.commits_beside_cycles(&asked, &watch, &quiet).await?);
     drop(watch);
     tell(many.recover().await?);
     Ok(figures)
@@ -256,16 +256,18 @@ impl Side {
         &mut self,
         asked: &BenchBacklog,
         watch: &Watch,
+        quiet: &[u64],
     ) -> anyhow::Result<Value> {
         // About what the log has to grow by until the next cycle, and more.
         let segments = 5 * asked.segment_bytes / 2 / (u64::from(asked.size) + 64);
         let provoking = (asked.jobs * 3 / 2).max(segments);
+        let enough = PROBES_ENOUGH.min((PROBE_RATE * asked.seconds / 2) as usize);
         let mut cycles_come = true;
         let mut found = Probed::default();
         for _ in 0..PROBINGS_MAX {
-            if found.beside_cycle.len() < PROBES_ENOUGH && cycles_come {
+            if found.beside_cycle.len() < enough && cycles_come {
                 cycles_come = self.provoke_cycle(provoking, watch).await?;
-            } else if found.without.len() < PROBES_ENOUGH {
+            } else if found.without.len() < enough {
                 until_no_cycle(watch).await?;
             } else {
                 break;
@@ -281,8 +283,15 @@ impl Side {
         }
         let [with, without] = [&found.beside_cycle, &found.without]
             .map(|times| if times.is_empty() { 0.0 } else { quantile_us(times, 0.99) });
-        // Without any cycle there is nothing that commits could be slower beside.
-        let ratio = if with == 0.0 || without == 0.0 { 1.0 } else { with / without };
+        let ratio = if found.beside_cycle.is_empty() {
+            // There is nothing that commits could be slower beside.
+            1.0
+        } else if found.without.is_empty() {
+            // One cycle after another: what is left to compare with is the quiet machine.
+            with / quantile_us(quiet, 0.99)
+        } else {
+            with / without
+        };
         Ok(json!({
             "commit_p99_ratio": rounded(ratio), "commit_p99_us_beside_cycles": rounded(with),
             "commit_p99_us_without": rounded(without),
