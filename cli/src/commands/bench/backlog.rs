@@ -333,7 +333,8 @@ impl Side {
         load.end().await?;
         prober.end().await?;
         let before = system.figures().await?;
-        let took = system.kill_and_restart(RECOVERED_WITHIN).await?;
+        let restart = system.kill_and_restart(RECOVERED_WITHIN).await?;
+        let [ready_s, took_s] = [restart.ready, restart.registered].map(|took| took.as_secs_f64());
         let after = system.figures().await?;
         ensure!(
             after.jobs == before.jobs,
@@ -341,9 +342,12 @@ impl Side {
             before.jobs,
             after.jobs
         );
-        say(format!("recovered {} jobs in {:.2} s", grouped(after.jobs), took.as_secs_f64()));
+        say(format!("recovered {} jobs in {took_s:.2} s", grouped(after.jobs)));
         system.end().await?;
-        Ok(json!({ "recovery_s": rounded(took.as_secs_f64()), "recovered_jobs": after.jobs }))
+        Ok(json!({
+            "recovery_s": rounded(took_s), "recovery_ready_s": rounded(ready_s),
+            "recovered_jobs": after.jobs,
+        }))
     }
 
     async fn end(self) -> anyhow::Result<()> {
@@ -522,7 +526,8 @@ mod tests {
     #[test]
     fn a_commit_belongs_to_a_cycle_from_before_its_first_file_until_after_its_last() {
         let second = 1_000_000_000;
-        let cycles = Cycles { ended: vec![(10 * second, 11 * second)], ..Cycles::default() };
+        let mut cycles = Cycles::default();
+        cycles.ended.push((10 * second, 11 * second));
         let mut probed = Probed::default();
         let at = [8_900, 9_100, 10_500, 11_400, 11_600].map(|ms| (ms * 1_000_000, 1));
         probed.sort_in(&at, &cycles);
