@@ -6,7 +6,7 @@
 //! ```
 
 mod directory;
-mod files;
+pub(crate) mod files;
 mod format;
 mod housekeeper;
 mod identity;

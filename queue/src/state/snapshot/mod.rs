@@ -52,6 +52,7 @@ impl State {
         out.u64(self.next_token);
         out.u64(self.next_link);
         out.u64(self.stale_refused);
+        out.bool(self.held);
         out.u64(self.pauses.patterns().len() as u64);
         self.pauses.patterns().for_each(|pattern| pattern.encode(&mut out));
         put_slab(&mut out, self.profiles.table());
@@ -107,6 +108,7 @@ impl State {
         state.next_token = r.u64()?;
         state.next_link = r.u64()?;
         state.stale_refused = r.u64()?;
+        state.held = r.bool()?;
         for _ in 0..r.count("pauses", PAUSES_MAX, 1)? {
             state.pauses.insert(Glob::decode(r)?);
         }
