@@ -3,6 +3,7 @@
 mod damage;
 mod files;
 mod power;
+mod room;
 
 use std::path::Path;
 use std::sync::Arc;
