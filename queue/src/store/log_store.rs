@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{Progress, Request, Started, Tokens};
+use longshore_protocol::messages::work::{EnqueueBatch, Progress, Request, Started, Tokens};
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
 
 use super::held::Held;
@@ -428,6 +428,11 @@ impl<L: Log> LogStore<L> {
     /// Reads what is not in memory. See [`Store::reader`].
     pub fn reader(&self) -> Reader {
         self.log.reader()
+    }
+
+    /// Whether the disk has room for these jobs; without, each of them would be refused.
+    pub fn has_room_for(&self, batch: &EnqueueBatch) -> bool {
+        self.log.space().admits(room::bytes_of(batch))
     }
 
     /// What the disk still has room for. See [`Store::space`].

@@ -4,6 +4,7 @@ mod damage;
 mod files;
 mod older;
 mod power;
+mod room;
 mod snapshots;
 
 use std::path::Path;
