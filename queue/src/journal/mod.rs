@@ -2,10 +2,14 @@
 //!
 //! ```text
 //! append ─▶ batch ─flush─▶ pending ─▶ writer: one write, one fdatasync ─▶ committed ─▶ those who wait
-//!                                       ▲ next segment, firm mark: housekeeper
+//!                                       ▲ next segment, firm mark, reserve: housekeeper
+//! snapshot ─▶ desk ─▶ cleaner: carries what is wanted out of old segments, writes the snapshot, removes what nobody needs
 //! ```
 
 mod carried;
+mod cleaner;
+mod cleaning;
+mod desk;
 mod directory;
 mod files;
 mod format;
@@ -14,6 +18,7 @@ mod identity;
 mod locations;
 mod mark;
 mod pieces;
+mod pin;
 mod progress;
 mod reading;
 mod record;
@@ -39,6 +44,8 @@ use longshore_protocol::{Durability, PublisherId, WireError};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+use self::cleaner::{Cleaner, CycleFigures};
+use self::desk::{Desk, Due};
 use self::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, poisoned};
 use self::files::{Disk, Files, LockError};
 use self::format::{FORMAT_OLDEST, FORMAT_VERSION};
@@ -52,7 +59,7 @@ pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
 pub use self::space::{Space, SpaceLevel};
 use self::writer::{Pending, Writer};
 use crate::Now;
-use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild};
+use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
 use crate::state::SnapshotError;
 
 /// Shortest segment, in bytes.
@@ -222,12 +229,22 @@ pub struct Journal {
     records: Arc<JournalRecords>,
     queue: Arc<WriterQueue>,
     housekeeper: Arc<Housekeeper>,
+    desk: Arc<Desk>,
+    cycles: Arc<CycleFigures>,
+    /// Bytes of log that were written when the newest snapshot was taken; below 0 for what is from before the start.
+    written_at_snapshot: i64,
     reached: watch::Receiver<Reached>,
     /// Appended and not yet flushed.
     batch: Vec<Pending>,
     appended: u64,
-    threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
+    threads: Option<Threads>,
     _lock: Box<dyn Send + Sync>,
+}
+
+struct Threads {
+    writer: JoinHandle<()>,
+    keeper: JoinHandle<()>,
+    cleaner: JoinHandle<()>,
 }
 
 /// What the writer's thread takes from: everything at once.
@@ -293,15 +310,31 @@ impl Journal {
             durability,
             segment,
         );
+        let (desk, cycles) = (Arc::new(Desk::default()), Arc::new(CycleFigures::default()));
+        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
+        directory.reserve.note_snapshot(newest_bytes);
+        let cleaner =
+            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles));
         let threads = {
-            let (housekeeper, queue) = (Arc::clone(&housekeeper), Arc::clone(&queue));
-            let progress = Arc::clone(&progress);
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
                 let io = |error| OpenError::io("starting the threads of", dir, error);
                 thread::Builder::new().name(name.to_owned()).spawn(run).map_err(io)
             };
-            let keeper = spawn("journal-keeper", Box::new(move || housekeeper.run()))?;
-            (spawn("journal-writer", Box::new(move || write(writer, &queue, &progress)))?, keeper)
+            let keeper = {
+                let housekeeper = Arc::clone(&housekeeper);
+                spawn("journal-keeper", Box::new(move || housekeeper.run()))?
+            };
+            let cleaner = {
+                let (desk, housekeeper) = (Arc::clone(&desk), Arc::clone(&housekeeper));
+                let progress = Arc::clone(&progress);
+                let run = move || desk::run(&desk, cleaner, &housekeeper, &progress);
+                spawn("journal-cleaner", Box::new(run))?
+            };
+            let (queue, progress) = (Arc::clone(&queue), Arc::clone(&progress));
+            let writer =
+                spawn("journal-writer", Box::new(move || write(writer, &queue, &progress)))?;
+            Threads { writer, keeper, cleaner }
         };
         let journal = Journal {
             directory,
@@ -310,6 +343,10 @@ impl Journal {
             records,
             queue,
             housekeeper,
+            desk,
+            cycles,
+            // A segment holds less than 1 GiB, and a journal fewer bytes than 2^63.
+            written_at_snapshot: -(recovered.bytes as i64),
             batch: Vec::new(),
             appended: recovered.last_index,
             threads: Some(threads),
@@ -529,9 +566,15 @@ impl Log for Journal {
     }
 
     fn figures(&self) -> LogFigures {
+        let log_bytes = self.progress.written_bytes.load(Ordering::Relaxed);
+        let snapshot_bytes = self.cycles.snapshot_bytes.load(Ordering::Relaxed);
+        let carried_bytes = self.cycles.carried_bytes.load(Ordering::Relaxed);
         LogFigures {
             bytes: self.directory.bytes.load(Ordering::Relaxed),
-            written_bytes: self.progress.written_bytes.load(Ordering::Relaxed),
+            written_bytes: log_bytes + snapshot_bytes + carried_bytes,
+            snapshot_bytes,
+            carried_bytes,
+            snapshots: self.cycles.snapshots.load(Ordering::Relaxed),
             syncs: self.progress.syncs.load(Ordering::Relaxed),
             commits: self.progress.commits.load(Ordering::Relaxed),
             reserve_bytes: self.directory.reserve.bytes(),
@@ -546,6 +589,23 @@ impl Log for Journal {
     fn note_running(&self, leases: u64) {
         self.directory.reserve.note_running(leases);
     }
+
+    fn wants_snapshot(&self, about_bytes: u64) -> bool {
+        let written = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        let due = Due {
+            log_bytes: (written - self.written_at_snapshot).max(0) as u64,
+            about_bytes,
+            segment_bytes: self.directory.segment_bytes,
+            short: self.directory.reserve.level().is_short(),
+        };
+        due.is_due() && !self.desk.is_busy()
+    }
+
+    fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
+        debug_assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
+        self.written_at_snapshot = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        self.desk.put(snapshot);
+    }
 }
 
 /// Commits what was appended, unless the journal has failed; makes the mark firm; gives the directory free.
@@ -554,9 +614,11 @@ impl Drop for Journal {
         self.flush();
         self.queue.waiting.lock().closing = true;
         self.queue.wake.notify_all();
-        if let Some((writer, keeper)) = self.threads.take() {
+        self.desk.close();
+        if let Some(Threads { writer, keeper, cleaner }) = self.threads.take() {
             // A panic of theirs was reported by the thread itself.
             let _ = writer.join();
+            let _ = cleaner.join();
             self.housekeeper.close();
             let _ = keeper.join();
         }

@@ -92,7 +92,7 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
         } else if let Some(sequence) = Directory::carried_sequence_of(&name) {
             let (good, length) = read_header(directory, &segments_dir.join(&name), sequence)?;
             let path = segments_dir.join(name);
-            match good.filter(|header| header.is_carried()) {
+            match good.filter(SegmentHeader::is_carried) {
                 Some(header) => found.carried.push(Found { header, path, length }),
                 None => found.bad_carried.push(Unused { sequence, path, length }),
             }
