@@ -213,7 +213,7 @@ fn a_snapshot_that_ended_with_a_segment_that_is_gone_is_followed_by_the_next_one
     let index = journal.records.locations_up_to(last).runs()[1].last;
     let nowhere = Resume { sequence: 0, offset: 4096 };
     let (needed, mut state) = (Locations::default(), Commands::up_to(index, 200_000));
-    snapshots::write(&journal.directory, &mut state, &needed, nowhere, &mut |_| {}).unwrap();
+    snapshots::write(&journal.directory, &mut state, &needed, nowhere, &mut |_| Ok(())).unwrap();
     drop(journal);
     for removed in 0..=2 {
         let disk = disk.after_kill();
@@ -512,7 +512,7 @@ fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are
     let (needed, garbage) = (carried(&disk, 20), carried(&disk, 21));
     let (resume, mut state) = (resume_after(&located), Commands::up_to(12, 200_000));
     let locations = Locations::of(runs);
-    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| {}).unwrap();
+    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(())).unwrap();
     drop(journal);
     let disk = disk.after_kill();
     let (journal, read, _) = Stepped::open(&disk).unwrap();
