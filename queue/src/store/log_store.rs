@@ -629,3 +629,21 @@ fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_epoch_is_below_any_that_may_have_been_given() {
+        let now = Now { mono_ms: 5, wall_ms: 1_700_000_000_999 };
+        let told = |told| Some(LostStarts { told });
+        assert_eq!(epoch_floor(Some(Epoch(7)), None, now), Epoch(0), "the log knows");
+        assert_eq!(epoch_floor(Some(Epoch(7)), told(None), now), Epoch(7 + EPOCHS_PER_LOSS));
+        assert_eq!(epoch_floor(Some(Epoch(7)), told(Some(9)), now), Epoch(9 + EPOCHS_PER_LOSS));
+        assert_eq!(epoch_floor(None, told(Some(9)), now), Epoch(9 + EPOCHS_PER_LOSS));
+        let seconds = Epoch(1_700_000_000 + EPOCHS_PER_LOSS);
+        assert_eq!(epoch_floor(None, told(None), now), seconds, "nobody knows");
+        assert!(seconds.0 < 1 << 32);
+    }
+}
