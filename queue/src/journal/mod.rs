@@ -6,6 +6,8 @@
 //! ```
 
 mod directory;
+#[cfg(test)]
+mod examination;
 mod files;
 mod format;
 mod housekeeper;
@@ -248,6 +250,9 @@ impl Journal {
         options: JournalOptions,
         replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
     ) -> Result<(Journal, Recovered), OpenError> {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
+            return Err(OpenError::SegmentBytes(options.segment_bytes));
+        }
         let durability = options.durability;
         let parts = Parts::open(files, dir, options, replay)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
@@ -299,9 +304,6 @@ impl Parts {
         options: JournalOptions,
         replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
     ) -> Result<Parts, OpenError> {
-        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
-            return Err(OpenError::SegmentBytes(options.segment_bytes));
-        }
         files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
         let lock = files.lock(dir).map_err(|error| match error {
             LockError::Held(holder) => OpenError::InUse { dir: dir.to_owned(), holder },

@@ -123,8 +123,8 @@ impl Resume {
     }
 
     pub(crate) fn decode(body: &[u8]) -> Option<Resume> {
-        let resume =
-            (body.len() == 16).then(|| Resume { sequence: u64_at(body, 0), offset: u64_at(body, 8) })?;
+        let resume = (body.len() == 16)
+            .then(|| Resume { sequence: u64_at(body, 0), offset: u64_at(body, 8) })?;
         (resume.offset >= SEGMENT_HEADER_BYTES as u64).then_some(resume)
     }
 }

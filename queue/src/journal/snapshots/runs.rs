@@ -230,7 +230,8 @@ mod tests {
     }
 
     fn carried(first: u64, last: u64, sequence: u64, of: impl Iterator<Item = (u64, u32)>) -> Run {
-        let place = |(place, (index, at))| CarriedAt { index, at, offset: 4096 + 60 * place as u32 };
+        let place =
+            |(place, (index, at))| CarriedAt { index, at, offset: 4096 + 60 * place as u32 };
         let records = of.enumerate().map(place).collect();
         Run { first, last, sequence, records: RunRecords::Carried(records) }
     }
