@@ -8,13 +8,15 @@ use super::world::World;
 
 /// Steps of each run: together they make segments, and every kind of call.
 const STEPS: u32 = 40;
+/// Most bytes of a payload.
+const PAYLOAD_MAX: usize = 20_000;
 /// Runs of the publisher: the second one begins with something to recover.
 const RUNS: u32 = 2;
 
 /// Runs in which that fault may be met; then a power cut or a kill, and a start in which all has to be there. False when the
 /// fault was not met.
 fn live_with(fault: Fault, power_goes: bool, what: &str, coverage: &mut Coverage) -> bool {
-    let mut world = World::new(7, options());
+    let mut world = World::with_payloads(7, options(), PAYLOAD_MAX);
     world.disk.fail(fault);
     let mut starting = false;
     for _ in 0..RUNS {
@@ -78,9 +80,11 @@ fn whichever_call_fails_nothing_is_told_that_is_not_true() {
 fn whichever_allocation_finds_the_disk_full_nothing_is_told_that_is_not_true() {
     let coverage = &mut Coverage::default();
     let full = |nth| Fault::nth_of(Call::Allocate, nth).with(Failure::Full);
-    assert!(each("allocation", coverage, full) > 3);
+    let met = each("allocation", coverage, full);
+    assert!(met > 3, "{met} allocations");
     let full = |nth| Fault::nth_of(Call::Write, nth).with(Failure::Full);
-    assert!(each("write", coverage, full) > 20);
+    let met = each("write", coverage, full);
+    assert!(met > 20, "{met} writes");
 }
 
 #[test]
@@ -88,6 +92,7 @@ fn whichever_file_cannot_be_opened_nothing_is_lost() {
     let coverage = &mut Coverage::default();
     for call in [Call::Open, Call::Create] {
         let few = |nth| Fault::nth_of(call, nth).with(Failure::TooManyFiles);
-        assert!(each("opening", coverage, few) > 3);
+        let met = each("opening", coverage, few);
+        assert!(met > 3, "{met} calls to {call:?}");
     }
 }

@@ -11,6 +11,9 @@ use super::super::simulated_disk::{Call, Fault, SimulatedDisk};
 use super::world::World;
 use super::{DIR, asked, options};
 
+/// A record ends in no more zeros than this: they are there in a file that was allocated, and not in one that was cut.
+const ZEROS: u64 = 24;
+
 /// What a start makes of a bad disk.
 #[derive(Debug)]
 enum Found {
@@ -52,8 +55,7 @@ fn end_of_data(disk: &SimulatedDisk, path: &Path) -> u64 {
 }
 
 /// A publisher that has run and is closed.
-fn closed(seed: u64, steps: u32) -> World {
-    let mut world = World::new(seed, options());
+fn closed(mut world: World, steps: u32) -> World {
     let mut run = world.open().expect("a good disk");
     world.live(&mut run, steps).expect("a good disk");
     run.hand.firm_mark().expect("a good disk");
@@ -63,11 +65,11 @@ fn closed(seed: u64, steps: u32) -> World {
 
 #[test]
 fn the_last_segment_cut_short_at_any_byte_is_refused_or_whole() {
-    let world = closed(1, 12);
+    let world = closed(World::with_payloads(1, options(), 100), 12);
     let segment = last_segment(&world.disk);
     let end = end_of_data(&world.disk, &segment);
     let (mut refused, mut whole) = (0, 0);
-    for length in 0..=end {
+    for length in 0..=end + ZEROS {
         let disk = world.disk.after_kill();
         disk.tamper(&segment, |bytes| bytes.truncate(length as usize));
         match start_on(&world, disk, &format!("cut at {length}")) {
@@ -80,14 +82,13 @@ fn the_last_segment_cut_short_at_any_byte_is_refused_or_whole() {
             found => panic!("cut at {length}: {found:?}"),
         }
     }
-    // The last bytes of a record may be zeros, which are as good as not there.
-    assert!(whole >= 1 && refused > end - 64, "{whole} whole and {refused} refused of {end}");
+    assert!(whole >= 1 && refused + ZEROS >= end, "{whole} whole, {refused} refused of {end}");
 }
 
 #[test]
 fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
     for seed in [1, 3] {
-        let mut world = World::new(seed, options());
+        let mut world = World::with_payloads(seed, options(), 300);
         let mut run = world.open().expect("a good disk");
         world.live(&mut run, 12).expect("a good disk");
         run.hand.firm_mark().expect("a good disk");
@@ -101,7 +102,7 @@ fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
         let segment = last_segment(&world.disk);
         let end = end_of_data(&world.disk, &segment);
         let (mut cuts, mut lasts) = (0, Vec::new());
-        for length in before..=end {
+        for length in before + ZEROS..=end + ZEROS {
             let disk = world.disk.after_kill();
             disk.tamper(&segment, |bytes| bytes.truncate(length as usize));
             let found = start_on(&world, disk, &format!("seed {seed}: cut at {length}"));
@@ -113,8 +114,8 @@ fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
         }
         assert!(lasts.is_sorted(), "a longer file has no fewer commands");
         lasts.dedup();
-        // Where a record ends there is nothing to cut off; a few bytes more when it ends in zeros.
-        let boundaries = 16 * lasts.len() as u64;
+        // Where a record ends there is nothing to cut off, nor in a few bytes that are zeros.
+        let boundaries = ZEROS * (1 + lasts.len() as u64);
         assert!(cuts + boundaries > end - before, "{cuts} of {}, {lasts:?}", end - before);
         assert!(lasts.len() > 1, "some of it was whole: {lasts:?}");
     }
@@ -126,7 +127,7 @@ fn one_flipped_bit_anywhere_is_never_silent() {
     let (mut refused, mut whole, mut rotten) = (0, 0, 0);
     let mut random = StdRng::seed_from_u64(5);
     for seed in 0.. {
-        let world = closed(seed, 60);
+        let world = closed(World::new(seed, options()), 60);
         let files = world.disk.paths();
         for _ in 0..100 {
             let path = &files[random.random_range(0..files.len())];

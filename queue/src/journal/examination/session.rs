@@ -17,6 +17,8 @@ pub(super) struct Session {
     pub(super) batches: BTreeMap<u64, (SealedBatch, Vec<JobId>)>,
     pub(super) next_settle: u64,
     pub(super) settles: BTreeMap<u64, (Bytes, Vec<Settle>)>,
+    /// Settles up to this number were sent over an older link, too.
+    pub(super) resent: u64,
     /// Leases, with how many checkpoints were left of each.
     pub(super) held: BTreeMap<Token, (JobId, u64)>,
     pub(super) asked: Option<(u64, Action, Vec<JobId>)>,
@@ -43,6 +45,7 @@ impl Session {
             batches: BTreeMap::new(),
             next_settle: 1,
             settles: BTreeMap::new(),
+            resent: 0,
             held: BTreeMap::new(),
             asked: None,
             attached: None,

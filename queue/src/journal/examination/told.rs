@@ -8,6 +8,7 @@ use longshore_protocol::messages::work::{ActOutcome, Action, Filter, JobsQuery};
 use longshore_protocol::{EnqueueOutcome, Entry, JobId, JobState, NewJob, Path, Token};
 
 use super::reference::Reference;
+use super::session::Settle;
 use crate::log::{ReadError, Reader};
 use crate::{Handed, JobView, Now, RecordRef, State};
 
@@ -28,6 +29,8 @@ struct Job {
     /// It stays readable once it has ended.
     is_kept: bool,
     firm: Firm,
+    /// The lease that was told to have ended it.
+    ended_by: Option<Token>,
     /// What was asked for and not yet answered.
     tried: BTreeSet<Try>,
 }
@@ -69,7 +72,8 @@ impl Told {
         let (path, payload) = (job.path.clone(), job.payload.clone());
         let is_kept = job.options.keep_ms != Some(0);
         let (firm, tried) = (Firm::Unknown, BTreeSet::new());
-        self.jobs.insert(job.id, Job { path, payload, is_kept, firm, tried });
+        let told = Job { path, payload, is_kept, firm, ended_by: None, tried };
+        self.jobs.insert(job.id, told);
     }
 
     pub(super) fn enqueued(&mut self, id: JobId, outcome: EnqueueOutcome) {
@@ -109,17 +113,19 @@ impl Told {
         self.try_(id, Try::of(action));
     }
 
-    /// A settle was answered; `end` is the state that it ends its job in, if it does.
-    pub(super) fn settled(&mut self, id: JobId, end: Option<JobState>) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.tried.remove(&Try::End);
-        if let Some(end) = end {
-            assert!(
-                !matches!(job.firm, Firm::Ended(_) | Firm::Gone),
-                "{id:?} has ended twice: {:?}",
-                job.firm
-            );
-            job.firm = Firm::Ended(end);
+    /// A settle was answered. An answer to one that was `resent` may be an old one: it says nothing of what became of the job
+    /// since.
+    pub(super) fn settled(&mut self, settle: &Settle, counts: bool, resent: bool) {
+        let Some(job) = self.jobs.get_mut(&settle.job) else { return };
+        let end = settle.end.filter(|_| counts);
+        if end.is_some() {
+            let by_another = job.ended_by.is_some_and(|before| before != settle.token);
+            assert!(!by_another, "{:?} has ended twice", settle.job);
+            job.ended_by = Some(settle.token);
+        }
+        if !resent {
+            job.tried.remove(&Try::End);
+            job.firm = end.map_or(job.firm, Firm::Ended);
         }
     }
 
@@ -132,6 +138,9 @@ impl Told {
                 Action::Cancel => Firm::Ended(JobState::Cancelled),
                 _ => Firm::There,
             };
+            if action == Action::Revive {
+                job.ended_by = None;
+            }
         }
     }
 

@@ -57,12 +57,18 @@ pub(super) struct Run {
 }
 
 impl World {
-    /// Before the publisher's first start.
+    /// Before the publisher's first start; with payloads up to some length.
     pub(super) fn new(seed: u64, options: JournalOptions) -> World {
         let mut random = StdRng::seed_from_u64(seed);
+        let payload_max = [100, 2_000, 20_000, 100_000][random.random_range(0..4)];
+        World { random, ..World::with_payloads(seed, options, payload_max) }
+    }
+
+    /// The same with payloads up to that length.
+    pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> World {
+        let random = StdRng::seed_from_u64(seed);
         let roles = [Role::Producer, Role::Producer, Role::Worker, Role::Worker, Role::Tool];
         let sessions = (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
-        let payload_max = [100, 2_000, 20_000, 100_000][random.random_range(0..4)];
         World {
             disk: SimulatedDisk::default(),
             random,
@@ -198,6 +204,9 @@ impl World {
         self.next_link += 1;
         let session = &mut self.sessions[place];
         session.link = Some(link);
+        session.resent = session.next_settle - 1;
+        // Nobody asks a tool's question again.
+        session.asked = None;
         let unanswered = session.settles.values().flat_map(|(_, settles)| settles);
         let mut tokens: Vec<Token> = unanswered.map(|settle| settle.token).collect();
         tokens.extend(session.held.keys());
@@ -418,9 +427,10 @@ impl World {
             Reply::Settled(answer) => {
                 if let Some((_, settles)) = session.settles.remove(&answer.sequence) {
                     assert_eq!(answer.outcomes.len(), settles.len());
+                    let resent = answer.sequence <= session.resent;
                     for (settle, outcome) in settles.iter().zip(answer.outcomes.iter()) {
                         let counts = outcome == SettleOutcome::Accepted;
-                        self.told.settled(settle.job, settle.end.filter(|_| counts));
+                        self.told.settled(settle, counts, resent);
                     }
                 }
             }
