@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
 
+use super::reserve::is_full;
+
 /// A file system.
 pub(crate) trait Files: Send + Sync {
     /// Makes a directory and those above it, and makes their names last.
@@ -139,10 +141,12 @@ impl Files for Disk {
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
         let program = std::env::current_exe().ok().as_deref().map(program_name).unwrap_or_default();
-        file.set_len(0)
-            .and_then(|()| writeln!(file, "process {} ({program})", std::process::id()))
-            .map_err(LockError::Io)?;
-        Ok(Box::new(file))
+        let text = format!("process {} ({program})\n", std::process::id());
+        // Over the old text, so that a full disk has nothing to find room for. A lock without a text is one, too.
+        match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
+            Err(error) if !is_full(&error) => return Err(LockError::Io(error)),
+            _ => Ok(Box::new(file)),
+        }
     }
 }
 
@@ -177,7 +181,8 @@ impl JournalFile for File {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        if JournalFile::len(self)? > length { self.set_len(length) } else { Ok(()) }
+        // Also at that very length: a file system may have set blocks apart beyond the end.
+        if JournalFile::len(self)? >= length { self.set_len(length) } else { Ok(()) }
     }
 
     fn forget_cached(&self) -> io::Result<()> {
