@@ -64,9 +64,12 @@ impl SteppedLog {
     ) -> Result<(SteppedLog, Hand, Recovered), OpenError> {
         let durability = options.durability;
         let files: Arc<dyn Files> = Arc::new(disk.clone());
-        let parts =
-            Parts::open(files, Path::new(DIR), options, &mut |replayed| replay.apply(replayed))?;
+        let parts = Parts::open(files, Path::new(DIR), options, replay)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
+        if let Some(segment) = &segment {
+            directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
+        }
+        directory.open_reserve()?;
         let hand = Hand { directory, progress, records, mark, next: Arc::default() };
         let writer = Writer::new(
             Arc::clone(&hand.directory),
@@ -95,7 +98,7 @@ impl Hand {
     pub(super) fn make_segment(&self) -> Result<(), Poisoned> {
         let mut next = self.next.lock();
         if next.is_none() {
-            let made = self.directory.create_segment(self.directory.segment_bytes);
+            let made = self.directory.create_segment(0);
             *next = Some(made.inspect_err(|why| self.progress.poison(why.clone()))?);
         }
         Ok(())
@@ -108,16 +111,22 @@ impl Hand {
         failed.inspect_err(|why| self.progress.poison(why.clone()))
     }
 
+    /// Measures the disk, and brings the reserve to its size.
+    pub(super) fn keep_reserve(&self) -> Result<(), Poisoned> {
+        let kept = self.directory.keep_reserve();
+        kept.inspect_err(|why| self.progress.poison(why.clone()))
+    }
+
     pub(super) fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.records) as _)
     }
 }
 
 impl Chores for Chore {
-    fn segment(&mut self) -> Result<Segment, Poisoned> {
-        match self.0.next.lock().take() {
+    fn segment(&mut self, least: u64) -> Result<Segment, Poisoned> {
+        match self.0.next.lock().take_if(|next| next.capacity >= least) {
             Some(segment) => Ok(segment),
-            None => self.0.directory.create_segment(self.0.directory.segment_bytes),
+            None => self.0.directory.create_segment(least),
         }
     }
 

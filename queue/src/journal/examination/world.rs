@@ -163,8 +163,9 @@ impl World {
                 self.attach(run, session)?;
             }
             94..96 => self.pause(run)?,
-            96..98 => run.hand.firm_mark()?,
-            _ => run.hand.make_segment()?,
+            96 | 97 => run.hand.firm_mark()?,
+            98 => run.hand.make_segment()?,
+            _ => run.hand.keep_reserve()?,
         }
         run.store.turn(self.now)?;
         // Otherwise the next step goes into the same commit.
