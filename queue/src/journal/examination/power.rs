@@ -60,12 +60,26 @@ fn live(world: &mut World, seed: u64) -> bool {
     false
 }
 
+/// Says of which seed it was.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("FAULT seed {}", self.0);
+        }
+    }
+}
+
 #[test]
 fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
     let mut coverage = Coverage::default();
     let (wanted, mut cuts, mut seed) = (asked("LONGSHORE_POWER_CUTS", 1_500), 0, 0);
     while cuts < wanted {
+        // Whatever is wrong says of which seed it is.
+        let told = Seed(seed);
         cuts += lives(seed, &mut coverage).0;
+        drop(told);
         seed += 1;
     }
     coverage.assert(&PHASES, wanted / 50);

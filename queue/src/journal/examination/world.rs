@@ -223,7 +223,8 @@ impl World {
             let batch = batch.to_batch(sequence).expect("it was read before");
             run.store.submit(self.now, Command::Enqueue { link, batch })?;
         }
-        for (body, _) in session.settles.values() {
+        for (body, settles) in session.settles.values() {
+            settles.iter().for_each(|settle| self.told.try_(settle.job, Try::End));
             let batch = SettleBatch::decode(body.clone()).expect("it was read before");
             run.store.submit(self.now, Command::Settle { link, batch })?;
         }
