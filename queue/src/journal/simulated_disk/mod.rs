@@ -7,6 +7,7 @@ mod faults;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 use self::contents::{Change, Contents};
 use self::faults::Faults;
 pub(crate) use self::faults::{Call, Failure, Fault};
-use super::files::{Files, JournalFile, LockError, read_whole};
+use super::files::{Files, JournalFile, LockError, PinLock, read_whole};
 
 /// A disk; clones are the same disk.
 #[derive(Clone)]
@@ -45,7 +46,10 @@ struct Disk {
     held: Held,
     /// Syncs that wait.
     waiting: usize,
-    locked: bool,
+    /// The directories that are taken.
+    locked: BTreeSet<PathBuf>,
+    /// How many hold each lock of [`Files::pin`] with others; none for one who has it alone.
+    pins: BTreeMap<PathBuf, Option<usize>>,
 }
 
 /// Whose syncs wait.
@@ -75,7 +79,8 @@ impl SimulatedDisk {
             short_reads: false,
             held: Held::None,
             waiting: 0,
-            locked: false,
+            locked: BTreeSet::new(),
+            pins: BTreeMap::new(),
         };
         SimulatedDisk { shared: Arc::new(Shared { disk: Mutex::new(disk), gate: Condvar::new() }) }
     }
@@ -331,18 +336,55 @@ impl Files for SimulatedDisk {
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
         let mut disk = SimulatedDisk::lock(self);
         disk.call(Call::Lock, dir).map_err(LockError::Io)?;
-        if std::mem::replace(&mut disk.locked, true) {
-            return Err(LockError::Held("process 0 (simulated)".to_owned()));
+        if !disk.locked.insert(dir.to_owned()) {
+            return Err(LockError::Held(HOLDER.to_owned()));
         }
-        Ok(Box::new(Unlock(self.clone())))
+        Ok(Box::new(Unlock(self.clone(), dir.to_owned())))
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        self.open(path)
+    }
+
+    fn holder(&self, dir: &Path) -> io::Result<Option<String>> {
+        Ok(SimulatedDisk::lock(self).locked.contains(dir).then(|| HOLDER.to_owned()))
+    }
+
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut disk = SimulatedDisk::lock(self);
+        let holders = match (how, disk.pins.get(path)) {
+            (PinLock::Shared, None) => Some(1),
+            (PinLock::Shared, Some(Some(others))) => Some(others + 1),
+            (PinLock::Alone, None) => None,
+            // Nothing here waits: a test that has it alone is to let go first.
+            (PinLock::Shared, Some(None)) => return Err(io::ErrorKind::WouldBlock.into()),
+            (PinLock::Alone, Some(_)) => return Ok(None),
+        };
+        disk.pins.insert(path.to_owned(), holders);
+        Ok(Some(Box::new(Unpin(self.clone(), path.to_owned()))))
     }
 }
 
-struct Unlock(SimulatedDisk);
+/// Who has a directory that is taken.
+const HOLDER: &str = "process 0 (simulated)";
+
+struct Unlock(SimulatedDisk, PathBuf);
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        self.0.lock().locked = false;
+        self.0.lock().locked.remove(&self.1);
+    }
+}
+
+struct Unpin(SimulatedDisk, PathBuf);
+
+impl Drop for Unpin {
+    fn drop(&mut self) {
+        let mut disk = self.0.lock();
+        match disk.pins.get(&self.1).copied().flatten() {
+            Some(holders) if holders > 1 => disk.pins.insert(self.1.clone(), Some(holders - 1)),
+            _ => disk.pins.remove(&self.1),
+        };
     }
 }
 

@@ -42,7 +42,24 @@ pub struct Frozen {
 /// A slab's places, and the free ones in the order in which they were given back.
 type Places<T> = (Shared<Option<T>>, Shared<u32>);
 
+/// Bytes of a row in a snapshot, about; those of a free one; of a side row, a queue, a session.
+const ROW_BYTES: u64 = 68;
+const FREE_ROW_BYTES: u64 = 4;
+const SIDE_BYTES: u64 = 48;
+const QUEUE_BYTES: u64 = 128;
+const SESSION_BYTES: u64 = 256;
+
 impl State {
+    /// Bytes that a snapshot of it would take, about: from counters alone.
+    pub fn about_snapshot_bytes(&self) -> u64 {
+        let held = u64::from(self.rows.held);
+        held * ROW_BYTES
+            + (u64::from(self.rows.made()) - held) * FREE_ROW_BYTES
+            + self.sides.len() as u64 * SIDE_BYTES
+            + self.queues.len() as u64 * QUEUE_BYTES
+            + self.sessions.table.len() as u64 * SESSION_BYTES
+    }
+
     /// The state as it is now, to be written at leisure. Costs an allocation for each piece of a table that was changed since
     /// the last time, and the bytes of what is not in pieces: the head, at most 1,024 pauses, at most 100,000 queues (what a
     /// queue's jobs are is in their rows: about 60 bytes and its path each), the groups of subscriptions with who waits in
