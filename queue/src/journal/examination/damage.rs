@@ -29,10 +29,14 @@ enum Found {
 fn start_on(world: &World, disk: SimulatedDisk, what: &str) -> Found {
     let mut world = world.fork(disk);
     match world.open() {
-        Ok(run) if run.damaged > 0 => Found::Rotten(run.damaged),
-        Ok(run) => {
-            let cut = run.recovered.cut.is_some();
-            Found::Whole { last: run.recovered.last_index, cut }
+        Ok(mut run) => {
+            let (last, cut) = (run.recovered.last_index, run.recovered.cut.is_some());
+            let damaged = run.damaged;
+            world.live(&mut run, 2).unwrap_or_else(|why| panic!("{what}: {why}"));
+            drop(run);
+            world.disk = world.disk.after_power_cut(last);
+            world.open().unwrap_or_else(|why| panic!("{what}, at the next start: {why}"));
+            if damaged > 0 { Found::Rotten(damaged) } else { Found::Whole { last, cut } }
         }
         Err(OpenError::Damaged { file, offset, .. }) => Found::Refused { file, offset },
         Err(OpenError::NoIdentity { file }) => Found::Refused { file, offset: 0 },

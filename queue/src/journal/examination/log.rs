@@ -1,12 +1,14 @@
 //! The journal without its threads, as a log: what it does, and in which order, is up to the examination alone.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::super::cleaner::{Around, Cleaner, CycleError, CycleFigures};
 use super::super::directory::{Directory, Segment, poisoned};
 use super::super::files::{Files, JournalFile};
 use super::super::mark::Mark;
@@ -16,7 +18,7 @@ use super::super::simulated_disk::SimulatedDisk;
 use super::super::writer::{Chores, Pending, Writer};
 use super::super::{JournalOptions, OpenError, Parts, Recovered};
 use super::DIR;
-use crate::log::{Log, LogFigures, Poisoned, Reader};
+use crate::log::{Log, LogFigures, Poisoned, Reader, Snapshot};
 use crate::{Now, Replay};
 
 /// A command as it was given to the log.
@@ -49,6 +51,11 @@ pub(super) struct Hand {
     records: Arc<JournalRecords>,
     mark: Arc<Mark>,
     next: Arc<Mutex<Option<Segment>>>,
+    cleaner: Arc<Mutex<Cleaner>>,
+    /// A snapshot is wanted.
+    wants: Arc<AtomicBool>,
+    /// The snapshot that was wanted, until a cycle writes it.
+    frozen: Arc<Mutex<Option<Box<dyn Snapshot>>>>,
 }
 
 /// The writer's side of the hand.
@@ -70,7 +77,21 @@ impl SteppedLog {
             directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
         }
         directory.open_reserve()?;
-        let hand = Hand { directory, progress, records, mark, next: Arc::default() };
+        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        let cycles = Arc::new(CycleFigures::default());
+        cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
+        directory.reserve.note_snapshot(newest_bytes);
+        let cleaner = Cleaner::new(Arc::clone(&directory), Arc::clone(&records), cycles);
+        let hand = Hand {
+            directory,
+            progress,
+            records,
+            mark,
+            next: Arc::default(),
+            cleaner: Arc::new(Mutex::new(cleaner)),
+            wants: Arc::default(),
+            frozen: Arc::default(),
+        };
         let writer = Writer::new(
             Arc::clone(&hand.directory),
             Arc::clone(&hand.records),
@@ -111,6 +132,32 @@ impl Hand {
         failed.inspect_err(|why| self.progress.poison(why.clone()))
     }
 
+    /// Wants a snapshot, unless one waits to be written.
+    pub(super) fn want_snapshot(&self) {
+        self.wants.store(self.frozen.lock().is_none(), Ordering::Relaxed);
+    }
+
+    /// Whether a snapshot waits to be written, and all that it reflects is committed.
+    pub(super) fn is_cycle_due(&self) -> bool {
+        let committed = self.progress.committed();
+        self.frozen.lock().as_ref().is_some_and(|frozen| frozen.index() <= committed)
+    }
+
+    /// Writes the snapshot that waits and removes what it makes needless; between its pieces, others have their turn.
+    pub(super) fn cycle(&self, meanwhile: &mut dyn FnMut()) -> Result<(), Poisoned> {
+        let Some(mut frozen) = self.frozen.lock().take() else { return Ok(()) };
+        let short = self.directory.reserve.level().is_short();
+        let around = &mut Turns { meanwhile, short };
+        match self.cleaner.lock().cycle(&mut *frozen, around) {
+            Err(CycleError::Failed(why)) => {
+                self.progress.poison(why.clone());
+                Err(why)
+            }
+            // Tried again with the next snapshot.
+            Ok(()) | Err(CycleError::NoRoom { .. } | CycleError::Closing) => Ok(()),
+        }
+    }
+
     /// Measures the disk, and brings the reserve to its size.
     pub(super) fn keep_reserve(&self) -> Result<(), Poisoned> {
         let kept = self.directory.keep_reserve();
@@ -119,6 +166,28 @@ impl Hand {
 
     pub(super) fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.records) as _)
+    }
+}
+
+/// Lets others have their turn between the pieces of a cycle.
+struct Turns<'a> {
+    meanwhile: &'a mut dyn FnMut(),
+    short: bool,
+}
+
+impl Around for Turns<'_> {
+    fn settle(&mut self, _: u64) -> Result<(), Poisoned> {
+        // What is committed here is synced.
+        Ok(())
+    }
+
+    fn pace(&mut self, _: usize) -> io::Result<()> {
+        (self.meanwhile)();
+        Ok(())
+    }
+
+    fn is_short(&self) -> bool {
+        self.short
     }
 }
 
@@ -185,6 +254,16 @@ impl Log for SteppedLog {
 
     fn reader(&self) -> Reader {
         self.hand.reader()
+    }
+
+    fn wants_snapshot(&self, _: u64) -> bool {
+        self.hand.wants.load(Ordering::Relaxed)
+    }
+
+    fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
+        assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
+        self.hand.wants.store(false, Ordering::Relaxed);
+        *self.hand.frozen.lock() = Some(snapshot);
     }
 
     fn figures(&self) -> LogFigures {

@@ -9,7 +9,15 @@ use super::world::World;
 use super::{asked, options};
 
 /// Phases that cuts have to fall into.
-const PHASES: [Phase; 4] = [Phase::Recovery, Phase::Commit, Phase::Mark, Phase::Rotation];
+const PHASES: [Phase; 7] = [
+    Phase::Recovery,
+    Phase::Commit,
+    Phase::Mark,
+    Phase::Rotation,
+    Phase::SnapshotWrite,
+    Phase::SnapshotSwitch,
+    Phase::Deletion,
+];
 
 /// Lives of one seed, each of which ends with a power cut, or a kill. Gives the cuts, and what tells runs apart.
 fn lives(seed: u64, coverage: &mut Coverage) -> (u64, u32) {
@@ -82,7 +90,7 @@ fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
         drop(told);
         seed += 1;
     }
-    coverage.assert(&PHASES, wanted / 50);
+    coverage.assert(&PHASES, wanted / 100);
 }
 
 #[test]

@@ -31,8 +31,8 @@ struct Job {
     firm: Firm,
     /// The lease that was told to have ended it.
     ended_by: Option<Token>,
-    /// What was asked for and not yet answered.
-    tried: BTreeSet<Try>,
+    /// What was asked for and not yet answered, and how often.
+    tried: BTreeMap<Try, u32>,
 }
 
 /// The last thing that is certain of a job.
@@ -71,7 +71,7 @@ impl Told {
     pub(super) fn submit(&mut self, job: &NewJob) {
         let (path, payload) = (job.path.clone(), job.payload.clone());
         let is_kept = job.options.keep_ms != Some(0);
-        let (firm, tried) = (Firm::Unknown, BTreeSet::new());
+        let (firm, tried) = (Firm::Unknown, BTreeMap::new());
         let told = Job { path, payload, is_kept, firm, ended_by: None, tried };
         self.jobs.insert(job.id, told);
     }
@@ -98,14 +98,14 @@ impl Told {
         let job = self.jobs.get(&entry.id).expect("a job that somebody has handed in");
         assert!(entry.is_intact() && entry.payload == job.payload, "another payload");
         let has_ended = matches!(job.firm, Firm::Ended(_) | Firm::Gone);
-        let may_be_back = job.tried.contains(&Try::Revive);
+        let may_be_back = job.has_tried(Try::Revive);
         assert!(!has_ended || may_be_back, "{:?} was delivered: {:?}", entry.id, job.firm);
         entry.id
     }
 
     pub(super) fn try_(&mut self, id: JobId, what: Try) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.tried.insert(what);
+            *job.tried.entry(what).or_default() += 1;
         }
     }
 
@@ -124,14 +124,14 @@ impl Told {
             job.ended_by = Some(settle.token);
         }
         if !resent {
-            job.tried.remove(&Try::End);
+            job.answered(Try::End);
             job.firm = end.map_or(job.firm, Firm::Ended);
         }
     }
 
     pub(super) fn acted(&mut self, id: JobId, action: Action, outcome: ActOutcome) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.tried.remove(&Try::of(action));
+        job.answered(Try::of(action));
         if outcome == ActOutcome::Done {
             job.firm = match action {
                 Action::Drop => Firm::Gone,
@@ -166,9 +166,9 @@ impl Told {
                 Firm::There => there.is_some() || job.may_be_gone(),
                 Firm::Gone => there.is_none(),
                 Firm::Ended(end) if there == Some(end) => true,
-                Firm::Ended(JobState::Dead) if there.is_none() => job.tried.contains(&Try::Drop),
+                Firm::Ended(JobState::Dead) if there.is_none() => job.has_tried(Try::Drop),
                 Firm::Ended(_) if there.is_none() => !job.is_kept || job.may_be_gone(),
-                Firm::Ended(_) => job.tried.contains(&Try::Revive),
+                Firm::Ended(_) => job.has_tried(Try::Revive),
             };
             assert!(
                 is_as_told,
@@ -230,7 +230,15 @@ impl Told {
 
 impl Job {
     fn may_be_gone(&self) -> bool {
-        self.tried.contains(&Try::Drop) || !self.is_kept && self.tried.contains(&Try::End)
+        self.has_tried(Try::Drop) || !self.is_kept && self.has_tried(Try::End)
+    }
+
+    fn has_tried(&self, what: Try) -> bool {
+        self.tried.get(&what).is_some_and(|&times| times > 0)
+    }
+
+    fn answered(&mut self, what: Try) {
+        self.tried.entry(what).and_modify(|times| *times = times.saturating_sub(1));
     }
 }
 

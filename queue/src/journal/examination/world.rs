@@ -144,6 +144,29 @@ impl World {
     }
 
     fn step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        if run.hand.is_cycle_due() && self.random.random_bool(0.5) {
+            self.cycle(run)?;
+        }
+        if self.random.random_bool(0.05) {
+            run.hand.want_snapshot();
+        }
+        self.small_step(run)
+    }
+
+    /// A snapshot is written, while everything else goes on.
+    pub(super) fn cycle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let hand = run.hand.clone();
+        let mut met = Ok(());
+        let cycled = hand.cycle(&mut || {
+            if met.is_ok() && self.random.random_bool(0.5) {
+                met = self.small_step(run);
+            }
+        });
+        cycled.and(met)
+    }
+
+    /// Something that takes no snapshot.
+    fn small_step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         match self.random.random_range(0..100) {
             0..30 => self.enqueue(run)?,
             30..40 => self.credit(run)?,
