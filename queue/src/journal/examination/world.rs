@@ -158,8 +158,10 @@ impl World {
         let hand = run.hand.clone();
         let mut met = Ok(());
         let cycled = hand.cycle(&mut || {
-            if met.is_ok() && self.random.random_bool(0.5) {
-                met = self.small_step(run);
+            for _ in 0..self.random.random_range(0..3) {
+                if met.is_ok() {
+                    met = self.small_step(run);
+                }
             }
         });
         cycled.and(met)
