@@ -13,7 +13,7 @@ mod desk;
 mod directory;
 #[cfg(test)]
 mod examination;
-mod files;
+pub(crate) mod files;
 mod format;
 mod housekeeper;
 mod identity;

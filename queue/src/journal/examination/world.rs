@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Action, BatchBuilder, Checkpoint, NewSettle, Selection, SettleBatch, SettleBatchBuilder,
-    Sources, Started, Tokens,
+    Action, BatchBuilder, Checkpoint, Filter, NewSettle, Selection, SettleBatch,
+    SettleBatchBuilder, Sources, Started, Tokens,
 };
 use longshore_protocol::{
     CheckpointOutcome, Due, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Role,
@@ -42,6 +42,8 @@ pub(super) struct World {
     sessions: Vec<Session>,
     /// Most bytes of a payload.
     payload_max: usize,
+    /// Workers keep up, and most jobs are forgotten at once: segments die, but for the little that is kept.
+    drains: bool,
     next_job: u64,
     next_link: u64,
     next_request: u64,
@@ -78,6 +80,7 @@ impl World {
             reference: Reference::default(),
             sessions,
             payload_max,
+            drains: seed % 2 == 0,
             next_job: 0,
             next_link: 0,
             next_request: 0,
@@ -95,6 +98,7 @@ impl World {
             reference: self.reference.fork(),
             sessions: self.sessions.clone(),
             payload_max: self.payload_max,
+            drains: self.drains,
             next_job: self.next_job,
             next_link: self.next_link,
             next_request: self.next_request,
@@ -289,13 +293,13 @@ impl World {
         let path = QUEUES[self.random.random_range(0..QUEUES.len())].parse().expect("a path");
         let id = JobId::new_v7(self.now.wall_ms, random);
         let chance = |of, random: &mut StdRng| random.random_range(0..of) == 0;
-        let random = &mut self.random;
+        let (random, drains) = (&mut self.random, self.drains);
         let options = JobOptions {
             priority: if chance(4, random) { random.random_range(-1..3) } else { 0 },
             due: if chance(5, random) { Due::After(2_000) } else { Due::Now },
             max_attempts: chance(3, random).then(|| random.random_range(1..4)),
-            keep_ms: chance(3, random).then_some(0),
-            keep_result: chance(3, random),
+            keep_ms: (chance(3, random) || drains && !chance(12, random)).then_some(0),
+            keep_result: chance(2, random),
             ..JobOptions::default()
         };
         NewJob { options, ..NewJob::new(path, id, self.bytes(most)) }
@@ -303,7 +307,8 @@ impl World {
 
     fn credit(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
-        let (subscription, count) = (SUBSCRIPTION, self.random.random_range(1..10));
+        let most = if self.drains { 60 } else { 10 };
+        let (subscription, count) = (SUBSCRIPTION, self.random.random_range(1..most));
         run.store.submit(self.now, Command::Credit { link, subscription, count }).map(drop)
     }
 
@@ -311,11 +316,13 @@ impl World {
         let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
         let mut batch = SettleBatchBuilder::new();
         let mut settles = Vec::new();
-        for _ in 0..self.random.random_range(1..6) {
+        let most = if self.drains { 40 } else { 6 };
+        for _ in 0..self.random.random_range(1..most) {
             let Some((token, (job, _))) = self.sessions[place].held.pop_first() else { break };
             let error = JobError { kind: "Bad".to_owned(), message: "x".repeat(200) };
-            let (settle, end) = match self.random.random_range(0..10) {
-                0..5 => {
+            let others = if self.drains { 30 } else { 10 };
+            let (settle, end) = match self.random.random_range(0..others) {
+                0..5 | 10.. => {
                     let result = self.random.random_bool(0.5).then(|| self.bytes(5_000));
                     (NewSettle::Complete { result }, Some(JobState::Completed))
                 }
@@ -364,6 +371,9 @@ impl World {
         if jobs.is_empty() || self.sessions[place].asked.is_some() {
             return Ok(());
         }
+        if self.drains && self.random.random_bool(0.3) {
+            return self.sweep(run, link);
+        }
         let action = [Action::Cancel, Action::Drop, Action::Drop, Action::Revive];
         let action = action[self.random.random_range(0..action.len())];
         let mut ids = Vec::new();
@@ -378,6 +388,18 @@ impl World {
         let (request, selection) = (self.next_request, Selection::Ids(ids.clone()));
         self.sessions[place].asked = Some((request, action, ids));
         let command = Command::Act { link, request, action, selection, pace: None };
+        run.store.submit(self.now, command).map(drop)
+    }
+
+    /// Drops what has ended in one queue; how much that is nobody knows.
+    fn sweep(&mut self, run: &mut Run, link: LinkId) -> Result<(), Poisoned> {
+        let pattern = QUEUES[self.random.random_range(0..QUEUES.len())].parse();
+        let filter = Filter::of(pattern.expect("a pattern"));
+        let state = [JobState::Dead, JobState::Cancelled][self.random.random_range(0..2)];
+        let selection = Selection::Matching(filter.in_state(state));
+        self.told.jobs().into_iter().for_each(|id| self.told.try_(id, Try::Drop));
+        let command =
+            Command::Act { link, request: 0, action: Action::Drop, selection, pace: None };
         run.store.submit(self.now, command).map(drop)
     }
 
