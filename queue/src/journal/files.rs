@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
 
@@ -16,6 +17,8 @@ pub(crate) trait Files: Send + Sync {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Opens a file that is there, to read and write.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
+    /// Opens a file that is there, to read alone: also on a file system that nobody can write to.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
     /// Makes an empty file; an older one of that name is emptied.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>>;
     /// Gives a file another name, over an older file of that name.
@@ -28,6 +31,18 @@ pub(crate) trait Files: Send + Sync {
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
     /// Takes the directory for this process, for as long as what is returned lives.
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError>;
+    /// Who has taken the directory, in the lock's own words; none when nobody has. Changes nothing.
+    fn holder(&self, dir: &Path) -> io::Result<Option<String>>;
+    /// Locks a file of the directory, which is made if it is not there, for as long as what is returned lives: with others, once
+    /// nobody has it alone; or alone, which is never waited for: none while anybody else has it.
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>>;
+}
+
+/// How a file is locked by [`Files::pin`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PinLock {
+    Shared,
+    Alone,
 }
 
 /// An open file. All calls may be made from several threads.
@@ -59,6 +74,8 @@ pub(crate) enum LockError {
 
 /// The name of the file that holds the lock.
 pub(crate) const LOCK_FILE: &str = "LOCK";
+/// A lock that is held longer than this is not that of somebody who only asked who has it.
+const ASKED_FOR: Duration = Duration::from_millis(20);
 
 /// The real file system.
 #[derive(Debug)]
@@ -97,6 +114,10 @@ impl Files for Disk {
         Ok(Arc::new(File::options().read(true).write(true).open(path)?))
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        Ok(Arc::new(File::open(path)?))
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
         Ok(Arc::new(File::options().read(true).write(true).create(true).truncate(true).open(path)?))
     }
@@ -127,15 +148,17 @@ impl Files for Disk {
             .truncate(false)
             .open(&path)
             .map_err(LockError::Io)?;
-        match file.try_lock() {
-            Ok(()) => {}
+        let locked = match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
-                let holder = fs::read_to_string(&path).unwrap_or_default();
-                let holder = holder.lines().next().unwrap_or_default().trim();
-                let said =
-                    if holder.is_empty() { "a process that has not said which" } else { holder };
-                return Err(LockError::Held(said.to_owned()));
+                // Who asks for the holder has it for a moment.
+                std::thread::sleep(ASKED_FOR);
+                file.try_lock()
             }
+            locked => locked,
+        };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(LockError::Held(said_in(&path))),
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
         let program = std::env::current_exe().ok().as_deref().map(program_name).unwrap_or_default();
@@ -144,6 +167,46 @@ impl Files for Disk {
             .map_err(LockError::Io)?;
         Ok(Box::new(file))
     }
+
+    fn holder(&self, dir: &Path) -> io::Result<Option<String>> {
+        let path = dir.join(LOCK_FILE);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(said_in(&path))),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                File::options().read(true).write(true).create(true).truncate(false).open(path)?
+            }
+            opened => opened?,
+        };
+        match how {
+            PinLock::Shared => file.lock_shared()?,
+            PinLock::Alone => match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            },
+        }
+        Ok(Some(Box::new(file)))
+    }
+}
+
+/// What a lock's file says of who has it.
+fn said_in(path: &Path) -> String {
+    let holder = fs::read_to_string(path).unwrap_or_default();
+    let holder = holder.lines().next().unwrap_or_default().trim();
+    let said = if holder.is_empty() { "a process that has not said which" } else { holder };
+    said.to_owned()
 }
 
 fn program_name(program: &Path) -> String {

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::files::{Files, JournalFile, LockError};
+use super::files::{Files, JournalFile, LockError, PinLock};
 
 /// A disk; clones are the same disk.
 #[derive(Clone, Default)]
@@ -37,6 +37,8 @@ struct Contents {
     /// Syncs of files wait while this is set.
     held: bool,
     locked: bool,
+    /// How many hold each lock of [`Files::pin`] with others; `None` for one who has it alone.
+    pins: BTreeMap<PathBuf, Option<usize>>,
 }
 
 #[derive(Default, Clone)]
@@ -233,6 +235,40 @@ impl Files for SimulatedDisk {
             return Err(LockError::Held("process 0 (simulated)".to_owned()));
         }
         Ok(Box::new(Unlock(self.clone())))
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        self.open(path)
+    }
+
+    fn holder(&self, _: &Path) -> io::Result<Option<String>> {
+        Ok(self.shared.disk.lock().locked.then(|| "process 0 (simulated)".to_owned()))
+    }
+
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut disk = self.shared.disk.lock();
+        let held = match (how, disk.pins.get(path)) {
+            (PinLock::Shared, None) => Some(1),
+            (PinLock::Shared, Some(Some(others))) => Some(others + 1),
+            (PinLock::Alone, None) => None,
+            // Nothing here waits: a test that has it alone is to let go first.
+            (PinLock::Shared, Some(None)) => return Err(io::ErrorKind::WouldBlock.into()),
+            (PinLock::Alone, Some(_)) => return Ok(None),
+        };
+        disk.pins.insert(path.to_owned(), held);
+        Ok(Some(Box::new(Unpin(self.clone(), path.to_owned()))))
+    }
+}
+
+struct Unpin(SimulatedDisk, PathBuf);
+
+impl Drop for Unpin {
+    fn drop(&mut self) {
+        let mut disk = self.0.shared.disk.lock();
+        match disk.pins.get(&self.1).copied().flatten() {
+            Some(holders) if holders > 1 => disk.pins.insert(self.1.clone(), Some(holders - 1)),
+            _ => disk.pins.remove(&self.1),
+        };
     }
 }
 
