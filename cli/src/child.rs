@@ -43,6 +43,11 @@ pub(crate) struct Child {
 impl Child {
     /// Starts it and waits until it is ready.
     pub(crate) async fn start(role: &Role) -> anyhow::Result<Child> {
+        Child::start_within(role, READY_WITHIN).await
+    }
+
+    /// The same for one that may take longer, or must not take as long.
+    pub(crate) async fn start_within(role: &Role, within: Duration) -> anyhow::Result<Child> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let errors = match &role.log {
             None => Stdio::inherit(),
@@ -73,9 +78,9 @@ impl Child {
             lines,
             ready: Value::Null,
         };
-        child.ready = tokio::time::timeout(READY_WITHIN, child.next())
+        child.ready = tokio::time::timeout(within, child.next())
             .await
-            .with_context(|| format!("{} was not ready within {READY_WITHIN:?}", child.name))??;
+            .with_context(|| format!("{} was not ready within {within:?}", child.name))??;
         Ok(child)
     }
 
@@ -97,6 +102,11 @@ impl Child {
             .write_all(format!("{line}\n").as_bytes())
             .await
             .with_context(|| format!("cannot write to {}", self.name))
+    }
+
+    /// Its process id; none once it has ended.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.process.id()
     }
 
     /// A text from what it said when it was ready.

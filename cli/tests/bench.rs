@@ -24,3 +24,42 @@ fn latency_prints_its_keys_as_numbers_in_order() {
         ["p50_us", "p99_us", "p999_us", "max_us"].map(|key| figures[key].as_f64().unwrap());
     assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{figures}");
 }
+
+#[test]
+fn backlog_prints_its_keys_as_numbers() {
+    let mut bench = longshore(&["bench", "backlog", "--jobs", "20000", "--size", "64", "--json"]);
+    bench.args(["--churn", "1", "--seconds", "1", "--segment-bytes", "1048576"]);
+    let figures = run(bench, b"").code(0).json();
+    assert_eq!((&figures["measure"], &figures["durability"]), (&"backlog".into(), &"fsync".into()));
+    assert_eq!((&figures["waiting"], &figures["churn_jobs"]), (&20_000.into(), &20_000.into()));
+    for key in [
+        "cores",
+        "fdatasync_us",
+        "bytes_per_job",
+        "recovery_s",
+        "cost_ratio",
+        "cost_wall_ratio",
+        "enqueue_us",
+        "enqueue_us_at_10000",
+        "take_us",
+        "take_us_at_10000",
+        "disk_ratio",
+        "disk_budget_ratio",
+        "bytes_written_per_payload_byte",
+        "commit_p99_us_quiet",
+        "commit_p99_ratio",
+    ] {
+        assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
+    }
+    for key in ["snapshot_share", "device_bytes_per_payload_byte", "cycles"] {
+        assert!(figures[key].is_number(), "{key}: {figures}");
+    }
+    // All that waited, and those that the worker held, are there after a kill.
+    assert_eq!(figures["recovered_jobs"], 20_000 + 8 + 16 * 1024);
+}
+
+#[test]
+fn backlog_fills_and_kills_only_what_it_has_started() {
+    let bench = longshore(&["bench", "backlog", "--resolver", "127.0.0.1:1"]);
+    run(bench, b"").code(2).says(&["without --resolver"]);
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::WireError;
 
-use crate::journal::Replayed;
+use crate::journal::{Replayed, Space, SpaceLevel};
 use crate::state::SnapshotError;
 use crate::{Now, RecordRef};
 
@@ -54,6 +54,15 @@ pub trait Log: Send + 'static {
 
     /// What it has done so far.
     fn figures(&self) -> LogFigures;
+
+    /// What it still takes. A log takes what it is given; a caller that goes by this never fills the disk. Cheap: asked for
+    /// every command that may be refused.
+    fn space(&self) -> Space {
+        Space::ENDLESS
+    }
+
+    /// So many leases run: for the end of each there has to be room.
+    fn note_running(&self, _leases: u64) {}
 
     /// A snapshot of what all its commands come to is wanted, so that it can let go of old ones. Cheap: asked often.
     fn wants_snapshot(&self) -> bool {
@@ -134,6 +143,10 @@ pub struct LogFigures {
     pub syncs: u64,
     /// Commits.
     pub commits: u64,
+    /// Bytes kept for what must go on when the disk is full.
+    pub reserve_bytes: u64,
+    /// What it still takes.
+    pub level: SpaceLevel,
 }
 
 /// Reads records back. Cheap to clone; blocks, so it belongs on threads that may.
@@ -197,7 +210,7 @@ pub enum ReadError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where the record begins.
+        /// Where the record begins, or the block of it that is damaged.
         offset: u64,
     },
     /// The file cannot be read.

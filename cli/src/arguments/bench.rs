@@ -40,9 +40,40 @@ pub(crate) enum Measure {
         #[command(flatten)]
         system: BenchSystem,
     },
+    /// What a long queue costs: memory, time of a job, disk, cleaning, recovery; compared with a queue of 10,000
+    ///
+    /// Two throwaway publishers are started; one keeps 10,000 jobs waiting, the other --jobs of them. Costs are the processor time
+    /// of a publisher's process, measured at both in turns. The queue keeps no ended jobs (`--keep-jobs 0`), so that what has passed is
+    /// dead for the journal at once. The publishers have a payload cache of --cache-bytes, which counts as memory of the jobs; the
+    /// system's page cache of the long journal is dropped before costs are measured.
+    Backlog(BenchBacklog),
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct BenchBacklog {
+    /// How many jobs wait
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    pub(crate) jobs: u64,
+    /// Bytes of payload of each
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=16 * 1024 * 1024))]
+    pub(crate) size: u32,
+    /// How many jobs pass through the long queue, in times of --jobs
+    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub(crate) churn: u64,
+    /// How long commits are measured at a time
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) seconds: u64,
+    /// Bytes of a journal segment of the throwaway publishers
+    #[arg(long, value_name = "BYTES", default_value_t = 64 * 1024 * 1024, value_parser = clap::value_parser!(u64).range(1024 * 1024..))]
+    pub(crate) segment_bytes: u64,
+    /// Bytes of recent payloads that they keep in memory
+    #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024 * 1024)]
+    pub(crate) cache_bytes: u64,
+    #[command(flatten)]
+    pub(crate) system: BenchSystem,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct BenchSystem {
     /// Durability of the throwaway publisher
     #[arg(long, value_name = "LEVEL", value_parser = parse_durability, default_value = "fsync")]
@@ -85,4 +116,19 @@ pub(crate) struct BenchWorker {
     /// Payloads begin with the moment that they were meant to be sent
     #[arg(long)]
     pub(crate) timed: bool,
+}
+
+/// A producer and a worker in one, driven over its standard input.
+#[derive(Args, Debug)]
+pub(crate) struct BenchLoad {
+    pub(crate) path: Path,
+    #[arg(long)]
+    pub(crate) size: u32,
+    #[arg(long)]
+    pub(crate) concurrency: usize,
+    #[arg(long)]
+    pub(crate) prefetch: usize,
+    /// Jobs that may have been handed in and not come out again while jobs pass through
+    #[arg(long)]
+    pub(crate) ahead: u64,
 }

@@ -17,7 +17,9 @@ pub(crate) use act::{
     Cancel, Confirm as Named, Dead, DeadAction, Filters, Pause, Purge, Queue, QueueAction, Resume,
     Selected,
 };
-pub(crate) use bench::{Bench, BenchProducer, BenchSystem, BenchWorker, DemoWorker, Measure};
+pub(crate) use bench::{
+    Bench, BenchBacklog, BenchLoad, BenchProducer, BenchSystem, BenchWorker, DemoWorker, Measure,
+};
 pub(crate) use enqueue::Enqueue;
 pub(crate) use look::{Check, Job, Jobs, Ls, Resolve, Stat, State, Tail};
 pub(crate) use service::{Demo, Publisher, Resolver, ResolverAction, Up};
@@ -121,6 +123,9 @@ pub(crate) enum Command {
     /// The worker of a measurement
     #[command(hide = true)]
     BenchWorker(BenchWorker),
+    /// The producer and the worker of a long queue
+    #[command(hide = true)]
+    BenchLoad(BenchLoad),
 }
 
 impl Command {
@@ -195,6 +200,7 @@ mod tests {
             "longshore resolver status",
             "longshore bench e2e --jobs 500000 --size 256 --json",
             "longshore bench latency --rate 1000 --seconds 10",
+            "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
             "longshore check --nagios",
         ] {
             if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {

@@ -83,6 +83,12 @@ pub(crate) struct Publisher {
     /// fsync: an acknowledged job survives a power cut; none: it survives this process only
     #[arg(long, value_name = "LEVEL", value_parser = parse_durability)]
     pub(crate) durability: Option<Durability>,
+    /// Bytes of a journal segment, at least 1 MiB [default: 64 MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) segment_bytes: Option<u64>,
+    /// Bytes of recent payloads that are kept in memory; 0 for none [default: 256 MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) cache_bytes: Option<usize>,
     /// Listen on an address that other machines can reach, without TLS
     #[arg(long)]
     pub(crate) insecure: bool,

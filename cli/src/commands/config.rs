@@ -52,6 +52,7 @@ fn rows(config: &Config) -> Vec<(&'static str, Value, String)> {
     push(&mut rows, "publisher.defaults", &publisher.defaults, |v| json!(texts(v)));
     push(&mut rows, "publisher.durability", &publisher.durability, |v| json!(v.to_string()));
     push(&mut rows, "publisher.segment_bytes", &publisher.segment_bytes, |v| json!(v));
+    push(&mut rows, "publisher.cache_bytes", &publisher.cache_bytes, |v| json!(v));
     push(&mut rows, "publisher.connections_max", &publisher.connections_max, |v| json!(v));
     push(&mut rows, "publisher.insecure", &publisher.insecure, |v| json!(v));
     push(&mut rows, "resolver.name", &resolver.name, |v| json!(v));

@@ -104,6 +104,7 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::DemoWorker(arguments) => demo::worker::run(arguments, context).await,
         Command::BenchProducer(arguments) => bench::producer::run(arguments, context).await,
         Command::BenchWorker(arguments) => bench::worker::run(arguments, context).await,
+        Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
         Command::Config => config::run(context),
     }
 }

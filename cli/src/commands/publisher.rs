@@ -64,8 +64,11 @@ fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<Pub
     options.durability = given.durability.unwrap_or(configured.durability.value);
     options.insecure = given.insecure || configured.insecure.value;
     options.accept_loss = given.accept_loss;
-    if let Some(bytes) = configured.segment_bytes.value {
+    if let Some(bytes) = given.segment_bytes.or(configured.segment_bytes.value) {
         options.segment_bytes = bytes;
+    }
+    if let Some(bytes) = given.cache_bytes.or(configured.cache_bytes.value) {
+        options.cache_bytes = bytes;
     }
     if let Some(most) = configured.connections_max.value {
         options.connections_max = most;

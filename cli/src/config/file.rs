@@ -34,6 +34,7 @@ pub(crate) struct PublisherSection {
     pub(crate) defaults: Option<Spanned<Vec<String>>>,
     pub(crate) durability: Option<Spanned<String>>,
     pub(crate) segment_bytes: Option<Spanned<u64>>,
+    pub(crate) cache_bytes: Option<Spanned<u64>>,
     pub(crate) connections_max: Option<Spanned<u64>>,
     pub(crate) insecure: Option<Spanned<bool>>,
 }

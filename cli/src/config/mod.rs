@@ -67,6 +67,7 @@ pub(crate) struct PublisherConfig {
     pub(crate) defaults: Setting<Vec<Path>>,
     pub(crate) durability: Setting<Durability>,
     pub(crate) segment_bytes: Setting<Option<u64>>,
+    pub(crate) cache_bytes: Setting<Option<usize>>,
     pub(crate) connections_max: Setting<Option<usize>>,
     pub(crate) insecure: Setting<bool>,
 }
@@ -177,6 +178,13 @@ impl Config {
                     None,
                     publisher.segment_bytes,
                     |n| Ok(Some(n)),
+                    None,
+                )?,
+                cache_bytes: layers.pick(
+                    "publisher.cache_bytes",
+                    None,
+                    publisher.cache_bytes,
+                    |n| usize::try_from(n).map(Some).map_err(|_| format!("{n} is out of range")),
                     None,
                 )?,
                 connections_max: layers.pick(

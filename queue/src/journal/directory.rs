@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use longshore_protocol::PublisherId;
 
 use super::files::{Files, JournalFile};
-use super::format::{SegmentHeader, crc_seed};
+use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
+use super::reserve::{RESERVE_FILE, Reserve};
+use super::space::STEP_BYTES;
 use crate::Poisoned;
 
 /// The folder of the segments.
@@ -18,6 +20,7 @@ pub(crate) const SNAPSHOTS_DIR: &str = "snapshots";
 /// The folder of what `accept_loss` dropped.
 pub(crate) const LOST_DIR: &str = "lost";
 const EXTENSION: &str = "seg";
+const CARRIED_EXTENSION: &str = "carried";
 const SNAPSHOT_EXTENSION: &str = "snap";
 /// Added to the name of a file that is not finished: the next start removes it.
 pub(crate) const UNFINISHED: &str = ".new";
@@ -32,6 +35,8 @@ pub(crate) struct Directory {
     next_sequence: AtomicU64,
     /// Bytes of all segments.
     pub(crate) bytes: AtomicU64,
+    /// Room for when the disk is full.
+    pub(crate) reserve: Reserve,
 }
 
 /// A segment that can be written to.
@@ -56,7 +61,8 @@ impl Directory {
         segment_bytes: u64,
     ) -> Directory {
         let (next_sequence, bytes) = (AtomicU64::new(1), AtomicU64::new(0));
-        Directory { files, dir, publisher, segment_bytes, next_sequence, bytes }
+        let reserve = Reserve::new(Arc::clone(&files), dir.clone(), segment_bytes);
+        Directory { files, dir, publisher, segment_bytes, next_sequence, bytes, reserve }
     }
 
     pub(crate) fn segments_dir(&self) -> PathBuf {
@@ -65,6 +71,16 @@ impl Directory {
 
     pub(crate) fn segment_path(&self, sequence: u64) -> PathBuf {
         self.segments_dir().join(format!("{sequence:010}.{EXTENSION}"))
+    }
+
+    /// A file of carried records.
+    pub(crate) fn carried_path(&self, sequence: u64) -> PathBuf {
+        self.segments_dir().join(format!("{sequence:010}.{CARRIED_EXTENSION}"))
+    }
+
+    /// The file of that sequence.
+    pub(crate) fn path_of(&self, sequence: u64, carried: bool) -> PathBuf {
+        if carried { self.carried_path(sequence) } else { self.segment_path(sequence) }
     }
 
     /// The number in a segment's name; none for other files.
@@ -96,24 +112,44 @@ impl Directory {
         self.next_sequence.fetch_max(sequence + 1, Ordering::Relaxed);
     }
 
-    /// Makes a segment that has room for `bytes` bytes, so that it and its name last.
-    pub(crate) fn create_segment(&self, bytes: u64) -> Result<Segment, Poisoned> {
+    /// Makes a segment so that it and its name last: of the usual length, or as long as `least` asks for. On a full disk it is
+    /// short, and made of the reserve.
+    pub(crate) fn create_segment(&self, least: u64) -> Result<Segment, Poisoned> {
         let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
         let path = self.segment_path(sequence);
         let header = SegmentHeader { publisher: self.publisher, sequence, first_index: 0 }.encode();
-        let created = (|| {
+        let create = |bytes| {
             let file = self.files.create(&path)?;
             file.allocate(bytes)?;
             file.write_at(&header, 0)?;
             file.sync_data()?;
             self.files.sync_dir(&self.segments_dir())?;
-            Ok(file)
-        })();
-        let file = created.map_err(|error| poisoned("making", &path, error))?;
+            Ok((file, bytes))
+        };
+        let (usual, short) = (self.segment_bytes.max(least), STEP_BYTES.max(least));
+        let made = self.reserve.make(usual, short, create);
+        let (file, bytes) = made.map_err(|error| poisoned("making", &path, error))?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.reserve.add_room(bytes - SEGMENT_HEADER_BYTES as u64);
         let seed = crc_seed(self.publisher, sequence);
         let written_to = header.len() as u64;
         Ok(Segment { file, path, sequence, seed, capacity: bytes, at: 0, written_to })
+    }
+}
+
+impl Directory {
+    /// Opens the reserve and brings it to its size.
+    pub(crate) fn open_reserve(&self) -> Result<(), Poisoned> {
+        self.reserve.open().map_err(|error| self.reserve_failed(error))
+    }
+
+    /// Measures the disk and brings the reserve to its size, as far as there is room.
+    pub(crate) fn keep_reserve(&self) -> Result<(), Poisoned> {
+        self.reserve.keep().map_err(|error| self.reserve_failed(error))
+    }
+
+    fn reserve_failed(&self, error: io::Error) -> Poisoned {
+        poisoned("keeping room in", &self.dir.join(RESERVE_FILE), error)
     }
 }
 

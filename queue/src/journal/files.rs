@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
 
+use super::reserve::is_full;
+
 /// A file system.
 pub(crate) trait Files: Send + Sync {
     /// Makes a directory and those above it, and makes their names last.
@@ -162,10 +164,12 @@ impl Files for Disk {
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
         let program = std::env::current_exe().ok().as_deref().map(program_name).unwrap_or_default();
-        file.set_len(0)
-            .and_then(|()| writeln!(file, "process {} ({program})", std::process::id()))
-            .map_err(LockError::Io)?;
-        Ok(Box::new(file))
+        let text = format!("process {} ({program})\n", std::process::id());
+        // Over the old text, so that a full disk has nothing to find room for. A lock without a text is one, too.
+        match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
+            Err(error) if !is_full(&error) => return Err(LockError::Io(error)),
+            _ => Ok(Box::new(file)),
+        }
     }
 
     fn holder(&self, dir: &Path) -> io::Result<Option<String>> {
@@ -219,16 +223,7 @@ impl JournalFile for File {
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut read = 0;
-        while read < bytes.len() {
-            match FileExt::read_at(self, &mut bytes[read..], offset + read as u64) {
-                Ok(0) => break,
-                Ok(n) => read += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(read)
+        read_whole(bytes, offset, |part, at| FileExt::read_at(self, part, at))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -249,13 +244,32 @@ impl JournalFile for File {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        if JournalFile::len(self)? > length { self.set_len(length) } else { Ok(()) }
+        // Also at that very length: a file system may have set blocks apart beyond the end.
+        if JournalFile::len(self)? >= length { self.set_len(length) } else { Ok(()) }
     }
 
     fn forget_cached(&self) -> io::Result<()> {
         // No length: to its end.
         Ok(fadvise(self, 0, None, Advice::DontNeed)?)
     }
+}
+
+/// Reads until `bytes` are full or the file ends: one call of the system may give fewer, or be interrupted.
+pub(super) fn read_whole(
+    bytes: &mut [u8],
+    offset: u64,
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match read(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }
 
 fn fill_with_zeros(file: &File, length: u64) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! What a journal does beside its commits, so that none waits for it: the next segment, and the firm mark.
+//! What a journal does beside its commits, so that none waits for it: the next segment, the firm mark, the reserve.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use crate::Poisoned;
 
 /// How long after a commit its mark is made firm.
 const MARK_AFTER: Duration = Duration::from_millis(750);
+/// How often the disk is measured, and the reserve brought to its size: so long after there is room again, jobs are taken again.
+const RESERVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Shared by the writer and the housekeeper's thread.
 pub(crate) struct Housekeeper {
@@ -27,11 +29,12 @@ pub(crate) struct Housekeeper {
     ready: Condvar,
 }
 
-#[derive(Default)]
 struct Duties {
     next: Option<Segment>,
     /// Since when the firm mark is behind.
     behind: Option<Instant>,
+    /// When the reserve is looked after.
+    reserve_at: Instant,
     owed: Owed,
     closing: bool,
     failed: bool,
@@ -55,6 +58,7 @@ impl Owed {
 enum Duty {
     Segment,
     Mark(Owed),
+    Reserve,
     Close(Owed),
 }
 
@@ -69,7 +73,14 @@ impl Housekeeper {
             directory,
             progress,
             mark,
-            duties: Mutex::new(Duties { owed, ..Duties::default() }),
+            duties: Mutex::new(Duties {
+                next: None,
+                behind: None,
+                reserve_at: Instant::now() + RESERVE_EVERY,
+                owed,
+                closing: false,
+                failed: false,
+            }),
             wake: Condvar::new(),
             ready: Condvar::new(),
         }
@@ -81,6 +92,7 @@ impl Housekeeper {
             let done = match self.wait() {
                 Duty::Segment => self.make_segment(),
                 Duty::Mark(owed) => self.firm_mark(&owed),
+                Duty::Reserve => self.keep_reserve(),
                 Duty::Close(owed) => {
                     if let Err(why) = self.firm_mark(&owed) {
                         self.progress.poison(why);
@@ -112,24 +124,31 @@ impl Housekeeper {
             if duties.next.is_none() {
                 return Duty::Segment;
             }
-            match duties.behind {
-                Some(since) if since.elapsed() >= MARK_AFTER => {
-                    duties.behind = None;
-                    return Duty::Mark(duties.owed.take());
-                }
-                Some(since) => {
-                    self.wake.wait_until(&mut duties, since + MARK_AFTER);
-                }
-                None => self.wake.wait(&mut duties),
+            let now = Instant::now();
+            let mark_at = duties.behind.map(|since| since + MARK_AFTER);
+            if mark_at.is_some_and(|at| at <= now) {
+                duties.behind = None;
+                return Duty::Mark(duties.owed.take());
             }
+            if duties.reserve_at <= now {
+                duties.reserve_at = now + RESERVE_EVERY;
+                return Duty::Reserve;
+            }
+            let next = mark_at.map_or(duties.reserve_at, |at| at.min(duties.reserve_at));
+            self.wake.wait_until(&mut duties, next);
         }
     }
 
     fn make_segment(&self) -> Result<(), Poisoned> {
-        let segment = self.directory.create_segment(self.directory.segment_bytes)?;
+        let segment = self.directory.create_segment(0)?;
         self.duties.lock().next = Some(segment);
         self.ready.notify_all();
         Ok(())
+    }
+
+    fn keep_reserve(&self) -> Result<(), Poisoned> {
+        self.progress.check()?;
+        self.directory.keep_reserve()
     }
 
     fn firm_mark(&self, owed: &Owed) -> Result<(), Poisoned> {
@@ -143,9 +162,14 @@ impl Housekeeper {
 }
 
 impl Chores for Arc<Housekeeper> {
-    fn segment(&mut self) -> Result<Segment, Poisoned> {
+    fn segment(&mut self, least: u64) -> Result<Segment, Poisoned> {
         let mut duties = self.duties.lock();
         loop {
+            if duties.next.as_ref().is_some_and(|next| next.capacity < least) {
+                // A short one, made on a full disk, and a long record: the short one is for later.
+                drop(duties);
+                return self.directory.create_segment(least);
+            }
             if let Some(segment) = duties.next.take() {
                 self.wake.notify_all();
                 return Ok(segment);
@@ -154,7 +178,7 @@ impl Chores for Arc<Housekeeper> {
                 drop(duties);
                 return match self.progress.check() {
                     Err(why) => Err(why),
-                    Ok(()) => self.directory.create_segment(self.directory.segment_bytes),
+                    Ok(()) => self.directory.create_segment(least),
                 };
             }
             self.ready.wait(&mut duties);

@@ -56,6 +56,8 @@ impl Run {
 pub(crate) struct Place {
     pub(crate) sequence: u64,
     pub(crate) offset: u64,
+    /// Where it ends, which is known of a record in a log segment.
+    pub(crate) end: Option<u64>,
     pub(crate) carried: bool,
 }
 
@@ -115,17 +117,19 @@ impl Locations {
         let run = self.run_of(index)?;
         let sequence = run.sequence;
         match &run.records {
-            RunRecords::Log { offsets, .. } => {
+            RunRecords::Log { offsets, end } => {
                 let place = usize::try_from(index - run.first).ok()?;
                 let offset = u64::from(*offsets.get(place)?);
-                Some(Place { sequence, offset, carried: false })
+                let end = offsets.get(place + 1).unwrap_or(end);
+                Some(Place { sequence, offset, end: Some(u64::from(*end)), carried: false })
             }
             RunRecords::Carried(records) => {
                 let after =
                     records.partition_point(|record| (record.index, record.at) <= (index, at));
                 let record =
                     records.get(after.checked_sub(1)?).filter(|record| record.index == index)?;
-                Some(Place { sequence, offset: u64::from(record.offset), carried: true })
+                let offset = u64::from(record.offset);
+                Some(Place { sequence, offset, end: None, carried: true })
             }
         }
     }
@@ -219,13 +223,14 @@ mod tests {
                         for _ in 0..random.random_range(0..5) {
                             let parts = random.random_range(1..4);
                             model.parts_of.insert(index, parts);
+                            offsets.push(end);
                             let offset = u64::from(end);
-                            let place = Place { sequence: log, offset, carried: false };
+                            end += random.random_range(40..100);
+                            let ends = Some(u64::from(end));
+                            let place = Place { sequence: log, offset, end: ends, carried: false };
                             for part in 0..parts {
                                 model.parts.insert((index, part * 10), place);
                             }
-                            offsets.push(end);
-                            end += random.random_range(40..100);
                             index += 1;
                         }
                         locations.extend(log, first, &offsets, end);
@@ -252,7 +257,7 @@ mod tests {
                                         records.push(CarriedAt { index, at, offset });
                                     }
                                     let offset = u64::from(offset);
-                                    *part = Place { sequence, offset, carried: true };
+                                    *part = Place { sequence, offset, end: None, carried: true };
                                 }
                                 if !live {
                                     records.retain(|record| record.index != index);

@@ -5,6 +5,7 @@
 //!                                       ▲ next segment, firm mark: housekeeper
 //! ```
 
+mod carried;
 mod directory;
 mod files;
 mod format;
@@ -13,13 +14,18 @@ mod identity;
 mod inspect;
 mod locations;
 mod mark;
+mod pieces;
 mod pin;
 mod progress;
+mod reading;
+mod record;
 mod records;
 mod recovery;
+mod reserve;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
 mod snapshots;
+mod space;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -37,13 +43,15 @@ use tokio::sync::watch;
 
 use self::directory::{Directory, SEGMENTS_DIR, poisoned};
 use self::files::{Disk, Files, LockError};
-use self::format::{BODY_BYTES_MAX, FORMAT_VERSION};
+use self::format::FORMAT_VERSION;
 use self::housekeeper::Housekeeper;
 use self::identity::IdentityError;
 use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
+use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
 pub use self::recovery::{CutTail, Dropped};
+pub use self::space::{Space, SpaceLevel};
 use self::writer::{Pending, Writer};
 use crate::Now;
 use crate::log::{Log, LogFigures, Poisoned, Reader};
@@ -253,6 +261,10 @@ impl Journal {
         let durability = options.durability;
         let parts = Parts::open(files, dir, options, replay)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
+        if let Some(segment) = &segment {
+            directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
+        }
+        directory.open_reserve()?;
         let housekeeper = Arc::new(Housekeeper::new(
             Arc::clone(&directory),
             Arc::clone(&progress),
@@ -436,7 +448,7 @@ impl Log for Journal {
     fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned> {
         self.progress.check()?;
         if head.len() + body.len() > BODY_BYTES_MAX {
-            let why = io::Error::new(io::ErrorKind::InvalidInput, "a command is over 4 GiB");
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "a command is over 1 GiB");
             return Err(poisoned("appending to", &self.directory.dir, why));
         }
         self.appended += 1;
@@ -498,7 +510,17 @@ impl Log for Journal {
             written_bytes: self.progress.written_bytes.load(Ordering::Relaxed),
             syncs: self.progress.syncs.load(Ordering::Relaxed),
             commits: self.progress.commits.load(Ordering::Relaxed),
+            reserve_bytes: self.directory.reserve.bytes(),
+            level: self.directory.reserve.level(),
         }
+    }
+
+    fn space(&self) -> Space {
+        self.directory.reserve.space(self.uncommitted_bytes() as u64)
+    }
+
+    fn note_running(&self, leases: u64) {
+        self.directory.reserve.note_running(leases);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading records back, from any thread.
+//! The records of an open journal: where they lie, and their parts, from any thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,34 +8,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
+use super::carried::{self, CarriedRead};
 use super::directory::Directory;
 use super::files::JournalFile;
-use super::format::{RECORD_HEADER_BYTES, RecordHeader, crc_seed};
+use super::format::crc_seed;
 use super::locations::{Bounds, Locations, Place, Run};
+use super::pieces::Pieces;
+use super::reading::{AHEAD_BYTES, Reading, damaged, failed};
 use crate::RecordRef;
-use crate::log::{ReadError, Records, part_of};
+use crate::log::{ReadError, Records};
 
-/// Segments kept open for reading.
-const OPEN_SEGMENTS_MAX: usize = 64;
-/// Bytes of bodies kept after they were read and checked: neighbours are asked for one after the other.
-const READ_BODIES_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bodies kept at most: they are looked through one by one, and those of single jobs are small. Some for each thread that
-/// reads at the same time.
-const READ_BODIES_MAX: usize = 64;
-
+/// Files kept open for reading.
+const OPEN_FILES_MAX: usize = 64;
 /// The records of a journal, readable from any thread.
 pub(crate) struct JournalRecords {
     directory: Arc<Directory>,
     locations: RwLock<Locations>,
     open: Mutex<VecDeque<(u64, Arc<dyn JournalFile>)>>,
-    bodies: Mutex<Bodies>,
-}
-
-#[derive(Default)]
-struct Bodies {
-    /// The latest at the end.
-    kept: VecDeque<(u64, Bytes)>,
-    bytes: usize,
+    pieces: Mutex<Pieces>,
 }
 
 impl JournalRecords {
@@ -44,7 +34,7 @@ impl JournalRecords {
             directory,
             locations: RwLock::new(locations),
             open: Mutex::default(),
-            bodies: Mutex::default(),
+            pieces: Mutex::default(),
         }
     }
 
@@ -92,7 +82,7 @@ impl JournalRecords {
         if !self.locations.read().names(sequence) {
             return Ok(file);
         }
-        if open.len() == OPEN_SEGMENTS_MAX {
+        if open.len() == OPEN_FILES_MAX {
             open.pop_front();
         }
         open.push_back((sequence, Arc::clone(&file)));
@@ -102,88 +92,69 @@ impl JournalRecords {
 
 impl Records for JournalRecords {
     fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
-        part_of(&self.body(at.index)?, at)
-    }
-}
-
-impl JournalRecords {
-    fn body(&self, index: u64) -> Result<Bytes, ReadError> {
-        if let Some(body) = self.bodies.lock().get(index) {
-            return Ok(body);
-        }
-        let place = self.locations.read().locate(index, 0);
-        let Place { sequence, offset, .. } = place.ok_or(ReadError::NotThere { index })?;
-        let path = self.directory.segment_path(sequence);
-        let io = |error| ReadError::Io { file: path.clone(), error: Arc::new(error) };
-        let damaged = || ReadError::Damaged { file: path.clone(), offset };
-        let file = self.file(sequence, &path).map_err(io)?;
-        let mut header = [0; RECORD_HEADER_BYTES];
-        file.read_at(&mut header, offset).map_err(io)?;
-        let left = file.len().map_err(io)?.saturating_sub(offset);
-        let length = RecordHeader::claimed_len(&header, left).map_err(|_| damaged())?;
-        let mut record = vec![0; length];
-        file.read_at(&mut record, offset).map_err(io)?;
-        let seed = crc_seed(self.directory.publisher, sequence);
-        match RecordHeader::decode(&record, seed) {
-            Ok(header) if header.index == index => {}
-            _ => return Err(damaged()),
-        }
-        let body = Bytes::from(record).slice(RECORD_HEADER_BYTES..);
-        self.bodies.lock().keep(index, body.clone());
-        Ok(body)
-    }
-}
-
-impl Bodies {
-    fn get(&mut self, index: u64) -> Option<Bytes> {
-        let place = self.kept.iter().rposition(|(kept, _)| *kept == index)?;
-        let found = self.kept.remove(place)?;
-        let body = found.1.clone();
-        self.kept.push_back(found);
-        Some(body)
-    }
-
-    fn keep(&mut self, index: u64, body: Bytes) {
-        if self.kept.iter().any(|(kept, _)| *kept == index) {
-            return;
-        }
-        self.bytes += body.len() + RECORD_HEADER_BYTES;
-        self.kept.push_back((index, body));
-        let too_many = |kept: usize, bytes| {
-            kept > READ_BODIES_MAX || (kept > 1 && bytes > READ_BODIES_BYTES_MAX)
-        };
-        while too_many(self.kept.len(), self.bytes) {
-            if let Some((_, body)) = self.kept.pop_front() {
-                self.bytes -= body.len() + RECORD_HEADER_BYTES;
+        let mut missing = None;
+        loop {
+            let located = self.locations.read().locate(at.index, at.at);
+            let place = located.ok_or(ReadError::NotThere { index: at.index })?;
+            match self.read(place, at) {
+                // Carried elsewhere, and its file removed, since it was looked up.
+                Err(ReadError::Io { error, .. })
+                    if error.kind() == io::ErrorKind::NotFound && missing != Some(place) =>
+                {
+                    missing = Some(place);
+                }
+                read => return read,
             }
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_bodies_are_kept_however_small_they_are_and_the_latest_read_among_them() {
-        let mut bodies = Bodies::default();
-        for index in 0..10 * READ_BODIES_MAX as u64 {
-            bodies.keep(index, Bytes::from_static(b"small"));
-            assert!(bodies.get(0).is_some(), "read again each time");
-            assert!(bodies.kept.len() <= READ_BODIES_MAX);
+impl JournalRecords {
+    fn read(&self, place: Place, at: RecordRef) -> Result<Bytes, ReadError> {
+        let path = self.directory.path_of(place.sequence, place.carried);
+        if place.carried {
+            self.carried_part(place, &path, at)
+        } else {
+            self.log_part(place, &path, at)
         }
-        assert!(bodies.get(1).is_none());
-        let bytes = bodies.kept.iter().map(|(_, body)| body.len() + RECORD_HEADER_BYTES);
-        assert_eq!(bodies.bytes, bytes.sum::<usize>());
     }
 
-    #[test]
-    fn a_body_over_the_whole_room_is_kept_alone() {
-        let mut bodies = Bodies::default();
-        bodies.keep(1, Bytes::from_static(b"small"));
-        bodies.keep(2, vec![0; READ_BODIES_BYTES_MAX + 1].into());
-        assert!(bodies.get(1).is_none() && bodies.get(2).is_some());
-        bodies.keep(3, Bytes::from_static(b"small"));
-        assert!(bodies.get(2).is_none() && bodies.get(3).is_some());
+    fn log_part(&self, place: Place, path: &Path, at: RecordRef) -> Result<Bytes, ReadError> {
+        let record = (place.sequence, place.offset);
+        if let Some(part) = self.pieces.lock().get(record, at) {
+            return Ok(part);
+        }
+        let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
+        let piece = self.reading(&*file, place, path).log_piece(at)?;
+        let from = at.at as usize - piece.from;
+        let part = piece.bytes.slice(from..from + at.length as usize);
+        // Nobody asks again for a piece that holds this part alone.
+        if piece.is_whole || piece.bytes.len() <= AHEAD_BYTES {
+            self.pieces.lock().keep(record, piece.from, piece.bytes);
+        }
+        Ok(part)
+    }
+
+    fn carried_part(&self, place: Place, path: &Path, at: RecordRef) -> Result<Bytes, ReadError> {
+        let record = (place.sequence, place.offset);
+        let kept = self.pieces.lock().whole(record);
+        let body = match kept {
+            Some(body) => body,
+            None => {
+                let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
+                let body = self.reading(&*file, place, path).carried_body(at.index)?;
+                self.pieces.lock().keep(record, 0, body.clone());
+                body
+            }
+        };
+        match carried::part_of(&body, at) {
+            CarriedRead::Bytes(bytes) => Ok(bytes),
+            CarriedRead::Rotten => Err(damaged(path, place.offset)),
+            CarriedRead::NotHere => Err(ReadError::NotThere { index: at.index }),
+        }
+    }
+
+    fn reading<'a>(&self, file: &'a dyn JournalFile, place: Place, path: &'a Path) -> Reading<'a> {
+        Reading { file, path, seed: crc_seed(self.directory.publisher, place.sequence), place }
     }
 }

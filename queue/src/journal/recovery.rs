@@ -15,10 +15,10 @@ use longshore_protocol::WireError;
 use super::directory::{Directory, LOST_DIR, Segment};
 use super::files::JournalFile;
 use super::format::{
-    FLAG_FIRST, FORMAT_VERSION, HeaderError, NoRecord, RECORD_HEADER_BYTES, RecordHeader,
-    SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed, u64_at,
+    FORMAT_VERSION, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed, u64_at,
 };
 use super::locations::Locations;
+use super::record::{FLAG_FIRST, NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use super::{OpenError, Replayed};
 
 /// Bytes read at a time.
@@ -481,7 +481,7 @@ impl<'a> Scan<'a> {
         };
         let offset = self.at;
         self.at += length as u64;
-        Ok(Ok((offset, header, record.slice(RECORD_HEADER_BYTES..))))
+        Ok(Ok((offset, header, record.slice(header.body_at()..))))
     }
 
     /// The next `n` bytes; fewer at the end of the file.

@@ -8,9 +8,10 @@ use longshore_protocol::Durability;
 
 use super::directory::{Directory, Segment, poisoned};
 use super::files::JournalFile;
-use super::format::{FLAG_FIRST, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_len};
+use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::mark::Mark;
 use super::progress::Progress;
+use super::record::{FLAG_FIRST, RecordHeader, record_len};
 use super::records::JournalRecords;
 use crate::{Now, Poisoned};
 
@@ -41,8 +42,8 @@ impl Pending {
 
 /// Who makes segments ahead, and is told of commits.
 pub(crate) trait Chores: Send {
-    /// A segment of the usual size, made before it is needed.
-    fn segment(&mut self) -> Result<Segment, Poisoned>;
+    /// A segment made before it is needed, of at least so many bytes: of the usual size, unless the disk is full.
+    fn segment(&mut self, least: u64) -> Result<Segment, Poisoned>;
     /// All up to `index` is committed, the last of it to that file: the mark is to be made firm soon, and the file before it
     /// if it was not synced.
     fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool);
@@ -147,6 +148,7 @@ impl<C: Chores> Writer<C> {
         };
         self.progress.check()?;
         let end = segment.at + self.buffer.len() as u64;
+        self.directory.reserve.use_room(self.record_bytes as u64);
         if end > segment.written_to {
             if (self.buffer.len() as u64) < ZEROS_AHEAD_BYTES / 2 {
                 let ahead = end.next_multiple_of(ZEROS_AHEAD_BYTES).min(segment.capacity);
@@ -189,8 +191,11 @@ impl<C: Chores> Writer<C> {
         let segment = if needed > self.directory.segment_bytes {
             self.directory.create_segment(needed)?
         } else {
-            self.chores.segment()?
+            self.chores.segment(needed)?
         };
+        if let Some(old) = &self.segment {
+            self.directory.reserve.use_room(old.capacity.saturating_sub(old.at));
+        }
         let publisher = self.directory.publisher;
         let header = SegmentHeader { publisher, sequence: segment.sequence, first_index };
         self.buffer.extend_from_slice(&header.encode());

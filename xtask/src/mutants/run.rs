@@ -1,9 +1,9 @@
 //! Runs a suite against a planted fault, and says whether it noticed.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use anyhow::Context as _;
 
 /// How often a running command is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often what it printed is.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +73,8 @@ fn failed_tests(printed: &str) -> Vec<String> {
     printed.lines().filter_map(name).collect()
 }
 
-/// Runs a command in `folder` for at most `within`; everything that it prints goes to `log`.
+/// Runs a command in `folder` for at most `within`; everything that it prints goes to `log`. It is ended at the first test that
+/// fails: one is enough, and the others may hang.
 pub(crate) fn run(
     words: &[&str],
     folder: &Path,
@@ -93,25 +96,22 @@ pub(crate) fn run(
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot run {}", words.join(" ")))?;
-    Ok(match wait(&mut child, within)? {
-        Some(status) if status.success() => Ended::Well,
-        Some(_) => Ended::Badly,
-        None => {
-            kill_group(&mut child)?;
-            Ended::Hung
-        }
-    })
-}
-
-fn wait(child: &mut Child, within: Option<Duration>) -> anyhow::Result<Option<ExitStatus>> {
-    let Some(within) = within else { return Ok(Some(child.wait()?)) };
     let began = Instant::now();
+    let mut read_at = began;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+            return Ok(if status.success() { Ended::Well } else { Ended::Badly });
         }
-        if began.elapsed() >= within {
-            return Ok(None);
+        if read_at.elapsed() >= READ_EVERY {
+            read_at = Instant::now();
+            if !failed_tests(&String::from_utf8_lossy(&fs::read(log)?)).is_empty() {
+                kill_group(&mut child)?;
+                return Ok(Ended::Badly);
+            }
+        }
+        if within.is_some_and(|within| began.elapsed() >= within) {
+            kill_group(&mut child)?;
+            return Ok(Ended::Hung);
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -153,5 +153,7 @@ mod tests {
         assert_eq!(ended(&["false"], 60).unwrap(), Ended::Badly);
         assert_eq!(ended(&["sleep", "600"], 0).unwrap(), Ended::Hung);
         assert!(ended(&["no-such-program"], 60).is_err());
+        let fails_and_hangs = ["sh", "-c", "echo 'test a ... FAILED'; sleep 600"];
+        assert_eq!(ended(&fails_and_hangs, 300).unwrap(), Ended::Badly);
     }
 }

@@ -1,8 +1,12 @@
 //! `longshore bench`: measures a throwaway system or, with `--resolver`, a running one. The publisher, the producer and the
 //! worker are processes of their own.
 
+mod backlog;
+mod disk;
 mod e2e;
 mod latency;
+pub(crate) mod load;
+mod process;
 pub(crate) mod producer;
 mod sync_time;
 mod system;
@@ -21,6 +25,7 @@ pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Resul
         Measure::Latency { rate, seconds, size, system } => {
             latency::measure(rate, seconds, size, system, &context).await?
         }
+        Measure::Backlog(asked) => backlog::measure(asked, &context).await?,
     };
     if context.output.is_json() {
         context.output.json(&figures)?;

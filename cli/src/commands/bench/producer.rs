@@ -10,6 +10,7 @@ use longshore::{
 };
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::monotonic_ns;
@@ -22,7 +23,7 @@ const WATCH_CLOCK_NS: u64 = 100_000;
 /// Jobs whose time has come and that wait for the runtime.
 const DUE_MAX: usize = 65_536;
 /// Jobs sent and not answered, beyond which a rate cannot be measured.
-const UNDER_WAY_MAX: usize = 100_000;
+pub(super) const UNDER_WAY_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyhow::Result<()> {
     let producer = Producer::connect(context.cluster(), ProducerOptions::default());
@@ -44,7 +45,7 @@ pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyho
     Ok(())
 }
 
-async fn next_word(input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<String> {
+pub(super) async fn next_word(input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<String> {
     input.next_line().await?.context("nobody waits for this measurement any more")
 }
 
@@ -80,20 +81,8 @@ async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result
 
 /// Each job goes out at its own time, whatever became of those before it.
 async fn steady(producer: &Producer, arguments: &BenchProducer, rate: u64) -> anyhow::Result<()> {
-    let (jobs, size) = (arguments.jobs, arguments.size as usize);
-    let (due, mut dues) = tokio::sync::mpsc::channel(DUE_MAX);
-    let start = monotonic_ns() + 100_000_000;
-    // A thread of its own: the runtime's timers are good to a millisecond.
-    std::thread::spawn(move || {
-        for n in 0..jobs {
-            let at = start + n * 1_000_000_000 / rate;
-            wait_until(at);
-            // A job that waits here is late, and counted as that: its time is the one that it was meant for.
-            if due.blocking_send(at).is_err() {
-                return;
-            }
-        }
-    });
+    let size = arguments.size as usize;
+    let mut dues = due_times(arguments.jobs, rate);
     let mut under_way: JoinSet<Result<Receipt, EnqueueError>> = JoinSet::new();
     while let Some(at) = dues.recv().await {
         if under_way.len() >= UNDER_WAY_MAX {
@@ -113,6 +102,24 @@ async fn steady(producer: &Producer, arguments: &BenchProducer, rate: u64) -> an
     Ok(())
 }
 
+/// The moments of so many jobs at a steady rate, each told when it has come. One that is told late is meant for its own moment
+/// nonetheless.
+pub(super) fn due_times(jobs: u64, rate: u64) -> mpsc::Receiver<u64> {
+    let (due, dues) = mpsc::channel(DUE_MAX);
+    let start = monotonic_ns() + 100_000_000;
+    // A thread of its own: the runtime's timers are good to a millisecond.
+    std::thread::spawn(move || {
+        for n in 0..jobs {
+            let at = start + n * 1_000_000_000 / rate;
+            wait_until(at);
+            if due.blocking_send(at).is_err() {
+                return;
+            }
+        }
+    });
+    dues
+}
+
 fn wait_until(at: u64) {
     loop {
         match at.checked_sub(monotonic_ns()) {
@@ -126,7 +133,7 @@ fn wait_until(at: u64) {
 }
 
 /// A job whose payload begins with the moment that it was meant to go out.
-fn timed_job(path: &Path, at: u64, size: usize) -> NewJob {
+pub(super) fn timed_job(path: &Path, at: u64, size: usize) -> NewJob {
     let mut payload = BytesMut::zeroed(size.max(8));
     payload[..8].copy_from_slice(&at.to_le_bytes());
     new_job(path.clone(), payload.freeze())

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use longshore::protocol::SessionId;
@@ -23,6 +24,9 @@ use crate::config::Origin;
 
 /// How long a throwaway publisher may take until the resolver knows it.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
+/// The journal's folder, in one of the throwaway system's own.
+const JOURNAL: &str = "journal";
+const NOT_THROWAWAY: &str = "this system was not started for the measurement";
 
 pub(crate) struct System {
     resolvers: String,
@@ -36,9 +40,11 @@ pub(crate) struct System {
 
 struct Throwaway {
     publisher: Child,
+    /// How it was started.
+    role: Role,
     resolver: JoinHandle<()>,
     /// Goes away with its journal.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// Sums over the publishers of a system.
@@ -46,11 +52,22 @@ pub(crate) struct Figures {
     pub(crate) durability: String,
     pub(crate) written_bytes: u64,
     pub(crate) payload_bytes: u64,
+    /// Jobs that they keep, in any state.
+    pub(crate) jobs: u64,
 }
 
 impl System {
     /// Starts a throwaway system, unless one was named on the command line.
     pub(crate) async fn start(given: BenchSystem, context: &Context) -> anyhow::Result<System> {
+        System::start_with(given, &[], context).await
+    }
+
+    /// The same; a throwaway publisher gets these options beside the usual ones.
+    pub(crate) async fn start_with(
+        given: BenchSystem,
+        options: &[&str],
+        context: &Context,
+    ) -> anyhow::Result<System> {
         let above = given.data.unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new()
             .prefix("longshore-bench-")
@@ -68,24 +85,28 @@ impl System {
                 path,
             });
         }
-        let options =
-            ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() };
-        let server = ResolverServer::bind(SocketAddr::from(([127, 0, 0, 1], 0)), options).await?;
+        let server = ResolverServer::bind(
+            SocketAddr::from(([127, 0, 0, 1], 0)),
+            ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() },
+        )
+        .await?;
         let resolvers = server.local_address().to_string();
         let resolver = tokio::spawn(server.run(std::future::pending()));
 
         let mut role = role("publisher", &resolvers, &["publisher", "--end-with-stdin"]);
         role.arguments.extend(["--listen", "127.0.0.1:0", "--default", "/"].map(OsString::from));
         role.arguments.extend(["--durability", &given.durability.to_string()].map(OsString::from));
+        role.arguments.extend(options.iter().map(OsString::from));
         role.arguments.push("--data".into());
-        role.arguments.push(folder.path().join("journal").into_os_string());
+        role.arguments.push(folder.path().join(JOURNAL).into_os_string());
         let publisher = Child::start(&role).await?;
         let cluster = Cluster::from(resolvers.as_str());
-        registered(&cluster, &path).await?;
+        let address = publisher.ready_text("address")?.parse()?;
+        registered(&cluster, &path, address, REGISTERED_WITHIN).await?;
         Ok(System {
             cluster,
             resolvers,
-            throwaway: Some(Throwaway { publisher, resolver, _folder: folder }),
+            throwaway: Some(Throwaway { publisher, role, resolver, folder }),
             sync_us,
             path,
         })
@@ -96,9 +117,38 @@ impl System {
         Child::start(&role(name, &self.resolvers, arguments)).await
     }
 
+    /// What looks into its queues.
+    pub(crate) fn queues(&self) -> Queues {
+        Queues::connect(self.cluster.clone(), QueuesOptions::default())
+    }
+
+    /// The process of the throwaway publisher.
+    pub(crate) fn publisher_id(&self) -> anyhow::Result<u32> {
+        let throwaway = self.throwaway.as_ref().context(NOT_THROWAWAY)?;
+        throwaway.publisher.id().context("the publisher has ended")
+    }
+
+    /// Where the throwaway publisher keeps its journal.
+    pub(crate) fn journal(&self) -> anyhow::Result<PathBuf> {
+        let throwaway = self.throwaway.as_ref().context(NOT_THROWAWAY)?;
+        Ok(throwaway.folder.path().join(JOURNAL))
+    }
+
+    /// Kills the throwaway publisher with SIGKILL and starts it again. How long that start took: until it said that it is ready, and
+    /// the resolver led to it.
+    pub(crate) async fn kill_and_restart(&mut self, within: Duration) -> anyhow::Result<Duration> {
+        let throwaway = self.throwaway.as_mut().context(NOT_THROWAWAY)?;
+        throwaway.publisher.kill().await?;
+        let began = Instant::now();
+        throwaway.publisher = Child::start_within(&throwaway.role, within).await?;
+        let address = throwaway.publisher.ready_text("address")?.parse()?;
+        registered(&self.cluster, &self.path, address, within).await?;
+        Ok(began.elapsed())
+    }
+
     /// What the publishers say of themselves.
     pub(crate) async fn figures(&self) -> anyhow::Result<Figures> {
-        let queues = Queues::connect(self.cluster.clone(), QueuesOptions::default());
+        let queues = self.queues();
         let gathered = queues.status().await?;
         let all: Vec<&PublisherStatus> = gathered.answers.iter().map(|a| &a.answer).collect();
         let first = all.first().context("no publisher answered")?;
@@ -106,6 +156,7 @@ impl System {
             durability: first.durability.to_string(),
             written_bytes: all.iter().map(|status| status.written_bytes).sum(),
             payload_bytes: all.iter().map(|status| status.payload_bytes).sum(),
+            jobs: all.iter().map(|status| status.jobs).sum(),
         })
     }
 
@@ -118,19 +169,26 @@ impl System {
     }
 }
 
-/// Waits until the resolver leads from the path to a publisher.
-async fn registered(cluster: &Cluster, path: &Path) -> anyhow::Result<()> {
+/// Waits until the resolver leads from the path to the publisher at that address.
+async fn registered(
+    cluster: &Cluster,
+    path: &Path,
+    address: SocketAddr,
+    within: Duration,
+) -> anyhow::Result<()> {
     let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "bench");
     let known = async {
         loop {
             let resolution = client.resolve(vec![path.clone()]).await?;
-            if matches!(resolution.answers[..], [PathAnswer::Publishers { .. }]) {
+            if let [PathAnswer::Publishers { set, .. }] = &resolution.answers[..]
+                && set.iter().any(|publisher| publisher.addresses.contains(&address))
+            {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(REGISTERED_WITHIN, known).await.context("the publisher has not registered in time")?
+    timeout(within, known).await.context("the publisher has not registered in time")?
 }
 
 fn role(name: &str, resolvers: &str, arguments: &[&str]) -> Role {

@@ -168,8 +168,8 @@ impl Dump {
         path: &Path,
         options: DumpOptions,
     ) -> Result<Dump, InspectError> {
-        if files.list(path).is_err() {
-            return Dump::of_file(files, path, options);
+        if let Some(named) = file_name(&name_of(path)) {
+            return Dump::of_file(files, path, named, options);
         }
         let source = Source::open(files, path)?;
         let directory = &source.directory;
@@ -198,11 +198,9 @@ impl Dump {
     fn of_file(
         files: &Arc<dyn Files>,
         path: &Path,
+        (sequence, is_carried, is_part): (u64, bool, bool),
         options: DumpOptions,
     ) -> Result<Dump, InspectError> {
-        let not_one = || InspectError::NoJournal { dir: path.to_owned() };
-        let name = name_of(path);
-        let (sequence, is_carried, is_part) = file_name(&name).ok_or_else(not_one)?;
         // Beside the directory of the file is the file that says whose records these are.
         let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
         let dir = if dir.as_os_str().is_empty() { Path::new("..") } else { dir };

@@ -59,10 +59,10 @@ struct Inline {
 }
 
 impl Chores for Inline {
-    fn segment(&mut self) -> Result<Segment, Poisoned> {
+    fn segment(&mut self, least: u64) -> Result<Segment, Poisoned> {
         match self.next.take() {
             Some(segment) => Ok(segment),
-            None => self.directory.create_segment(self.directory.segment_bytes),
+            None => self.directory.create_segment(least),
         }
     }
 

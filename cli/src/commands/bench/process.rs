@@ -1,0 +1,118 @@
+//! What the kernel says of another process: its processor time, its memory, what it has written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+/// Where the kernel tells of it.
+fn folder(process: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}"))
+}
+
+/// The processor time of a process, in nanoseconds.
+///
+/// The sum of its threads' `schedstat`: `stat` counts in ticks of 10 ms, as long as a whole burst of jobs. A thread that has ended
+/// keeps what it was last seen with.
+#[derive(Debug)]
+pub(crate) struct CpuClock {
+    process: u32,
+    threads: Threads,
+}
+
+impl CpuClock {
+    pub(crate) fn of(process: u32) -> CpuClock {
+        CpuClock { process, threads: Threads::default() }
+    }
+
+    /// What it has used so far.
+    pub(crate) fn now_ns(&mut self) -> anyhow::Result<u64> {
+        let tasks = folder(self.process).join("task");
+        let listed = fs::read_dir(&tasks).with_context(|| format!("{}", tasks.display()))?;
+        for task in listed {
+            let task = task?;
+            // It may have ended since it was listed.
+            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else { continue };
+            let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+            let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+            let (Some(thread), Some(ns)) = (thread, ns) else { continue };
+            self.threads.saw(thread, ns);
+        }
+        Ok(self.threads.sum())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    /// By thread.
+    seen: BTreeMap<u32, u64>,
+    /// Of threads whose number was given to another one.
+    gone: u64,
+}
+
+impl Threads {
+    fn saw(&mut self, thread: u32, ns: u64) {
+        let before = self.seen.insert(thread, ns).unwrap_or(0);
+        if ns < before {
+            self.gone += before;
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.gone + self.seen.values().sum::<u64>()
+    }
+}
+
+/// Bytes of memory that it holds: `Rss` of `smaps_rollup`, which counts every page, unlike `status`.
+pub(crate) fn resident_bytes(process: u32) -> anyhow::Result<u64> {
+    let file = folder(process).join("smaps_rollup");
+    let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
+    Ok(field(&text, "Rss:").context("smaps_rollup without Rss")? * 1024)
+}
+
+/// Bytes that it has had written to a disk, whatever for. 0 on a file system in memory.
+pub(crate) fn disk_write_bytes(process: u32) -> anyhow::Result<u64> {
+    let file = folder(process).join("io");
+    let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
+    field(&text, "write_bytes:").context("io without write_bytes")
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_end_and_numbers_given_again_take_nothing_away() {
+        let mut threads = Threads::default();
+        threads.saw(1, 100);
+        threads.saw(2, 50);
+        assert_eq!(threads.sum(), 150);
+        threads.saw(1, 120);
+        assert_eq!(threads.sum(), 170);
+        threads.saw(2, 7);
+        assert_eq!(threads.sum(), 177);
+    }
+
+    #[test]
+    fn this_process_has_used_time_and_memory() {
+        let mut clock = CpuClock::of(std::process::id());
+        let first = clock.now_ns().unwrap();
+        assert!(clock.now_ns().unwrap() >= first);
+        assert!(resident_bytes(std::process::id()).unwrap() > 100_000);
+        disk_write_bytes(std::process::id()).unwrap();
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "cancelled_write_bytes: 5\nwrite_bytes: 4096\nRss:   17 kB\n";
+        assert_eq!(field(text, "write_bytes:"), Some(4096));
+        assert_eq!(field(text, "Rss:"), Some(17));
+        assert_eq!(field(text, "Pss:"), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! Pieces of bodies that were read and checked, kept for a while: neighbours are asked for one after the other.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::record::RECORD_HEADER_BYTES;
+use crate::RecordRef;
+
+/// Bytes kept. A body without blocks (of a format 2 segment, up to 20 MiB) is kept whole: it can only be checked whole.
+const PIECES_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Pieces kept at most: they are looked through one by one, and bodies of single jobs are small. Some for each thread that
+/// reads at the same time.
+const PIECES_MAX: usize = 64;
+
+/// Where a record stands: its file's sequence, and its offset there.
+pub(crate) type At = (u64, u64);
+
+/// Bytes of one record's body.
+struct Piece {
+    record: At,
+    /// Where they begin in the body.
+    from: usize,
+    bytes: Bytes,
+}
+
+/// The pieces that were read last.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    /// The latest at the end.
+    kept: VecDeque<Piece>,
+    bytes: usize,
+}
+
+impl Pieces {
+    /// A part of that record's body, if one piece has all of it.
+    pub(crate) fn get(&mut self, record: At, part: RecordRef) -> Option<Bytes> {
+        let (from, to) = (part.at as usize, part.at as usize + part.length as usize);
+        let has = |piece: &Piece| {
+            piece.record == record && piece.from <= from && to <= piece.from + piece.bytes.len()
+        };
+        let piece = self.touch(has)?;
+        Some(piece.bytes.slice(from - piece.from..to - piece.from))
+    }
+
+    /// What was kept of a record from its beginning on: all of it, if it is one that is read whole.
+    pub(crate) fn whole(&mut self, record: At) -> Option<Bytes> {
+        let piece = self.touch(|piece| piece.record == record && piece.from == 0)?;
+        Some(piece.bytes.clone())
+    }
+
+    fn touch(&mut self, wanted: impl Fn(&Piece) -> bool) -> Option<&Piece> {
+        let place = self.kept.iter().rposition(wanted)?;
+        let found = self.kept.remove(place)?;
+        self.kept.push_back(found);
+        self.kept.back()
+    }
+
+    /// Keeps checked bytes of a record's body, which begin at `from` there.
+    pub(crate) fn keep(&mut self, record: At, from: usize, bytes: Bytes) {
+        // Another thread may have read the same.
+        let is_same = |piece: &Piece| {
+            piece.record == record && piece.from == from && piece.bytes.len() >= bytes.len()
+        };
+        if self.kept.iter().any(is_same) {
+            return;
+        }
+        self.bytes += weight(&bytes);
+        self.kept.push_back(Piece { record, from, bytes });
+        while self.kept.len() > PIECES_MAX || (self.kept.len() > 1 && self.bytes > PIECES_BYTES_MAX)
+        {
+            if let Some(piece) = self.kept.pop_front() {
+                self.bytes -= weight(&piece.bytes);
+            }
+        }
+    }
+}
+
+fn weight(bytes: &Bytes) -> usize {
+    RECORD_HEADER_BYTES + bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(pieces: &mut Pieces, offset: u64, at: u32, length: u32) -> Option<Bytes> {
+        pieces.get((1, offset), RecordRef { index: 9, at, length })
+    }
+
+    #[test]
+    fn few_pieces_are_kept_however_small_they_are_and_the_latest_read_among_them() {
+        let mut pieces = Pieces::default();
+        for offset in 0..10 * PIECES_MAX as u64 {
+            pieces.keep((1, offset), 0, Bytes::from_static(b"small"));
+            assert!(get(&mut pieces, 0, 0, 5).is_some(), "read again each time");
+            assert!(pieces.kept.len() <= PIECES_MAX);
+        }
+        assert!(get(&mut pieces, 1, 0, 5).is_none());
+        let bytes = pieces.kept.iter().map(|piece| weight(&piece.bytes));
+        assert_eq!(pieces.bytes, bytes.sum::<usize>());
+    }
+
+    #[test]
+    fn one_over_the_whole_room_is_kept_alone() {
+        let mut pieces = Pieces::default();
+        pieces.keep((1, 1), 0, Bytes::from_static(b"small"));
+        pieces.keep((1, 2), 0, vec![0; PIECES_BYTES_MAX + 1].into());
+        assert!(get(&mut pieces, 1, 0, 5).is_none() && get(&mut pieces, 2, 0, 5).is_some());
+        pieces.keep((1, 3), 0, Bytes::from_static(b"small"));
+        assert!(get(&mut pieces, 2, 0, 5).is_none() && get(&mut pieces, 3, 0, 5).is_some());
+    }
+
+    #[test]
+    fn a_piece_gives_the_parts_that_lie_in_it_and_no_others() {
+        let mut pieces = Pieces::default();
+        pieces.keep((1, 1), 10, Bytes::from_static(b"0123456789"));
+        assert_eq!(get(&mut pieces, 1, 12, 3).as_deref(), Some(&b"234"[..]));
+        assert_eq!(get(&mut pieces, 1, 10, 10).as_deref(), Some(&b"0123456789"[..]));
+        for (at, length) in [(9, 3), (18, 3), (0, 5), (30, 1)] {
+            assert_eq!(get(&mut pieces, 1, at, length), None);
+        }
+        assert_eq!(get(&mut pieces, 2, 12, 3), None, "of another record");
+        assert_eq!(pieces.whole((1, 1)), None);
+    }
+}

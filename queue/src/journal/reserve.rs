@@ -1,0 +1,347 @@
+//! Room kept for what must go on when the disk is full: a file of no content, which gives up its bytes when they are needed.
+//!
+//! Others write to the disk, too, so a number would not do: only what has been taken is there. A crash leaves the file as it
+//! is; nothing in it is ever read.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::files::{Files, JournalFile};
+use super::space::{Needs, STEP_BYTES, Space, SpaceLevel, Stock};
+
+/// The file's name in the data directory.
+pub(crate) const RESERVE_FILE: &str = "reserve";
+
+/// The reserve, and what is known of the room on the disk. Asked and told by all threads of a journal.
+pub(crate) struct Reserve {
+    files: Arc<dyn Files>,
+    dir: PathBuf,
+    segment_bytes: u64,
+    /// None until it is opened: a journal that is only read has no reserve.
+    file: Mutex<Option<Arc<dyn JournalFile>>>,
+    /// Its length.
+    bytes: AtomicU64,
+    /// As the disk said last; 0 since it refused something.
+    free: AtomicU64,
+    /// Bytes that can still be written into segments that are there.
+    room: AtomicU64,
+    running_leases: AtomicU64,
+    snapshot_bytes: AtomicU64,
+    /// The last level, as its place in [`SpaceLevel::ALL`].
+    level: AtomicU8,
+}
+
+impl Reserve {
+    pub(crate) fn new(files: Arc<dyn Files>, dir: PathBuf, segment_bytes: u64) -> Reserve {
+        Reserve {
+            files,
+            dir,
+            segment_bytes,
+            file: Mutex::new(None),
+            bytes: AtomicU64::new(0),
+            free: AtomicU64::new(u64::MAX / 4),
+            room: AtomicU64::new(0),
+            running_leases: AtomicU64::new(0),
+            snapshot_bytes: AtomicU64::new(0),
+            level: AtomicU8::new(0),
+        }
+    }
+
+    /// Opens the file, or makes it, and brings it to its size as far as the disk has room.
+    pub(crate) fn open(&self) -> io::Result<()> {
+        let path = self.dir.join(RESERVE_FILE);
+        let file = match self.files.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.files.create(&path)?,
+            opened => opened?,
+        };
+        self.bytes.store(file.len()?, Ordering::Relaxed);
+        *self.file.lock() = Some(file);
+        self.keep()
+    }
+
+    /// Measures the disk, and brings the file to the size that it is to have, as far as there is room. A full disk is no
+    /// failure: what is missing comes with a later call.
+    pub(crate) fn keep(&self) -> io::Result<()> {
+        let file = self.file.lock();
+        let Some(file) = &*file else { return Ok(()) };
+        let mut free = self.files.free_bytes(&self.dir)?;
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let wanted = self.needs().reserve_after(bytes);
+        if wanted < bytes {
+            file.truncate(wanted)?;
+            self.bytes.store(wanted, Ordering::Relaxed);
+            free = self.files.free_bytes(&self.dir)?;
+        }
+        let mut at = bytes;
+        // Step by step: what there is, is better than nothing.
+        while at < wanted && free > 0 {
+            let next = (at + STEP_BYTES).min(wanted);
+            match file.allocate(next) {
+                Ok(()) => free = self.files.free_bytes(&self.dir)?,
+                Err(error) if is_full(&error) => {
+                    // It may have got a part of it.
+                    file.truncate(at)?;
+                    free = 0;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            at = next;
+            self.bytes.store(at, Ordering::Relaxed);
+        }
+        self.free.store(free, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes a file of `usual` bytes. On a full disk, one of `least` bytes, out of the reserve if need be.
+    ///
+    /// # Errors
+    /// As `make` said: with a full disk only once nothing is left of the reserve.
+    pub(crate) fn make<T>(
+        &self,
+        usual: u64,
+        least: u64,
+        mut make: impl FnMut(u64) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut made = make(usual);
+        if !made.as_ref().is_err_and(is_full) {
+            self.measure();
+            return made;
+        }
+        // What the disk says is free is not for this process: a quota, or a part that it keeps for itself.
+        self.free.store(0, Ordering::Relaxed);
+        if least < usual {
+            made = make(least);
+        }
+        let mut wanted = least;
+        while made.as_ref().is_err_and(is_full) && self.give(wanted) {
+            made = make(least);
+            // Others may have been quicker, or the file system needs some for itself.
+            wanted = STEP_BYTES;
+        }
+        made
+    }
+
+    /// Gives the disk up to so many bytes of the reserve back; false when there are none.
+    fn give(&self, bytes: u64) -> bool {
+        let file = self.file.lock();
+        let Some(file) = &*file else { return false };
+        let has = self.bytes.load(Ordering::Relaxed);
+        let left = has.saturating_sub(bytes);
+        if has == 0 || file.truncate(left).is_err() {
+            return false;
+        }
+        self.bytes.store(left, Ordering::Relaxed);
+        true
+    }
+
+    /// Asks the disk how much is free.
+    fn measure(&self) {
+        // A disk that cannot say refuses when it must: what is known counts on.
+        if let Ok(free) = self.files.free_bytes(&self.dir) {
+            self.free.store(free, Ordering::Relaxed);
+        }
+    }
+
+    /// So many more bytes can be written into segments that are there.
+    pub(crate) fn add_room(&self, bytes: u64) {
+        self.room.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes have been written into segments, or will never be.
+    pub(crate) fn use_room(&self, bytes: u64) {
+        self.room.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// So many leases run.
+    pub(crate) fn note_running(&self, leases: u64) {
+        self.running_leases.store(leases, Ordering::Relaxed);
+    }
+
+    /// The last snapshot had so many bytes.
+    #[allow(dead_code, reason = "nothing writes snapshots yet")]
+    pub(crate) fn note_snapshot(&self, bytes: u64) {
+        self.snapshot_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The level as it was worked out last.
+    pub(crate) fn level(&self) -> SpaceLevel {
+        let level = SpaceLevel::ALL.get(usize::from(self.level.load(Ordering::Relaxed)));
+        level.copied().unwrap_or_default()
+    }
+
+    /// What is still taken, when so many bytes have been appended and are not yet written. Cheap.
+    pub(crate) fn space(&self, uncommitted: u64) -> Space {
+        let stock = Stock {
+            room: self.room.load(Ordering::Relaxed),
+            free: self.free.load(Ordering::Relaxed),
+            reserve: self.bytes(),
+            uncommitted,
+        };
+        let (needs, before) = (self.needs(), self.level());
+        let level = needs.level(before, &stock);
+        if level != before {
+            let (room, free, reserve) = (stock.room, stock.free, stock.reserve);
+            tracing::warn!(
+                ?level,
+                ?before,
+                room,
+                free,
+                reserve,
+                "the room on the disk has changed"
+            );
+            self.level.store(level as u8, Ordering::Relaxed);
+        }
+        Space { level, headroom: needs.headroom(&stock) }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            segment_bytes: self.segment_bytes,
+            snapshot_bytes: self.snapshot_bytes.load(Ordering::Relaxed),
+            running_leases: self.running_leases.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Whether the disk, or what its user may have of it, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::journal::SEGMENT_BYTES_MIN;
+    use crate::journal::simulated_disk::SimulatedDisk;
+
+    const MIB: u64 = 1024 * 1024;
+    /// Of one-MiB segments and no leases.
+    const FULL: u64 = 4 * MIB;
+
+    fn reserve(disk: &SimulatedDisk) -> Reserve {
+        let reserve = Reserve::new(Arc::new(disk.clone()), "/data".into(), SEGMENT_BYTES_MIN);
+        reserve.open().unwrap();
+        reserve
+    }
+
+    /// Something else that takes room.
+    fn ballast(disk: &SimulatedDisk, bytes: u64) -> Arc<dyn JournalFile> {
+        let file = disk.create(Path::new("/ballast")).unwrap();
+        file.allocate(bytes).unwrap();
+        file
+    }
+
+    fn make(disk: &SimulatedDisk, reserve: &Reserve, name: &str, bytes: u64) -> io::Result<u64> {
+        reserve.make(bytes, MIB.min(bytes), |bytes| {
+            disk.create(Path::new(name))?.allocate(bytes)?;
+            Ok(bytes)
+        })
+    }
+
+    #[test]
+    fn it_takes_its_size_grows_with_leases_and_gives_back_what_is_too_much() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(64 * MIB));
+        let reserve = reserve(&disk);
+        assert_eq!(reserve.bytes(), FULL);
+        reserve.note_running(1_000);
+        assert_eq!(reserve.bytes(), FULL, "only the keeper's thread changes the file");
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 9 * MIB);
+        reserve.note_running(900);
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 9 * MIB);
+        reserve.note_running(0);
+        reserve.keep().unwrap();
+        assert_eq!((reserve.bytes(), disk.free_bytes(Path::new("/")).unwrap()), (FULL, 60 * MIB));
+        reserve.note_snapshot(8 * MIB);
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 14 * MIB);
+    }
+
+    #[test]
+    fn what_the_disk_has_no_room_for_is_made_of_it_and_comes_back() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(8 * MIB));
+        let reserve = reserve(&disk);
+        let ballast = ballast(&disk, 4 * MIB - 100);
+        assert_eq!(make(&disk, &reserve, "/a", 3 * MIB).unwrap(), MIB, "no longer than it must be");
+        assert_eq!(reserve.bytes(), FULL - MIB);
+        // 100 bytes are free, and another MiB is needed: the reserve is never asked for less than is missing.
+        for left in [2, 1, 0] {
+            make(&disk, &reserve, &format!("/b{left}"), MIB).unwrap();
+            assert_eq!(reserve.bytes(), left * MIB);
+        }
+        let error = make(&disk, &reserve, "/c", MIB).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "nothing is left of it");
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 0);
+        ballast.truncate(MIB).unwrap();
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 3 * MIB, "as far as there is room");
+        ballast.truncate(0).unwrap();
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), FULL);
+    }
+
+    #[test]
+    fn where_a_short_file_fits_the_reserve_is_left_alone() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(8 * MIB));
+        let reserve = reserve(&disk);
+        assert_eq!(make(&disk, &reserve, "/a", 5 * MIB).unwrap(), MIB);
+        assert_eq!(reserve.bytes(), FULL);
+    }
+
+    #[test]
+    fn the_level_follows_what_is_written_freed_and_refused() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(16 * MIB));
+        let reserve = reserve(&disk);
+        reserve.add_room(MIB);
+        let space = reserve.space(0);
+        assert_eq!(space, Space { level: SpaceLevel::Open, headroom: 11 * MIB });
+        assert_eq!(reserve.space(10 * MIB).headroom, MIB, "what is on its way is as good as there");
+        let ballast = ballast(&disk, 11 * MIB);
+        reserve.keep().unwrap();
+        // A MiB is free, and one is room.
+        assert_eq!(reserve.space(0), Space { level: SpaceLevel::NoEnqueues, headroom: 0 });
+        reserve.use_room(MIB);
+        assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues);
+        for name in ["/a", "/b"] {
+            make(&disk, &reserve, name, MIB).unwrap();
+        }
+        assert_eq!((reserve.bytes(), reserve.space(0).level), (FULL - MIB, SpaceLevel::Hold));
+        ballast.truncate(4 * MIB).unwrap();
+        reserve.keep().unwrap();
+        assert_eq!((reserve.bytes(), reserve.level()), (FULL, SpaceLevel::Hold));
+        assert_eq!(reserve.space(0).level, SpaceLevel::Open);
+        assert_eq!(reserve.level(), SpaceLevel::Open);
+    }
+
+    #[test]
+    fn after_a_crash_it_is_as_it_was_and_brought_to_its_size() {
+        let disk = SimulatedDisk::default();
+        drop(reserve(&disk));
+        let disk = disk.after_kill();
+        disk.set_capacity(Some(FULL));
+        let again = Reserve::new(Arc::new(disk.clone()), "/data".into(), 3 * SEGMENT_BYTES_MIN);
+        again.open().unwrap();
+        assert_eq!(again.bytes(), FULL, "what it had, although the disk has no more");
+        disk.set_capacity(None);
+        again.keep().unwrap();
+        assert_eq!(again.bytes(), FULL + 4 * MIB);
+    }
+}

@@ -1,0 +1,527 @@
+//! A disk in memory for tests: it loses what was not synced, tears it, fails any call, fills up, waits before it syncs, and
+//! flips bits. The same seed and the same calls make the same disk.
+
+mod blocks;
+mod contents;
+mod faults;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use self::contents::{Change, Contents};
+use self::faults::Faults;
+pub(crate) use self::faults::{Call, Failure, Fault};
+use super::files::{Files, JournalFile, LockError, PinLock, read_whole};
+
+/// A disk; clones are the same disk.
+#[derive(Clone)]
+pub(crate) struct SimulatedDisk {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    disk: Mutex<Disk>,
+    gate: Condvar,
+}
+
+struct Disk {
+    contents: Contents,
+    faults: Faults,
+    random: StdRng,
+    /// Changing calls so far, and calls of any kind.
+    changes: u64,
+    calls: u64,
+    /// Of every changing call so far: equal for equal runs.
+    trace: u32,
+    capacity: Option<u64>,
+    short_reads: bool,
+    held: Held,
+    /// Syncs that wait.
+    waiting: usize,
+    /// The directories that are taken.
+    locked: BTreeSet<PathBuf>,
+    /// How many hold each lock of [`Files::pin`] with others; none for one who has it alone.
+    pins: BTreeMap<PathBuf, Option<usize>>,
+}
+
+/// Whose syncs wait.
+#[derive(Default)]
+enum Held {
+    #[default]
+    None,
+    All,
+    Of(Vec<PathBuf>),
+}
+
+impl Default for SimulatedDisk {
+    fn default() -> SimulatedDisk {
+        SimulatedDisk::with(Contents::default(), StdRng::seed_from_u64(0))
+    }
+}
+
+impl SimulatedDisk {
+    fn with(contents: Contents, random: StdRng) -> SimulatedDisk {
+        let disk = Disk {
+            contents,
+            faults: Faults::default(),
+            random,
+            changes: 0,
+            calls: 0,
+            trace: 0,
+            capacity: None,
+            short_reads: false,
+            held: Held::None,
+            waiting: 0,
+            locked: BTreeSet::new(),
+            pins: BTreeMap::new(),
+        };
+        SimulatedDisk { shared: Arc::new(Shared { disk: Mutex::new(disk), gate: Condvar::new() }) }
+    }
+
+    // What it does to a program.
+
+    /// These calls fail.
+    pub(crate) fn fail(&self, fault: Fault) {
+        self.lock().faults.add(fault);
+    }
+
+    /// That changing call, counted from the disk's first, and all calls after it fail, and change nothing: as if the power
+    /// went.
+    pub(crate) fn fail_at(&self, call: u64) {
+        let nth = call.saturating_sub(self.calls()).max(1);
+        self.fail(Fault::nth_where(nth, |call, _| call.is_change()).for_good());
+    }
+
+    /// No call fails any more.
+    pub(crate) fn heal(&self) {
+        self.lock().faults.clear();
+    }
+
+    /// The first call that failed, and the file it was for.
+    pub(crate) fn hit(&self) -> Option<(Call, PathBuf)> {
+        self.lock().faults.hit().cloned()
+    }
+
+    /// It has room for so many bytes, or for as many as there are. May be less than it holds.
+    pub(crate) fn set_capacity(&self, bytes: Option<u64>) {
+        self.lock().capacity = bytes;
+    }
+
+    /// Bytes that it still has room for.
+    pub(crate) fn free(&self) -> u64 {
+        self.lock().free()
+    }
+
+    /// Each read of the system gives fewer bytes than asked for, or is interrupted.
+    pub(crate) fn read_short(&self, short: bool) {
+        self.lock().short_reads = short;
+    }
+
+    /// Syncs of files wait, or go on.
+    pub(crate) fn hold_syncs(&self, held: bool) {
+        self.lock().held = if held { Held::All } else { Held::None };
+        self.shared.gate.notify_all();
+    }
+
+    /// Syncs of these files wait, those of others go on. They are the files that were opened by these names.
+    pub(crate) fn hold_syncs_of(&self, paths: impl IntoIterator<Item = PathBuf>) {
+        self.lock().held = Held::Of(paths.into_iter().collect());
+        self.shared.gate.notify_all();
+    }
+
+    /// Syncs that wait.
+    pub(crate) fn held_syncs(&self) -> usize {
+        self.lock().waiting
+    }
+
+    /// Changes a file's bytes as a bad disk would.
+    pub(crate) fn tamper<T>(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.lock().contents.tamper(path, change)
+    }
+
+    /// Flips one bit of a file.
+    pub(crate) fn flip(&self, path: &Path, bit: u64) {
+        self.lock().contents.flip(path, bit);
+    }
+
+    // What becomes of it.
+
+    /// The disk after a power cut: of what was not synced, each change is there, or not, or in part.
+    pub(crate) fn after_power_cut(&self, seed: u64) -> SimulatedDisk {
+        let mut random = StdRng::seed_from_u64(seed);
+        let contents = self.lock().contents.after_power_cut(&mut random);
+        self.going_on(contents, random)
+    }
+
+    /// The disk as a process finds it that starts after this one was killed.
+    pub(crate) fn after_kill(&self) -> SimulatedDisk {
+        let (contents, random) = {
+            let mut disk = self.lock();
+            (disk.contents.after_kill(), StdRng::seed_from_u64(disk.random.random()))
+        };
+        self.going_on(contents, random)
+    }
+
+    /// The same disk, on which no sync writes what was not synced before: as after a failed sync.
+    pub(crate) fn with_clean_pages(self) -> SimulatedDisk {
+        self.lock().contents.count_as_clean();
+        self
+    }
+
+    /// With other contents; a run's trace goes over all its disks.
+    fn going_on(&self, contents: Contents, random: StdRng) -> SimulatedDisk {
+        let after = SimulatedDisk::with(contents, random);
+        let (before, mut disk) = (self.lock(), after.lock());
+        (disk.capacity, disk.short_reads) = (before.capacity, before.short_reads);
+        disk.trace = before.trace;
+        drop((before, disk));
+        after
+    }
+
+    // What it tells.
+
+    /// Changing calls so far: those that make, write, sync, rename or remove something.
+    pub(crate) fn calls(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Calls of any kind so far.
+    pub(crate) fn all_calls(&self) -> u64 {
+        self.lock().calls
+    }
+
+    /// What tells one run from another: of every changing call so far, in order, with its bytes.
+    pub(crate) fn trace(&self) -> u32 {
+        self.lock().trace
+    }
+
+    /// The paths of all files.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.lock().contents.names().cloned().collect()
+    }
+
+    /// A file's length in bytes.
+    pub(crate) fn length(&self, path: &Path) -> u64 {
+        let disk = self.lock();
+        disk.contents.named(path).map_or(0, |number| disk.contents.now(number).len() as u64)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.shared.disk.lock()
+    }
+}
+
+impl Disk {
+    /// Counts a call. How it fails, if it does; true when everything after it fails, too.
+    fn meet(&mut self, call: Call, path: &Path, says: &[u8]) -> Option<(io::Error, bool)> {
+        self.calls += 1;
+        if call.is_change() {
+            self.changes += 1;
+            let name = path.as_os_str().as_encoded_bytes();
+            for part in [&[call as u8][..], name, says] {
+                self.trace = crc32c::crc32c_append(self.trace, part);
+            }
+        }
+        let (failure, lasts) = self.faults.meet(call, path)?;
+        Some((failure.error(), lasts))
+    }
+
+    /// Counts a call that does nothing when it fails.
+    fn call(&mut self, call: Call, path: &Path) -> io::Result<()> {
+        self.meet(call, path, &[]).map_or(Ok(()), |(error, _)| Err(error))
+    }
+
+    fn free(&self) -> u64 {
+        self.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(self.contents.taken()))
+    }
+}
+
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    number: usize,
+    /// By which name it was opened.
+    path: PathBuf,
+}
+
+impl SimulatedDisk {
+    fn file(&self, number: usize, path: &Path) -> Arc<dyn JournalFile> {
+        Arc::new(SimulatedFile { disk: self.clone(), number, path: path.to_owned() })
+    }
+}
+
+impl Files for SimulatedDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.lock().call(Call::MakeDir, dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut disk = self.lock();
+        disk.call(Call::List, dir)?;
+        let within = disk.contents.names().filter(|path| path.parent() == Some(dir));
+        Ok(within.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect())
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        let mut disk = self.lock();
+        disk.call(Call::Open, path)?;
+        let number = disk.contents.open(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(self.file(number, path))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        let mut disk = self.lock();
+        if let Some((error, lasts)) = disk.meet(Call::Create, path, &[]) {
+            if lasts {
+                disk.contents.create_perhaps(path);
+            }
+            return Err(error);
+        }
+        let number = disk.contents.create(path);
+        Ok(self.file(number, path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut disk = self.lock();
+        let failed = disk.meet(Call::Rename, from, to.as_os_str().as_encoded_bytes());
+        let number = disk.contents.named(from).ok_or(io::ErrorKind::NotFound)?;
+        match failed {
+            None => {
+                disk.contents.name(to, Some(number));
+                disk.contents.name(from, None);
+                Ok(())
+            }
+            Some((error, lasts)) => {
+                if lasts {
+                    disk.contents.name_perhaps(to, Some(number));
+                    disk.contents.name_perhaps(from, None);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.lock();
+        let failed = disk.meet(Call::Remove, path, &[]);
+        disk.contents.named(path).ok_or(io::ErrorKind::NotFound)?;
+        match failed {
+            None => {
+                disk.contents.name(path, None);
+                Ok(())
+            }
+            Some((error, lasts)) => {
+                if lasts {
+                    disk.contents.name_perhaps(path, None);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut disk = self.lock();
+        disk.call(Call::SyncDir, dir)?;
+        disk.contents.sync_dir(dir);
+        Ok(())
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let mut disk = SimulatedDisk::lock(self);
+        disk.call(Call::Measure, dir)?;
+        Ok(disk.free())
+    }
+
+    fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
+        let mut disk = SimulatedDisk::lock(self);
+        disk.call(Call::Lock, dir).map_err(LockError::Io)?;
+        if !disk.locked.insert(dir.to_owned()) {
+            return Err(LockError::Held(HOLDER.to_owned()));
+        }
+        Ok(Box::new(Unlock(self.clone(), dir.to_owned())))
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        self.open(path)
+    }
+
+    fn holder(&self, dir: &Path) -> io::Result<Option<String>> {
+        Ok(SimulatedDisk::lock(self).locked.contains(dir).then(|| HOLDER.to_owned()))
+    }
+
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut disk = SimulatedDisk::lock(self);
+        let holders = match (how, disk.pins.get(path)) {
+            (PinLock::Shared, None) => Some(1),
+            (PinLock::Shared, Some(Some(others))) => Some(others + 1),
+            (PinLock::Alone, None) => None,
+            // Nothing here waits: a test that has it alone is to let go first.
+            (PinLock::Shared, Some(None)) => return Err(io::ErrorKind::WouldBlock.into()),
+            (PinLock::Alone, Some(_)) => return Ok(None),
+        };
+        disk.pins.insert(path.to_owned(), holders);
+        Ok(Some(Box::new(Unpin(self.clone(), path.to_owned()))))
+    }
+}
+
+/// Who has a directory that is taken.
+const HOLDER: &str = "process 0 (simulated)";
+
+struct Unlock(SimulatedDisk, PathBuf);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.0.lock().locked.remove(&self.1);
+    }
+}
+
+struct Unpin(SimulatedDisk, PathBuf);
+
+impl Drop for Unpin {
+    fn drop(&mut self) {
+        let mut disk = self.0.lock();
+        match disk.pins.get(&self.1).copied().flatten() {
+            Some(holders) if holders > 1 => disk.pins.insert(self.1.clone(), Some(holders - 1)),
+            _ => disk.pins.remove(&self.1),
+        };
+    }
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        self.disk.lock().contents.close(self.number);
+    }
+}
+
+impl JournalFile for SimulatedFile {
+    fn len(&self) -> io::Result<u64> {
+        let mut disk = self.disk.lock();
+        disk.call(Call::Length, &self.path)?;
+        Ok(disk.contents.now(self.number).len() as u64)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut disk = self.disk.lock();
+        disk.call(Call::Read, &self.path)?;
+        let Disk { contents, random, short_reads, .. } = &mut *disk;
+        read_whole(bytes, offset, |part, at| {
+            let mut most = part.len();
+            if *short_reads && most > 1 {
+                if random.random_bool(0.1) {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                most = random.random_range(1..=most);
+            }
+            Ok(contents.now(self.number).read(at, &mut part[..most]))
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let failed = disk.meet(Call::Write, &self.path, bytes);
+        let (room, disk) = (disk.free(), &mut *disk);
+        let length = disk.contents.now(self.number).len() as u64;
+        let end = offset + bytes.len() as u64;
+        let beyond = end.saturating_sub(length.saturating_add(room)) as usize;
+        let fits = bytes.len().saturating_sub(beyond);
+        match failed {
+            None if fits == bytes.len() => {
+                let bytes = Bytes::copy_from_slice(bytes);
+                disk.contents.change(self.number, Change::Write(offset, bytes));
+                Ok(())
+            }
+            Some((error, true)) => {
+                let bytes = Bytes::copy_from_slice(bytes);
+                disk.contents.change_perhaps(self.number, Change::Write(offset, bytes));
+                Err(error)
+            }
+            failed => {
+                // Some of it was written before the call failed.
+                let most = if failed.is_some() { disk.random.random_range(0..=fits) } else { fits };
+                let part = Bytes::copy_from_slice(&bytes[..most]);
+                disk.contents.change(self.number, Change::Write(offset, part));
+                Err(failed.map_or_else(|| Failure::Full.error(), |(error, _)| error))
+            }
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.waiting += 1;
+        loop {
+            let waits = match &disk.held {
+                Held::None => false,
+                Held::All => true,
+                Held::Of(paths) => paths.contains(&self.path),
+            };
+            if !waits {
+                break;
+            }
+            self.disk.shared.gate.wait(&mut disk);
+        }
+        disk.waiting -= 1;
+        let disk = &mut *disk;
+        match disk.meet(Call::Sync, &self.path, &[]) {
+            None => {
+                disk.contents.sync(self.number);
+                Ok(())
+            }
+            Some((error, lasts)) => {
+                if !lasts {
+                    disk.contents.sync_failed(self.number, &mut disk.random);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let failed = disk.meet(Call::Allocate, &self.path, &length.to_le_bytes());
+        let present = disk.contents.now(self.number).len() as u64;
+        if let Some((error, lasts)) = failed {
+            if lasts && present < length {
+                disk.contents.change_perhaps(self.number, Change::Length(length));
+            }
+            return Err(error);
+        }
+        if length.saturating_sub(present) > disk.free() {
+            return Err(Failure::Full.error());
+        }
+        if present < length {
+            disk.contents.change(self.number, Change::Length(length));
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let failed = disk.meet(Call::Truncate, &self.path, &length.to_le_bytes());
+        let present = disk.contents.now(self.number).len() as u64;
+        match failed {
+            None if length < present => {
+                disk.contents.change(self.number, Change::Length(length));
+                Ok(())
+            }
+            None => Ok(()),
+            Some((error, lasts)) => {
+                if lasts && length < present {
+                    disk.contents.change_perhaps(self.number, Change::Length(length));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        self.disk.lock().call(Call::Forget, &self.path)
+    }
+}
