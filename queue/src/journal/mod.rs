@@ -11,7 +11,7 @@ mod files;
 mod format;
 mod housekeeper;
 mod identity;
-mod inspect;
+pub mod inspect;
 mod locations;
 mod mark;
 mod pieces;

@@ -13,14 +13,15 @@ use longshore_protocol::PublisherId;
 
 use super::super::directory::{Directory, SEGMENTS_DIR};
 use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
-use super::super::format::{NoRecord, SEGMENT_HEADER_BYTES};
-use super::super::locations::{Locations, Run, RunRecords};
+use super::super::format::SEGMENT_HEADER_BYTES;
+use super::super::locations::{Run, RunRecords};
 use super::super::mark::{MARK_FILE, Mark};
 use super::super::pin::Pin;
+use super::super::record::NoRecord;
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::super::{SEGMENT_BYTES, identity};
 use super::findings::{Effect, Findings};
-use super::pieces::{self, Piece};
+use super::segments::{self, SegmentFile};
 use super::source::Source;
 use super::walk::Walk;
 use super::{Finding, InspectError, PIECE_BYTES, Progress, disk};
@@ -90,7 +91,7 @@ pub(super) fn copy_on(
     };
     let last_index = copying.all(&plan)?;
     drop(pin);
-    target.finish(plan.base_index(), last_index, publisher)?;
+    target.finish(last_index, publisher)?;
     let Copying { findings, files, bytes, .. } = copying;
     Ok(Copied {
         journal: source.journal(),
@@ -123,7 +124,7 @@ struct Plan {
 }
 
 struct Wanted {
-    piece: Piece,
+    piece: SegmentFile,
     run: Option<Run>,
     /// Where the commands after the snapshot begin in it.
     log_from: Option<u64>,
@@ -139,7 +140,7 @@ impl Plan {
             index: 0,
             why: "without a mark nobody can tell how far commits had come",
         })?;
-        let listed = pieces::list(directory)?;
+        let listed = segments::list(directory)?;
         let mut base = None;
         let mut bad = None;
         for index in source.snapshots()? {
@@ -179,7 +180,7 @@ impl Plan {
         wanted.sort_by_key(|wanted| wanted.log_from.is_some());
         if let Some(run) = named.first() {
             return Err(InspectError::Damaged {
-                file: pieces::path_of(directory, run.sequence, is_carried(run)),
+                file: segments::path_of(directory, run.sequence, is_carried(run)),
                 offset: 0,
                 index: run.first,
                 why: "a snapshot needs the file",
@@ -267,7 +268,8 @@ impl Copying<'_, '_> {
         mark: u64,
     ) -> Result<(), InspectError> {
         let Wanted { piece, run, log_from } = wanted;
-        if let (None, Some(first)) = (run, piece.first_index().filter(|&first| first > *last + 1)) {
+        let is_later = piece.first_index().is_some_and(|first| first > *last + 1);
+        if log_from.is_some() && is_later {
             let why = "commands before this segment are missing";
             let file = piece.path.clone();
             return Err(InspectError::Damaged { file, offset: 0, index: *last + 1, why });
@@ -276,7 +278,7 @@ impl Copying<'_, '_> {
         let file = piece.open(&*self.source.directory.files)?;
         let mut walk = Walk::new(file, piece.seed(self.source.journal())).map_err(io())?;
         let target = &self.target.directory;
-        let to = pieces::path_of(target, piece.sequence, piece.is_carried);
+        let to = segments::path_of(target, piece.sequence, piece.is_carried);
         let mut output = Output::make(self.target, to)?;
         let header = walk.span(0, SEGMENT_HEADER_BYTES).map_err(io())?;
         output.write(0, &header)?;
@@ -302,7 +304,7 @@ impl Copying<'_, '_> {
     /// What a snapshot names. A record that has rotted is copied as it is: it buries its job there as it does here.
     fn run(
         &mut self,
-        piece: &Piece,
+        piece: &SegmentFile,
         run: &Run,
         walk: &mut Walk,
         output: &mut Output,
@@ -343,7 +345,7 @@ impl Copying<'_, '_> {
     /// began, unless the mark or a later segment says so.
     fn log(
         &mut self,
-        piece: &Piece,
+        piece: &SegmentFile,
         from: u64,
         walk: &mut Walk,
         output: &mut Output,
@@ -365,7 +367,7 @@ impl Copying<'_, '_> {
 
     fn span(
         &mut self,
-        piece: &Piece,
+        piece: &SegmentFile,
         walk: &mut Walk,
         from: u64,
         to: u64,
@@ -472,7 +474,7 @@ impl Target {
     }
 
     /// All names last, then the mark, and last of all the file that makes it a journal.
-    fn finish(&self, _: u64, last_index: u64, publisher: PublisherId) -> Result<(), InspectError> {
+    fn finish(&self, last_index: u64, publisher: PublisherId) -> Result<(), InspectError> {
         let Directory { files, dir, publisher: journal, .. } = &self.directory;
         for dir in [self.directory.segments_dir(), self.directory.snapshots_dir()] {
             files.sync_dir(&dir).map_err(InspectError::io("syncing", &dir))?;

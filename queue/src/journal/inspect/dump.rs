@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use longshore_protocol::{PublisherId, WireError};
 
+use super::super::carried::{self, CarriedPart};
 use super::super::files::Files;
-use super::super::format::{FLAG_FIRST, SEGMENT_HEADER_BYTES};
+use super::super::format::SEGMENT_HEADER_BYTES;
+use super::super::record::{FLAG_CARRIED, FLAG_FIRST};
 use super::super::snapshots::{self, SnapshotFileError};
-use super::pieces::{self, BadHeader, Piece};
+use super::segments::{self, BadHeader, SegmentFile};
 use super::source::{Source, identity_of};
 use super::walk::{Record, Walk};
 use super::{InspectError, disk, name_of};
@@ -93,41 +94,6 @@ pub enum Dumped {
     },
 }
 
-/// A part of a command that was carried.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CarriedPart {
-    /// Where it began in the command's body.
-    pub at: u32,
-    /// How long it is.
-    pub length: u32,
-    /// None when it had rotted before it was carried.
-    pub bytes: Option<Bytes>,
-}
-
-/// Bit 31 of a carried part's length: it had rotted, and has no bytes.
-const ROTTEN: u32 = 1 << 31;
-
-/// The parts of a carried record's body: `count u16 │ (at u32, length u32) × count │ bytes`. None when they do not fit together.
-pub(super) fn carried_parts(body: &Bytes) -> Option<Vec<CarriedPart>> {
-    let number = |at: usize| -> Option<u32> {
-        Some(u32::from_le_bytes(body.get(at..at + 4)?.try_into().ok()?))
-    };
-    let count = usize::from(u16::from_le_bytes(body.get(..2)?.try_into().ok()?));
-    let mut from = 2 + 8 * count;
-    let mut parts = Vec::with_capacity(count);
-    for place in 0..count {
-        let (at, length) = (number(2 + 8 * place)?, number(6 + 8 * place)?);
-        let mut part = CarriedPart { at, length: length & !ROTTEN, bytes: None };
-        if length & ROTTEN == 0 {
-            let to = from.checked_add(length as usize).filter(|&to| to <= body.len())?;
-            part.bytes = Some(body.slice(from..to));
-            from = to;
-        }
-        parts.push(part);
-    }
-    (from == body.len()).then_some(parts)
-}
-
 /// Gives what a journal holds, piece by piece.
 pub struct Dump {
     files: Arc<dyn Files>,
@@ -180,10 +146,10 @@ impl Dump {
             }
         }
         let journal = source.journal();
-        let listed = pieces::list(directory)?;
+        let listed = segments::list(directory)?;
         let mut wanted = VecDeque::new();
         for (place, piece) in listed.iter().enumerate() {
-            let next = listed.get(place + 1).and_then(Piece::first_index);
+            let next = listed.get(place + 1).and_then(SegmentFile::first_index);
             let is_before = next.is_some_and(|next| next <= options.from) && !piece.is_carried;
             let is_after = piece.first_index().is_some_and(|first| first > options.to);
             if !is_before && !is_after {
@@ -207,11 +173,11 @@ impl Dump {
         let known = identity_of(&**files, dir);
         let expected = known.as_ref().ok().and_then(|known| known.map(|(_, journal, _)| journal));
         let mut piece =
-            Piece::read(&**files, path.to_owned(), sequence, is_carried, expected.unwrap_or_default())?;
+            SegmentFile::read(&**files, path.to_owned(), sequence, is_carried, expected.unwrap_or_default())?;
         let journal = match (expected, piece.header) {
             // A file that was taken out of its directory says itself whose it is.
             (_, Err(BadHeader::Foreign(journal))) if !is_part => {
-                piece = Piece::read(&**files, path.to_owned(), sequence, is_carried, journal)?;
+                piece = SegmentFile::read(&**files, path.to_owned(), sequence, is_carried, journal)?;
                 journal
             }
             (Some(journal), _) => journal,
@@ -312,8 +278,8 @@ impl Reading {
         let (file, offset, bytes) = (self.path.clone(), record.offset, record.bytes.len() as u64);
         let header = record.header;
         let (index, now, kind) = (header.index, header.now, header.kind);
-        if is_carried(&record) {
-            let parts = carried_parts(&record.body());
+        if header.flags & FLAG_CARRIED != 0 {
+            let parts = carried::decode(&record.body());
             return Dumped::Carried { file, offset, bytes, index, now, parts };
         }
         let begins_commit = header.flags & FLAG_FIRST != 0;
@@ -322,12 +288,8 @@ impl Reading {
     }
 }
 
-fn is_carried(record: &Record) -> bool {
-    record.header.flags & super::super::format::FLAG_CARRIED != 0
-}
-
 impl Part {
-    fn of(piece: &Piece, journal: PublisherId) -> Part {
+    fn of(piece: &SegmentFile, journal: PublisherId) -> Part {
         let header = match piece.header {
             Ok(_) | Err(BadHeader::Blank) => None,
             Err(BadHeader::NotAsWritten) => Some("the header is not what was written"),
@@ -347,7 +309,7 @@ fn file_name(name: &str) -> Option<(u64, bool, bool)> {
         _ => name,
     };
     let whole = name.split_once('-').map_or(name, |(_, whole)| whole);
-    if let Some((sequence, is_carried)) = pieces::numbered(whole) {
+    if let Some((sequence, is_carried)) = segments::numbered(whole) {
         return Some((sequence, is_carried, false));
     }
     let (sequence, from) = whole.strip_suffix(".part")?.split_once("-from-")?;
@@ -358,7 +320,7 @@ fn file_name(name: &str) -> Option<(u64, bool, bool)> {
 /// What a snapshot file comes to; none when it is gone.
 fn snapshot(source: &Source, index: u64) -> Result<Option<Dumped>, InspectError> {
     let file = source.directory.snapshot_path(index);
-    let Some(bytes) = pieces::bytes_of(&*source.directory.files, &file)? else { return Ok(None) };
+    let Some(bytes) = segments::bytes_of(&*source.directory.files, &file)? else { return Ok(None) };
     let epoch = match snapshots::check(&source.directory, index) {
         Ok(checked) => Ok(checked.header.epoch),
         Err(SnapshotFileError::Damaged { offset, why, .. }) => Err((offset, why)),

@@ -9,12 +9,10 @@ mod copy;
 mod dump;
 mod error;
 mod findings;
-mod pieces;
+mod segments;
 mod read_only;
 mod source;
 mod stat;
-#[cfg(test)]
-mod tests;
 mod verify;
 mod walk;
 
@@ -22,12 +20,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use self::copy::{Copied, copy};
-pub use self::dump::{CarriedPart, Dump, DumpOptions, Dumped};
+pub use self::dump::{Dump, DumpOptions, Dumped};
 pub use self::error::InspectError;
 pub use self::findings::{Effect, Finding};
-pub use self::pieces::PieceKind;
+pub use self::segments::SegmentKind;
 pub use self::stat::{JournalStat, SegmentStat, SnapshotStat, stat};
 pub use self::verify::{Verified, verify};
+pub use super::carried::CarriedPart;
 use super::files::{Disk, Files};
 
 /// Bytes read at a time: a disk that a publisher commits to serves it in between.

@@ -11,7 +11,7 @@ use super::super::files::Files;
 use super::super::locations::Locations;
 use super::super::snapshots::{self, Head};
 use super::source::Source;
-use super::{InspectError, PieceKind, disk, pieces};
+use super::{InspectError, SegmentKind, disk, segments};
 
 /// The name of the file of room that is kept for what has to go on when the disk is full.
 const RESERVE_FILE: &str = "reserve";
@@ -56,7 +56,7 @@ pub struct SegmentStat {
     /// Its number.
     pub sequence: u64,
     /// What it is.
-    pub kind: PieceKind,
+    pub kind: SegmentKind,
     /// Bytes of its file.
     pub bytes: u64,
     /// Whether its header is what was written, and this journal's.
@@ -89,7 +89,7 @@ pub(super) fn stat_on(files: &Arc<dyn Files>, dir: &Path) -> Result<JournalStat,
     for index in source.snapshots()? {
         let path = directory.snapshot_path(index);
         // In use, one may go between the listing and the look.
-        let Some(bytes) = pieces::bytes_of(&*directory.files, &path)? else { continue };
+        let Some(bytes) = segments::bytes_of(&*directory.files, &path)? else { continue };
         let head = snapshots::head(directory, index).ok();
         snapshots.push(SnapshotStat { index, bytes, epoch: head.as_ref().map(|head| head.epoch) });
         if covered.is_none() {
@@ -98,7 +98,7 @@ pub(super) fn stat_on(files: &Arc<dyn Files>, dir: &Path) -> Result<JournalStat,
     }
     let (covered, locations) = covered.unwrap_or_default();
     let segments = segments(&source, covered, &spans(&locations))?;
-    let reserve = pieces::bytes_of(&*directory.files, &dir.join(RESERVE_FILE))?;
+    let reserve = segments::bytes_of(&*directory.files, &dir.join(RESERVE_FILE))?;
     Ok(JournalStat {
         format: source.format,
         journal: source.journal(),
@@ -128,25 +128,25 @@ fn segments(
     covered: u64,
     named: &BTreeMap<u64, (u64, u64)>,
 ) -> Result<Vec<SegmentStat>, InspectError> {
-    let pieces = match pieces::list(&source.directory) {
+    let pieces = match segments::list(&source.directory) {
         // A segment went between the listing and the look: the second look finds fewer of them.
-        Err(error) if error.is_not_found() => pieces::list(&source.directory)?,
+        Err(error) if error.is_not_found() => segments::list(&source.directory)?,
         listed => listed?,
     };
     let mut segments = Vec::with_capacity(pieces.len());
     for (place, piece) in pieces.iter().enumerate() {
         let known = named.get(&piece.sequence);
         let (first_index, last_index) = match piece.kind() {
-            PieceKind::Log => {
-                let next = pieces.get(place + 1).and_then(pieces::Piece::first_index);
+            SegmentKind::Log => {
+                let next = pieces.get(place + 1).and_then(segments::SegmentFile::first_index);
                 let first = piece.first_index();
                 // A segment that is gone may have stood between the two: then the snapshot knows the last one, unless it
                 // was taken halfway through this segment.
                 let known = known.map(|known| known.1).filter(|&last| last < covered);
                 (first, known.or(next.map(|next| next.saturating_sub(1))))
             }
-            PieceKind::Carried => (known.map(|known| known.0), known.map(|known| known.1)),
-            PieceKind::Unused => (None, None),
+            SegmentKind::Carried => (known.map(|known| known.0), known.map(|known| known.1)),
+            SegmentKind::Unused => (None, None),
         };
         segments.push(SegmentStat {
             sequence: piece.sequence,
@@ -170,7 +170,7 @@ fn lost(source: &Source, dir: PathBuf) -> Result<(u64, u64), InspectError> {
     };
     let mut bytes = 0;
     for name in &names {
-        bytes += pieces::bytes_of(&**files, &dir.join(name))?.unwrap_or(0);
+        bytes += segments::bytes_of(&**files, &dir.join(name))?.unwrap_or(0);
     }
     Ok((names.len() as u64, bytes))
 }

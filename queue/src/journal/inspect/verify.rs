@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::super::carried;
 use super::super::directory::Directory;
 use super::super::files::Files;
-use super::super::format::{FLAG_FIRST, NoRecord, SEGMENT_HEADER_BYTES};
+use super::super::format::SEGMENT_HEADER_BYTES;
 use super::super::locations::{Locations, Run, RunRecords};
 use super::super::mark::MARK_FILE;
+use super::super::record::{FLAG_FIRST, NoRecord};
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
-use super::pieces::{BadHeader, Piece};
+use super::segments::{BadHeader, SegmentFile};
 use super::source::Source;
 use super::walk::{Record, Walk};
-use super::{Finding, InspectError, Progress, disk, pieces};
+use super::{Finding, InspectError, Progress, disk, segments};
 use crate::command::Command;
 
 /// What reading all of a journal came to.
@@ -60,12 +62,12 @@ pub(super) fn verify_on(
         return Err(InspectError::InUse { dir: dir.to_owned(), holder });
     }
     let mark = source.mark()?;
-    let pieces = pieces::list(&source.directory)?;
+    let pieces = segments::list(&source.directory)?;
     let snapshots = source.snapshots()?;
     let mut total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
     for &index in &snapshots {
         let path = source.directory.snapshot_path(index);
-        total += pieces::bytes_of(&*source.directory.files, &path)?.unwrap_or(0);
+        total += segments::bytes_of(&*source.directory.files, &path)?.unwrap_or(0);
     }
     let mut check = Check {
         directory: &source.directory,
@@ -133,7 +135,7 @@ impl Heights {
 
 struct Check<'a, 'p> {
     directory: &'a Directory,
-    pieces: &'a [Piece],
+    pieces: &'a [SegmentFile],
     findings: Findings,
     records: u64,
     bytes: u64,
@@ -158,7 +160,7 @@ impl Check<'_, '_> {
                 Err(error) => {
                     let (file, offset, why) = damage_of(error)?;
                     bad.push((file, offset, index, why));
-                    let bytes = pieces::bytes_of(&*self.directory.files, &path)?;
+                    let bytes = segments::bytes_of(&*self.directory.files, &path)?;
                     self.read(bytes.unwrap_or(0));
                     continue;
                 }
@@ -189,14 +191,14 @@ impl Check<'_, '_> {
                     "its header is not what was written, and a snapshot needs the file",
                 )),
                 None => Some((
-                    pieces::path_of(self.directory, run.sequence, carried),
+                    segments::path_of(self.directory, run.sequence, carried),
                     "the file is missing, and a snapshot needs it",
                 )),
             }
         })
     }
 
-    fn piece(&self, sequence: u64, carried: bool) -> Option<&Piece> {
+    fn piece(&self, sequence: u64, carried: bool) -> Option<&SegmentFile> {
         self.pieces
             .iter()
             .find(|piece| piece.sequence == sequence && piece.is_carried == carried)
@@ -273,9 +275,9 @@ impl Check<'_, '_> {
     }
 
     /// Parts that had rotted when they were to be carried.
-    fn carried_parts(&mut self, piece: &Piece, record: &Record) {
+    fn carried_parts(&mut self, piece: &SegmentFile, record: &Record) {
         let index = Some(record.header.index);
-        match super::dump::carried_parts(&record.body()) {
+        match carried::decode(&record.body()) {
             Some(parts) => {
                 for _ in parts.iter().filter(|part| part.bytes.is_none()) {
                     let what = "what is carried here had rotted before";
@@ -289,7 +291,7 @@ impl Check<'_, '_> {
         }
     }
 
-    fn walk(&self, piece: &Piece) -> Result<Walk, InspectError> {
+    fn walk(&self, piece: &SegmentFile) -> Result<Walk, InspectError> {
         let file = piece.open(&*self.directory.files)?;
         Walk::new(file, piece.seed(self.directory.publisher))
             .map_err(InspectError::io("reading", &piece.path))
@@ -298,17 +300,17 @@ impl Check<'_, '_> {
     /// Reads the log from where replay begins to its end; gives the last command before the first damage. `known` is the last one
     /// known to be committed.
     fn log(&mut self, base: &Base, known: u64) -> Result<u64, InspectError> {
-        let resumed = |piece: &Piece| {
+        let resumed = |piece: &SegmentFile| {
             base.resume.filter(|resume| resume.sequence == piece.sequence && !piece.is_carried)
         };
-        let log: Vec<&Piece> = self
+        let log: Vec<&SegmentFile> = self
             .pieces
             .iter()
             .filter(|piece| {
                 piece.first_index().is_some_and(|first| first > base.index || resumed(piece).is_some())
             })
             .collect();
-        let unused: Vec<&Piece> = self
+        let unused: Vec<&SegmentFile> = self
             .pieces
             .iter()
             .filter(|piece| !piece.is_carried && piece.first_index().is_none())
@@ -354,7 +356,7 @@ impl Check<'_, '_> {
     /// end.
     fn segment(
         &mut self,
-        piece: &Piece,
+        piece: &SegmentFile,
         from: u64,
         next: Option<u64>,
         known: u64,
@@ -407,7 +409,7 @@ impl Check<'_, '_> {
         Ok(end)
     }
 
-    fn command(&mut self, piece: &Piece, record: &Record) {
+    fn command(&mut self, piece: &SegmentFile, record: &Record) {
         self.records += 1;
         let header = record.header;
         if Command::decode(header.kind, record.body()).is_err() {

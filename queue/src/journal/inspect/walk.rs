@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::super::files::JournalFile;
-use super::super::format::{NoRecord, RECORD_HEADER_BYTES, RecordHeader, u64_at};
+use super::super::format::u64_at;
+use super::super::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use super::{FORGET_BYTES, PIECE_BYTES};
 
 /// A record further on than so many commands after the last one is not looked for: what looks like one is none.
@@ -38,12 +39,8 @@ impl Record {
     }
 
     pub(super) fn body(&self) -> Bytes {
-        self.bytes.slice(body_at(&self.header)..)
+        self.bytes.slice(self.header.body_at()..)
     }
-}
-
-fn body_at(_: &RecordHeader) -> usize {
-    RECORD_HEADER_BYTES
 }
 
 impl Walk {

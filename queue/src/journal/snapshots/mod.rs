@@ -15,7 +15,7 @@ use std::io;
 
 pub(crate) use self::format::Resume;
 pub(crate) use self::head::{Head, head};
-pub(crate) use self::read::{SnapshotFileError, SnapshotReader, check};
+pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check};
 pub(crate) use self::write::{PIECE_BYTES, WriteError, Written, write};
 use super::directory::Directory;
 

@@ -12,7 +12,7 @@ use super::InspectError;
 
 /// What a file of `segments/` is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PieceKind {
+pub enum SegmentKind {
     /// A segment of the log.
     Log,
     /// A segment that was made ahead: it holds no record yet. Or one that was begun and whose header is not whole.
@@ -22,7 +22,7 @@ pub enum PieceKind {
 }
 
 /// A file that holds records, or is to.
-pub(super) struct Piece {
+pub(super) struct SegmentFile {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
@@ -41,7 +41,7 @@ pub(super) enum BadHeader {
     Foreign(PublisherId),
 }
 
-impl Piece {
+impl SegmentFile {
     /// Reads a file's header. `sequence` is the number in its name, `journal` whose it should be.
     pub(super) fn read(
         files: &dyn Files,
@@ -49,7 +49,7 @@ impl Piece {
         sequence: u64,
         is_carried: bool,
         journal: PublisherId,
-    ) -> Result<Piece, InspectError> {
+    ) -> Result<SegmentFile, InspectError> {
         let file = files.open_to_read(&path).map_err(InspectError::io("opening", &path))?;
         let bytes = file.len().map_err(InspectError::io("reading", &path))?;
         let mut header = [0; SEGMENT_HEADER_BYTES];
@@ -63,14 +63,14 @@ impl Piece {
             Err(HeaderError::Bad) if header.iter().all(|&byte| byte == 0) => Err(BadHeader::Blank),
             Ok(_) | Err(HeaderError::Bad) => Err(BadHeader::NotAsWritten),
         };
-        Ok(Piece { sequence, path, bytes, is_carried, header })
+        Ok(SegmentFile { sequence, path, bytes, is_carried, header })
     }
 
-    pub(super) fn kind(&self) -> PieceKind {
+    pub(super) fn kind(&self) -> SegmentKind {
         match (self.is_carried, self.first_index()) {
-            (true, _) => PieceKind::Carried,
-            (false, Some(_)) => PieceKind::Log,
-            (false, None) => PieceKind::Unused,
+            (true, _) => SegmentKind::Carried,
+            (false, Some(_)) => SegmentKind::Log,
+            (false, None) => SegmentKind::Unused,
         }
     }
 
@@ -92,7 +92,7 @@ impl Piece {
 
 /// All files of `segments/` that hold records, or are to: those of the log by their first command, the unused and the carried by
 /// their sequence after them.
-pub(super) fn list(directory: &Directory) -> Result<Vec<Piece>, InspectError> {
+pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectError> {
     let dir = directory.segments_dir();
     let names = directory.files.list(&dir).map_err(InspectError::io("listing", &dir))?;
     let mut pieces = Vec::new();
@@ -102,7 +102,7 @@ pub(super) fn list(directory: &Directory) -> Result<Vec<Piece>, InspectError> {
             None => continue,
         };
         let path = dir.join(&name);
-        pieces.push(Piece::read(
+        pieces.push(SegmentFile::read(
             &*directory.files,
             path,
             sequence,
