@@ -57,8 +57,7 @@ fn over_the_journal(dir: &FilePath) -> impl FnMut(Opening) -> LogStore<Journal> 
             new_publisher: PUBLISHER,
         };
         let (dir, mut replay) = (dir.join(runs.to_string()), Replay::new());
-        let (log, _) =
-            Journal::open(&dir, options, &mut |replayed| replay.apply(replayed)).unwrap();
+        let (log, _) = Journal::open(&dir, options, &mut replay).unwrap();
         start(log, replay, opening)
     }
 }

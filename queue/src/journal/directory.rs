@@ -88,6 +88,11 @@ impl Directory {
         name.strip_suffix(EXTENSION)?.strip_suffix('.')?.parse().ok()
     }
 
+    /// The same of a file of carried records.
+    pub(crate) fn carried_sequence_of(name: &str) -> Option<u64> {
+        name.strip_suffix(CARRIED_EXTENSION)?.strip_suffix('.')?.parse().ok()
+    }
+
     pub(crate) fn snapshots_dir(&self) -> PathBuf {
         self.dir.join(SNAPSHOTS_DIR)
     }

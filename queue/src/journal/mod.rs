@@ -41,7 +41,7 @@ use longshore_protocol::{Durability, PublisherId, WireError};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use self::directory::{Directory, SEGMENTS_DIR, poisoned};
+use self::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, poisoned};
 use self::files::{Disk, Files, LockError};
 use self::format::FORMAT_VERSION;
 use self::housekeeper::Housekeeper;
@@ -50,11 +50,12 @@ use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
-pub use self::recovery::{CutTail, Dropped};
+pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
 pub use self::space::{Space, SpaceLevel};
 use self::writer::{Pending, Writer};
 use crate::Now;
-use crate::log::{Log, LogFigures, Poisoned, Reader};
+use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild};
+use crate::state::SnapshotError;
 
 /// Shortest segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
@@ -96,14 +97,18 @@ pub struct Recovered {
     pub publisher: PublisherId,
     /// The last index; 0 for a new journal.
     pub last_index: u64,
-    /// Commands replayed.
+    /// The snapshot that was restored, if there was one.
+    pub snapshot: Option<RecoveredSnapshot>,
+    /// Commands replayed after it.
     pub records: u64,
-    /// Bytes read.
+    /// Bytes of the log read for that.
     pub bytes: u64,
     /// The torn tail that was cut off, if there was one.
     pub cut: Option<CutTail>,
     /// What was dropped, if damage was found and accepted.
     pub dropped: Option<Dropped>,
+    /// Set when starts may have been dropped that no later one has answered yet.
+    pub lost_starts: Option<LostStarts>,
 }
 
 /// Why a journal cannot be opened. Nothing was changed.
@@ -162,8 +167,8 @@ pub enum OpenError {
     },
     /// Something that was acknowledged is not there as it was written.
     #[error(
-        "{file:?} is damaged at byte {offset}: command {index} cannot be read, and {why}. Restore a copy, or start with \
-         --accept-loss to set aside that command and all after it"
+        "{file:?} is damaged at byte {offset}: {why}. Command {index} and all after it are lost. Restore a copy, or start with \
+         --accept-loss to set them aside and go on without them"
     )]
     Damaged {
         /// The file.
@@ -174,6 +179,16 @@ pub enum OpenError {
         index: u64,
         /// How it is known to be more than a torn tail.
         why: &'static str,
+    },
+    /// A whole snapshot that this program cannot put back together: a newer one wrote it.
+    #[error("{file:?}: the block at byte {offset} is whole but cannot be restored: {error}")]
+    Unrestorable {
+        /// The file.
+        file: PathBuf,
+        /// Where the block begins.
+        offset: u64,
+        /// What is wrong.
+        error: SnapshotError,
     },
     /// The file that says whose directory this is cannot be read.
     #[error("{file:?} is missing or damaged, and the directory holds a journal: restore the file")]
@@ -242,24 +257,24 @@ struct Parts {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, or makes it, and replays every command in order. Blocks. Once it returns, what was
-    /// replayed is what there is, for good.
+    /// Opens the journal in `dir`, or makes it, and rebuilds what its commands come to: from its newest snapshot, and every
+    /// command after that, in order. Blocks. Once it returns, that is what there is, for good.
     pub fn open(
         dir: &Path,
         options: JournalOptions,
-        replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
+        rebuild: &mut dyn Rebuild,
     ) -> Result<(Journal, Recovered), OpenError> {
-        Journal::open_on(Arc::new(Disk), dir, options, replay)
+        Journal::open_on(Arc::new(Disk), dir, options, rebuild)
     }
 
     pub(crate) fn open_on(
         files: Arc<dyn Files>,
         dir: &Path,
         options: JournalOptions,
-        replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
+        rebuild: &mut dyn Rebuild,
     ) -> Result<(Journal, Recovered), OpenError> {
         let durability = options.durability;
-        let parts = Parts::open(files, dir, options, replay)?;
+        let parts = Parts::open(files, dir, options, rebuild)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
         if let Some(segment) = &segment {
             directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
@@ -311,7 +326,7 @@ impl Parts {
         files: Arc<dyn Files>,
         dir: &Path,
         options: JournalOptions,
-        replay: &mut dyn FnMut(Replayed) -> Result<(), WireError>,
+        rebuild: &mut dyn Rebuild,
     ) -> Result<Parts, OpenError> {
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
             return Err(OpenError::SegmentBytes(options.segment_bytes));
@@ -322,9 +337,9 @@ impl Parts {
             LockError::Io(error) => OpenError::io("locking", &dir.join(files::LOCK_FILE), error),
         })?;
         let segments_dir = dir.join(SEGMENTS_DIR);
-        files
-            .create_dir(&segments_dir)
-            .map_err(|error| OpenError::io("making", &segments_dir, error))?;
+        for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
+            files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
+        }
         let publisher = identify(&*files, dir, &segments_dir, options.new_publisher)?;
         let directory = Arc::new(Directory::new(
             Arc::clone(&files),
@@ -333,7 +348,7 @@ impl Parts {
             options.segment_bytes,
         ));
         let (mark, committed) = open_mark(&directory, options.accept_loss)?;
-        let found = recovery::recover(&directory, committed, options.accept_loss, replay)?;
+        let found = recovery::recover(&directory, committed, options.accept_loss, rebuild)?;
         let io = |error| OpenError::io("syncing", &mark.path, error);
         if found.dropped.is_some() {
             // Last of all: until then, the mark says that something is missing.
@@ -344,10 +359,12 @@ impl Parts {
         let recovered = Recovered {
             publisher,
             last_index: found.last_index,
+            snapshot: found.snapshot,
             records: found.records,
             bytes: found.bytes,
             cut: found.cut,
             dropped: found.dropped,
+            lost_starts: found.lost_starts,
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
         let progress = Arc::new(Progress::new(found.last_index));

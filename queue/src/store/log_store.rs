@@ -18,7 +18,10 @@ use super::replay::Replay;
 use super::reports::Reports;
 use super::{Released, Store, StoreFigures, asked};
 use crate::clock::{BootStamp, Clock, LastRun};
-use crate::journal::{CutTail, Dropped, Journal, JournalOptions, OpenError, SEGMENT_BYTES};
+use crate::journal::{
+    CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
+    SEGMENT_BYTES,
+};
 use crate::leases::{LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::{CACHE_BYTES, PayloadCache};
@@ -76,11 +79,13 @@ pub struct Opened {
     pub publisher: PublisherId,
     /// Which start of it this is.
     pub epoch: Epoch,
-    /// Commands replayed.
+    /// The snapshot that was restored, if there was one.
+    pub snapshot: Option<RecoveredSnapshot>,
+    /// Commands replayed after it.
     pub records: u64,
-    /// Bytes read for that.
+    /// Bytes of the log read for that.
     pub bytes: u64,
-    /// How long that took.
+    /// How long all that took.
     pub took: Duration,
     /// Leases that run on from before, until they are resumed or the restart window ends.
     pub running: u64,
@@ -132,20 +137,28 @@ impl LogStore<Journal> {
             new_publisher: PublisherId(rand::random()),
         };
         let mut replay = Replay::new();
-        let (journal, recovered) =
-            Journal::open(dir, journal_options, &mut |replayed| replay.apply(replayed))?;
+        let (journal, recovered) = Journal::open(dir, journal_options, &mut replay)?;
         let mut clock = Clock::start(last_run(&replay.state)).map_err(|error| OpenError::Io {
             what: "reading the boot's id from",
             file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
             error,
         })?;
         let (now, stamp) = (clock.now(), clock.stamp());
-        let lost = if recovered.dropped.is_some() { EPOCHS_PER_LOSS } else { 0 };
-        let store =
-            LogStore::start_after(lost, journal, replay, recovered.publisher, now, stamp, options)?;
+        let known = replay.state.last_start().map(|start| start.epoch);
+        let floor = epoch_floor(known, recovered.lost_starts, now);
+        let store = LogStore::start_above(
+            floor,
+            journal,
+            replay,
+            recovered.publisher,
+            now,
+            stamp,
+            options,
+        )?;
         let opened = Opened {
             publisher: store.publisher,
             epoch: store.epoch,
+            snapshot: recovered.snapshot,
             records: recovered.records,
             bytes: recovered.bytes,
             took: began.elapsed(),
@@ -155,6 +168,15 @@ impl LogStore<Journal> {
         };
         Ok((store, clock, opened))
     }
+}
+
+/// An epoch that is as high as any that was given before, as far as `known` tells not: that of the last start that was read
+/// back.
+fn epoch_floor(known: Option<Epoch>, lost: Option<LostStarts>, now: Now) -> Epoch {
+    let Some(LostStarts { told }) = lost else { return Epoch(0) };
+    // When nobody can tell: no publisher starts once a second for all its life.
+    let highest = known.map(|epoch| epoch.0).max(told).unwrap_or(now.wall_ms / 1_000);
+    Epoch(highest + EPOCHS_PER_LOSS)
 }
 
 /// What a clock needs to go on after the run that a state was left by.
@@ -173,12 +195,12 @@ impl<L: Log> LogStore<L> {
         boot: BootStamp,
         options: StoreOptions,
     ) -> Result<LogStore<L>, Poisoned> {
-        LogStore::start_after(0, log, replay, publisher, now, boot, options)
+        LogStore::start_above(Epoch(0), log, replay, publisher, now, boot, options)
     }
 
-    /// The same when up to `lost` starts may have gone with what was dropped.
-    fn start_after(
-        lost: u64,
+    /// The same, with an epoch above `floor` whatever the log says: starts may have gone with what was dropped.
+    fn start_above(
+        floor: Epoch,
         log: L,
         replay: Replay,
         publisher: PublisherId,
@@ -187,7 +209,8 @@ impl<L: Log> LogStore<L> {
         options: StoreOptions,
     ) -> Result<LogStore<L>, Poisoned> {
         let Replay { state, tail, .. } = replay;
-        let epoch = Epoch(state.last_start().map_or(0, |last| last.epoch.0) + lost + 1);
+        let last = state.last_start().map_or(Epoch(0), |last| last.epoch);
+        let epoch = Epoch(last.max(floor).0 + 1);
         let mut store = LogStore {
             log,
             publisher,

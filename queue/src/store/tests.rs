@@ -32,10 +32,7 @@ fn open(disk: &SimulatedDisk, now_ms: u64) -> LogStore<Journal> {
     };
     let (mut replay, dir) = (Replay::new(), FilePath::new("/data"));
     let (journal, recovered) =
-        Journal::open_on(Arc::new(disk.clone()), dir, options, &mut |replayed| {
-            replay.apply(replayed)
-        })
-        .unwrap();
+        Journal::open_on(Arc::new(disk.clone()), dir, options, &mut replay).unwrap();
     let reading = Reading { boot_ms: now_ms, wall_ms: at(now_ms).wall_ms };
     let stamp = ClockCore::start([1; 8], reading, None).stamp();
     let options = StoreOptions::default();

@@ -241,7 +241,8 @@ impl Disk {
     }
 
     fn free(&self) -> u64 {
-        self.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(self.contents.taken()))
+        self.capacity
+            .map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(self.contents.taken()))
     }
 }
 

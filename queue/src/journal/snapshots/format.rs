@@ -123,11 +123,14 @@ impl Resume {
     }
 
     pub(crate) fn decode(body: &[u8]) -> Option<Resume> {
-        let resume =
-            (body.len() == 16).then(|| Resume { sequence: u64_at(body, 0), offset: u64_at(body, 8) })?;
+        let resume = (body.len() == 16)
+            .then(|| Resume { sequence: u64_at(body, 0), offset: u64_at(body, 8) })?;
         (resume.offset >= SEGMENT_HEADER_BYTES as u64).then_some(resume)
     }
 }
+
+/// Bytes of the last block's body.
+pub(crate) const END_BYTES: usize = 24;
 
 /// The last block: what there was before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,7 +148,7 @@ impl End {
     }
 
     pub(crate) fn decode(body: &[u8]) -> Option<End> {
-        (body.len() == 24).then(|| End {
+        (body.len() == END_BYTES).then(|| End {
             blocks: u64_at(body, 0),
             index: u64_at(body, 8),
             epoch: u64_at(body, 16),

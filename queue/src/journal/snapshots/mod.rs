@@ -13,9 +13,9 @@ mod write;
 
 use std::io;
 
-pub(crate) use self::format::Resume;
+pub(crate) use self::format::{KIND_STATE, Resume};
 pub(crate) use self::head::{Head, head};
-pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check};
+pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check, told_epoch};
 pub(crate) use self::write::{PIECE_BYTES, WriteError, Written, write};
 use super::directory::Directory;
 

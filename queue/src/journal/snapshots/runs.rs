@@ -17,6 +17,7 @@ const BLOCK_BYTES: usize = 64 * 1024;
 const PIECE_HEADER_BYTES: usize = 29;
 const KIND_LOG: u8 = 0;
 const KIND_CARRIED: u8 = 1;
+const LOG_END_BYTES: usize = 4;
 const LOG_ENTRY_BYTES: usize = 4;
 const CARRIED_ENTRY_BYTES: usize = 16;
 
@@ -36,9 +37,10 @@ impl<'a> Pieces<'a> {
     pub(super) fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         while let Some(run) = self.runs.first()
-            && out.len() - start + PIECE_HEADER_BYTES + CARRIED_ENTRY_BYTES <= BLOCK_BYTES
+            && out.len() - start + PIECE_HEADER_BYTES + LOG_END_BYTES + CARRIED_ENTRY_BYTES
+                <= BLOCK_BYTES
         {
-            let room = BLOCK_BYTES - (out.len() - start) - PIECE_HEADER_BYTES;
+            let room = BLOCK_BYTES - (out.len() - start) - PIECE_HEADER_BYTES - LOG_END_BYTES;
             let of = run.entries();
             let last = of.min(self.given + room / run.records.entry_bytes());
             run.encode(self.given, last, out);
@@ -141,7 +143,7 @@ impl Together {
         count: usize,
         rest: &'a [u8],
     ) -> Option<&'a [u8]> {
-        let (end, rest) = rest.split_at_checked(4)?;
+        let (end, rest) = rest.split_at_checked(LOG_END_BYTES)?;
         let (entries, rest) = rest.split_at_checked(count.checked_mul(LOG_ENTRY_BYTES)?)?;
         let end = u32_at(end, 0);
         let more: Vec<u32> =
@@ -230,7 +232,8 @@ mod tests {
     }
 
     fn carried(first: u64, last: u64, sequence: u64, of: impl Iterator<Item = (u64, u32)>) -> Run {
-        let place = |(place, (index, at))| CarriedAt { index, at, offset: 4096 + 60 * place as u32 };
+        let place =
+            |(place, (index, at))| CarriedAt { index, at, offset: 4096 + 60 * place as u32 };
         let records = of.enumerate().map(place).collect();
         Run { first, last, sequence, records: RunRecords::Carried(records) }
     }
@@ -301,7 +304,7 @@ mod tests {
         let runs = vec![log(1, 3, 1), carried(4, 9, 2, [(5, 0), (5, 9)].into_iter())];
         let block = blocks(&Locations::of(runs)).remove(0);
         for length in 1..block.len() {
-            let whole_piece = length == PIECE_HEADER_BYTES + 4 + 3 * LOG_ENTRY_BYTES;
+            let whole_piece = length == PIECE_HEADER_BYTES + LOG_END_BYTES + 3 * LOG_ENTRY_BYTES;
             let read = together(20, &[block[..length].to_vec()]);
             assert_eq!(read.is_some(), whole_piece, "{length}");
         }

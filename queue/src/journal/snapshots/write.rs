@@ -56,14 +56,12 @@ pub(crate) fn write(
     let (journal, index) = (directory.publisher, snapshot.index());
     let header = SnapshotHeader { journal, index, epoch: snapshot.epoch() };
     let (path, unfinished) = (directory.snapshot_path(index), directory.new_snapshot_path(index));
-    let wrote = write_unfinished(
-        directory, &unfinished, header, snapshot, locations, resume, pace,
-    )
-    .and_then(|bytes| {
-        let io = |error| WriteError::Io { what: "renaming", file: unfinished.clone(), error };
-        directory.files.rename(&unfinished, &path).map_err(io)?;
-        Ok(bytes)
-    });
+    let wrote = write_unfinished(directory, &unfinished, header, snapshot, locations, resume, pace)
+        .and_then(|bytes| {
+            let io = |error| WriteError::Io { what: "renaming", file: unfinished.clone(), error };
+            directory.files.rename(&unfinished, &path).map_err(io)?;
+            Ok(bytes)
+        });
     let bytes = wrote.inspect_err(|_| {
         // Else it goes with the next start.
         let _ = directory.files.remove(&unfinished);

@@ -11,7 +11,7 @@ use crate::{RecordRef, log_conformance};
 
 fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenError> {
     let mut read = Read::new();
-    let (journal, _) = Journal::open(dir, options, &mut |replayed| {
+    let (journal, _) = Journal::open(dir, options, &mut |replayed: Replayed| {
         read.push((replayed.index, replayed.now, replayed.kind, replayed.body));
         Ok(())
     })?;

@@ -3,20 +3,24 @@
 mod damage;
 mod files;
 mod power;
+mod snapshots;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use longshore_protocol::{Durability, PublisherId};
+use longshore_protocol::{Durability, PublisherId, WireError};
 
 use super::directory::{Directory, Segment};
 use super::files::{Files, JournalFile};
 use super::mark::Mark;
 use super::progress::Progress;
+use super::records::JournalRecords;
 use super::simulated_disk::SimulatedDisk;
 use super::writer::{Chores, Pending, Writer};
 use super::{JournalOptions, OpenError, Parts, Recovered, Replayed, SEGMENT_BYTES_MIN};
+use crate::log::Rebuild;
+use crate::state::SnapshotError;
 use crate::{Now, Poisoned};
 
 const DIR: &str = "/data";
@@ -46,6 +50,8 @@ fn command(index: u64, length: usize) -> Pending {
 
 /// A journal without threads: what it does, and in which order, is up to the test alone.
 struct Stepped {
+    directory: Arc<Directory>,
+    records: Arc<JournalRecords>,
     writer: Writer<Inline>,
     progress: Arc<Progress>,
     mark: Arc<Mark>,
@@ -73,14 +79,42 @@ impl Chores for Inline {
 type Read = Vec<(u64, Now, u8, Bytes)>;
 
 fn open_parts(disk: &SimulatedDisk, options: JournalOptions) -> Result<(Parts, Read), OpenError> {
-    let mut read = Read::new();
+    let mut rebuilt = Rebuilt::default();
     let files: Arc<dyn Files> = Arc::new(disk.clone());
-    let parts = Parts::open(files, Path::new(DIR), options, &mut |replayed: Replayed| {
-        let body = Bytes::copy_from_slice(&replayed.body);
-        read.push((replayed.index, replayed.now, replayed.kind, body));
+    let parts = Parts::open(files, Path::new(DIR), options, &mut rebuilt)?;
+    assert!(rebuilt.blocks == 0 || rebuilt.restored);
+    Ok((parts, rebuilt.read))
+}
+
+/// A state that is no more than the commands that made it: a snapshot of it has a block for each of them.
+#[derive(Default)]
+struct Rebuilt {
+    read: Read,
+    blocks: u64,
+    restored: bool,
+}
+
+impl Rebuild for Rebuilt {
+    fn block(&mut self, block: Bytes) -> Result<(), SnapshotError> {
+        assert!(!self.restored);
+        self.blocks += 1;
+        let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+        let now = Now { mono_ms: number(8), wall_ms: number(16) };
+        let body = Bytes::copy_from_slice(&block[25..]);
+        self.read.push((number(0), now, block[24], body));
         Ok(())
-    })?;
-    Ok((parts, read))
+    }
+
+    fn restored(&mut self) -> Result<(), SnapshotError> {
+        self.restored = true;
+        Ok(())
+    }
+
+    fn command(&mut self, replayed: Replayed) -> Result<(), WireError> {
+        let body = Bytes::copy_from_slice(&replayed.body);
+        self.read.push((replayed.index, replayed.now, replayed.kind, body));
+        Ok(())
+    }
 }
 
 impl Stepped {
@@ -97,8 +131,8 @@ impl Stepped {
         let Parts { directory, records, progress, mark, segment, recovered, .. } = parts;
         let chores = Inline { directory: Arc::clone(&directory), next: None };
         let writer = Writer::new(
-            directory,
-            records,
+            Arc::clone(&directory),
+            Arc::clone(&records),
             Arc::clone(&progress),
             Arc::clone(&mark),
             chores,
@@ -106,7 +140,7 @@ impl Stepped {
             segment,
         );
         let next = recovered.last_index + 1;
-        Ok((Stepped { writer, progress, mark, next }, read, recovered))
+        Ok((Stepped { directory, records, writer, progress, mark, next }, read, recovered))
     }
 
     /// Writes a batch of so many commands, as one call.

@@ -1,0 +1,91 @@
+//! What replay begins with: the newest snapshot that is good, and of which every file is there.
+
+use super::super::OpenError;
+use super::super::directory::Directory;
+use super::super::locations::Locations;
+use super::super::snapshots::{self, KIND_STATE, Resume, SnapshotFileError, SnapshotReader};
+use super::Damage;
+use super::found::FoundFiles;
+use crate::log::Rebuild;
+
+/// What replay begins with; of a journal without snapshots, nothing.
+#[derive(Default)]
+pub(super) struct Base {
+    /// The last command that it reflects; 0 for none.
+    pub(super) index: u64,
+    /// Where the next one is, or would be; none without a snapshot.
+    pub(super) resume: Option<Resume>,
+    pub(super) locations: Locations,
+    /// Bytes of the snapshot's file.
+    pub(super) bytes: u64,
+}
+
+/// Picks the newest snapshot of which all is there; every one is read to its end before any block of it is used, so that
+/// nothing ever has to be undone. Tells what is wrong with those that are newer. None when there are snapshots and none is good:
+/// then what they stood for is lost.
+pub(super) fn choose(
+    directory: &Directory,
+    found: &FoundFiles,
+) -> Result<(Option<Base>, Vec<Damage>), OpenError> {
+    let mut damaged = Vec::new();
+    for &index in &found.snapshots {
+        let checked = match snapshots::check(directory, index) {
+            Ok(checked) => checked,
+            Err(error) => {
+                damaged.push(refuse_or_damage(directory, error)?);
+                continue;
+            }
+        };
+        if let Some(missing) = found.missing(directory, &checked.locations) {
+            damaged.push(missing);
+            continue;
+        }
+        let snapshots::Checked { resume, locations, bytes, .. } = checked;
+        let base = Base { index, resume: Some(resume), locations, bytes };
+        return Ok((Some(base), damaged));
+    }
+    Ok((found.snapshots.is_empty().then(Base::default), damaged))
+}
+
+impl Base {
+    /// Gives the snapshot's blocks to what is rebuilt.
+    pub(super) fn restore(
+        &self,
+        directory: &Directory,
+        rebuild: &mut dyn Rebuild,
+    ) -> Result<(), OpenError> {
+        if self.resume.is_none() {
+            return Ok(());
+        }
+        let path = directory.snapshot_path(self.index);
+        let refused = |error| match refuse_or_damage(directory, error) {
+            // It was good a moment ago. What was rebuilt so far is of no use: the next start looks anew.
+            Ok(Damage { file, offset, why }) => OpenError::Damaged { file, offset, index: 1, why },
+            Err(error) => error,
+        };
+        let mut reader =
+            SnapshotReader::open(directory, path.clone(), self.index).map_err(refused)?;
+        let unrestored =
+            |offset, error| OpenError::Unrestorable { file: path.clone(), offset, error };
+        while let Some(block) = reader.next().map_err(refused)? {
+            if block.kind == KIND_STATE {
+                rebuild.block(block.body).map_err(|error| unrestored(block.offset, error))?;
+            }
+        }
+        rebuild.restored().map_err(|error| unrestored(reader.at(), error))
+    }
+}
+
+/// What is wrong with a snapshot file, if an older one may take its place.
+fn refuse_or_damage(directory: &Directory, error: SnapshotFileError) -> Result<Damage, OpenError> {
+    match error {
+        SnapshotFileError::Damaged { file, offset, why } => Ok(Damage { file, offset, why }),
+        SnapshotFileError::Io { what, file, error } => Err(OpenError::io(what, &file, error)),
+        SnapshotFileError::OtherFormat { file, version } => {
+            Err(OpenError::other_format(&directory.dir, file, version))
+        }
+        SnapshotFileError::Foreign { file, journal: publisher } => {
+            Err(OpenError::Foreign { file, publisher, expected: directory.publisher })
+        }
+    }
+}

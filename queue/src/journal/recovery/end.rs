@@ -1,0 +1,178 @@
+//! The end of the log: what tells a torn tail from damage, and making either fit to go on from.
+
+use std::io;
+
+use super::super::OpenError;
+use super::super::directory::{Directory, Segment};
+use super::super::files::JournalFile;
+use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed, u64_at};
+use super::super::locations::Locations;
+use super::super::record::{FLAG_FIRST, RECORD_HEADER_BYTES, RecordHeader};
+use super::found::{Found, Unused};
+use super::replay::Span;
+use super::{CHUNK_BYTES, CutTail, Damage};
+
+/// Looks for a sign that more was committed than was replayed: `known` is the last index that is known to have been.
+pub(super) fn proof_of_more(
+    directory: &Directory,
+    segments: &[Found],
+    unused: &[Unused],
+    end: u64,
+    known: u64,
+    last_index: u64,
+) -> Result<Option<Damage>, OpenError> {
+    // Where the next record should be: after the last one, or in a segment whose header is not whole.
+    let expected = segments
+        .last()
+        .map(|last| (last.path.clone(), end))
+        .or_else(|| unused.first().map(|first| (first.path.clone(), 0)))
+        .unwrap_or_else(|| (directory.segments_dir(), 0));
+    let damage = |why| {
+        let (file, offset) = expected.clone();
+        Ok(Some(Damage { file, offset, why }))
+    };
+    if known > last_index {
+        return damage("the mark or a snapshot shows that more commands were committed");
+    }
+    let tail = segments
+        .last()
+        .map(|last| (last.open(directory), &last.path, last.header.sequence, end, last.length));
+    let others = unused.iter().map(|unused| {
+        let from = SEGMENT_HEADER_BYTES as u64;
+        (unused.open(directory), &unused.path, unused.sequence, from, unused.length)
+    });
+    for (file, path, sequence, from, length) in tail.into_iter().chain(others) {
+        let seed = crc_seed(directory.publisher, sequence);
+        let io = |error| OpenError::io("reading", path, error);
+        if later_commit(&*file?, from, length, seed, last_index).map_err(io)? {
+            return damage("a later commit shows that this one was committed");
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a record that begins a commit, later than the one that should follow `last_index`, stands anywhere after `from`.
+fn later_commit(
+    file: &dyn JournalFile,
+    from: u64,
+    length: u64,
+    seed: u32,
+    last_index: u64,
+) -> io::Result<bool> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut at = from;
+    while at + (RECORD_HEADER_BYTES as u64) <= length {
+        let n = file.read_at(&mut chunk, at)?;
+        if n < RECORD_HEADER_BYTES {
+            break;
+        }
+        let bytes = &chunk[..n];
+        if bytes.iter().any(|&byte| byte != 0) {
+            for place in 0..=n - RECORD_HEADER_BYTES {
+                let begins_a_commit = bytes[place + 14] & FLAG_FIRST != 0;
+                if !begins_a_commit || u64_at(bytes, place + 16) <= last_index + 1 {
+                    continue;
+                }
+                let offset = at + place as u64;
+                let claimed = RecordHeader::claimed_len(&bytes[place..], length - offset);
+                let Ok(claimed) = claimed else { continue };
+                let mut record = vec![0; claimed];
+                file.read_at(&mut record, offset)?;
+                if RecordHeader::decode(&record, seed).is_ok() {
+                    return Ok(true);
+                }
+            }
+        }
+        at += (n - (RECORD_HEADER_BYTES - 1)) as u64;
+    }
+    Ok(false)
+}
+
+/// Where the last byte that is not zero ends, from `from` on.
+pub(super) fn end_of_data(file: &dyn JournalFile, from: u64, length: u64) -> io::Result<u64> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let (mut at, mut end) = (from, from);
+    while at < length {
+        let n = file.read_at(&mut chunk, at)?;
+        if n == 0 {
+            break;
+        }
+        if let Some(last) = chunk[..n].iter().rposition(|&byte| byte != 0) {
+            end = at + last as u64 + 1;
+        }
+        at += n as u64;
+    }
+    Ok(end)
+}
+
+/// Writes zeros over a torn tail: what is left of it must never follow a later record.
+pub(super) fn cut_tail(
+    directory: &Directory,
+    last: &Found,
+    end: u64,
+) -> Result<Option<CutTail>, OpenError> {
+    let io = |error| OpenError::io("cutting the torn tail of", &last.path, error);
+    let file = last.open(directory)?;
+    let data_end = end_of_data(&*file, end, last.length).map_err(io)?;
+    if data_end == end {
+        return Ok(None);
+    }
+    erase(&*file, end, data_end).map_err(io)?;
+    Ok(Some(CutTail { file: last.path.clone(), offset: end, bytes: data_end - end }))
+}
+
+pub(super) fn erase(file: &dyn JournalFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0; CHUNK_BYTES.min((to - from) as usize)];
+    let mut at = from;
+    while at < to {
+        let n = (to - at).min(zeros.len() as u64);
+        file.write_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    file.sync_data()
+}
+
+/// Writes again, and syncs, what is not known to be on the disk, which is all beyond `known`: what was read may be in the page
+/// cache alone, and after a failed sync the system would not write it a second time by itself.
+pub(super) fn write_again(
+    directory: &Directory,
+    segments: &[Found],
+    spans: &[Span],
+    locations: &Locations,
+    end: u64,
+    known: u64,
+) -> Result<(), OpenError> {
+    for (place, (segment, span)) in segments.iter().zip(spans).enumerate() {
+        let first = span.first.max(known + 1);
+        if first >= span.first + span.records {
+            continue;
+        }
+        let Some(from) = locations.locate(first, 0) else { continue };
+        let io = |error| OpenError::io("writing the end again of", &segment.path, error);
+        let file = segment.open(directory)?;
+        let to = if place + 1 == spans.len() { end } else { segment.length };
+        // The header may be as young as the first record.
+        let mut at = if segment.header.first_index == first { 0 } else { from.offset };
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while at < to {
+            let n = chunk.len().min((to - at) as usize);
+            let n = file.read_at(&mut chunk[..n], at).map_err(io)?;
+            if n == 0 {
+                break;
+            }
+            file.write_at(&chunk[..n], at).map_err(io)?;
+            at += n as u64;
+        }
+        file.sync_data().map_err(io)?;
+    }
+    Ok(())
+}
+
+/// The last segment, ready for more.
+pub(super) fn go_on(directory: &Directory, last: Found, end: u64) -> Result<Segment, OpenError> {
+    let file = last.open(directory)?;
+    let Found { header, path, length } = last;
+    let (sequence, seed) = (header.sequence, crc_seed(directory.publisher, header.sequence));
+    // A file that was cut short is as long as it is: the next segment is as good as the bytes that it lacks.
+    Ok(Segment { file, path, sequence, seed, capacity: length, at: end, written_to: end })
+}

@@ -1,0 +1,230 @@
+//! What accepted damage takes with it: moved out of the way, where people can look at it.
+//!
+//! ```text
+//! lost/IIII-NNNNNNNNNN.seg   IIII: the first command that was lost
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use longshore_protocol::{Decode, Epoch, Reader};
+
+use super::super::OpenError;
+use super::super::directory::{Directory, LOST_DIR};
+use super::super::files::JournalFile;
+use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed};
+use super::super::snapshots;
+use super::end::{end_of_data, erase};
+use super::found::{Found, FoundFiles, Unused};
+use super::scan::Scan;
+use super::{CHUNK_BYTES, Damage, Dropped, FIRST_INDEX, LostStarts};
+
+/// The kind of the command that begins a run; its body begins with the publisher's id and the epoch.
+const KIND_START: u8 = 1;
+
+/// Moves all from the damage on out of the way: the end of `tail` from that byte on, and the others whole.
+pub(super) fn set_aside(
+    directory: &Directory,
+    damage: Damage,
+    index: u64,
+    tail: Option<(&Found, u64)>,
+    later: &[Found],
+    unused: &[Unused],
+    snapshots: &[PathBuf],
+) -> Result<Dropped, OpenError> {
+    let mut aside = Aside::new(directory, index)?;
+    let tail = tail
+        .map(|(segment, from)| segment.open(directory).map(|file| (segment, file, from)))
+        .transpose()?;
+    if let Some((segment, file, from)) = &tail {
+        aside.copy_end(segment, &**file, *from)?;
+    }
+    let whole = later.iter().map(|segment| &segment.path);
+    let whole = whole.chain(unused.iter().map(|segment| &segment.path)).chain(snapshots);
+    whole.into_iter().try_for_each(|path| aside.take(path))?;
+    aside.make_last()?;
+    if let Some((segment, file, from)) = &tail {
+        // Only now: until the copy lasts, this is the only one.
+        let io = |error| OpenError::io("cutting the end of", &segment.path, error);
+        let to = end_of_data(&**file, *from, segment.length).map_err(io)?;
+        erase(&**file, *from, to).map_err(io)?;
+    }
+    Ok(aside.dropped(damage))
+}
+
+/// Moves everything out of the way: there is nothing to begin with.
+pub(super) fn set_all_aside(
+    directory: &Directory,
+    found: &FoundFiles,
+    damage: Damage,
+) -> Result<Dropped, OpenError> {
+    let mut aside = Aside::new(directory, FIRST_INDEX)?;
+    let segments = found.segments.iter().chain(&found.carried).map(|file| &file.path);
+    let segments =
+        segments.chain(found.unused.iter().chain(&found.bad_carried).map(|file| &file.path));
+    segments.into_iter().try_for_each(|path| aside.take(path))?;
+    aside.make_last()?;
+    // The snapshots last: as long as one of them is there, a start that is cut short here finds the same damage again.
+    for &index in &found.snapshots {
+        aside.take(&directory.snapshot_path(index))?;
+    }
+    aside.make_last()?;
+    Ok(aside.dropped(damage))
+}
+
+/// The folder of what was dropped, while it is filled.
+struct Aside<'a> {
+    directory: &'a Directory,
+    index: u64,
+    kept_in: PathBuf,
+    taken: Vec<String>,
+    bytes: u64,
+}
+
+impl<'a> Aside<'a> {
+    fn new(directory: &'a Directory, index: u64) -> Result<Aside<'a>, OpenError> {
+        let kept_in = directory.dir.join(LOST_DIR);
+        let making = |error| OpenError::io("making", &kept_in, error);
+        directory.files.create_dir(&kept_in).map_err(making)?;
+        let taken = directory.files.list(&kept_in).map_err(making)?;
+        Ok(Aside { directory, index, kept_in, taken, bytes: 0 })
+    }
+
+    /// A path for what had that name; nothing that was dropped before is written over.
+    fn path(&mut self, name: &str) -> PathBuf {
+        let first = format!("{}-{name}", self.index);
+        let mut free = first.clone();
+        let mut tries = 1;
+        while self.taken.contains(&free) {
+            tries += 1;
+            free = format!("{first}.{tries}");
+        }
+        self.taken.push(free.clone());
+        self.kept_in.join(free)
+    }
+
+    fn take(&mut self, path: &Path) -> Result<(), OpenError> {
+        let io = |error| OpenError::io("setting aside", path, error);
+        let files = &self.directory.files;
+        self.bytes += files.open(path).and_then(|file| file.len()).map_err(io)?;
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let to = self.path(&name);
+        files.rename(path, &to).map_err(io)
+    }
+
+    fn copy_end(
+        &mut self,
+        segment: &Found,
+        file: &dyn JournalFile,
+        from: u64,
+    ) -> Result<(), OpenError> {
+        let io = |error| OpenError::io("setting aside the end of", &segment.path, error);
+        let to = end_of_data(file, from, segment.length).map_err(io)?;
+        if to > from {
+            let path = self.path(&format!("{:010}-from-{from}.part", segment.header.sequence));
+            let part = self.directory.files.create(&path).map_err(io)?;
+            copy(file, from, to, &*part).map_err(io)?;
+            self.bytes += to - from;
+        }
+        Ok(())
+    }
+
+    fn make_last(&self) -> Result<(), OpenError> {
+        let (segments, snapshots) = (self.directory.segments_dir(), self.directory.snapshots_dir());
+        for dir in [&self.kept_in, &segments, &snapshots] {
+            let io = |error| OpenError::io("syncing", dir, error);
+            self.directory.files.sync_dir(dir).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    fn dropped(self, damage: Damage) -> Dropped {
+        let Damage { file, offset, .. } = damage;
+        Dropped { file, offset, index: self.index, kept_in: self.kept_in, bytes: self.bytes }
+    }
+}
+
+fn copy(from: &dyn JournalFile, start: u64, end: u64, to: &dyn JournalFile) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut at = start;
+    while at < end {
+        let n = chunk.len().min((end - at) as usize);
+        let n = from.read_at(&mut chunk[..n], at)?;
+        if n == 0 {
+            break;
+        }
+        to.write_at(&chunk[..n], at - start)?;
+        at += n as u64;
+    }
+    to.sync_data()
+}
+
+/// What is known of starts that were dropped, and that no later start has answered: the journal still ends before the first
+/// command that was dropped. That may have been in a run that ended before it could log its start.
+pub(super) fn lost_starts(
+    directory: &Directory,
+    last_index: u64,
+) -> Result<Option<LostStarts>, OpenError> {
+    let dir = directory.dir.join(LOST_DIR);
+    let names = match directory.files.list(&dir) {
+        Ok(names) => names,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(OpenError::io("listing", &dir, error)),
+    };
+    let prefix = format!("{}-", last_index + 1);
+    let mut lost: Vec<(&str, PathBuf)> = names
+        .iter()
+        .filter_map(|name| Some((original(name.strip_prefix(&prefix)?), dir.join(name))))
+        .collect();
+    if lost.is_empty() {
+        return Ok(None);
+    }
+    // The newest last; epochs rise with every start.
+    lost.sort_unstable();
+    let mut told = None;
+    for (name, path) in &lost {
+        if let Some(index) = Directory::snapshot_index_of(name) {
+            told = told.max(snapshots::told_epoch(directory, path, index));
+        }
+    }
+    for (name, path) in lost.iter().rev() {
+        if let Some(sequence) = Directory::sequence_of(name)
+            && let Some(epoch) = last_start(directory, path, sequence)
+        {
+            told = told.max(Some(epoch));
+            break;
+        }
+    }
+    Ok(Some(LostStarts { told }))
+}
+
+/// The name that a file had, without the number that [`Aside::path`] may have added.
+fn original(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
+    }
+}
+
+/// The epoch of the last start in a segment, as far as it can be read. What cannot be read tells nothing.
+fn last_start(directory: &Directory, path: &Path, sequence: u64) -> Option<u64> {
+    let file = directory.files.open(path).ok()?;
+    let seed = crc_seed(directory.publisher, sequence);
+    let mut scan = Scan::new(&*file, file.len().ok()?, seed, SEGMENT_HEADER_BYTES as u64);
+    let mut last = None;
+    while let Ok(Ok((_, header, body))) = scan.next() {
+        if header.kind == KIND_START
+            && let Some(epoch) = epoch_of_start(body)
+        {
+            last = Some(epoch);
+        }
+    }
+    last
+}
+
+fn epoch_of_start(body: Bytes) -> Option<u64> {
+    let mut reader = Reader::new(body);
+    reader.id().ok()?;
+    Some(Epoch::decode(&mut reader).ok()?.0)
+}

@@ -1,0 +1,275 @@
+//! From the files to the journal as it was: the newest snapshot, replay of what came after it, and what to make of an end that
+//! is not whole.
+//!
+//! ```text
+//! find ─▶ choose a snapshot ─▶ restore ─▶ replay ─▶ torn tail: cut off │ damage: refuse, or set aside ─▶ remove what nothing needs
+//! ```
+//! What is not a whole record is one of two things. A **torn tail**: the last commit before a power cut, never acknowledged;
+//! it is cut off and said. Or **damage**: something acknowledged that the disk has not kept; start-up refuses. It is damage
+//! when the mark or a snapshot says that it was committed, when a later commit is there (each says that all before it was
+//! durable), or when a later segment is.
+
+mod base;
+mod end;
+mod found;
+mod lost;
+mod replay;
+mod scan;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use self::base::Base;
+use self::found::{Found, FoundFiles};
+use self::replay::Played;
+use super::OpenError;
+use super::directory::{Directory, Segment};
+use super::format::FORMAT_VERSION;
+use super::locations::Locations;
+use crate::log::Rebuild;
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+/// The first index of a journal.
+const FIRST_INDEX: u64 = 1;
+
+/// A journal read to its end.
+#[derive(Default)]
+pub(crate) struct Recovery {
+    pub(crate) locations: Locations,
+    /// Where to go on writing; none when there is no segment to go on in.
+    pub(crate) segment: Option<Segment>,
+    pub(crate) last_index: u64,
+    pub(crate) snapshot: Option<RecoveredSnapshot>,
+    /// Commands replayed.
+    pub(crate) records: u64,
+    /// Bytes of them.
+    pub(crate) bytes: u64,
+    pub(crate) cut: Option<CutTail>,
+    pub(crate) dropped: Option<Dropped>,
+    pub(crate) lost_starts: Option<LostStarts>,
+}
+
+/// The snapshot that a journal was read back from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecoveredSnapshot {
+    /// The last command that it reflects.
+    pub index: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
+/// A tail that was cut off: the last commit before a power cut. Nobody was told that it was durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CutTail {
+    /// The file.
+    pub file: PathBuf,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// What was dropped because damage was accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dropped {
+    /// The damaged file.
+    pub file: PathBuf,
+    /// Where the damage begins.
+    pub offset: u64,
+    /// The first index that was dropped; all later ones went with it. 1 when all was: the journal begins anew.
+    pub index: u64,
+    /// The folder that holds what was dropped, as it was found.
+    pub kept_in: PathBuf,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// There may have been starts among the commands that were dropped: neither their epochs nor their tokens may be given again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostStarts {
+    /// The highest epoch that anything of what was dropped tells; none when nothing of it can be read.
+    pub told: Option<u64>,
+}
+
+/// The first thing that is not as it was written.
+#[derive(Debug)]
+struct Damage {
+    file: PathBuf,
+    offset: u64,
+    why: &'static str,
+}
+
+/// Reads the whole journal. `mark` is the last index known to be committed, if any is.
+pub(crate) fn recover(
+    directory: &Directory,
+    mark: u64,
+    accept_loss: bool,
+    rebuild: &mut dyn Rebuild,
+) -> Result<Recovery, OpenError> {
+    let found = found::find(directory)?;
+    let (base, mut passed_over) = base::choose(directory, &found)?;
+    let Some(base) = base else {
+        // There is a snapshot, none is good, and each told what is wrong with it.
+        let damage = passed_over.remove(0);
+        if !accept_loss {
+            return Err(damage.refused(FIRST_INDEX));
+        }
+        let mut recovery = Recovery::default();
+        recovery.dropped = Some(lost::set_all_aside(directory, &found, damage)?);
+        remove(directory, &directory.segments_dir(), &found.unfinished)?;
+        recovery.lost_starts = lost::lost_starts(directory, recovery.last_index)?;
+        return Ok(recovery);
+    };
+    for Damage { file, offset, why } in &passed_over {
+        tracing::warn!(?file, offset, why, "a snapshot is passed over for an older one");
+    }
+    base.restore(directory, rebuild)?;
+    // A snapshot is made of what is committed.
+    let known = found.snapshots.first().copied().unwrap_or(0).max(mark);
+    play(directory, found, base, known, accept_loss, rebuild)
+}
+
+/// Replays what comes after the base, sees to the end, and removes what nothing needs.
+fn play(
+    directory: &Directory,
+    found: FoundFiles,
+    base: Base,
+    known: u64,
+    accept_loss: bool,
+    rebuild: &mut dyn Rebuild,
+) -> Result<Recovery, OpenError> {
+    let needed: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
+    // Also those of files that are gone: no number is given twice.
+    needed.iter().for_each(|&sequence| directory.taken(sequence));
+    if let Some(resume) = base.resume {
+        directory.taken(resume.sequence);
+    }
+    let resumed = |segment: &Found| {
+        base.resume.is_some_and(|resume| resume.sequence == segment.header.sequence)
+    };
+    let (mut segments, before): (Vec<Found>, Vec<Found>) = found
+        .segments
+        .into_iter()
+        .partition(|segment| segment.header.first_index > base.index || resumed(segment));
+
+    let mut recovery = Recovery {
+        last_index: base.index,
+        snapshot: base.resume.map(|_| RecoveredSnapshot { index: base.index, bytes: base.bytes }),
+        locations: base.locations,
+        ..Recovery::default()
+    };
+    let Played { mut spans, end, mut damage } =
+        replay::replay(directory, base.resume, &segments, &mut recovery, rebuild)?;
+    let last_index = recovery.last_index;
+    if damage.is_none() {
+        damage = end::proof_of_more(directory, &segments, &found.unused, end, known, last_index)?;
+    }
+    let others: Vec<u64> =
+        found.snapshots.iter().copied().filter(|&index| index != base.index).collect();
+    match damage {
+        Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
+        Some(damage) => {
+            // A segment that was not replayed is dropped whole; the one that was replayed in part, from there on.
+            let later = segments.split_off(spans.len());
+            let tail = segments.last().map(|last| (last, end));
+            let newer = others.iter().filter(|&&index| index > base.index);
+            let newer: Vec<PathBuf> = newer.map(|&index| directory.snapshot_path(index)).collect();
+            recovery.dropped = Some(lost::set_aside(
+                directory,
+                damage,
+                last_index + 1,
+                tail,
+                &later,
+                &found.unused,
+                &newer,
+            )?);
+        }
+        None => {
+            if let Some(last) = segments.last() {
+                recovery.cut = end::cut_tail(directory, last, end)?;
+            }
+        }
+    }
+
+    let snapshots_dir = directory.snapshots_dir();
+    let (unfinished_snapshots, unfinished): (Vec<PathBuf>, Vec<PathBuf>) =
+        found.unfinished.into_iter().partition(|path| path.starts_with(&snapshots_dir));
+    // The name of the one that counts may not last yet; then the others go, for good; and what only they needed, after them.
+    sync_dir(directory, &snapshots_dir)?;
+    let others = others.iter().map(|&index| directory.snapshot_path(index));
+    remove(directory, &snapshots_dir, others.chain(unfinished_snapshots))?;
+
+    let is_needed = |file: &Found| needed.contains(&file.header.sequence);
+    let (kept, mut dead): (Vec<Found>, Vec<Found>) = before.into_iter().partition(is_needed);
+    let (carried, garbage): (Vec<Found>, Vec<Found>) =
+        found.carried.into_iter().partition(is_needed);
+    dead.extend(garbage);
+    // The segment that was resumed goes like the others before it if it gave nothing.
+    if segments.first().is_some_and(|first| resumed(first) && !is_needed(first))
+        && spans.first().is_some_and(|span| span.records == 0)
+    {
+        dead.push(segments.remove(0));
+        spans.remove(0);
+    }
+    let unused = found.unused.iter().chain(&found.bad_carried).map(|file| file.path.clone());
+    let dead = dead.into_iter().map(|file| file.path);
+    remove(directory, &directory.segments_dir(), unused.chain(dead).chain(unfinished))?;
+
+    let known = known.max(base.index);
+    end::write_again(directory, &segments, &spans, &recovery.locations, end, known)?;
+    for file in kept.iter().chain(&carried).chain(&segments) {
+        directory.bytes.fetch_add(file.length, Ordering::Relaxed);
+    }
+    if let Some(last) = segments.pop() {
+        recovery.segment = Some(end::go_on(directory, last, end)?);
+    }
+    recovery.lost_starts = lost::lost_starts(directory, last_index)?;
+    Ok(recovery)
+}
+
+/// Removes files, so that they stay removed.
+fn remove(
+    directory: &Directory,
+    dir: &Path,
+    paths: impl IntoIterator<Item = impl AsRef<Path>>,
+) -> Result<(), OpenError> {
+    for path in paths {
+        let path = path.as_ref();
+        match directory.files.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(OpenError::io("removing", path, error));
+            }
+            _ => {}
+        }
+    }
+    sync_dir(directory, dir)
+}
+
+fn sync_dir(directory: &Directory, dir: &Path) -> Result<(), OpenError> {
+    directory.files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))
+}
+
+impl Damage {
+    /// Start-up refuses because of it: `index` is the first command that is lost.
+    fn refused(self, index: u64) -> OpenError {
+        let Damage { file, offset, why } = self;
+        OpenError::Damaged { file, offset, index, why }
+    }
+}
+
+impl OpenError {
+    pub(crate) fn io(what: &'static str, file: &Path, error: io::Error) -> OpenError {
+        OpenError::Io { what, file: file.to_owned(), error }
+    }
+
+    pub(crate) fn other_format(dir: &Path, file: PathBuf, version: u16) -> OpenError {
+        if version > FORMAT_VERSION {
+            OpenError::Newer { file, version }
+        } else {
+            OpenError::Older { dir: dir.to_owned(), version }
+        }
+    }
+}

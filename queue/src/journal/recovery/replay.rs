@@ -1,0 +1,95 @@
+//! Replay: every whole record after the snapshot, in order.
+
+use super::super::directory::Directory;
+use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed};
+use super::super::snapshots::Resume;
+use super::super::{OpenError, Replayed};
+use super::found::Found;
+use super::scan::Scan;
+use super::{Damage, Recovery};
+use crate::log::Rebuild;
+
+/// A segment that was replayed.
+pub(super) struct Span {
+    /// The first index that it was expected to give.
+    pub(super) first: u64,
+    /// How many it gave.
+    pub(super) records: u64,
+}
+
+/// How far replay came.
+pub(super) struct Played {
+    /// Of the segments, in order, those that were read.
+    pub(super) spans: Vec<Span>,
+    /// Where the records of the last one that was read end.
+    pub(super) end: u64,
+    /// What shows that more was committed than could be read, among the segments themselves.
+    pub(super) damage: Option<Damage>,
+}
+
+/// Replays the segments with commands after the snapshot's, each to the end of what is whole.
+pub(super) fn replay(
+    directory: &Directory,
+    resume: Option<Resume>,
+    segments: &[Found],
+    recovery: &mut Recovery,
+    rebuild: &mut dyn Rebuild,
+) -> Result<Played, OpenError> {
+    let mut played = Played { spans: Vec::new(), end: SEGMENT_HEADER_BYTES as u64, damage: None };
+    for (place, segment) in segments.iter().enumerate() {
+        let resumed = resume.filter(|resume| resume.sequence == segment.header.sequence);
+        if resumed.is_none() && segment.header.first_index != recovery.last_index + 1 {
+            let why = "commands before this segment are missing";
+            played.damage = Some(Damage { file: segment.path.clone(), offset: 0, why });
+            break;
+        }
+        let from = resumed.map_or(SEGMENT_HEADER_BYTES as u64, |resume| resume.offset);
+        let first = recovery.last_index + 1;
+        played.end = replay_segment(directory, segment, from, recovery, rebuild)?;
+        played.spans.push(Span { first, records: recovery.last_index + 1 - first });
+        let next_begins = segments.get(place + 1).map(|next| next.header.first_index);
+        if next_begins.is_some_and(|first| first != recovery.last_index + 1) {
+            let why = "a later segment shows that more commands were committed";
+            let (file, offset) = (segment.path.clone(), played.end);
+            played.damage = Some(Damage { file, offset, why });
+            break;
+        }
+    }
+    Ok(played)
+}
+
+/// Replays what is whole; gives where that ends.
+fn replay_segment(
+    directory: &Directory,
+    segment: &Found,
+    from: u64,
+    recovery: &mut Recovery,
+    rebuild: &mut dyn Rebuild,
+) -> Result<u64, OpenError> {
+    let io = |error| OpenError::io("reading", &segment.path, error);
+    let sequence = segment.header.sequence;
+    let file = segment.open(directory)?;
+    let mut scan = Scan::new(&*file, segment.length, crc_seed(directory.publisher, sequence), from);
+    let first = recovery.last_index + 1;
+    let mut offsets = Vec::new();
+    let end = loop {
+        let (offset, header, body) = match scan.next().map_err(io)? {
+            Ok(record) => record,
+            Err(end) => break end,
+        };
+        if header.index != recovery.last_index + 1 {
+            break offset;
+        }
+        let (index, kind) = (header.index, header.kind);
+        rebuild.command(Replayed { index, now: header.now, kind, body }).map_err(|error| {
+            OpenError::Undecodable { file: segment.path.clone(), offset, index, kind, error }
+        })?;
+        offsets.push(offset as u32);
+        recovery.last_index = index;
+        recovery.records += 1;
+    };
+    recovery.bytes += end - from;
+    // No segment is longer than 1 GiB but for one record, which begins it.
+    recovery.locations.extend(sequence, first, &offsets, u32::try_from(end).unwrap_or(u32::MAX));
+    Ok(end)
+}

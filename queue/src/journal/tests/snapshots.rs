@@ -1,0 +1,580 @@
+//! A journal read back from a snapshot is the journal that it was, whatever happened while the snapshot was written.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use super::*;
+use crate::RecordRef;
+use crate::journal::locations::{Locations, Run};
+use crate::journal::recovery::LostStarts;
+use crate::journal::snapshots::{self, PIECE_BYTES, Resume, WriteError, Written};
+use crate::log::Snapshot;
+
+const EPOCH: u64 = 77;
+
+fn path(name: &str) -> PathBuf {
+    Path::new(DIR).join(name)
+}
+
+fn snapshot_path(index: u64) -> PathBuf {
+    path(&format!("snapshots/{index:020}.snap"))
+}
+
+fn segment(number: u64) -> PathBuf {
+    path(&format!("segments/{number:010}.seg"))
+}
+
+fn snapshots_of(disk: &SimulatedDisk) -> Vec<PathBuf> {
+    let paths = disk.paths().into_iter();
+    paths.filter(|path| path.starts_with(Path::new(DIR).join("snapshots"))).collect()
+}
+
+/// The state after so many commands, as [`Rebuilt`] reads it.
+struct Commands {
+    index: u64,
+    blocks: VecDeque<Vec<u8>>,
+}
+
+impl Commands {
+    fn up_to(index: u64, length: usize) -> Commands {
+        let block = |index: u64| {
+            let Pending { now, kind, head, body, .. } = command(index, length);
+            let mut block = Vec::new();
+            for number in [index, now.mono_ms, now.wall_ms] {
+                block.extend_from_slice(&number.to_le_bytes());
+            }
+            block.push(kind);
+            block.extend_from_slice(&head);
+            block.extend_from_slice(&body);
+            block
+        };
+        Commands { index, blocks: (1..=index).map(block).collect() }
+    }
+}
+
+impl Snapshot for Commands {
+    fn index(&self) -> u64 {
+        self.index
+    }
+
+    fn epoch(&self) -> u64 {
+        EPOCH
+    }
+
+    fn parts(&self, _: &mut dyn FnMut(RecordRef)) {}
+
+    fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
+        let block = self.blocks.pop_front();
+        block.inspect(|block| out.extend_from_slice(block)).is_some()
+    }
+}
+
+impl Stepped {
+    /// Writes a snapshot of the first `index` commands, which needs the runs that `needs` says.
+    fn snapshot(
+        &self,
+        index: u64,
+        length: usize,
+        needs: impl Fn(&Run) -> bool,
+    ) -> Result<Written, WriteError> {
+        let located = self.records.locations_up_to(index);
+        let resume = resume_after(&located);
+        let runs = located.runs().iter().filter(|run| needs(run)).cloned().collect();
+        let mut state = Commands::up_to(index, length);
+        let locations = Locations::of(runs);
+        snapshots::write(&self.directory, &mut state, &locations, resume, &mut |_| {})
+    }
+}
+
+fn resume_after(located: &Locations) -> Resume {
+    let last = located.runs().last().unwrap();
+    let crate::journal::locations::RunRecords::Log { end, .. } = last.records else { panic!() };
+    Resume { sequence: last.sequence, offset: u64::from(end) }
+}
+
+/// A journal of three segments and a bit, and its last index.
+fn journal_of_segments() -> (SimulatedDisk, Stepped, u64) {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    for _ in 0..8 {
+        journal.write(2, 200_000).unwrap();
+    }
+    let last = journal.committed();
+    assert!(disk.paths().contains(&segment(4)) && last == 16);
+    (disk, journal, last)
+}
+
+fn accepting() -> JournalOptions {
+    JournalOptions { accept_loss: true, ..options() }
+}
+
+#[test]
+fn wherever_a_snapshot_ends_the_commands_after_it_follow_and_writing_goes_on() {
+    let (disk, _, last) = journal_of_segments();
+    for index in 1..=last {
+        for firm in [true, false] {
+            let disk = disk.after_kill();
+            let (journal, _, _) = Stepped::open(&disk).unwrap();
+            let written = journal.snapshot(index, 200_000, |_| true).unwrap();
+            assert_eq!((written.index, &written.path), (index, &snapshot_path(index)));
+            assert_eq!(written.bytes, disk.tamper(&written.path, |bytes| bytes.len()) as u64);
+            if firm {
+                journal.firm_mark().unwrap();
+            }
+            drop(journal);
+            let disk = disk.after_kill();
+            let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+            let found = recovered.snapshot.unwrap();
+            assert_eq!((found.index, found.bytes), (index, written.bytes));
+            assert_eq!((recovered.last_index, recovered.records), (last, last - index));
+            assert_eq!((recovered.cut, recovered.dropped), (None, None));
+            for index in [1, index, last] {
+                let length = 8 + body(index, 200_000).len() as u32;
+                let whole = crate::log::Records::part(
+                    &*journal.records,
+                    RecordRef { index, at: 0, length },
+                );
+                assert_eq!(whole.unwrap().slice(8..), body(index, 200_000));
+            }
+            journal.write(1, 200_000).unwrap();
+            journal.write(2, 200_000).unwrap();
+            let (_, read, recovered) = Stepped::open(&disk.after_power_cut(index)).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 3);
+            assert_eq!(recovered.snapshot.map(|found| found.index), Some(index));
+        }
+    }
+}
+
+#[test]
+fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
+    let (disk, _, last) = journal_of_segments();
+    for index in [6, 10, last] {
+        let disk = disk.after_kill();
+        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        journal.snapshot(3, 200_000, |_| true).unwrap();
+        // All segments whose commands are all in the snapshot, but for the second.
+        let resume = resume_after(&journal.records.locations_up_to(index));
+        let is_needed = |run: &Run| run.sequence == 2 || run.sequence == resume.sequence;
+        journal.snapshot(index, 200_000, is_needed).unwrap();
+        disk.create(&path("segments/0000000009.carried.new")).unwrap();
+        disk.create(&path("segments/0000000010.carried")).unwrap();
+        disk.create(&path("snapshots/00000000000000000900.snap.new")).unwrap();
+        drop(journal);
+        let disk = disk.after_kill();
+        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+        assert_eq!(recovered.snapshot.unwrap().index, index);
+        assert_eq!(snapshots_of(&disk), [snapshot_path(index)]);
+        let there: Vec<PathBuf> = disk.paths();
+        let there: Vec<&PathBuf> =
+            there.iter().filter(|path| path.starts_with(Path::new(DIR).join("segments"))).collect();
+        let segments: Vec<PathBuf> =
+            (2..=4).filter(|&n| n == 2 || n >= resume.sequence).map(segment).collect();
+        assert_eq!(there, segments.iter().collect::<Vec<_>>());
+        let bytes: usize = segments.iter().map(|path| disk.tamper(path, |bytes| bytes.len())).sum();
+        let counted = journal.directory.bytes.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(counted, bytes as u64);
+        // New numbers are above all that was ever there.
+        assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 10);
+        journal.write(3, 200_000).unwrap();
+        let (_, read, _) = Stepped::open(&disk.after_power_cut(index)).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 3);
+    }
+}
+
+#[test]
+fn without_the_segment_that_it_ended_in_a_snapshot_is_gone_on_from_in_a_new_one() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    journal.write(3, 50).unwrap();
+    journal.snapshot(3, 50, |_| false).unwrap();
+    // The segment was full, and the one after it never got its first commit: so this one was let go.
+    disk.remove(&segment(1)).unwrap();
+    drop(journal);
+    let mut disk = disk.after_kill();
+    for round in 0..3 {
+        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 50), 3 + round);
+        assert_eq!((recovered.records, recovered.cut), (round, None));
+        assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 1);
+        journal.write(1, 50).unwrap();
+        disk = disk.after_power_cut(round);
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_commands() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(5, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let base = disk.after_kill();
+    let (mut call, mut seen) = (1, [0, 0]);
+    loop {
+        let disk = base.after_kill();
+        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        disk.fail_at(disk.calls() + call);
+        // One cycle: the new one is written, the old one goes, and what neither of them needs.
+        let cycle = || {
+            let needed = |run: &Run| run.sequence >= 3;
+            journal.snapshot(12, 200_000, needed).map_err(|why| why.to_string())?;
+            snapshots::remove_others(&journal.directory, 12).map_err(|why| why.to_string())?;
+            for number in 1..=2 {
+                disk.remove(&segment(number)).map_err(|why| why.to_string())?;
+            }
+            disk.sync_dir(&journal.directory.segments_dir()).map_err(|why| why.to_string())
+        };
+        let cycled = cycle();
+        drop(journal);
+        for seed in 0..6 {
+            let disk = disk.after_power_cut(call * 100 + seed);
+            let (mut journal, read, recovered) = Stepped::open(&disk)
+                .unwrap_or_else(|why| panic!("call {call}, seed {seed}: {why}"));
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last, "call {call}");
+            let found = recovered.snapshot.unwrap().index;
+            assert!(found == 5 || found == 12);
+            assert!(cycled.is_err() || found == 12);
+            seen[usize::from(found == 12)] += 1;
+            assert_eq!(snapshots_of(&disk), [snapshot_path(found)]);
+            journal.write(2, 200_000).unwrap();
+            let (_, read, _) = Stepped::open(&disk.after_power_cut(seed)).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 2);
+        }
+        if cycled.is_ok() {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call > 15 && seen.iter().all(|&times| times > 20), "{call} calls: {seen:?}");
+}
+
+#[test]
+fn a_call_that_fails_leaves_no_snapshot_that_is_not_whole() {
+    let (disk, journal, _) = journal_of_segments();
+    drop(journal);
+    let mut call = 1;
+    loop {
+        let disk = disk.after_kill();
+        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        disk.fail_at(disk.calls() + call);
+        let wrote = journal.snapshot(4, 200_000, |_| true);
+        let there = disk.paths().contains(&snapshot_path(4));
+        match &wrote {
+            Ok(_) => assert!(there),
+            Err(WriteError::NotSwitched { .. }) => assert!(there),
+            Err(why) => assert!(!there, "{why}"),
+        }
+        if wrote.is_ok() {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call > 8, "{call}");
+}
+
+#[test]
+fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
+    let (disk, journal, _) = journal_of_segments();
+    let located = journal.records.locations_up_to(4);
+    let (resume, mut state) = (resume_after(&located), Commands::up_to(4, 200_000));
+    let unfinished = path("snapshots/00000000000000000004.snap.new");
+    let mut spoil = 2;
+    let wrote = snapshots::write(&journal.directory, &mut state, &located, resume, &mut |_| {
+        spoil -= 1;
+        if spoil == 0 {
+            disk.tamper(&unfinished, |bytes| bytes[100_000] ^= 4);
+        }
+    });
+    let Err(WriteError::NotAsWritten(why)) = wrote else { panic!("{wrote:?}") };
+    assert!(why.to_string().contains("snap.new") && why.to_string().contains("byte"), "{why}");
+    assert_eq!(snapshots_of(&disk), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_snapshot_is_written_in_small_pieces() {
+    let (_disk, journal, last) = journal_of_segments();
+    let located = journal.records.locations_up_to(last);
+    let (resume, mut state) = (resume_after(&located), Commands::up_to(last, 200_000));
+    let mut pieces = Vec::new();
+    let mut pace = |bytes| pieces.push(bytes);
+    let written =
+        snapshots::write(&journal.directory, &mut state, &located, resume, &mut pace).unwrap();
+    let wrote = (0..).find(|&n| pieces[..n].iter().sum::<usize>() == written.bytes as usize);
+    let wrote = &pieces[..wrote.unwrap()];
+    assert!(wrote.iter().all(|&bytes| bytes <= PIECE_BYTES), "{wrote:?}");
+    assert!(wrote.len() as u64 <= written.bytes / PIECE_BYTES as u64 + 1);
+    assert!(pieces.len() > wrote.len(), "reading back is paced, too");
+}
+
+/// A small journal with a snapshot of which every byte can be tried.
+fn small() -> SimulatedDisk {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    journal.write(4, 10).unwrap();
+    journal.snapshot(3, 10, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    disk.after_kill()
+}
+
+#[test]
+fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_place() {
+    let disk = small();
+    let length = disk.tamper(&snapshot_path(3), |bytes| bytes.len());
+    assert!(length < 5_000);
+    let refused = |change: &mut dyn FnMut(&mut Vec<u8>), what: String| {
+        let bad = disk.after_kill();
+        bad.tamper(&snapshot_path(3), change);
+        match Stepped::open(&bad).map(|_| ()) {
+            Err(OpenError::Damaged { file, offset, index, .. }) => {
+                assert_eq!((file, index), (snapshot_path(3), 1), "{what}");
+                offset as usize
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    };
+    for bit in 0..length * 8 {
+        let offset = refused(&mut |bytes| bytes[bit / 8] ^= 1 << (bit % 8), format!("bit {bit}"));
+        // The block that it is in, or the header.
+        assert!(offset <= bit / 8 && bit / 8 < offset + 4096, "bit {bit}: {offset}");
+    }
+    for cut in 0..length {
+        let offset = refused(&mut |bytes| bytes.truncate(cut), format!("cut at {cut}"));
+        assert!(offset <= cut);
+    }
+    let offset = refused(&mut |bytes| bytes.push(0), "a byte more".to_owned());
+    assert!(offset < length && offset > 4096);
+}
+
+#[test]
+fn blocks_in_another_order_are_damage() {
+    let disk = small();
+    // Two blocks of the same length: the state after commands that differ by their index alone.
+    let blocks = disk.tamper(&snapshot_path(3), |bytes| {
+        let (mut at, mut blocks) = (4096, Vec::new());
+        while at < bytes.len() {
+            let length = 8 + u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+            blocks.push(bytes[at..at + length].to_vec());
+            at += length;
+        }
+        blocks
+    });
+    assert_eq!(blocks.iter().map(|block| block[8]).collect::<Vec<_>>(), [1, 2, 3, 3, 3, 255]);
+    for (one, other) in (0..blocks.len()).flat_map(|one| (0..one).map(move |other| (one, other))) {
+        let mut swapped = blocks.clone();
+        swapped.swap(one, other);
+        let bad = disk.after_kill();
+        bad.tamper(&snapshot_path(3), |bytes| {
+            bytes.truncate(4096);
+            bytes.extend(swapped.concat());
+        });
+        let opened = Stepped::open(&bad).map(|_| ());
+        assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{one} and {other}");
+    }
+}
+
+#[test]
+fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(5, 200_000, |_| true).unwrap();
+    let newer = journal.snapshot(11, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let length = newer.bytes as usize;
+    for at in [0, 20, 4096, 4105, length / 2, length - 40, length - 1] {
+        let disk = disk.after_kill();
+        disk.tamper(&newer.path, |bytes| bytes[at] ^= 1);
+        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+        assert_eq!(recovered.snapshot.unwrap().index, 5, "byte {at}");
+        assert_eq!((recovered.dropped, recovered.lost_starts), (None, None));
+        assert_eq!(snapshots_of(&disk), [snapshot_path(5)], "the bad one is gone");
+        journal.write(1, 200_000).unwrap();
+    }
+    // Also when a file that the newer one alone needs is not there.
+    let missing = disk.after_kill();
+    let (journal, _, _) = Stepped::open(&missing).unwrap();
+    journal.snapshot(5, 200_000, |run| run.sequence > 1).unwrap();
+    journal.snapshot(11, 200_000, |_| true).unwrap();
+    drop(journal);
+    missing.remove(&segment(1)).unwrap();
+    let (_, read, recovered) = Stepped::open(&missing).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    assert_eq!(recovered.snapshot.unwrap().index, 5);
+}
+
+#[test]
+fn a_bad_snapshot_still_shows_how_far_commits_had_come() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    journal.write(2, 50).unwrap();
+    journal.firm_mark().unwrap();
+    journal.snapshot(1, 50, |_| true).unwrap();
+    journal.write(1, 50).unwrap();
+    journal.write(1, 50).unwrap();
+    let newer = journal.snapshot(4, 50, |_| true).unwrap();
+    let end = resume_after(&journal.records.locations_up_to(3)).offset as usize;
+    drop(journal);
+    let disk = disk.after_kill();
+    disk.tamper(&newer.path, |bytes| bytes[4097] ^= 1);
+    disk.tamper(&segment(1), |bytes| bytes[end..].fill(0));
+    disk.tamper(&path("mark"), |bytes| bytes[..4096].fill(0));
+    let opened = Stepped::open(&disk).map(|_| ());
+    let Err(OpenError::Damaged { offset, index, why, .. }) = opened else { panic!("{opened:?}") };
+    assert_eq!((offset, index), (end as u64, 4));
+    assert!(why.contains("snapshot"), "{why}");
+    let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 50), 3);
+    assert_eq!(recovered.dropped.unwrap().index, 4);
+    let (_, read, _) = Stepped::open(&disk.after_kill()).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 50), 3, "the bad snapshot says nothing any more");
+}
+
+#[test]
+fn a_file_that_a_snapshot_needs_and_that_is_not_there_as_it_was_is_damage() {
+    let (disk, journal, _) = journal_of_segments();
+    journal.snapshot(12, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    for number in 1..=2 {
+        let missing = disk.after_kill();
+        missing.remove(&segment(number)).unwrap();
+        let bad = disk.after_kill();
+        bad.tamper(&segment(number), |bytes| bytes[40] ^= 1);
+        let another = disk.after_kill();
+        let other = another.tamper(&segment(3 - number), |bytes| bytes[..4096].to_vec());
+        another.tamper(&segment(number), |bytes| bytes[..4096].copy_from_slice(&other));
+        for disk in [missing, bad, another] {
+            match Stepped::open(&disk).map(|_| ()) {
+                Err(OpenError::Damaged { file, offset, why, .. }) => {
+                    assert_eq!((file, offset), (segment(number), 0));
+                    assert!(why.contains("a snapshot needs"), "{why}");
+                }
+                other => panic!("{number}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn accepted_damage_after_a_snapshot_keeps_what_is_before_it() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(3, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
+    assert!(matches!(Stepped::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
+    let (journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    let there = assert_is_a_prefix(&read, |_| 200_000);
+    assert!((3..last).contains(&there));
+    let dropped = recovered.dropped.unwrap();
+    assert_eq!((dropped.index, dropped.file), (there + 1, segment(2)));
+    assert!(recovered.lost_starts.is_some());
+    drop(journal);
+    // Cut short before its start was logged: the next run still knows that starts may be lost.
+    let again = disk.after_kill();
+    let (_, _, recovered) = Stepped::open(&again).unwrap();
+    assert!(recovered.dropped.is_none() && recovered.lost_starts.is_some());
+    // Once one was logged, there is nothing to be known any more.
+    let (mut journal, _, _) = Stepped::open(&again).unwrap();
+    journal.write(1, 200_000).unwrap();
+    drop(journal);
+    let (_, read, recovered) = Stepped::open(&again.after_power_cut(1)).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there + 1);
+    assert_eq!(recovered.lost_starts, None);
+}
+
+/// A command that begins a run, as far as the journal knows it.
+fn start(index: u64, epoch: u8) -> Pending {
+    let mut head = vec![9; 16];
+    head.push(epoch);
+    Pending { kind: 1, head: head.into(), ..command(index, 10) }
+}
+
+#[test]
+fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
+    let (whole, mut journal, last) = journal_of_segments();
+    let batch = [start(last + 1, 90)];
+    let bytes = batch.iter().map(Pending::record_len).sum();
+    journal.progress.uncommitted_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+    journal.writer.write(&batch).unwrap();
+    let written = journal.snapshot(12, 200_000, |run| run.sequence > 1).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    whole.remove(&segment(1)).unwrap();
+
+    let flip = |at: usize| {
+        let disk = whole.after_kill();
+        disk.tamper(&written.path, |bytes| bytes[at] ^= 1);
+        disk
+    };
+    let missing = whole.after_kill();
+    missing.remove(&segment(2)).unwrap();
+    let header_and_segments = flip(17);
+    for number in 2..=4 {
+        header_and_segments.tamper(&segment(number), |bytes| bytes[4100] ^= 1);
+    }
+    let nothing = header_and_segments.after_kill();
+    nothing.tamper(&written.path, |bytes| bytes.truncate(100));
+    // The last start in the log, that in the header, that in the end block, none at all.
+    let cases = [
+        (flip(5_000), Some(90)),
+        (missing, Some(90)),
+        (header_and_segments, Some(EPOCH)),
+        (nothing, None),
+    ];
+    for (case, (disk, told)) in cases.into_iter().enumerate() {
+        let refused = Stepped::open(&disk).map(|_| ());
+        assert!(matches!(refused, Err(OpenError::Damaged { index: 1, .. })), "{refused:?}");
+        let (journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        assert!(read.is_empty() && recovered.last_index == 0 && recovered.snapshot.is_none());
+        assert_eq!(recovered.lost_starts, Some(LostStarts { told }), "case {case}");
+        let dropped = recovered.dropped.unwrap();
+        assert_eq!((dropped.index, dropped.kept_in), (1, path("lost")));
+        assert!(dropped.bytes > 1_000_000);
+        let in_lost = |path: &PathBuf| path.starts_with(Path::new(DIR).join("lost"));
+        let (lost, kept): (Vec<_>, Vec<_>) = disk.paths().into_iter().partition(in_lost);
+        assert!(lost.contains(&path("lost/1-00000000000000000012.snap")), "{lost:?}");
+        assert!(lost.contains(&path("lost/1-0000000003.seg")), "{lost:?}");
+        assert_eq!(kept, [path("mark"), path("publisher")]);
+        drop(journal);
+        // The run ended before its start was logged.
+        let disk = disk.after_power_cut(1);
+        let (mut journal, _, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(recovered.lost_starts, Some(LostStarts { told }), "case {case}");
+        journal.write(2, 50).unwrap();
+        drop(journal);
+        let (_, read, recovered) = Stepped::open(&disk.after_power_cut(2)).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 50), 2);
+        assert_eq!((recovered.dropped, recovered.lost_starts), (None, None));
+    }
+}
+
+#[test]
+fn setting_all_aside_can_be_cut_short_at_any_call_and_begun_again() {
+    let (disk, journal, last) = journal_of_segments();
+    let written = journal.snapshot(12, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    disk.tamper(&written.path, |bytes| bytes[5_000] ^= 1);
+    let mut call = 1;
+    loop {
+        let disk = disk.after_kill();
+        disk.fail_at(call);
+        let done = Stepped::open_with(&disk, accepting()).is_ok();
+        let disk = disk.after_power_cut(call);
+        if !done && let Ok((_, read, recovered)) = Stepped::open(&disk) {
+            // All was aside, and the mark said so.
+            assert!(read.is_empty() && recovered.lost_starts.is_some(), "call {call}");
+        }
+        let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        assert!(read.is_empty(), "call {call}: {} of {last}", read.len());
+        assert_eq!(recovered.lost_starts, Some(LostStarts { told: Some(EPOCH) }), "call {call}");
+        if done {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call > 8, "{call}");
+}
