@@ -64,8 +64,9 @@ pub trait Log: Send + 'static {
     /// So many leases run: for the end of each there has to be room.
     fn note_running(&self, _leases: u64) {}
 
-    /// A snapshot of what all its commands come to is wanted, so that it can let go of old ones. Cheap: asked often.
-    fn wants_snapshot(&self) -> bool {
+    /// A snapshot of what all its commands come to, which would take about so many bytes, is wanted: so that it can let go of
+    /// old commands, and a start need not read them. Cheap: asked often.
+    fn wants_snapshot(&self, _about_bytes: u64) -> bool {
         false
     }
 
@@ -137,8 +138,14 @@ pub struct Poisoned {
 pub struct LogFigures {
     /// Bytes on disk.
     pub bytes: u64,
-    /// Bytes written.
+    /// Bytes written, for whatever purpose.
     pub written_bytes: u64,
+    /// Of these, bytes of snapshots.
+    pub snapshot_bytes: u64,
+    /// Of these, bytes carried out of segments that were mostly dead.
+    pub carried_bytes: u64,
+    /// Snapshots made.
+    pub snapshots: u64,
     /// Syncs of commits.
     pub syncs: u64,
     /// Commits.

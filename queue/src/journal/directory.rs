@@ -29,7 +29,8 @@ pub(crate) const UNFINISHED: &str = ".new";
 pub(crate) struct Directory {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) dir: PathBuf,
-    pub(crate) publisher: PublisherId,
+    /// What its files begin with, and their checksums. A copy has the same one, and another publisher.
+    pub(crate) journal: PublisherId,
     /// Bytes of a segment, unless one record needs more.
     pub(crate) segment_bytes: u64,
     next_sequence: AtomicU64,
@@ -57,12 +58,12 @@ impl Directory {
     pub(crate) fn new(
         files: Arc<dyn Files>,
         dir: PathBuf,
-        publisher: PublisherId,
+        journal: PublisherId,
         segment_bytes: u64,
     ) -> Directory {
         let (next_sequence, bytes) = (AtomicU64::new(1), AtomicU64::new(0));
         let reserve = Reserve::new(Arc::clone(&files), dir.clone(), segment_bytes);
-        Directory { files, dir, publisher, segment_bytes, next_sequence, bytes, reserve }
+        Directory { files, dir, journal, segment_bytes, next_sequence, bytes, reserve }
     }
 
     pub(crate) fn segments_dir(&self) -> PathBuf {
@@ -122,7 +123,7 @@ impl Directory {
     pub(crate) fn create_segment(&self, least: u64) -> Result<Segment, Poisoned> {
         let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
         let path = self.segment_path(sequence);
-        let header = SegmentHeader { publisher: self.publisher, sequence, first_index: 0 }.encode();
+        let header = SegmentHeader::log(self.journal, sequence, 0).encode();
         let create = |bytes| {
             let file = self.files.create(&path)?;
             file.allocate(bytes)?;
@@ -136,7 +137,7 @@ impl Directory {
         let (file, bytes) = made.map_err(|error| poisoned("making", &path, error))?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.reserve.add_room(bytes - SEGMENT_HEADER_BYTES as u64);
-        let seed = crc_seed(self.publisher, sequence);
+        let seed = crc_seed(self.journal, sequence);
         let written_to = header.len() as u64;
         Ok(Segment { file, path, sequence, seed, capacity: bytes, at: 0, written_to })
     }

@@ -1,6 +1,7 @@
 //! What a journal does beside its commits, so that none waits for it: the next segment, the firm mark, the reserve.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -16,8 +17,10 @@ use crate::Poisoned;
 const MARK_AFTER: Duration = Duration::from_millis(750);
 /// How often the disk is measured, and the reserve brought to its size: so long after there is room again, jobs are taken again.
 const RESERVE_EVERY: Duration = Duration::from_secs(1);
+/// How often [`Housekeeper::settle`] looks: a snapshot has time, and commits should not have to wake it.
+const SETTLE_LOOK: Duration = Duration::from_millis(2);
 
-/// Shared by the writer and the housekeeper's thread.
+/// Shared by the writer, the housekeeper's thread and the cleaner's.
 pub(crate) struct Housekeeper {
     directory: Arc<Directory>,
     progress: Arc<Progress>,
@@ -27,6 +30,8 @@ pub(crate) struct Housekeeper {
     wake: Condvar,
     /// The next segment is there, or will never be.
     ready: Condvar,
+    /// Held while what is owed is made firm: nobody takes it for done before it is.
+    firming: Mutex<()>,
 }
 
 struct Duties {
@@ -57,9 +62,9 @@ impl Owed {
 
 enum Duty {
     Segment,
-    Mark(Owed),
+    Mark,
     Reserve,
-    Close(Owed),
+    Close,
 }
 
 impl Housekeeper {
@@ -83,6 +88,7 @@ impl Housekeeper {
             }),
             wake: Condvar::new(),
             ready: Condvar::new(),
+            firming: Mutex::new(()),
         }
     }
 
@@ -91,10 +97,10 @@ impl Housekeeper {
         loop {
             let done = match self.wait() {
                 Duty::Segment => self.make_segment(),
-                Duty::Mark(owed) => self.firm_mark(&owed),
+                Duty::Mark => self.firm_owed(),
                 Duty::Reserve => self.keep_reserve(),
-                Duty::Close(owed) => {
-                    if let Err(why) = self.firm_mark(&owed) {
+                Duty::Close => {
+                    if let Err(why) = self.firm_owed() {
                         self.progress.poison(why);
                     }
                     return;
@@ -119,7 +125,7 @@ impl Housekeeper {
         let mut duties = self.duties.lock();
         loop {
             if duties.closing {
-                return Duty::Close(duties.owed.take());
+                return Duty::Close;
             }
             if duties.next.is_none() {
                 return Duty::Segment;
@@ -128,7 +134,7 @@ impl Housekeeper {
             let mark_at = duties.behind.map(|since| since + MARK_AFTER);
             if mark_at.is_some_and(|at| at <= now) {
                 duties.behind = None;
-                return Duty::Mark(duties.owed.take());
+                return Duty::Mark;
             }
             if duties.reserve_at <= now {
                 duties.reserve_at = now + RESERVE_EVERY;
@@ -149,6 +155,21 @@ impl Housekeeper {
     fn keep_reserve(&self) -> Result<(), Poisoned> {
         self.progress.check()?;
         self.directory.keep_reserve()
+    }
+
+    /// Waits until everything up to `index` is on the disk and the firm mark says so, at every level of durability.
+    pub(crate) fn settle(&self, index: u64) -> Result<(), Poisoned> {
+        while self.duties.lock().owed.index < index {
+            self.progress.check()?;
+            thread::sleep(SETTLE_LOOK);
+        }
+        self.firm_owed()
+    }
+
+    fn firm_owed(&self) -> Result<(), Poisoned> {
+        let _firming = self.firming.lock();
+        let owed = self.duties.lock().owed.take();
+        self.firm_mark(&owed)
     }
 
     fn firm_mark(&self, owed: &Owed) -> Result<(), Poisoned> {
@@ -231,8 +252,8 @@ mod tests {
         // Written to the next segment; those who wait know of it, the housekeeper not yet.
         progress.reach(2);
         keeper.close();
-        let Duty::Close(owed) = keeper.wait() else { panic!("it was told to close") };
-        keeper.firm_mark(&owed).unwrap();
+        assert!(matches!(keeper.wait(), Duty::Close), "it was told to close");
+        keeper.firm_owed().unwrap();
         assert_eq!(Mark::read(&*marks, publisher).unwrap().index, Some(1));
     }
 }

@@ -1,4 +1,12 @@
 //! Whose directory this is: a small text file, made once.
+//!
+//! ```text
+//! longshore journal 3
+//! journal ID          what its files begin with, and their checksums
+//! publisher ID        what its publisher calls itself: another one in a copy
+//! crc32c XXXXXXXX     of the lines before
+//! ```
+//! Format 2 has no line for the journal: both ids are the publisher's. The first line and the last are the same in every format.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,12 +14,21 @@ use std::path::{Path, PathBuf};
 use longshore_protocol::PublisherId;
 
 use super::files::Files;
-use super::format::FORMAT_VERSION;
+use super::format::{FORMAT_OLDEST, FORMAT_VERSION};
 
 /// The name of the file.
 pub(crate) const IDENTITY_FILE: &str = "publisher";
 const TEMPORARY: &str = "publisher.new";
 const BYTES_MAX: usize = 4096;
+
+/// What the file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    /// The format that the directory is known to have: all files of it, or some of an older one.
+    pub(crate) version: u16,
+    pub(crate) journal: PublisherId,
+    pub(crate) publisher: PublisherId,
+}
 
 /// Why the id is not known.
 #[derive(Debug)]
@@ -23,8 +40,8 @@ pub(crate) enum IdentityError {
     OtherFormat(PathBuf, u16),
 }
 
-/// Reads the id; none in a directory without one.
-pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Option<PublisherId>, IdentityError> {
+/// Reads the ids; none in a directory without them.
+pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, IdentityError> {
     let path = dir.join(IDENTITY_FILE);
     let file = match files.open(&path) {
         Ok(file) => file,
@@ -37,19 +54,25 @@ pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Option<PublisherId>,
         Err(error) => return Err(IdentityError::Io(path, error)),
     };
     match std::str::from_utf8(&bytes[..length]).ok().and_then(parse) {
-        Some((FORMAT_VERSION, id)) => Ok(Some(id)),
-        Some((version, _)) => Err(IdentityError::OtherFormat(path, version)),
+        Some(Said::Identity(identity)) => Ok(Some(identity)),
+        Some(Said::OtherFormat(version)) => Err(IdentityError::OtherFormat(path, version)),
         None => Err(IdentityError::Damaged(path)),
     }
 }
 
-/// Writes the id so that it is there whole or not at all, and lasts.
-pub(crate) fn write(files: &dyn Files, dir: &Path, id: PublisherId) -> Result<(), IdentityError> {
+/// Writes the ids so that they are there whole or not at all, and last.
+pub(crate) fn write(
+    files: &dyn Files,
+    dir: &Path,
+    journal: PublisherId,
+    publisher: PublisherId,
+) -> Result<(), IdentityError> {
     let path = dir.join(TEMPORARY);
     let last = dir.join(IDENTITY_FILE);
+    let text = text(Identity { version: FORMAT_VERSION, journal, publisher });
     let written = (|| {
         let file = files.create(&path)?;
-        file.write_at(text(FORMAT_VERSION, id).as_bytes(), 0)?;
+        file.write_at(text.as_bytes(), 0)?;
         file.sync_data()?;
         files.rename(&path, &last)?;
         files.sync_dir(dir)
@@ -57,17 +80,43 @@ pub(crate) fn write(files: &dyn Files, dir: &Path, id: PublisherId) -> Result<()
     written.map_err(|error| IdentityError::Io(last, error))
 }
 
-fn text(version: u16, id: PublisherId) -> String {
-    let says = format!("longshore journal {version}\npublisher {id}\n");
+fn text(identity: Identity) -> String {
+    let Identity { version, journal, publisher } = identity;
+    if version == FORMAT_OLDEST {
+        return with_crc(format!("longshore journal {version}\npublisher {publisher}\n"));
+    }
+    with_crc(format!("longshore journal {version}\njournal {journal}\npublisher {publisher}\n"))
+}
+
+fn with_crc(says: String) -> String {
     let crc = crc32c::crc32c(says.as_bytes());
     format!("{says}crc32c {crc:08x}\n")
 }
 
-/// The format's version and the publisher's id. These lines stay the same in every version.
-fn parse(said: &str) -> Option<(u16, PublisherId)> {
-    let version = said.lines().next()?.strip_prefix("longshore journal ")?.parse().ok()?;
-    let id = said.lines().nth(1)?.strip_prefix("publisher ")?.parse().ok()?;
-    (said == text(version, id)).then_some((version, id))
+#[derive(PartialEq, Eq, Debug)]
+enum Said {
+    Identity(Identity),
+    OtherFormat(u16),
+}
+
+fn parse(said: &str) -> Option<Said> {
+    let last = said.trim_end_matches('\n').rfind('\n')? + 1;
+    if said != with_crc(said[..last].to_owned()) {
+        return None;
+    }
+    let mut lines = said.lines();
+    let version = lines.next()?.strip_prefix("longshore journal ")?.parse().ok()?;
+    let mut id = |name| lines.next()?.strip_prefix(name)?.parse::<PublisherId>().ok();
+    let (journal, publisher) = match version {
+        FORMAT_OLDEST => {
+            let publisher = id("publisher ")?;
+            (publisher, publisher)
+        }
+        FORMAT_VERSION => (id("journal ")?, id("publisher ")?),
+        _ => return Some(Said::OtherFormat(version)),
+    };
+    let identity = Identity { version, journal, publisher };
+    (said == text(identity)).then_some(Said::Identity(identity))
 }
 
 #[cfg(test)]
@@ -75,15 +124,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_as_it_was_written_and_never_with_a_wrong_byte() {
-        let id = PublisherId([0xab; 16]);
-        let good = text(7, id);
-        assert_eq!(parse(&good), Some((7, id)));
-        for at in 0..good.len() {
-            let mut bad = good.clone().into_bytes();
-            bad[at] ^= 1;
-            let read = std::str::from_utf8(&bad).ok().and_then(parse);
-            assert_eq!(read, None, "byte {at}");
+    fn ids_are_read_as_they_were_written_and_never_with_a_wrong_byte() {
+        let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
+        let old = Identity { version: 2, journal, publisher: journal };
+        for identity in [old, Identity { version: 3, journal, publisher }] {
+            let good = text(identity);
+            assert_eq!(parse(&good), Some(Said::Identity(identity)));
+            for at in 0..good.len() {
+                for bit in 0..8 {
+                    let mut bad = good.clone().into_bytes();
+                    bad[at] ^= 1 << bit;
+                    let read = std::str::from_utf8(&bad).ok().and_then(parse);
+                    assert_eq!(read, None, "byte {at}");
+                }
+                assert_eq!(parse(&good[..at]), None, "cut at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_text_has_exactly_these_lines() {
+        let says = "longshore journal 3\njournal abababab-abab-abab-abab-abababababab\n\
+            publisher cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd\n";
+        let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
+        let text = text(Identity { version: 3, journal, publisher });
+        assert_eq!(text, with_crc(says.to_owned()));
+    }
+
+    #[test]
+    fn another_format_is_told_whatever_its_other_lines_say() {
+        for version in [1, 4, 77] {
+            let text = with_crc(format!("longshore journal {version}\nwhatever\nlater\n"));
+            assert_eq!(parse(&text), Some(Said::OtherFormat(version)));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How far commits have come, in a file of its own: what tells a torn tail from damage.
 //!
 //! ```text
-//! mark:  slot │ slot │ slot, each a block of 4096: magic 8 │ publisher 16 │ index 8 │ count 8 │ CRC 4 │ 0 …
+//! mark:  slot │ slot │ slot, each a block of 4096: magic 8 │ journal 16 │ index 8 │ count 8 │ CRC 4 │ 0 …
 //! ```
 //! The first slot is written after each commit and not synced: it outlives the process. The others are written in turn
 //! and synced within a second: one of them always outlives the power.
@@ -28,7 +28,7 @@ const USED: usize = CRC_AT + 4;
 pub(crate) struct Mark {
     file: Arc<dyn JournalFile>,
     pub(crate) path: PathBuf,
-    publisher: PublisherId,
+    journal: PublisherId,
     /// How many firm marks were written: picks the slot.
     count: AtomicU64,
 }
@@ -45,21 +45,21 @@ impl Mark {
     pub(crate) fn new(
         file: Arc<dyn JournalFile>,
         path: PathBuf,
-        publisher: PublisherId,
+        journal: PublisherId,
         read: Read,
     ) -> Mark {
-        Mark { file, path, publisher, count: AtomicU64::new(read.count) }
+        Mark { file, path, journal, count: AtomicU64::new(read.count) }
     }
 
     /// Reads every slot.
-    pub(crate) fn read(file: &dyn JournalFile, publisher: PublisherId) -> io::Result<Read> {
+    pub(crate) fn read(file: &dyn JournalFile, journal: PublisherId) -> io::Result<Read> {
         let mut bytes = vec![0; SLOTS * SLOT_BYTES];
         file.read_at(&mut bytes, 0)?;
         let mut read = Read { index: None, count: 0 };
         for slot in bytes.chunks_exact(SLOT_BYTES) {
             let crc = u32::from_le_bytes([slot[40], slot[41], slot[42], slot[43]]);
             let good = &slot[..8] == MAGIC
-                && slot[8..24] == publisher.0
+                && slot[8..24] == journal.0
                 && crc32c::crc32c(&slot[..CRC_AT]) == crc;
             if good {
                 read.index = read.index.max(Some(u64_at(slot, 24)));
@@ -93,7 +93,7 @@ impl Mark {
     fn slot(&self, index: u64, count: u64) -> [u8; SLOT_BYTES] {
         let mut slot = [0; SLOT_BYTES];
         slot[..8].copy_from_slice(MAGIC);
-        slot[8..24].copy_from_slice(&self.publisher.0);
+        slot[8..24].copy_from_slice(&self.journal.0);
         slot[24..32].copy_from_slice(&index.to_le_bytes());
         slot[32..40].copy_from_slice(&count.to_le_bytes());
         let crc = crc32c::crc32c(&slot[..CRC_AT]);

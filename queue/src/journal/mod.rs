@@ -2,10 +2,14 @@
 //!
 //! ```text
 //! append ─▶ batch ─flush─▶ pending ─▶ writer: one write, one fdatasync ─▶ committed ─▶ those who wait
-//!                                       ▲ next segment, firm mark: housekeeper
+//!                                       ▲ next segment, firm mark, reserve: housekeeper
+//! snapshot ─▶ desk ─▶ cleaner: carries what is wanted out of old segments, writes the snapshot, removes what nobody needs
 //! ```
 
 mod carried;
+mod cleaner;
+mod cleaning;
+mod desk;
 mod directory;
 mod files;
 mod format;
@@ -41,11 +45,13 @@ use longshore_protocol::{Durability, PublisherId, WireError};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+use self::cleaner::{Cleaner, CycleFigures};
+use self::desk::{Desk, Due};
 use self::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, poisoned};
 use self::files::{Disk, Files, LockError};
-use self::format::FORMAT_VERSION;
+use self::format::{FORMAT_OLDEST, FORMAT_VERSION};
 use self::housekeeper::Housekeeper;
-use self::identity::IdentityError;
+use self::identity::{Identity, IdentityError};
 use self::mark::{MARK_FILE, Mark};
 use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
@@ -54,7 +60,7 @@ pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
 pub use self::space::{Space, SpaceLevel};
 use self::writer::{Pending, Writer};
 use crate::Now;
-use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild};
+use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
 use crate::state::SnapshotError;
 
 /// Shortest segment, in bytes.
@@ -134,7 +140,7 @@ pub enum OpenError {
     },
     /// A newer program wrote it.
     #[error(
-        "{file:?} has journal format {version}; this program knows format {FORMAT_VERSION} alone: use a newer one"
+        "{file:?} has journal format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}: use a newer one"
     )]
     Newer {
         /// The file.
@@ -144,7 +150,7 @@ pub enum OpenError {
     },
     /// An older program wrote it.
     #[error(
-        "{dir:?} holds a journal of format {version}; this program knows format {FORMAT_VERSION} alone. Work off its jobs with \
+        "{dir:?} holds a journal of format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}. Work off its jobs with \
          the version of the program that wrote it, then start with a new directory"
     )]
     Older {
@@ -153,16 +159,16 @@ pub enum OpenError {
         /// Its format.
         version: u16,
     },
-    /// It belongs to another publisher's journal.
+    /// It belongs to another journal.
     #[error(
-        "{file:?} belongs to publisher {publisher}, this directory to {expected}: files of two journals were mixed"
+        "{file:?} belongs to journal {journal}, this directory to {expected}: files of two journals were mixed"
     )]
     Foreign {
         /// The file.
         file: PathBuf,
-        /// Whose it is.
-        publisher: PublisherId,
-        /// Whose the directory is.
+        /// To which one.
+        journal: PublisherId,
+        /// The directory's.
         expected: PublisherId,
     },
     /// Something that was acknowledged is not there as it was written.
@@ -224,12 +230,22 @@ pub struct Journal {
     records: Arc<JournalRecords>,
     queue: Arc<WriterQueue>,
     housekeeper: Arc<Housekeeper>,
+    desk: Arc<Desk>,
+    cycles: Arc<CycleFigures>,
+    /// Bytes of log that were written when the newest snapshot was taken; below 0 for what is from before the start.
+    written_at_snapshot: i64,
     reached: watch::Receiver<Reached>,
     /// Appended and not yet flushed.
     batch: Vec<Pending>,
     appended: u64,
-    threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
+    threads: Option<Threads>,
     _lock: Box<dyn Send + Sync>,
+}
+
+struct Threads {
+    writer: JoinHandle<()>,
+    keeper: JoinHandle<()>,
+    cleaner: JoinHandle<()>,
 }
 
 /// What the writer's thread takes from: everything at once.
@@ -295,15 +311,31 @@ impl Journal {
             durability,
             segment,
         );
+        let (desk, cycles) = (Arc::new(Desk::default()), Arc::new(CycleFigures::default()));
+        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
+        directory.reserve.note_snapshot(newest_bytes);
+        let cleaner =
+            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles));
         let threads = {
-            let (housekeeper, queue) = (Arc::clone(&housekeeper), Arc::clone(&queue));
-            let progress = Arc::clone(&progress);
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
                 let io = |error| OpenError::io("starting the threads of", dir, error);
                 thread::Builder::new().name(name.to_owned()).spawn(run).map_err(io)
             };
-            let keeper = spawn("journal-keeper", Box::new(move || housekeeper.run()))?;
-            (spawn("journal-writer", Box::new(move || write(writer, &queue, &progress)))?, keeper)
+            let keeper = {
+                let housekeeper = Arc::clone(&housekeeper);
+                spawn("journal-keeper", Box::new(move || housekeeper.run()))?
+            };
+            let cleaner = {
+                let (desk, housekeeper) = (Arc::clone(&desk), Arc::clone(&housekeeper));
+                let progress = Arc::clone(&progress);
+                let run = move || desk::run(&desk, cleaner, &housekeeper, &progress);
+                spawn("journal-cleaner", Box::new(run))?
+            };
+            let (queue, progress) = (Arc::clone(&queue), Arc::clone(&progress));
+            let writer =
+                spawn("journal-writer", Box::new(move || write(writer, &queue, &progress)))?;
+            Threads { writer, keeper, cleaner }
         };
         let journal = Journal {
             directory,
@@ -312,6 +344,10 @@ impl Journal {
             records,
             queue,
             housekeeper,
+            desk,
+            cycles,
+            // A segment holds less than 1 GiB, and a journal fewer bytes than 2^63.
+            written_at_snapshot: -(recovered.bytes as i64),
             batch: Vec::new(),
             appended: recovered.last_index,
             threads: Some(threads),
@@ -340,11 +376,11 @@ impl Parts {
         for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
             files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
         }
-        let publisher = identify(&*files, dir, &segments_dir, options.new_publisher)?;
+        let identity = identify(&*files, dir, &segments_dir, options.new_publisher)?;
         let directory = Arc::new(Directory::new(
             Arc::clone(&files),
             dir.to_owned(),
-            publisher,
+            identity.journal,
             options.segment_bytes,
         ));
         let (mark, committed) = open_mark(&directory, options.accept_loss)?;
@@ -356,8 +392,13 @@ impl Parts {
         } else if found.last_index > committed {
             mark.firm(found.last_index).map_err(io)?;
         }
+        if identity.version < FORMAT_VERSION {
+            // Before anything of this format is written, and after all that could refuse the directory.
+            let Identity { journal, publisher, .. } = identity;
+            identity::write(&*files, dir, journal, publisher).map_err(unidentified)?;
+        }
         let recovered = Recovered {
-            publisher,
+            publisher: identity.publisher,
             last_index: found.last_index,
             snapshot: found.snapshot,
             records: found.records,
@@ -374,13 +415,22 @@ impl Parts {
     }
 }
 
-/// The directory's id; a new one gets `new`, and its mark, before anything else.
+fn unidentified(error: IdentityError) -> OpenError {
+    match error {
+        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
+        IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
+            OpenError::NoIdentity { file }
+        }
+    }
+}
+
+/// The directory's ids; a new one gets `new`, and its mark, before anything else.
 fn identify(
     files: &dyn Files,
     dir: &Path,
     segments_dir: &Path,
     new: PublisherId,
-) -> Result<PublisherId, OpenError> {
+) -> Result<Identity, OpenError> {
     let known = identity::read(files, dir).map_err(|error| match error {
         IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
         IdentityError::Damaged(file) => OpenError::NoIdentity { file },
@@ -401,13 +451,8 @@ fn identify(
     let nothing = Mark::read(&*file, new).map_err(io)?;
     Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
     files.sync_dir(dir).map_err(io)?;
-    identity::write(files, dir, new).map_err(|error| match error {
-        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
-        IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
-            OpenError::NoIdentity { file }
-        }
-    })?;
-    Ok(new)
+    identity::write(files, dir, new, new).map_err(unidentified)?;
+    Ok(Identity { version: FORMAT_VERSION, journal: new, publisher: new })
 }
 
 fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {
@@ -427,11 +472,11 @@ fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), Op
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
         Err(error) => return Err(io(error)),
     };
-    let read = Mark::read(&*file, directory.publisher).map_err(io)?;
+    let read = Mark::read(&*file, directory.journal).map_err(io)?;
     if read.index.is_none() && !accept_loss {
         return Err(lost());
     }
-    let mark = Mark::new(file, path.clone(), directory.publisher, read);
+    let mark = Mark::new(file, path.clone(), directory.journal, read);
     if read.index.is_none() {
         mark.reset(0).map_err(io)?;
     }
@@ -522,9 +567,15 @@ impl Log for Journal {
     }
 
     fn figures(&self) -> LogFigures {
+        let log_bytes = self.progress.written_bytes.load(Ordering::Relaxed);
+        let snapshot_bytes = self.cycles.snapshot_bytes.load(Ordering::Relaxed);
+        let carried_bytes = self.cycles.carried_bytes.load(Ordering::Relaxed);
         LogFigures {
             bytes: self.directory.bytes.load(Ordering::Relaxed),
-            written_bytes: self.progress.written_bytes.load(Ordering::Relaxed),
+            written_bytes: log_bytes + snapshot_bytes + carried_bytes,
+            snapshot_bytes,
+            carried_bytes,
+            snapshots: self.cycles.snapshots.load(Ordering::Relaxed),
             syncs: self.progress.syncs.load(Ordering::Relaxed),
             commits: self.progress.commits.load(Ordering::Relaxed),
             reserve_bytes: self.directory.reserve.bytes(),
@@ -539,6 +590,23 @@ impl Log for Journal {
     fn note_running(&self, leases: u64) {
         self.directory.reserve.note_running(leases);
     }
+
+    fn wants_snapshot(&self, about_bytes: u64) -> bool {
+        let written = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        let due = Due {
+            log_bytes: (written - self.written_at_snapshot).max(0) as u64,
+            about_bytes,
+            segment_bytes: self.directory.segment_bytes,
+            short: self.directory.reserve.level().is_short(),
+        };
+        due.is_due() && !self.desk.is_busy()
+    }
+
+    fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
+        debug_assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
+        self.written_at_snapshot = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        self.desk.put(snapshot);
+    }
 }
 
 /// Commits what was appended, unless the journal has failed; makes the mark firm; gives the directory free.
@@ -547,9 +615,11 @@ impl Drop for Journal {
         self.flush();
         self.queue.waiting.lock().closing = true;
         self.queue.wake.notify_all();
-        if let Some((writer, keeper)) = self.threads.take() {
+        self.desk.close();
+        if let Some(Threads { writer, keeper, cleaner }) = self.threads.take() {
             // A panic of theirs was reported by the thread itself.
             let _ = writer.join();
+            let _ = cleaner.join();
             self.housekeeper.close();
             let _ = keeper.join();
         }

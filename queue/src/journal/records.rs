@@ -155,6 +155,6 @@ impl JournalRecords {
     }
 
     fn reading<'a>(&self, file: &'a dyn JournalFile, place: Place, path: &'a Path) -> Reading<'a> {
-        Reading { file, path, seed: crc_seed(self.directory.publisher, place.sequence), place }
+        Reading { file, path, seed: crc_seed(self.directory.journal, place.sequence), place }
     }
 }

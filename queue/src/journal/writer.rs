@@ -196,8 +196,7 @@ impl<C: Chores> Writer<C> {
         if let Some(old) = &self.segment {
             self.directory.reserve.use_room(old.capacity.saturating_sub(old.at));
         }
-        let publisher = self.directory.publisher;
-        let header = SegmentHeader { publisher, sequence: segment.sequence, first_index };
+        let header = SegmentHeader::log(self.directory.journal, segment.sequence, first_index);
         self.buffer.extend_from_slice(&header.encode());
         self.segment = Some(segment);
         Ok(())

@@ -13,6 +13,7 @@ use longshore_protocol::{
 };
 
 use super::State;
+use super::chunks::Shared;
 use super::limits::PAGE_ROWS_MAX;
 use super::row::{NONE, Place, Row};
 use super::rows::{Links, List};
@@ -86,6 +87,11 @@ impl DeadLetters {
     pub(super) fn of_queue(&self, queue: u32) -> impl Iterator<Item = (u32, &Group)> {
         let all = (queue, 0, Fingerprint(0))..=(queue, u8::MAX, Fingerprint(u64::MAX));
         self.by_kind.range(all).map(|(_, &number)| (number, &self.groups[number]))
+    }
+
+    /// The table as it is now, shared.
+    pub(super) fn freeze(&mut self) -> (Shared<Option<Group>>, Shared<u32>) {
+        self.groups.freeze()
     }
 
     pub(super) fn table(&self) -> &Slab<Group> {

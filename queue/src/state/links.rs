@@ -1,6 +1,7 @@
 //! Starts, links, and the sessions behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Attached, Tokens};
 use longshore_protocol::{Durability, LinkId, Path, Role, SessionId, Token};
@@ -58,7 +59,7 @@ impl State {
         for queue in &mut self.queues {
             queue.accepts = self.served.takes(&queue.path);
         }
-        self.start = Some(start.clone());
+        self.start = Some(Arc::new(start.clone()));
     }
 
     /// One command: the session's older link ends with its credits, the listed leases move, the others go back.

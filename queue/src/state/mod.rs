@@ -12,6 +12,7 @@
 
 mod act;
 mod checkpoints;
+mod chunks;
 mod dead_letters;
 mod dispatch;
 mod due;
@@ -48,6 +49,7 @@ mod transition;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use longshore_protocol::{LinkId, Path};
 
@@ -78,7 +80,7 @@ pub struct State {
     /// The last command's index and time.
     index: u64,
     now: Now,
-    start: Option<Start>,
+    start: Option<Arc<Start>>,
     served: Served,
     next_token: u64,
     next_link: u64,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{Decode, Encode, FrameWriter, Reader, WireError};
 
+use super::chunks::Shared;
 use super::slab::Slab;
 
 /// A name, and how many hold its number.
@@ -62,6 +63,11 @@ impl Names {
 
     pub(super) fn is_known(&self, number: u32) -> bool {
         self.table.get(number).is_some()
+    }
+
+    /// The table as it is now, shared.
+    pub(super) fn freeze(&mut self) -> (Shared<Option<Name>>, Shared<u32>) {
+        self.table.freeze()
     }
 
     pub(super) fn table(&self) -> &Slab<Name> {

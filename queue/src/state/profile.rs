@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use longshore_protocol::{Due, JobOptions};
 
+use super::chunks::Shared;
 use super::slab::Slab;
 
 /// The number of the default options: always there.
@@ -68,6 +69,11 @@ impl Profiles {
 
     pub(super) fn options(&self, number: u32) -> &JobOptions {
         &self.table[number].options
+    }
+
+    /// The table as it is now, shared.
+    pub(super) fn freeze(&mut self) -> (Shared<Option<Profile>>, Shared<u32>) {
+        self.table.freeze()
     }
 
     pub(super) fn table(&self) -> &Slab<Profile> {

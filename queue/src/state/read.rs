@@ -156,7 +156,7 @@ impl State {
 
     /// What the last start said.
     pub fn last_start(&self) -> Option<&Start> {
-        self.start.as_ref()
+        self.start.as_deref()
     }
 
     /// The time of the last command.

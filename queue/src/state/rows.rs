@@ -5,20 +5,23 @@ use std::ops::{Index, IndexMut};
 use hashbrown::HashTable;
 use longshore_protocol::{JobId, Token};
 
+use super::chunks::{Chunks, Shared};
 use super::row::{NONE, Place, Row};
 use crate::outcome::RecordRef;
 
-/// Rows in one piece of memory: growing never copies a row.
-const CHUNK_ROWS: usize = 4_096;
+/// Rows in one piece of memory, 96 KiB: growing never copies a row, and a frozen piece is copied when it is touched. In tests
+/// a few jobs take several.
+const CHUNK_ROWS: usize = if cfg!(test) { 4 } else { 1_024 };
 /// Parts of the index of ids: each grows on its own, so no command waits for all of them.
 const INDEX_PARTS: usize = 256;
+
+type Table = Chunks<Row, CHUNK_ROWS>;
 
 /// The rows of all jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
-    chunks: Vec<Vec<Row>>,
     /// Rows made so far, free ones too.
-    made: u32,
+    rows: Table,
     /// The free row to be used next; `Row::next` leads on.
     pub(super) free: u32,
     /// Rows that hold a job.
@@ -30,8 +33,7 @@ pub(super) struct Rows {
 impl Default for Rows {
     fn default() -> Rows {
         Rows {
-            chunks: Vec::new(),
-            made: 0,
+            rows: Table::default(),
             free: NONE,
             held: 0,
             by_id: (0..INDEX_PARTS).map(|_| HashTable::new()).collect(),
@@ -43,7 +45,7 @@ impl Default for Rows {
 impl Rows {
     /// Rows made so far, free ones too: places are below it.
     pub(super) fn made(&self) -> u32 {
-        self.made
+        self.rows.len() as u32
     }
 
     /// Puts a job into a free row.
@@ -52,7 +54,7 @@ impl Rows {
         let slot = match self.free {
             NONE => {
                 self.push(row);
-                self.made - 1
+                self.made() - 1
             }
             slot => {
                 self.free = self[slot].next;
@@ -67,13 +69,12 @@ impl Rows {
 
     /// Appends a row as it is: for restoring, and for the first use of a place.
     pub(super) fn push(&mut self, row: Row) {
-        if (self.made as usize).is_multiple_of(CHUNK_ROWS) {
-            self.chunks.push(Vec::with_capacity(CHUNK_ROWS));
-        }
-        if let Some(chunk) = self.chunks.last_mut() {
-            chunk.push(row);
-        }
-        self.made += 1;
+        self.rows.push(row);
+    }
+
+    /// All rows as they are now, shared.
+    pub(super) fn freeze(&mut self) -> Shared<Row> {
+        self.rows.freeze()
     }
 
     /// Empties a row; its lists no longer hold it.
@@ -98,15 +99,23 @@ impl Rows {
     }
 
     pub(super) fn index_id(&mut self, hash: u64, slot: u32) {
-        let chunks = &self.chunks;
-        self.by_id[part(hash)].insert_unique(hash, slot, |&s| hash_id(&row_of(chunks, s).id));
+        let rows = &self.rows;
+        self.by_id[part(hash)].insert_unique(hash, slot, |&s| hash_id(&rows[s as usize].id));
+    }
+
+    /// Makes room for so many ids.
+    pub(super) fn reserve_ids(&mut self, ids: usize) {
+        for part in &mut self.by_id {
+            let rows = &self.rows;
+            part.reserve(ids / INDEX_PARTS, |&s| hash_id(&rows[s as usize].id));
+        }
     }
 
     /// Makes a running row's token lead to it.
     pub(super) fn index_token(&mut self, slot: u32) {
-        let chunks = &self.chunks;
-        let hash = mix(row_of(chunks, slot).when);
-        self.by_token.insert_unique(hash, slot, |&s| mix(row_of(chunks, s).when));
+        let rows = &self.rows;
+        let hash = mix(rows[slot as usize].when);
+        self.by_token.insert_unique(hash, slot, |&s| mix(rows[s as usize].when));
     }
 
     pub(super) fn forget_token(&mut self, slot: u32) {
@@ -128,26 +137,21 @@ impl Rows {
 
     /// Bytes of memory that rows and ids take.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.chunks.len() * CHUNK_ROWS * size_of::<Row>()
-            + self.by_id.iter().map(HashTable::allocation_size).sum::<usize>()
+        self.rows.memory_bytes() + self.by_id.iter().map(HashTable::allocation_size).sum::<usize>()
     }
-}
-
-fn row_of(chunks: &[Vec<Row>], slot: u32) -> &Row {
-    &chunks[slot as usize / CHUNK_ROWS][slot as usize % CHUNK_ROWS]
 }
 
 impl Index<u32> for Rows {
     type Output = Row;
 
     fn index(&self, slot: u32) -> &Row {
-        row_of(&self.chunks, slot)
+        &self.rows[slot as usize]
     }
 }
 
 impl IndexMut<u32> for Rows {
     fn index_mut(&mut self, slot: u32) -> &mut Row {
-        &mut self.chunks[slot as usize / CHUNK_ROWS][slot as usize % CHUNK_ROWS]
+        &mut self.rows[slot as usize]
     }
 }
 

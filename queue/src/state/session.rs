@@ -94,10 +94,13 @@ impl<T: Clone> Answers<T> {
     }
 }
 
+/// Sessions that are copied at once: each may keep the answers to 128 batches.
+const CHUNK_SESSIONS: usize = if cfg!(test) { 2 } else { 16 };
+
 /// All sessions that are known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions {
-    pub(super) table: Slab<Session>,
+    pub(super) table: Slab<Session, CHUNK_SESSIONS>,
     pub(super) by_id: BTreeMap<SessionId, u32>,
     /// Those without a link, by the time at which they are forgotten.
     pub(super) leaving: BTreeSet<(u64, u32)>,

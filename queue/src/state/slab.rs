@@ -2,20 +2,68 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Things by number. The place given back last is the first to be used again.
+use super::chunks::{Chunks, Shared};
+
+/// Things in one chunk unless the slab says otherwise. In tests a few take several.
+const CHUNK_THINGS: usize = if cfg!(test) { 4 } else { 256 };
+/// Free places in one chunk.
+const CHUNK_FREE: usize = if cfg!(test) { 4 } else { 1_024 };
+
+/// Things by number. The place given back last is the first to be used again. `CHUNK` of them are copied at once when one is
+/// changed while the slab is frozen: fewer where a thing may be large.
 #[derive(Clone, Debug)]
-pub(super) struct Slab<T> {
-    places: Vec<Option<T>>,
-    free: Vec<u32>,
+pub(super) struct Slab<T, const CHUNK: usize = CHUNK_THINGS> {
+    places: Chunks<Option<T>, CHUNK>,
+    free: Chunks<u32, CHUNK_FREE>,
 }
 
-impl<T> Default for Slab<T> {
-    fn default() -> Slab<T> {
-        Slab { places: Vec::new(), free: Vec::new() }
+impl<T, const CHUNK: usize> Default for Slab<T, CHUNK> {
+    fn default() -> Slab<T, CHUNK> {
+        Slab { places: Chunks::default(), free: Chunks::default() }
     }
 }
 
-impl<T> Slab<T> {
+impl<T, const CHUNK: usize> Slab<T, CHUNK> {
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        self.places.get(number as usize)?.as_ref()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Places made so far, free ones too.
+    pub(super) fn made(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0u32..).zip(self.places.iter()).filter_map(|(n, thing)| Some((n, thing.as_ref()?)))
+    }
+
+    /// Every place, and the free ones in the order in which they were given back: for snapshots.
+    pub(super) fn parts(&self) -> (impl Iterator<Item = &Option<T>>, impl Iterator<Item = &u32>) {
+        (self.places.iter(), self.free.iter())
+    }
+
+    /// The same, as they are now, shared.
+    pub(super) fn freeze(&mut self) -> (Shared<Option<T>>, Shared<u32>) {
+        (self.places.freeze(), self.free.freeze())
+    }
+
+    /// True when the free places are exactly the empty ones: of a slab that was put together from its parts.
+    pub(super) fn is_whole(&self) -> bool {
+        let empty = self.places.iter().filter(|thing| thing.is_none()).count();
+        let mut seen = vec![false; self.places.len()];
+        empty == self.free.len()
+            && self.free.iter().all(|&number| {
+                let is_empty = matches!(self.places.get(number as usize), Some(None));
+                is_empty && !std::mem::replace(&mut seen[number as usize], true)
+            })
+    }
+}
+
+impl<T: Clone, const CHUNK: usize> Slab<T, CHUNK> {
     /// Puts a thing into a free place. The owner of the slab bounds how many there are, far below 2³².
     pub(super) fn insert(&mut self, thing: T) -> u32 {
         match self.free.pop() {
@@ -36,38 +84,18 @@ impl<T> Slab<T> {
         Some(thing)
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<&T> {
-        self.places.get(number as usize)?.as_ref()
+    /// Appends a place as a snapshot has it.
+    pub(super) fn push_place(&mut self, place: Option<T>) {
+        self.places.push(place);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.places.iter().enumerate().filter_map(|(n, thing)| Some((n as u32, thing.as_ref()?)))
-    }
-
-    /// Every place, and the free ones in the order in which they were given back: for snapshots.
-    pub(super) fn parts(&self) -> (&[Option<T>], &[u32]) {
-        (&self.places, &self.free)
-    }
-
-    /// The slab of those parts; none if the free places are not exactly the empty ones.
-    pub(super) fn from_parts(places: Vec<Option<T>>, free: Vec<u32>) -> Option<Slab<T>> {
-        let empty = places.iter().filter(|thing| thing.is_none()).count();
-        let mut seen = vec![false; places.len()];
-        for &number in &free {
-            let number = number as usize;
-            if places.get(number)?.is_some() || std::mem::replace(&mut seen[number], true) {
-                return None;
-            }
-        }
-        (empty == free.len()).then_some(Slab { places, free })
+    /// Appends a free place as a snapshot has it.
+    pub(super) fn push_free(&mut self, number: u32) {
+        self.free.push(number);
     }
 }
 
-impl<T> Index<u32> for Slab<T> {
+impl<T, const CHUNK: usize> Index<u32> for Slab<T, CHUNK> {
     type Output = T;
 
     fn index(&self, number: u32) -> &T {
@@ -77,7 +105,7 @@ impl<T> Index<u32> for Slab<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Slab<T> {
+impl<T: Clone, const CHUNK: usize> IndexMut<u32> for Slab<T, CHUNK> {
     fn index_mut(&mut self, number: u32) -> &mut T {
         self.places[number as usize]
             .as_mut()

@@ -369,6 +369,9 @@ impl<L: Log> LogStore<L> {
         if self.state.next_due(now).is_some_and(|due| due <= now.mono_ms) {
             self.submit(now, Command::Tick)?;
         }
+        if self.log.wants_snapshot(self.state.about_snapshot_bytes()) {
+            self.log.snapshot(Box::new(self.state.freeze()));
+        }
         let ends = self.leases.next_deadline();
         let often = (!self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
         let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();

@@ -68,3 +68,97 @@ impl Rebuild for Replay {
         self.apply(replayed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::messages::work::{FeedPosition, RequestError};
+    use longshore_protocol::{Durability, LinkId, PublisherId, Role, SessionId};
+
+    use super::*;
+    use crate::log::Snapshot;
+    use crate::{Now, Start};
+
+    fn replayed(index: u64, command: &Command) -> Replayed {
+        let (head, raw) = command.encode();
+        let body = Bytes::from([head, raw].concat());
+        let now = Now { mono_ms: index, wall_ms: 1_700_000_000_000 + index };
+        Replayed { index, now, kind: command.kind(), body }
+    }
+
+    fn commands() -> Vec<Replayed> {
+        let start = |epoch| {
+            Command::Start(Start {
+                publisher: PublisherId([7; 16]),
+                epoch: Epoch(epoch),
+                boot: [1; 16],
+                durability: Durability::Fsync,
+                paths: Vec::new(),
+                defaults: vec!["/jobs".parse().expect("a path")],
+            })
+        };
+        let link = |number: u64| Command::LinkUp {
+            link: LinkId(number),
+            role: Role::Worker,
+            session: SessionId([number as u8; 16]),
+            name: "ann".to_owned(),
+            resume: longshore_protocol::messages::work::Tokens::default(),
+        };
+        let all = [start(1), link(1), start(2), link(2), link(3), start(3), link(4)];
+        (1..).zip(&all).map(|(index, command)| replayed(index, command)).collect()
+    }
+
+    #[test]
+    fn a_snapshot_and_what_came_after_it_is_as_good_as_the_whole_log() {
+        let all = commands();
+        for cut in 0..=all.len() {
+            let (mut before, mut whole, mut read) = (Replay::new(), Replay::new(), Replay::new());
+            for replayed in &all[..cut] {
+                before.apply(replayed.clone()).unwrap();
+            }
+            let mut frozen = before.state.freeze();
+            let (index, epoch) = (frozen.index(), frozen.epoch());
+            assert_eq!((index, epoch), (cut as u64, [0, 1, 1, 2, 2, 2, 3, 3][cut]));
+            let mut block = Vec::new();
+            while frozen.next_block(&mut block) {
+                read.block(std::mem::take(&mut block).into()).unwrap();
+            }
+            read.restored().unwrap();
+            let at = FeedPosition { epoch: Epoch(epoch), index };
+            assert_eq!(read.tail.position(), at);
+            for replayed in &all {
+                whole.apply(replayed.clone()).unwrap();
+                if replayed.index > index {
+                    read.command(replayed.clone()).unwrap();
+                }
+            }
+            assert_eq!(read.state().snapshot_bytes(), whole.state().snapshot_bytes());
+            assert_eq!(read.tail.position(), whole.tail.position());
+            assert!(read.tail.cursor(Some(at)).is_ok());
+            if index > 0 {
+                let older = Some(FeedPosition { epoch: Epoch(1), index: index - 1 });
+                assert_eq!(read.tail.cursor(older).unwrap_err(), RequestError::TooOld);
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_is_not_all_there_is_no_state() {
+        let mut replay = Replay::new();
+        assert!(replay.restored().is_err(), "not one block");
+        for replayed in commands() {
+            replay.apply(replayed).unwrap();
+        }
+        let (mut frozen, mut blocks) = (replay.state.freeze(), vec![Vec::new()]);
+        while frozen.next_block(blocks.last_mut().unwrap()) {
+            blocks.push(Vec::new());
+        }
+        blocks.pop();
+        for missing in 0..blocks.len() {
+            let mut read = Replay::new();
+            let kept = blocks.iter().enumerate().filter(|&(n, _)| n != missing);
+            let taken = kept.map(|(_, block)| read.block(block.clone().into()));
+            let taken = taken.collect::<Result<Vec<()>, _>>();
+            assert!(taken.is_err() || read.restored().is_err(), "block {missing} is missing");
+        }
+    }
+}

@@ -152,6 +152,26 @@ fn a_place_before_a_lost_one_is_known_to_be_lost_though_its_start_has_left_the_r
 }
 
 #[test]
+fn after_a_snapshot_only_what_came_before_it_is_too_old() {
+    let mut tail = Tail::new(10);
+    tail.resume(7, Epoch(3));
+    assert_eq!(tail.position(), FeedPosition { epoch: Epoch(3), index: 7 });
+    assert_eq!(after(&tail, at(3, 6)), Err(RequestError::TooOld));
+    assert_eq!(after(&tail, at(1, 2)), Err(RequestError::TooOld));
+    assert_eq!(after(&tail, at(3, 7)), Ok(vec![]));
+    assert_eq!(after(&tail, at(2, 7)), Err(RequestError::Rewound), "its command 7 was another");
+    assert_eq!(after(&tail, at(3, 8)), Err(RequestError::Rewound), "it is not there yet");
+    assert_eq!(after(&tail, at(4, 5)), Err(RequestError::Rewound));
+    tell(&mut tail, 8, 2);
+    tail.begin(9, Epoch(4));
+    tell(&mut tail, 9, 1);
+    assert_eq!(after(&tail, at(3, 7)), Ok(vec![8, 8, 9]));
+    assert_eq!(after(&tail, at(3, 8)), Ok(vec![9]));
+    assert_eq!(after(&tail, at(3, 9)), Err(RequestError::Rewound));
+    assert_eq!(after(&tail, at(3, 6)), Err(RequestError::TooOld));
+}
+
+#[test]
 fn while_nothing_is_recorded_no_place_but_the_present_can_be_followed() {
     let mut tail = Tail::new(10);
     tail.begin(1, Epoch(1));
@@ -202,7 +222,8 @@ enum Step {
     Open,
     OpenAt(u64),
     Read(usize, usize, u32),
-    Restart(u64),
+    /// So many commands are lost; the log is read from its beginning, or from a snapshot so many commands before its end.
+    Restart(u64, Option<u64>),
     Stop,
     Record,
 }
@@ -213,7 +234,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Open),
         2 => (0..30u64).prop_map(Step::OpenAt),
         8 => (0..5usize, 0..8usize, 0..8u32).prop_map(|(n, most, queues)| Step::Read(n, most, queues)),
-        1 => (0..4u64).prop_map(Step::Restart),
+        1 => (0..4u64, proptest::option::of(0..9u64)).prop_map(|(lost, back)| Step::Restart(lost, back)),
         1 => Just(Step::Stop),
         1 => Just(Step::Record),
     ];
@@ -296,14 +317,19 @@ proptest! {
                         }
                     }
                 }
-                Step::Restart(lost) => {
-                    // A restart reads the log again, without its last commands, and records all of it.
+                Step::Restart(lost, back) => {
+                    // A restart reads the log again, without its last commands, and records all that it reads.
                     let kept = index.saturating_sub(lost).max(1);
                     list.retain(|event| event.index <= kept);
                     starts.retain(|&(at, _)| at <= kept);
                     starts.push((kept + 1, epoch + 1));
                     tail = Tail::new(ROOM);
-                    for command in 1..=kept + 1 {
+                    let snapshot = back.map_or(0, |back| kept.saturating_sub(back));
+                    if let Some(&(_, start)) = starts.iter().rfind(|start| start.0 <= snapshot) {
+                        tail.resume(snapshot, Epoch(start));
+                        prop_assert_eq!(tail.position(), FeedPosition { epoch: Epoch(start), index: snapshot });
+                    }
+                    for command in snapshot + 1..=kept + 1 {
                         for &(at, start) in starts.iter().filter(|start| start.0 == command) {
                             tail.begin(at, Epoch(start));
                         }

@@ -84,8 +84,8 @@ fn refuse_or_damage(directory: &Directory, error: SnapshotFileError) -> Result<D
         SnapshotFileError::OtherFormat { file, version } => {
             Err(OpenError::other_format(&directory.dir, file, version))
         }
-        SnapshotFileError::Foreign { file, journal: publisher } => {
-            Err(OpenError::Foreign { file, publisher, expected: directory.publisher })
+        SnapshotFileError::Foreign { file, journal } => {
+            Err(OpenError::Foreign { file, journal, expected: directory.journal })
         }
     }
 }

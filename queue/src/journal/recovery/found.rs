@@ -85,14 +85,14 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
         if let Some(sequence) = Directory::sequence_of(&name) {
             let (good, length) = read_header(directory, &segments_dir.join(&name), sequence)?;
             let path = segments_dir.join(name);
-            match good.filter(|header| !is_carried(header) && header.first_index != 0) {
+            match good.filter(|header| !header.is_carried() && header.first_index != 0) {
                 Some(header) => found.segments.push(Found { header, path, length }),
                 None => found.unused.push(Unused { sequence, path, length }),
             }
         } else if let Some(sequence) = Directory::carried_sequence_of(&name) {
             let (good, length) = read_header(directory, &segments_dir.join(&name), sequence)?;
             let path = segments_dir.join(name);
-            match good.filter(|header| is_carried(header)) {
+            match good.filter(SegmentHeader::is_carried) {
                 Some(header) => found.carried.push(Found { header, path, length }),
                 None => found.bad_carried.push(Unused { sequence, path, length }),
             }
@@ -117,9 +117,9 @@ fn read_header(
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
     file.read_at(&mut bytes, 0).map_err(io)?;
     match SegmentHeader::decode(&bytes) {
-        Ok(header) if header.publisher != directory.publisher => {
-            let (expected, publisher) = (directory.publisher, header.publisher);
-            Err(OpenError::Foreign { file: path.to_owned(), publisher, expected })
+        Ok(header) if header.journal != directory.journal => {
+            let (expected, journal) = (directory.journal, header.journal);
+            Err(OpenError::Foreign { file: path.to_owned(), journal, expected })
         }
         Ok(header) => Ok((Some(header).filter(|header| header.sequence == sequence), length)),
         Err(HeaderError::OtherFormat(version)) => {
@@ -155,8 +155,4 @@ impl FoundFiles {
             (!is_there).then_some(Damage { file: path, offset: 0, why })
         })
     }
-}
-
-fn is_carried(_: &SegmentHeader) -> bool {
-    false
 }

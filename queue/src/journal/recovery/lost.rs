@@ -210,7 +210,7 @@ fn original(name: &str) -> &str {
 /// The epoch of the last start in a segment, as far as it can be read. What cannot be read tells nothing.
 fn last_start(directory: &Directory, path: &Path, sequence: u64) -> Option<u64> {
     let file = directory.files.open(path).ok()?;
-    let seed = crc_seed(directory.publisher, sequence);
+    let seed = crc_seed(directory.journal, sequence);
     let mut scan = Scan::new(&*file, file.len().ok()?, seed, SEGMENT_HEADER_BYTES as u64);
     let mut last = None;
     while let Ok(Ok((_, header, body))) = scan.next() {

@@ -69,7 +69,7 @@ fn replay_segment(
     let io = |error| OpenError::io("reading", &segment.path, error);
     let sequence = segment.header.sequence;
     let file = segment.open(directory)?;
-    let mut scan = Scan::new(&*file, segment.length, crc_seed(directory.publisher, sequence), from);
+    let mut scan = Scan::new(&*file, segment.length, crc_seed(directory.journal, sequence), from);
     let first = recovery.last_index + 1;
     let mut offsets = Vec::new();
     let end = loop {

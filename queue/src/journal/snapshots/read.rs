@@ -96,7 +96,7 @@ impl SnapshotReader {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(&mut bytes, 0).map_err(io)?;
         let header = match SnapshotHeader::decode(&bytes) {
-            Ok(header) if header.journal != directory.publisher => {
+            Ok(header) if header.journal != directory.journal => {
                 return Err(SnapshotFileError::Foreign { file: path, journal: header.journal });
             }
             Ok(header) if header.index == index && read == HEADER_BYTES => header,
@@ -193,6 +193,6 @@ pub(crate) fn told_epoch(directory: &Directory, path: &Path, index: u64) -> Opti
     file.read_at(&mut bytes, file.len().ok()?.checked_sub(LAST_BYTES as u64)?).ok()?;
     let (head, body) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>()?;
     let end = End::decode(body).filter(|_| head[8] == KIND_END)?;
-    let seed = SnapshotHeader { journal: directory.publisher, index, epoch: end.epoch }.seed();
+    let seed = SnapshotHeader { journal: directory.journal, index, epoch: end.epoch }.seed();
     is_block(seed, end.blocks, head, body).then_some(end.epoch)
 }

@@ -44,16 +44,16 @@ pub(crate) enum WriteError {
 }
 
 /// Writes a snapshot with the locations of what it needs. Each piece of at most [`PIECE_BYTES`] is given to `pace` after it
-/// was written, and again after it was read back. Once this returns well, it counts for good. Holds a few pieces in memory, and
+/// was written, and again after it was read back; an error of it gives the snapshot up. Once this returns well, it counts for good. Holds a few pieces in memory, and
 /// no more, unless one block is longer.
 pub(crate) fn write(
     directory: &Directory,
     snapshot: &mut dyn Snapshot,
     locations: &Locations,
     resume: Resume,
-    pace: &mut dyn FnMut(usize),
+    pace: &mut dyn FnMut(usize) -> io::Result<()>,
 ) -> Result<Written, WriteError> {
-    let (journal, index) = (directory.publisher, snapshot.index());
+    let (journal, index) = (directory.journal, snapshot.index());
     let header = SnapshotHeader { journal, index, epoch: snapshot.epoch() };
     let (path, unfinished) = (directory.snapshot_path(index), directory.new_snapshot_path(index));
     let wrote = write_unfinished(directory, &unfinished, header, snapshot, locations, resume, pace)
@@ -82,7 +82,7 @@ fn write_unfinished(
     snapshot: &mut dyn Snapshot,
     locations: &Locations,
     resume: Resume,
-    pace: &mut dyn FnMut(usize),
+    pace: &mut dyn FnMut(usize) -> io::Result<()>,
 ) -> Result<u64, WriteError> {
     let failed = |what| move |error| WriteError::Io { what, file: path.to_owned(), error };
     let file = directory.files.create(path).map_err(failed("making"))?;
@@ -98,7 +98,7 @@ fn write_unfinished(
     while reader.next().map_err(WriteError::NotAsWritten)?.is_some() {
         let read = (reader.at() - paced) as usize;
         if read >= PIECE_BYTES {
-            pace(read);
+            pace(read).map_err(failed("reading back"))?;
             paced = reader.at();
         }
     }
@@ -115,7 +115,7 @@ fn write_unfinished(
 struct Output<'a> {
     file: Arc<dyn JournalFile>,
     header: SnapshotHeader,
-    pace: &'a mut dyn FnMut(usize),
+    pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
     /// Not yet written.
     buffer: Vec<u8>,
     /// How far it is written.
@@ -129,7 +129,7 @@ impl<'a> Output<'a> {
     fn new(
         file: Arc<dyn JournalFile>,
         header: SnapshotHeader,
-        pace: &'a mut dyn FnMut(usize),
+        pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
     ) -> Output<'a> {
         let mut buffer = Vec::with_capacity(2 * PIECE_BYTES);
         buffer.extend_from_slice(&header.encode());
@@ -189,7 +189,7 @@ impl<'a> Output<'a> {
                 self.file.sync_data()?;
                 self.synced_to = self.at;
             }
-            (self.pace)(piece.len());
+            (self.pace)(piece.len())?;
         }
         self.buffer.drain(..written);
         Ok(())

@@ -77,7 +77,8 @@ fn the_second_process_is_told_who_has_the_directory() {
 
 /// What a directory says of itself, in another format.
 fn identity_of_format(version: u16) -> String {
-    let says = format!("longshore journal {version}\npublisher {PUBLISHER}\n");
+    let journal = if version > 2 { format!("journal {PUBLISHER}\n") } else { String::new() };
+    let says = format!("longshore journal {version}\n{journal}publisher {PUBLISHER}\n");
     format!("{says}crc32c {:08x}\n", crc32c::crc32c(says.as_bytes()))
 }
 
@@ -101,7 +102,7 @@ async fn a_directory_of_another_format_is_refused_with_both_versions_and_what_to
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
         assert!(matches!(refused, OpenError::Older { version: 1, .. }), "{refused:?}");
         let says = refused.to_string();
-        let named = [dir.path().to_str().unwrap(), "format 1", "format 3", "a new directory"];
+        let named = [dir.path().to_str().unwrap(), "format 1", "formats 2 to 3", "a new directory"];
         assert!(named.iter().all(|part| says.contains(part)), "{says}");
         std::fs::write(&identity, identity_of_format(4)).unwrap();
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();

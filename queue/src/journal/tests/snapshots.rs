@@ -82,7 +82,7 @@ impl Stepped {
         let runs = located.runs().iter().filter(|run| needs(run)).cloned().collect();
         let mut state = Commands::up_to(index, length);
         let locations = Locations::of(runs);
-        snapshots::write(&self.directory, &mut state, &locations, resume, &mut |_| {})
+        snapshots::write(&self.directory, &mut state, &locations, resume, &mut |_| Ok(()))
     }
 }
 
@@ -285,6 +285,7 @@ fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
         if spoil == 0 {
             disk.tamper(&unfinished, |bytes| bytes[100_000] ^= 4);
         }
+        Ok(())
     });
     let Err(WriteError::NotAsWritten(why)) = wrote else { panic!("{wrote:?}") };
     assert!(why.to_string().contains("snap.new") && why.to_string().contains("byte"), "{why}");
@@ -297,7 +298,10 @@ fn a_snapshot_is_written_in_small_pieces() {
     let located = journal.records.locations_up_to(last);
     let (resume, mut state) = (resume_after(&located), Commands::up_to(last, 200_000));
     let mut pieces = Vec::new();
-    let mut pace = |bytes| pieces.push(bytes);
+    let mut pace = |bytes| {
+        pieces.push(bytes);
+        Ok(())
+    };
     let written =
         snapshots::write(&journal.directory, &mut state, &located, resume, &mut pace).unwrap();
     let wrote = (0..).find(|&n| pieces[..n].iter().sum::<usize>() == written.bytes as usize);

@@ -1,34 +1,95 @@
-//! A state at one moment, on its way to the disk.
+//! A state at one moment, on its way to the disk while the state itself goes on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use longshore_protocol::{Encode, FrameWriter, Glob};
 
 use super::super::State;
+use super::super::chunks::Shared;
+use super::super::dead_letters::Group as DeadGroup;
+use super::super::dispatch::Subscription;
+use super::super::names::Name;
+use super::super::profile::Profile;
+use super::super::queue::Queue;
+use super::super::row::{Place, Row};
+use super::super::session::Session;
+use super::super::transition::Side;
+use super::head::put_link;
+use super::{BLOCK_BYTES, FREE, Table};
+use crate::command::Start;
 use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
-/// What a state was when it was frozen. The state itself goes on.
+/// What a state was when it was [frozen](State::freeze). The state shares its tables with this until they are written: what it
+/// changes meanwhile it copies first, a piece of a table at a time.
 #[derive(Debug)]
 pub struct Frozen {
     index: u64,
     epoch: u64,
-    parts: Vec<RecordRef>,
-    bytes: Option<Vec<u8>>,
+    start: Option<Arc<Start>>,
+    /// What was written at once.
+    ready: VecDeque<Vec<u8>>,
+    profiles: Places<Profile>,
+    names: Places<Name>,
+    sides: Places<Side>,
+    dead: Places<DeadGroup>,
+    sessions: Places<Session>,
+    subscriptions: Places<Subscription>,
+    rows: Shared<Row>,
 }
 
+/// A slab's places, and the free ones in the order in which they were given back.
+type Places<T> = (Shared<Option<T>>, Shared<u32>);
+
+/// Bytes of a row in a snapshot, about; those of a free one; of a side row, a queue, a session.
+const ROW_BYTES: u64 = 68;
+const FREE_ROW_BYTES: u64 = 4;
+const SIDE_BYTES: u64 = 48;
+const QUEUE_BYTES: u64 = 128;
+const SESSION_BYTES: u64 = 256;
+
 impl State {
-    /// The state as it is now, to be written at leisure.
+    /// Bytes that a snapshot of it would take, about: from counters alone.
+    pub fn about_snapshot_bytes(&self) -> u64 {
+        let held = u64::from(self.rows.held);
+        held * ROW_BYTES
+            + (u64::from(self.rows.made()) - held) * FREE_ROW_BYTES
+            + self.sides.len() as u64 * SIDE_BYTES
+            + self.queues.len() as u64 * QUEUE_BYTES
+            + self.sessions.table.len() as u64 * SESSION_BYTES
+    }
+
+    /// The state as it is now, to be written at leisure. Costs an allocation for each piece of a table that was changed since
+    /// the last time, and the bytes of what is not in pieces: the head, at most 1,024 pauses, at most 100,000 queues (what a
+    /// queue's jobs are is in their rows: about 60 bytes and its path each), the groups of subscriptions with who waits in
+    /// them, and the links that are up. A group is written at once, because it knows the heads of all its queues: copying
+    /// it when it is touched would take longer than writing it does.
     pub fn freeze(&mut self) -> Frozen {
-        let mut parts = Vec::new();
-        for slot in 0..self.rows.made() {
-            parts.push(self.rows[slot].entry);
+        Frozen {
+            index: self.index,
+            epoch: self.start.as_ref().map_or(0, |start| start.epoch.0),
+            ready: self.write_small_tables(),
+            start: self.start.clone(),
+            profiles: self.profiles.freeze(),
+            names: self.names.freeze(),
+            sides: self.sides.freeze(),
+            dead: self.dead.freeze(),
+            sessions: self.sessions.table.freeze(),
+            subscriptions: self.dispatch.subscriptions.freeze(),
+            rows: self.rows.freeze(),
         }
-        for (_, side) in self.sides.iter() {
-            parts.extend(side.attempts.iter().filter_map(|attempt| Some(attempt.error?.0)));
-            parts.extend(side.result);
-            let kept = side.checkpoints.iter().flat_map(|checkpoints| &checkpoints.kept);
-            parts.extend(kept.map(|checkpoint| checkpoint.bytes));
-        }
-        parts.retain(|part| part.index > 0);
-        let epoch = self.start.as_ref().map_or(0, |start| start.epoch.0);
-        Frozen { index: self.index, epoch, parts, bytes: Some(self.snapshot_bytes()) }
+    }
+
+    fn write_small_tables(&self) -> VecDeque<Vec<u8>> {
+        let mut blocks = VecDeque::from([self.head_block()]);
+        let (places, free) = self.dispatch.groups.parts();
+        write_all(Table::Pauses as u8, &mut blocks, self.pauses.patterns(), Glob::encode);
+        write_all(Table::Queues as u8, &mut blocks, self.queues.iter(), Queue::encode);
+        write_all(Table::Groups as u8, &mut blocks, places, Option::encode);
+        write_all(Table::Groups as u8 | FREE, &mut blocks, free, put_number);
+        write_all(Table::Links as u8, &mut blocks, self.links.iter(), put_link);
+        blocks
     }
 }
 
@@ -42,12 +103,99 @@ impl Snapshot for Frozen {
     }
 
     fn parts(&self, each: &mut dyn FnMut(RecordRef)) {
-        self.parts.iter().for_each(|&part| each(part));
+        let rows = self.rows.iter().filter(|row| row.place != Place::Free);
+        rows.for_each(|row| each(row.entry));
+        for side in self.sides.0.iter().flatten() {
+            side.parts(each);
+        }
     }
 
     fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(bytes) = self.bytes.take() else { return false };
-        out.extend_from_slice(&bytes);
-        true
+        if let Some(block) = self.ready.pop_front() {
+            out.extend_from_slice(&block);
+            return true;
+        }
+        if let Some(start) = self.start.take() {
+            write_block(Table::Start as u8, out, |block| start.encode(block));
+            return true;
+        }
+        next_of_slab(Table::Profiles, &mut self.profiles, out)
+            || next_of_slab(Table::Names, &mut self.names, out)
+            || next_of_slab(Table::Sides, &mut self.sides, out)
+            || next_of_slab(Table::DeadLetters, &mut self.dead, out)
+            || next_of_slab(Table::Sessions, &mut self.sessions, out)
+            || next_of_slab(Table::Subscriptions, &mut self.subscriptions, out)
+            || next_of(Table::Rows as u8, &mut self.rows, out, Row::encode)
     }
+}
+
+impl Side {
+    /// Every part of the log that a job's side row names.
+    fn parts(&self, each: &mut dyn FnMut(RecordRef)) {
+        let Side { attempts, result, checkpoints, replaces: _, preparation: _, expires_at: _ } =
+            self;
+        let errors = attempts.iter().filter_map(|attempt| attempt.error);
+        errors.for_each(|(error, _)| each(error));
+        result.iter().for_each(|&result| each(result));
+        let kept = checkpoints.iter().flat_map(|checkpoints| &checkpoints.kept);
+        kept.for_each(|checkpoint| each(checkpoint.bytes));
+    }
+}
+
+fn next_of_slab<T: Encode>(
+    table: Table,
+    (places, free): &mut Places<T>,
+    out: &mut Vec<u8>,
+) -> bool {
+    next_of(table as u8, places, out, Option::encode)
+        || next_of(table as u8 | FREE, free, out, put_number)
+}
+
+fn next_of<T>(
+    tag: u8,
+    shared: &mut Shared<T>,
+    out: &mut Vec<u8>,
+    encode: impl Fn(&T, &mut FrameWriter),
+) -> bool {
+    if shared.is_empty() {
+        return false;
+    }
+    write_block(tag, out, |block| {
+        shared.take_while(|thing| {
+            encode(thing, block);
+            block.body_len() < BLOCK_BYTES
+        });
+    });
+    true
+}
+
+fn write_all<T>(
+    tag: u8,
+    blocks: &mut VecDeque<Vec<u8>>,
+    things: impl Iterator<Item = T>,
+    encode: impl Fn(T, &mut FrameWriter),
+) {
+    let mut things = things.peekable();
+    while things.peek().is_some() {
+        let mut out = Vec::new();
+        write_block(tag, &mut out, |block| {
+            while block.body_len() < BLOCK_BYTES
+                && let Some(thing) = things.next()
+            {
+                encode(thing, block);
+            }
+        });
+        blocks.push_back(out);
+    }
+}
+
+fn put_number(&number: &u32, out: &mut FrameWriter) {
+    out.u64(u64::from(number));
+}
+
+fn write_block(tag: u8, out: &mut Vec<u8>, things: impl FnOnce(&mut FrameWriter)) {
+    let mut block = FrameWriter::with_capacity(BLOCK_BYTES + 1_024);
+    block.u8(tag);
+    things(&mut block);
+    out.extend_from_slice(&block.into_body());
 }

@@ -1,16 +1,31 @@
 //! A snapshot read back, block by block.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use longshore_protocol::{Decode, Glob, Reader};
 
 use super::super::State;
+use super::super::dead_letters::{DeadLetters, Group as DeadGroup};
 use super::super::limits::Limits;
-use super::SnapshotError;
+use super::super::links::Served;
+use super::super::names::{Name, Names};
+use super::super::profile::{DEFAULT, Profile, Profiles};
+use super::super::row::Row;
+use super::super::slab::Slab;
+use super::{Counts, FREE, SnapshotError, Table, head};
 
-/// A state on its way back from the blocks of its snapshot.
+/// A state on its way back from the blocks of its snapshot. Nothing is allocated because a block says that much will come: all
+/// that is taken is what came.
 #[derive(Debug)]
 pub struct Restoring {
-    limits: Limits,
-    bytes: Vec<u8>,
+    state: State,
+    /// What the first block says that follows; none before it.
+    counts: Option<Counts>,
+    // What the state has with an index of its own.
+    profiles: Slab<Profile>,
+    names: Slab<Name>,
+    dead: Slab<DeadGroup>,
 }
 
 impl Default for Restoring {
@@ -22,17 +37,123 @@ impl Default for Restoring {
 impl Restoring {
     /// Before the first block.
     pub fn new() -> Restoring {
-        Restoring { limits: Limits::STANDARD, bytes: Vec::new() }
+        Restoring::with_limits(Limits::STANDARD)
+    }
+
+    pub(in super::super) fn with_limits(limits: Limits) -> Restoring {
+        Restoring {
+            state: State::with_limits(limits),
+            counts: None,
+            profiles: Slab::default(),
+            names: Slab::default(),
+            dead: Slab::default(),
+        }
     }
 
     /// Takes the next block, as it was written.
+    ///
+    /// # Errors
+    /// When it is not a block that may come next. What was taken so far is then of no use.
     pub fn block(&mut self, block: Bytes) -> Result<(), SnapshotError> {
-        self.bytes.extend_from_slice(&block);
+        let r = &mut Reader::new(block);
+        if self.counts.is_none() {
+            self.counts = Some(self.state.read_head(r)?);
+            return if r.is_empty() { Ok(()) } else { Err(wrong("bytes after the head")) };
+        }
+        let tag = r.u8()?;
+        let table = Table::ALL.into_iter().find(|&table| table as u8 == tag & !FREE);
+        let table = table.ok_or(wrong("a table that is not known"))?;
+        if tag & FREE == 0 { self.take_things(table, r) } else { self.take_free(table, r) }
+    }
+
+    fn take_things(&mut self, table: Table, r: &mut Reader) -> Result<(), SnapshotError> {
+        let state = &mut self.state;
+        while !r.is_empty() {
+            match table {
+                Table::Start if state.start.is_some() => return Err(wrong("a second start")),
+                Table::Start => state.start = Some(Arc::new(Decode::decode(r)?)),
+                Table::Pauses => {
+                    if !state.pauses.insert(Glob::decode(r)?) {
+                        return Err(wrong("a pause that is there already"));
+                    }
+                }
+                Table::Queues => state.queues.push(Decode::decode(r)?),
+                Table::Groups => state.dispatch.groups.push_place(r.option()?),
+                Table::Links => {
+                    let (id, link) = head::link(r)?;
+                    if state.links.insert(id, link).is_some() {
+                        return Err(wrong("a link that is there already"));
+                    }
+                }
+                Table::Profiles => self.profiles.push_place(r.option()?),
+                Table::Names => self.names.push_place(r.option()?),
+                Table::Sides => state.sides.push_place(r.option()?),
+                Table::DeadLetters => self.dead.push_place(r.option()?),
+                Table::Sessions => state.sessions.table.push_place(r.option()?),
+                Table::Subscriptions => state.dispatch.subscriptions.push_place(r.option()?),
+                Table::Rows if state.rows.made() >= state.limits.jobs => {
+                    return Err(wrong("more rows than there may be"));
+                }
+                Table::Rows => state.rows.push(Row::decode(r)?),
+            }
+        }
         Ok(())
     }
 
-    /// The state, once every block was taken.
-    pub fn finish(self) -> Result<State, SnapshotError> {
-        State::restore_with_limits(&self.bytes, self.limits)
+    fn take_free(&mut self, table: Table, r: &mut Reader) -> Result<(), SnapshotError> {
+        let state = &mut self.state;
+        while !r.is_empty() {
+            let number = r.u32()?;
+            match table {
+                Table::Groups => state.dispatch.groups.push_free(number),
+                Table::Profiles => self.profiles.push_free(number),
+                Table::Names => self.names.push_free(number),
+                Table::Sides => state.sides.push_free(number),
+                Table::DeadLetters => self.dead.push_free(number),
+                Table::Sessions => state.sessions.table.push_free(number),
+                Table::Subscriptions => state.dispatch.subscriptions.push_free(number),
+                Table::Start | Table::Pauses | Table::Queues | Table::Links | Table::Rows => {
+                    return Err(wrong("free places where there are none"));
+                }
+            }
+        }
+        Ok(())
     }
+
+    /// The state, once every block was taken. It goes on exactly as the one that was frozen.
+    ///
+    /// # Errors
+    /// When blocks are missing, or what they say does not fit together.
+    pub fn finish(self) -> Result<State, SnapshotError> {
+        let Restoring { mut state, counts, profiles, names, dead } = self;
+        let counts = counts.ok_or(wrong("nothing at all"))?;
+        let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole()];
+        let are_whole = are_whole.into_iter().chain([
+            state.sides.is_whole(),
+            state.sessions.table.is_whole(),
+            state.dispatch.subscriptions.is_whole(),
+            state.dispatch.groups.is_whole(),
+        ]);
+        if !are_whole.into_iter().all(|is_whole| is_whole) {
+            return Err(wrong("free places"));
+        }
+        profiles.get(DEFAULT).ok_or(wrong("no default options"))?;
+        state.profiles = Profiles::from_table(profiles);
+        state.names = Names::from_table(names);
+        state.dead = DeadLetters::from_table(dead).ok_or(wrong("kinds of dead letters"))?;
+        if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
+            return Err(wrong("a table is not all there"));
+        }
+        state.served = state.start.as_deref().map(Served::of).unwrap_or_default();
+        state.check_numbers()?;
+        state.index_queues()?;
+        state.index_rows();
+        state.index_sessions();
+        state.index_groups();
+        Ok(state)
+    }
+}
+
+fn wrong(what: &'static str) -> SnapshotError {
+    SnapshotError::Inconsistent(what)
 }

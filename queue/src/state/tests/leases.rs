@@ -1,10 +1,12 @@
 //! What becomes of leases over restarts, resumptions, and deliveries that come to nothing.
 
 use longshore_protocol::messages::work::NewSettle;
-use longshore_protocol::{DeathReason, JobOptions, JobState, SettleOutcome, Token};
+use longshore_protocol::{
+    DeathReason, Durability, Epoch, JobOptions, JobState, PublisherId, SettleOutcome, Token,
+};
 
 use super::story::*;
-use crate::command::{Command, Expired};
+use crate::command::{Command, Expired, Start};
 use crate::outcome::Reply;
 
 #[test]
@@ -104,4 +106,22 @@ fn commands_of_links_that_are_gone_change_nothing() {
     story.apply(Command::Unsubscribe { link: a, subscription: 1 });
     story.apply(Command::LinkLost { link: a });
     assert_eq!((story.state.rows.held, story.state_of(1)), (before, JobState::Running));
+}
+
+#[test]
+fn a_first_start_after_everything_was_lost_gives_no_token_of_the_runs_before() {
+    for (epoch, first) in [(1, (1 << 32) + 1), (2, 2 << 32), (70, 70 << 32)] {
+        let mut story = Story::empty();
+        story.apply(Command::Start(Start {
+            publisher: PublisherId([7; 16]),
+            epoch: Epoch(epoch),
+            boot: [1; 16],
+            durability: Durability::Fsync,
+            paths: Vec::new(),
+            defaults: vec![path("/jobs")],
+        }));
+        story.fill(1..=1);
+        let (_, handed) = story.worker("a", QUEUE, 1);
+        assert_eq!(handed[0].token, Token(first), "epoch {epoch}");
+    }
 }

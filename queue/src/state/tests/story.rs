@@ -40,16 +40,21 @@ impl Story {
     }
 
     pub(super) fn with_limits(limits: Limits) -> Story {
-        let mut story = Story {
-            state: State::with_limits(limits),
+        let mut story = Story { state: State::with_limits(limits), ..Story::empty() };
+        story.start();
+        story
+    }
+
+    /// Before the first start.
+    pub(super) fn empty() -> Story {
+        Story {
+            state: State::new(),
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             index: 0,
             log: Vec::new(),
             settles: 0,
             followed: BTreeMap::new(),
-        };
-        story.start();
-        story
+        }
     }
 
     pub(super) fn apply(&mut self, command: Command) -> Outcomes {

@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use longshore_protocol::{Durability, Epoch, LinkId, PublisherId, Token};
 
+use super::super::snapshots::{naive_parts, parts_of};
 use super::super::story::path;
 use super::comparing::compare_outcomes;
 use super::draws::{Draw, Mood};
 use super::jobs::Place;
 use super::naive::Model;
 use crate::command::{Command, Start};
+use crate::log::Snapshot;
 use crate::outcome::{Outcomes, Reply};
-use crate::state::State;
 use crate::state::limits::Limits;
+use crate::state::{Frozen, State};
 use crate::time::Now;
 
 /// So many jobs there may be.
@@ -38,8 +40,32 @@ pub(super) struct Stage {
     pub(super) settles: BTreeMap<LinkId, u64>,
     /// The last replacement: it may be sent again.
     pub(super) replaced: Option<Command>,
+    /// What is being written beside the commands.
+    writing: Option<Writing>,
     /// What has happened at least once, if somebody wants to know.
     pub(super) met: Option<BTreeSet<String>>,
+}
+
+/// A frozen state, on its way out.
+struct Writing {
+    frozen: Frozen,
+    /// Its blocks so far, each after its length.
+    written: Vec<u8>,
+    /// What the state was when it was frozen.
+    expected: Vec<u8>,
+}
+
+impl Writing {
+    /// Writes the next block; false when there is none left.
+    fn write(&mut self) -> bool {
+        let mut block = Vec::new();
+        let was_written = self.frozen.next_block(&mut block);
+        if was_written {
+            self.written.extend((block.len() as u32).to_le_bytes());
+            self.written.extend(block);
+        }
+        was_written
+    }
 }
 
 impl Stage {
@@ -65,6 +91,7 @@ impl Stage {
             tokens: Vec::new(),
             settles: BTreeMap::new(),
             replaced: None,
+            writing: None,
             met: None,
         };
         stage.apply(Command::Start(Start {
@@ -87,6 +114,7 @@ impl Stage {
             assert!(self.state.snapshot_bytes() == bytes, "restoring changes the bytes");
             self.state.invariant().expect("what was restored holds together");
         }
+        self.freeze_or_write(&mut Draw(!seed));
         if let Some(command) = self.draw_command(&mut draw) {
             self.apply(command);
         }
@@ -97,8 +125,41 @@ impl Stage {
         }
     }
 
+    /// Freezes the state now and then, and writes what was frozen between the commands that follow.
+    fn freeze_or_write(&mut self, draw: &mut Draw) {
+        if draw.one_in(16) {
+            self.finish_writing();
+            let copy = self.state.clone();
+            let frozen = self.state.freeze();
+            assert_eq!((frozen.index(), frozen.epoch()), (self.log.len() as u64, self.epoch()));
+            if draw.one_in(4) {
+                assert_eq!(parts_of(&frozen), naive_parts(&copy), "parts of the log");
+            }
+            let expected = copy.snapshot_bytes();
+            self.writing = Some(Writing { frozen, written: Vec::new(), expected });
+        } else if let Some(writing) = &mut self.writing {
+            let blocks = draw.below(4);
+            (0..blocks).take_while(|_| writing.write()).for_each(|_| ());
+        }
+    }
+
+    fn finish_writing(&mut self) {
+        let Some(mut writing) = self.writing.take() else { return };
+        while writing.write() {}
+        let Writing { written, expected, .. } = writing;
+        assert!(written == expected, "what was frozen has changed");
+        let restored = State::restore_with_limits(&written, self.limits).expect("it was written");
+        restored.invariant().expect("what was restored holds together");
+        assert!(restored.snapshot_bytes() == expected, "restoring changes the bytes");
+    }
+
+    fn epoch(&self) -> u64 {
+        self.state.last_start().map_or(0, |start| start.epoch.0)
+    }
+
     /// The log, applied by a state that tells nobody of events and was never restored, gives the same bytes.
     pub(super) fn end(&mut self) {
+        self.finish_writing();
         let mut state = State::with_limits(self.limits);
         let mut out = Outcomes::default();
         for (index, now, command) in &self.log {

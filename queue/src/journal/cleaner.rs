@@ -1,0 +1,236 @@
+//! Cycles: a snapshot is written, and what it makes needless goes. Beside the commits, on a thread of its own.
+//!
+//! ```text
+//! count what is wanted ─▶ choose ─▶ carry ─▶ commit up to the snapshot ─▶ snapshot ─▶ rename ─▶ older snapshots go ─▶ segments go
+//!                                                                             └ the one moment at which anything changes
+//! ```
+//! A crash before the rename leaves the older snapshot and all that it needs; after it, what the new one does not name is
+//! removed at the next start.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cleaning::{Budget, Live, Plan};
+use super::directory::{Directory, poisoned};
+use super::format::SEGMENT_HEADER_BYTES;
+use super::locations::{Bounds, Locations, Run, RunRecords};
+use super::pin::Pin;
+use super::records::JournalRecords;
+use super::snapshots::{self, Resume, WriteError};
+use crate::Poisoned;
+use crate::log::Snapshot;
+
+/// Why a cycle came to nothing. What was there before it is as good as it was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CycleError {
+    /// The journal is closing.
+    #[error("the journal is closing")]
+    Closing,
+    /// There is no room for what has to be written: another cycle is tried later.
+    #[error("no room for {file:?}")]
+    NoRoom {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The journal has failed.
+    #[error(transparent)]
+    Failed(#[from] Poisoned),
+}
+
+/// What a cycle asks of those around it: time, commits, and how the disk is.
+pub(crate) trait Around {
+    /// Waits until everything up to `index` is on the disk, at every level of durability.
+    fn settle(&mut self, index: u64) -> Result<(), Poisoned>;
+
+    /// A piece was written, or read back; an error of kind `Interrupted` gives the cycle up.
+    fn pace(&mut self, bytes: usize) -> io::Result<()>;
+
+    /// The disk is short of room.
+    fn is_short(&self) -> bool;
+}
+
+/// Takes snapshots and cleans. Decides nothing by time: the thread around it does that.
+pub(crate) struct Cleaner {
+    directory: Arc<Directory>,
+    records: Arc<JournalRecords>,
+    figures: Arc<CycleFigures>,
+    /// Files that no location leads to any more. They go once no snapshot names them.
+    given_up: Vec<GivenUp>,
+}
+
+/// A file that is to go.
+struct GivenUp {
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// What cycles have come to since the start.
+#[derive(Default)]
+pub(crate) struct CycleFigures {
+    pub(crate) snapshots: AtomicU64,
+    /// Bytes of all snapshots.
+    pub(crate) snapshot_bytes: AtomicU64,
+    /// Bytes of the newest one, be it from before the start.
+    pub(crate) newest_bytes: AtomicU64,
+    pub(crate) carried_bytes: AtomicU64,
+}
+
+impl Cleaner {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        records: Arc<JournalRecords>,
+        figures: Arc<CycleFigures>,
+    ) -> Cleaner {
+        Cleaner { directory, records, figures, given_up: Vec::new() }
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// One cycle. After an error everything that was there before is as good as it was, and another may be tried.
+    pub(crate) fn cycle(
+        &mut self,
+        snapshot: &mut dyn Snapshot,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
+        let index = snapshot.index();
+        // What is not committed has no place yet, and a snapshot is never ahead of the log.
+        around.settle(index)?;
+        self.clean(snapshot, around)?;
+        let locations = self.records.locations_up_to(index);
+        let resume = resume_after(index, &locations);
+        let mut pace = |bytes| around.pace(bytes);
+        let written = snapshots::write(&self.directory, snapshot, &locations, resume, &mut pace)?;
+        self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
+        self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
+        self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
+        self.directory.reserve.note_snapshot(written.bytes);
+        self.remove(index)
+    }
+
+    /// Carries what is wanted out of segments that are mostly dead, and lets no location lead to what is given up.
+    fn clean(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
+        let covered = snapshot.index();
+        let all = self.records.bounds();
+        let files = self.lengths(&all)?;
+        let length = |sequence| files.get(&sequence).map_or(0, |file| file.bytes);
+        let mut live = Live::of(&all, length);
+        snapshot.parts(&mut |part| live.count(part));
+        if live.astray() > 0 {
+            // Never so; if it were, something that the state names might be about to go.
+            tracing::error!(
+                parts = live.astray(),
+                "the state names what no segment holds; nothing is cleaned"
+            );
+            return Ok(());
+        }
+        // The one that is being written is the last.
+        let writing = all.last().map_or(0, |run| run.sequence);
+        let plan = Plan::of(
+            &live,
+            Budget {
+                covered,
+                writing,
+                snapshot_bytes: self.figures.newest_bytes.load(Ordering::Relaxed),
+                short: around.is_short(),
+                segment_bytes: self.directory.segment_bytes,
+            },
+        );
+        // CARRY
+        self.give_up(plan.dead.into_iter(), &files);
+        Ok(())
+    }
+
+    /// The files of these runs, by sequence.
+    fn lengths(&self, runs: &[Bounds]) -> Result<BTreeMap<u64, GivenUp>, CycleError> {
+        let mut files = BTreeMap::new();
+        for run in runs {
+            if files.contains_key(&run.sequence) {
+                continue;
+            }
+            let path = self.directory.path_of(run.sequence, run.carried);
+            let length = self.directory.files.open(&path).and_then(|file| file.len());
+            let bytes = length.map_err(|error| poisoned("opening", &path, error))?;
+            files.insert(run.sequence, GivenUp { path, bytes });
+        }
+        Ok(files)
+    }
+
+    fn give_up(&mut self, sequences: impl Iterator<Item = u64>, files: &BTreeMap<u64, GivenUp>) {
+        for sequence in sequences {
+            self.records.forget(sequence);
+            if let Some(GivenUp { path, bytes }) = files.get(&sequence) {
+                self.given_up.push(GivenUp { path: path.clone(), bytes: *bytes });
+            }
+        }
+    }
+
+    /// The snapshot of `index` counts: what only older ones needed goes.
+    fn remove(&mut self, index: u64) -> Result<(), CycleError> {
+        let pin = Pin::to_delete(&*self.directory.files, &self.directory.dir);
+        let pin = pin.map_err(|error| poisoned("pinning", &self.directory.dir, error))?;
+        let Some(_unpinned) = pin else {
+            tracing::info!("a copy is being made; what is no longer needed goes after it");
+            return Ok(());
+        };
+        let dir = self.directory.snapshots_dir();
+        snapshots::remove_others(&self.directory, index)
+            .map_err(|error| poisoned("removing older snapshots in", &dir, error))?;
+        for GivenUp { path, bytes } in self.given_up.drain(..) {
+            self.directory
+                .files
+                .remove(&path)
+                .map_err(|error| poisoned("removing", &path, error))?;
+            self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Where the command after `index` stands, or would stand. Nowhere that is known when the segment of `index` is gone: then the
+/// next one begins with it.
+fn resume_after(index: u64, locations: &Locations) -> Resume {
+    match locations.runs().last() {
+        Some(Run { last, sequence, records: RunRecords::Log { end, .. }, .. })
+            if *last == index =>
+        {
+            Resume { sequence: *sequence, offset: u64::from(*end) }
+        }
+        _ => Resume { sequence: 0, offset: SEGMENT_HEADER_BYTES as u64 },
+    }
+}
+
+impl From<WriteError> for CycleError {
+    fn from(error: WriteError) -> CycleError {
+        match error {
+            WriteError::Io { what, file, error } => CycleError::of(what, file, error),
+            WriteError::NotAsWritten(why) => {
+                let error = io::Error::new(io::ErrorKind::InvalidData, why.to_string());
+                CycleError::of("reading back", PathBuf::from("a snapshot"), error)
+            }
+            WriteError::NotSwitched { file, error } => {
+                CycleError::Failed(poisoned("syncing", &file, error))
+            }
+        }
+    }
+}
+
+impl CycleError {
+    pub(crate) fn of(what: &'static str, file: PathBuf, error: io::Error) -> CycleError {
+        match error.kind() {
+            io::ErrorKind::Interrupted => CycleError::Closing,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                CycleError::NoRoom { file }
+            }
+            _ => CycleError::Failed(poisoned(what, &file, error)),
+        }
+    }
+}

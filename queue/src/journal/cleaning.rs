@@ -1,0 +1,272 @@
+//! Which segments to give up. Pure: it is told what each holds and how much of that is still wanted.
+//!
+//! A segment without a wanted part is *dead*: once a snapshot covers it, it goes. Of the others, those with the smallest share
+//! of wanted bytes are *victims*: their wanted parts are carried elsewhere, then they go, too. None is touched that still holds a command
+//! which the snapshot does not cover, or that is being written.
+
+use std::collections::HashMap;
+
+use super::locations::Bounds;
+use crate::RecordRef;
+use crate::log::Snapshot;
+
+/// A victim with a larger share of wanted bytes than this is not worth its copy: nine bytes written to win one.
+const SHARE_MAX: f64 = 0.9;
+/// Segments may take this much of what is wanted of them, at the least: below it, cleaning would copy the same bytes over and over.
+const SLACK_MIN: f64 = 1.15;
+/// Parts collected for one cycle at the least: 16 bytes of memory each.
+const PARTS_MIN: u64 = 1 << 20;
+/// Of all wanted parts, so many may be collected in one cycle: at most 4 bytes of memory for each job.
+const PARTS_SHARE: u64 = 4;
+
+/// What one segment holds, and what is wanted of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Usage {
+    pub(crate) sequence: u64,
+    /// Bytes of its file.
+    pub(crate) bytes: u64,
+    /// Its last command, as far as runs speak for it.
+    pub(crate) last: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) live_parts: u64,
+}
+
+/// What is wanted, by run and by segment.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// First and last index of each run, and the place of its segment in `segments`: sorted by index.
+    runs: Vec<(u64, u64, usize)>,
+    segments: Vec<Usage>,
+    astray: u64,
+}
+
+impl Live {
+    /// Nothing counted yet. `bytes` gives the length of a segment's file.
+    pub(crate) fn of(all: &[Bounds], bytes: impl Fn(u64) -> u64) -> Live {
+        let mut segments: Vec<Usage> = Vec::new();
+        let mut runs = Vec::with_capacity(all.len());
+        let mut places = HashMap::new();
+        for run in all {
+            let sequence = run.sequence;
+            let place = *places.entry(sequence).or_insert_with(|| {
+                let bytes = bytes(sequence);
+                segments.push(Usage { sequence, bytes, last: 0, live_bytes: 0, live_parts: 0 });
+                segments.len() - 1
+            });
+            let segment = &mut segments[place];
+            segment.last = segment.last.max(run.last);
+            runs.push((run.first, run.last, place));
+        }
+        Live { runs, segments, astray: 0 }
+    }
+
+    /// Counts a part that is wanted.
+    pub(crate) fn count(&mut self, part: RecordRef) {
+        match self.segment_of(part.index) {
+            Some(place) => {
+                let segment = &mut self.segments[place];
+                segment.live_bytes += u64::from(part.length);
+                segment.live_parts += 1;
+            }
+            None => self.astray += 1,
+        }
+    }
+
+    /// The place in [`Live::segments`] of the segment that holds a command.
+    pub(crate) fn segment_of(&self, index: u64) -> Option<usize> {
+        let after = self.runs.partition_point(|&(first, ..)| first <= index);
+        let &(_, last, place) = self.runs.get(after.checked_sub(1)?)?;
+        (index <= last).then_some(place)
+    }
+
+    pub(crate) fn segments(&self) -> &[Usage] {
+        &self.segments
+    }
+
+    /// Parts of commands that no run speaks for. There should be none: with one, nothing may be deleted.
+    pub(crate) fn astray(&self) -> u64 {
+        self.astray
+    }
+}
+
+/// How much room segments may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// The last command that the snapshot covers.
+    pub(crate) covered: u64,
+    /// The segment that is being written.
+    pub(crate) writing: u64,
+    /// Bytes that a snapshot takes.
+    pub(crate) snapshot_bytes: u64,
+    /// The disk is short: as little as may be.
+    pub(crate) short: bool,
+    /// Bytes of wanted parts that go into one carried file.
+    pub(crate) segment_bytes: u64,
+}
+
+/// What to do.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub(crate) struct Plan {
+    /// Segments of which nothing is wanted.
+    pub(crate) dead: Vec<u64>,
+    /// Places in [`Live::segments`] of those to be carried, by the carried file that takes them.
+    pub(crate) groups: Vec<Vec<usize>>,
+}
+
+impl Plan {
+    pub(crate) fn of(live: &Live, budget: Budget) -> Plan {
+        let may_go = |segment: &&(usize, &Usage)| {
+            segment.1.last <= budget.covered && segment.1.sequence != budget.writing
+        };
+        let all: Vec<(usize, &Usage)> = live.segments.iter().enumerate().collect();
+        let dead = all.iter().filter(may_go).filter(|(_, segment)| segment.live_parts == 0);
+        let dead: Vec<u64> = dead.map(|(_, segment)| segment.sequence).collect();
+
+        let kept = all.iter().filter(|(_, segment)| !dead.contains(&segment.sequence));
+        let (mut bytes, mut wanted, mut parts) = (0, 0, 0);
+        for (_, segment) in kept.clone() {
+            bytes += segment.bytes;
+            wanted += segment.live_bytes;
+            parts += segment.live_parts;
+        }
+        let most = Plan::most_bytes(wanted, budget);
+        let mut parts_left = PARTS_MIN.max(parts / PARTS_SHARE);
+        let mut victims: Vec<&(usize, &Usage)> =
+            kept.filter(may_go).filter(|(_, segment)| segment.share() <= SHARE_MAX).collect();
+        victims.sort_by(|a, b| a.1.share().total_cmp(&b.1.share()));
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut room = 0;
+        for &&(place, segment) in &victims {
+            if bytes <= most || segment.live_parts > parts_left {
+                break;
+            }
+            parts_left -= segment.live_parts;
+            bytes -= segment.bytes - segment.live_bytes;
+            match groups.last_mut() {
+                Some(group) if segment.live_bytes <= room => group.push(place),
+                _ => {
+                    groups.push(vec![place]);
+                    room = budget.segment_bytes;
+                }
+            }
+            room = room.saturating_sub(segment.live_bytes);
+        }
+        Plan { dead, groups }
+    }
+
+    /// The wanted parts of what is carried, by the carried file that takes them.
+    pub(crate) fn collect(&self, live: &Live, snapshot: &dyn Snapshot) -> Vec<Vec<RecordRef>> {
+        let mut group_of = vec![None; live.segments.len()];
+        let mut collected = Vec::with_capacity(self.groups.len());
+        for (number, group) in self.groups.iter().enumerate() {
+            group.iter().for_each(|&place| group_of[place] = Some(number));
+            let parts = group.iter().map(|&place| live.segments[place].live_parts as usize);
+            collected.push(Vec::with_capacity(parts.sum()));
+        }
+        if self.groups.is_empty() {
+            return collected;
+        }
+        snapshot.parts(&mut |part| {
+            let group = live.segment_of(part.index).and_then(|place| group_of[place]);
+            if let Some(group) = group {
+                collected[group].push(part);
+            }
+        });
+        collected
+    }
+
+    /// The disk holds at most twice what is wanted, the state's own bytes among it, and two segments. Until the next cycle is through, the log grows by three
+    /// snapshots, and two snapshots are there: `segments + 3 s + 2 s <= 2 (wanted + s)`.
+    fn most_bytes(wanted: u64, budget: Budget) -> u64 {
+        let least = (wanted as f64 * SLACK_MIN) as u64;
+        if budget.short {
+            return least;
+        }
+        least.max((2 * wanted).saturating_sub(3 * budget.snapshot_bytes))
+    }
+}
+
+impl Usage {
+    fn share(&self) -> f64 {
+        self.live_bytes as f64 / self.bytes.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// Segments of 1 MiB with 100 commands each, of which so many parts of 1 KiB are wanted.
+    fn live(wanted: &[u64]) -> Live {
+        let run = |place: usize| Bounds {
+            first: place as u64 * 100 + 1,
+            last: place as u64 * 100 + 100,
+            sequence: place as u64 + 10,
+            carried: false,
+        };
+        let runs: Vec<Bounds> = (0..wanted.len()).map(run).collect();
+        let mut live = Live::of(&runs, |_| MIB);
+        for (place, &parts) in wanted.iter().enumerate() {
+            for part in 0..parts {
+                let index = place as u64 * 100 + 1 + part % 100;
+                live.count(RecordRef { index, at: part as u32 / 100 * 1024, length: 1024 });
+            }
+        }
+        live
+    }
+
+    fn budget(covered: u64, writing: u64) -> Budget {
+        Budget { covered, writing, snapshot_bytes: 0, short: false, segment_bytes: MIB }
+    }
+
+    #[test]
+    fn what_nobody_wants_goes_once_it_is_covered_and_never_what_is_written() {
+        let live = live(&[0, 1_000, 0, 0]);
+        assert_eq!(Plan::of(&live, budget(400, 13)).dead, [10, 12]);
+        assert_eq!(Plan::of(&live, budget(299, 13)).dead, [10], "one command of 12 is not covered");
+        assert_eq!(Plan::of(&live, budget(99, 13)).dead, [0; 0]);
+        assert_eq!(live.astray(), 0);
+    }
+
+    #[test]
+    fn the_emptiest_are_carried_until_the_rest_is_within_twice_what_is_wanted() {
+        // 4 MiB of segments, 1.6 MiB wanted: one of them has to go, and then it is enough.
+        let live = live(&[900, 100, 400, 200, 0]);
+        let plan = Plan::of(&live, budget(500, 14));
+        // The one that is being written counts, and stays.
+        assert_eq!(plan, Plan { dead: vec![], groups: vec![vec![1, 3]] });
+        assert_eq!(Plan::of(&live, budget(150, 14)).groups, [[0; 0]; 0], "not covered");
+        let short = Budget { short: true, ..budget(500, 14) };
+        assert_eq!(
+            Plan::of(&live, short).groups,
+            [vec![1, 3, 2]],
+            "0.9 is too full to be worth it"
+        );
+    }
+
+    #[test]
+    fn a_large_state_leaves_less_room_for_segments() {
+        let live = live(&[500, 600, 700, 800]);
+        assert!(Plan::of(&live, budget(400, 99)).groups.is_empty(), "4 MiB for 2.5 MiB");
+        let large = Budget { snapshot_bytes: 2 * MIB / 3, ..budget(400, 99) };
+        assert_eq!(Plan::of(&live, large).groups, [vec![0], vec![1]]);
+    }
+
+    #[test]
+    fn a_carried_file_takes_no_more_than_a_segment_unless_one_victim_alone_is_longer() {
+        let live = live(&[500, 500, 500, 500, 500, 0]);
+        let short = Budget { short: true, ..budget(600, 15) };
+        let plan = Plan::of(&live, short);
+        assert!(plan.groups.iter().all(|group| group.len() <= 2), "{plan:?}");
+        assert!(!plan.groups.is_empty());
+    }
+
+    #[test]
+    fn a_part_that_no_run_speaks_for_is_astray() {
+        let mut live = live(&[1]);
+        live.count(RecordRef { index: 101, at: 0, length: 1 });
+        assert_eq!(live.astray(), 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! A snapshot's first block, links and what else is no table of its own.
+
+use std::collections::BTreeMap;
+
+use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, Reader, WireError};
+
+use super::super::State;
+use super::super::links::Link;
+use super::{Counts, SnapshotError, Table, VERSION, place, put_place};
+use crate::time::Now;
+
+impl State {
+    pub(super) fn head_block(&self) -> Vec<u8> {
+        let mut out = FrameWriter::new();
+        out.u8(VERSION);
+        out.u64(self.index);
+        out.u64(self.now.mono_ms);
+        out.u64(self.now.wall_ms);
+        out.u64(self.next_token);
+        out.u64(self.next_link);
+        out.u64(self.stale_refused);
+        put_place(&mut out, self.rows.free);
+        Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
+        out.into_body().into()
+    }
+
+    /// Reads what [`State::head_block`] has written; gives how much of each table follows.
+    pub(super) fn read_head(&mut self, r: &mut Reader) -> Result<Counts, SnapshotError> {
+        let version = r.u8()?;
+        if version != VERSION {
+            return Err(SnapshotError::Version(version));
+        }
+        self.index = r.u64()?;
+        self.now = Now { mono_ms: r.u64()?, wall_ms: r.u64()? };
+        self.next_token = r.u64()?;
+        self.next_link = r.u64()?;
+        self.stale_refused = r.u64()?;
+        self.rows.free = place(r)?;
+        let mut counts = Counts::default();
+        for count in &mut counts {
+            *count = r.u64()?;
+        }
+        Ok(counts)
+    }
+
+    /// Things of a table, free places too.
+    pub(super) fn count_of(&self, table: Table) -> u64 {
+        let count = match table {
+            Table::Start => usize::from(self.start.is_some()),
+            Table::Pauses => self.pauses.patterns().len(),
+            Table::Queues => self.queues.len(),
+            Table::Groups => self.dispatch.groups.made(),
+            Table::Links => self.links.len(),
+            Table::Profiles => self.profiles.table().made(),
+            Table::Names => self.names.table().made(),
+            Table::Sides => self.sides.made(),
+            Table::DeadLetters => self.dead.table().made(),
+            Table::Sessions => self.sessions.table.made(),
+            Table::Subscriptions => self.dispatch.subscriptions.made(),
+            Table::Rows => self.rows.made() as usize,
+        };
+        count as u64
+    }
+}
+
+pub(super) fn put_link((id, link): (&LinkId, &Link), out: &mut FrameWriter) {
+    id.encode(out);
+    put_place(out, link.session);
+    out.u64(link.subscriptions.len() as u64);
+    for (&number, &place) in &link.subscriptions {
+        out.u64(u64::from(number));
+        put_place(out, place);
+    }
+}
+
+pub(super) fn link(r: &mut Reader) -> Result<(LinkId, Link), WireError> {
+    let id = LinkId::decode(r)?;
+    let session = place(r)?;
+    let mut subscriptions = BTreeMap::new();
+    for _ in 0..r.count("subscriptions of a link", usize::MAX, 2)? {
+        subscriptions.insert(r.u32()?, place(r)?);
+    }
+    Ok((id, Link { session, subscriptions }))
+}
