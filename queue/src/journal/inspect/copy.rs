@@ -180,7 +180,7 @@ impl Plan {
         wanted.sort_by_key(|wanted| wanted.log_from.is_some());
         if let Some(run) = named.first() {
             return Err(InspectError::Damaged {
-                file: segments::path_of(directory, run.sequence, is_carried(run)),
+                file: directory.path_of(run.sequence, is_carried(run)),
                 offset: 0,
                 index: run.first,
                 why: "a snapshot needs the file",
@@ -278,7 +278,7 @@ impl Copying<'_, '_> {
         let file = piece.open(&*self.source.directory.files)?;
         let mut walk = Walk::new(file, piece.seed(self.source.journal())).map_err(io())?;
         let target = &self.target.directory;
-        let to = segments::path_of(target, piece.sequence, piece.is_carried);
+        let to = target.path_of(piece.sequence, piece.is_carried);
         let mut output = Output::make(self.target, to)?;
         let header = walk.span(0, SEGMENT_HEADER_BYTES).map_err(io())?;
         output.write(0, &header)?;
@@ -475,7 +475,7 @@ impl Target {
 
     /// All names last, then the mark, and last of all the file that makes it a journal.
     fn finish(&self, last_index: u64, publisher: PublisherId) -> Result<(), InspectError> {
-        let Directory { files, dir, publisher: journal, .. } = &self.directory;
+        let Directory { files, dir, journal, .. } = &self.directory;
         for dir in [self.directory.segments_dir(), self.directory.snapshots_dir()] {
             files.sync_dir(&dir).map_err(InspectError::io("syncing", &dir))?;
         }
@@ -486,7 +486,7 @@ impl Target {
         let mark = Mark::new(file, path.clone(), *journal, nothing);
         mark.reset(last_index).map_err(io())?;
         files.sync_dir(dir).map_err(InspectError::io("syncing", dir))?;
-        identity::write(&**files, dir, publisher).map_err(|error| match error {
+        identity::write(&**files, dir, *journal, publisher).map_err(|error| match error {
             identity::IdentityError::Io(file, error) => {
                 InspectError::Io { what: "making", file, error }
             }

@@ -171,7 +171,7 @@ impl Dump {
         let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
         let dir = if dir.as_os_str().is_empty() { Path::new("..") } else { dir };
         let known = identity_of(&**files, dir);
-        let expected = known.as_ref().ok().and_then(|known| known.map(|(_, journal, _)| journal));
+        let expected = known.as_ref().ok().and_then(|known| known.map(|known| known.journal));
         let mut piece =
             SegmentFile::read(&**files, path.to_owned(), sequence, is_carried, expected.unwrap_or_default())?;
         let journal = match (expected, piece.header) {

@@ -55,8 +55,8 @@ impl SegmentFile {
         let mut header = [0; SEGMENT_HEADER_BYTES];
         file.read_at(&mut header, 0).map_err(InspectError::io("reading", &path))?;
         let header = match SegmentHeader::decode(&header) {
-            Ok(known) if known.publisher != journal => Err(BadHeader::Foreign(known.publisher)),
-            Ok(known) if known.sequence == sequence && is_carried_header(&known) == is_carried => {
+            Ok(known) if known.journal != journal => Err(BadHeader::Foreign(known.journal)),
+            Ok(known) if known.sequence == sequence && known.is_carried() == is_carried => {
                 Ok(known)
             }
             Err(HeaderError::OtherFormat(version)) => Err(BadHeader::OtherFormat(version)),
@@ -107,7 +107,7 @@ pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectErr
             path,
             sequence,
             is_carried,
-            directory.publisher,
+            directory.journal,
         )?);
     }
     pieces.sort_by_key(|piece| (piece.first_index().unwrap_or(u64::MAX), piece.is_carried, piece.sequence));
@@ -118,27 +118,7 @@ pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectErr
 pub(super) fn numbered(name: &str) -> Option<(u64, bool)> {
     Directory::sequence_of(name)
         .map(|sequence| (sequence, false))
-        .or_else(|| carried_sequence_of(name).map(|sequence| (sequence, true)))
-}
-
-fn carried_sequence_of(name: &str) -> Option<u64> {
-    name.strip_suffix(".carried")?.parse().ok()
-}
-
-pub(super) fn carried_path(directory: &Directory, sequence: u64) -> PathBuf {
-    directory.segments_dir().join(format!("{sequence:010}.carried"))
-}
-
-fn is_carried_header(_: &SegmentHeader) -> bool {
-    false
-}
-
-/// The path of the file that a run names.
-pub(super) fn path_of(directory: &Directory, sequence: u64, is_carried: bool) -> PathBuf {
-    match is_carried {
-        true => carried_path(directory, sequence),
-        false => directory.segment_path(sequence),
-    }
+        .or_else(|| Directory::carried_sequence_of(name).map(|sequence| (sequence, true)))
 }
 
 /// Bytes of a file; none when it is not there.

@@ -8,7 +8,7 @@ use longshore_protocol::PublisherId;
 
 use super::super::directory::Directory;
 use super::super::files::Files;
-use super::super::identity::{self, IdentityError};
+use super::super::identity::{self, Identity, IdentityError};
 use super::super::mark::{MARK_FILE, Mark};
 use super::super::{SEGMENT_BYTES, snapshots};
 use super::InspectError;
@@ -29,7 +29,7 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn open(files: &Arc<dyn Files>, dir: &Path) -> Result<Source, InspectError> {
         let read_only: Arc<dyn Files> = Arc::new(ReadOnly(Arc::clone(files)));
-        let (format, journal, publisher) = identity_of(&*read_only, dir)?
+        let Identity { version: format, journal, publisher } = identity_of(&*read_only, dir)?
             .ok_or_else(|| InspectError::NoJournal { dir: dir.to_owned() })?;
         let holder = read_only.holder(dir).map_err(InspectError::io("looking at", dir))?;
         // It makes no segments, so how long one would be is all the same.
@@ -38,7 +38,7 @@ impl Source {
     }
 
     pub(super) fn journal(&self) -> PublisherId {
-        self.directory.publisher
+        self.directory.journal
     }
 
     /// How far commits have come, as far as the mark says; none without a good one.
@@ -64,13 +64,13 @@ impl Source {
     }
 }
 
-/// Format, journal and publisher of a directory; none of one without a journal.
+/// What a directory says of itself; nothing if it holds no journal.
 pub(super) fn identity_of(
     files: &dyn Files,
     dir: &Path,
-) -> Result<Option<(u16, PublisherId, PublisherId)>, InspectError> {
+) -> Result<Option<Identity>, InspectError> {
     match identity::read(files, dir) {
-        Ok(known) => Ok(known.map(|id| (super::super::format::FORMAT_VERSION, id, id))),
+        Ok(known) => Ok(known),
         Err(IdentityError::Io(file, error)) => Err(InspectError::Io { what: "reading", file, error }),
         Err(IdentityError::Damaged(file)) => Err(InspectError::NoIdentity { file }),
         Err(IdentityError::OtherFormat(file, version)) => {

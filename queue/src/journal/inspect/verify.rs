@@ -191,7 +191,7 @@ impl Check<'_, '_> {
                     "its header is not what was written, and a snapshot needs the file",
                 )),
                 None => Some((
-                    segments::path_of(self.directory, run.sequence, carried),
+                    self.directory.path_of(run.sequence, carried),
                     "the file is missing, and a snapshot needs it",
                 )),
             }
@@ -293,7 +293,7 @@ impl Check<'_, '_> {
 
     fn walk(&self, piece: &SegmentFile) -> Result<Walk, InspectError> {
         let file = piece.open(&*self.directory.files)?;
-        Walk::new(file, piece.seed(self.directory.publisher))
+        Walk::new(file, piece.seed(self.directory.journal))
             .map_err(InspectError::io("reading", &piece.path))
     }
 
