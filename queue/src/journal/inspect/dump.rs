@@ -129,7 +129,7 @@ impl Dump {
         Dump::open_on(&disk(), path, options)
     }
 
-    pub(super) fn open_on(
+    pub(in crate::journal) fn open_on(
         files: &Arc<dyn Files>,
         path: &Path,
         options: DumpOptions,

@@ -19,6 +19,13 @@ mod walk;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(super) use self::copy::copy_on;
+#[cfg(test)]
+pub(super) use self::stat::stat_on;
+#[cfg(test)]
+pub(super) use self::verify::verify_on;
+
 pub use self::copy::{Copied, copy};
 pub use self::dump::{Dump, DumpOptions, Dumped};
 pub use self::error::InspectError;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::super::carried;
 use super::super::directory::Directory;
 use super::super::files::Files;
@@ -49,12 +51,14 @@ impl Verified {
 
 /// Reads everything in the journal of `dir`, which nobody may have open, and tells what is not as it was written. Writes nothing.
 pub fn verify(dir: &Path, progress: &mut Progress<'_>) -> Result<Verified, InspectError> {
-    verify_on(&disk(), dir, progress)
+    let decodes = |kind, body| Command::decode(kind, body).is_ok();
+    verify_on(&disk(), dir, &decodes, progress)
 }
 
-pub(super) fn verify_on(
+pub(in crate::journal) fn verify_on(
     files: &Arc<dyn Files>,
     dir: &Path,
+    decodes: &dyn Fn(u8, Bytes) -> bool,
     progress: &mut Progress<'_>,
 ) -> Result<Verified, InspectError> {
     let source = Source::open(files, dir)?;
@@ -72,6 +76,7 @@ pub(super) fn verify_on(
     let mut check = Check {
         directory: &source.directory,
         pieces: &pieces,
+        decodes,
         findings: Findings::default(),
         records: 0,
         bytes: 0,
@@ -136,6 +141,8 @@ impl Heights {
 struct Check<'a, 'p> {
     directory: &'a Directory,
     pieces: &'a [SegmentFile],
+    /// Whether a command of that kind can be read.
+    decodes: &'a dyn Fn(u8, Bytes) -> bool,
     findings: Findings,
     records: u64,
     bytes: u64,
@@ -412,7 +419,7 @@ impl Check<'_, '_> {
     fn command(&mut self, piece: &SegmentFile, record: &Record) {
         self.records += 1;
         let header = record.header;
-        if Command::decode(header.kind, record.body()).is_err() {
+        if !(self.decodes)(header.kind, record.body()) {
             let what = "a whole record that this program does not know: a newer one wrote it";
             let (offset, index) = (record.offset, Some(header.index));
             self.findings.add(Effect::Refuses, &piece.path, offset, index, what);
