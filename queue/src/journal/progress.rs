@@ -72,3 +72,29 @@ impl Progress {
         self.reached.borrow().poisoned.clone().map_or(Ok(()), Err)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_reached_once_something_has_failed_and_the_first_failure_stays() {
+        let failure = |what| Poisoned {
+            what,
+            file: PathBuf::from("mark"),
+            error: Arc::new(io::Error::other("broken")),
+        };
+        let progress = Progress::new(3);
+        progress.reach(4);
+        progress.poison(failure("syncing"));
+        // A commit that was under way when another thread's sync failed.
+        progress.reach(5);
+        progress.poison(failure("writing"));
+        assert_eq!((progress.committed(), progress.subscribe().borrow().committed), (4, 4));
+        assert_eq!(progress.check().unwrap_err().what, "syncing");
+    }
+}

@@ -42,7 +42,7 @@ const ROUNDS: usize = 5;
 const PROBE_RATE: u64 = 500;
 /// Jobs a second that pass through beside them.
 const SIDE_RATE: u64 = 20_000;
-/// Commits to be timed while a cycle runs and while none does, if there are that many.
+/// Commits to be timed while a cycle runs and while none does, if there are that many; or half of those of one probing.
 const PROBES_ENOUGH: usize = 2_000;
 /// Times that commits are measured at most, to have enough of both.
 const PROBINGS_MAX: usize = 8;
@@ -94,7 +94,7 @@ pub(crate) async fn measure(asked: BenchBacklog, context: &Context) -> anyhow::R
     few.end().await?;
     let watch = Watch::start(many.journal.clone());
     tell(many.churn(&asked, &watch).await?);
-    tell(many.commits_beside_cycles(&asked, &watch).await?);
+    tell(many.commits_beside_cycles(&asked, &watch, &quiet).await?);
     drop(watch);
     tell(many.recover().await?);
     Ok(figures)
@@ -256,16 +256,18 @@ impl Side {
         &mut self,
         asked: &BenchBacklog,
         watch: &Watch,
+        quiet: &[u64],
     ) -> anyhow::Result<Value> {
         // About what the log has to grow by until the next cycle, and more.
         let segments = 5 * asked.segment_bytes / 2 / (u64::from(asked.size) + 64);
         let provoking = (asked.jobs * 3 / 2).max(segments);
+        let enough = PROBES_ENOUGH.min((PROBE_RATE * asked.seconds / 2) as usize);
         let mut cycles_come = true;
         let mut found = Probed::default();
         for _ in 0..PROBINGS_MAX {
-            if found.beside_cycle.len() < PROBES_ENOUGH && cycles_come {
+            if found.beside_cycle.len() < enough && cycles_come {
                 cycles_come = self.provoke_cycle(provoking, watch).await?;
-            } else if found.without.len() < PROBES_ENOUGH {
+            } else if found.without.len() < enough {
                 until_no_cycle(watch).await?;
             } else {
                 break;
@@ -281,8 +283,15 @@ impl Side {
         }
         let [with, without] = [&found.beside_cycle, &found.without]
             .map(|times| if times.is_empty() { 0.0 } else { quantile_us(times, 0.99) });
-        // Without any cycle there is nothing that commits could be slower beside.
-        let ratio = if with == 0.0 || without == 0.0 { 1.0 } else { with / without };
+        let ratio = if found.beside_cycle.is_empty() {
+            // There is nothing that commits could be slower beside.
+            1.0
+        } else if found.without.is_empty() {
+            // One cycle after another: what is left to compare with is the quiet machine.
+            with / quantile_us(quiet, 0.99)
+        } else {
+            with / without
+        };
         Ok(json!({
             "commit_p99_ratio": rounded(ratio), "commit_p99_us_beside_cycles": rounded(with),
             "commit_p99_us_without": rounded(without),
@@ -324,7 +333,8 @@ impl Side {
         load.end().await?;
         prober.end().await?;
         let before = system.figures().await?;
-        let took = system.kill_and_restart(RECOVERED_WITHIN).await?;
+        let restart = system.kill_and_restart(RECOVERED_WITHIN).await?;
+        let [ready_s, took_s] = [restart.ready, restart.registered].map(|took| took.as_secs_f64());
         let after = system.figures().await?;
         ensure!(
             after.jobs == before.jobs,
@@ -332,9 +342,12 @@ impl Side {
             before.jobs,
             after.jobs
         );
-        say(format!("recovered {} jobs in {:.2} s", grouped(after.jobs), took.as_secs_f64()));
+        say(format!("recovered {} jobs in {took_s:.2} s", grouped(after.jobs)));
         system.end().await?;
-        Ok(json!({ "recovery_s": rounded(took.as_secs_f64()), "recovered_jobs": after.jobs }))
+        Ok(json!({
+            "recovery_s": rounded(took_s), "recovery_ready_s": rounded(ready_s),
+            "recovered_jobs": after.jobs,
+        }))
     }
 
     async fn end(self) -> anyhow::Result<()> {
@@ -513,7 +526,8 @@ mod tests {
     #[test]
     fn a_commit_belongs_to_a_cycle_from_before_its_first_file_until_after_its_last() {
         let second = 1_000_000_000;
-        let cycles = Cycles { ended: vec![(10 * second, 11 * second)], ..Cycles::default() };
+        let mut cycles = Cycles::default();
+        cycles.ended.push((10 * second, 11 * second));
         let mut probed = Probed::default();
         let at = [8_900, 9_100, 10_500, 11_400, 11_600].map(|ms| (ms * 1_000_000, 1));
         probed.sort_in(&at, &cycles);

@@ -56,6 +56,14 @@ pub(crate) struct Figures {
     pub(crate) jobs: u64,
 }
 
+/// How long a restart took, from its beginning.
+pub(crate) struct Restart {
+    /// Until the publisher had read its journal and said that it is ready.
+    pub(crate) ready: Duration,
+    /// Until the resolver led to it.
+    pub(crate) registered: Duration,
+}
+
 impl System {
     /// Starts a throwaway system, unless one was named on the command line.
     pub(crate) async fn start(given: BenchSystem, context: &Context) -> anyhow::Result<System> {
@@ -134,16 +142,16 @@ impl System {
         Ok(throwaway.folder.path().join(JOURNAL))
     }
 
-    /// Kills the throwaway publisher with SIGKILL and starts it again. How long that start took: until it said that it is ready, and
-    /// the resolver led to it.
-    pub(crate) async fn kill_and_restart(&mut self, within: Duration) -> anyhow::Result<Duration> {
+    /// Kills the throwaway publisher with SIGKILL and starts it again.
+    pub(crate) async fn kill_and_restart(&mut self, within: Duration) -> anyhow::Result<Restart> {
         let throwaway = self.throwaway.as_mut().context(NOT_THROWAWAY)?;
         throwaway.publisher.kill().await?;
         let began = Instant::now();
         throwaway.publisher = Child::start_within(&throwaway.role, within).await?;
+        let ready = began.elapsed();
         let address = throwaway.publisher.ready_text("address")?.parse()?;
         registered(&self.cluster, &self.path, address, within).await?;
-        Ok(began.elapsed())
+        Ok(Restart { ready, registered: began.elapsed() })
     }
 
     /// What the publishers say of themselves.

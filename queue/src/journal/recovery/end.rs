@@ -181,5 +181,6 @@ pub(super) fn go_on(
     let Found { header, path, length } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
     // A file that was cut short is as long as it is: the next segment is as good as the bytes that it lacks.
-    Ok(Some(Segment { file, path, sequence, seed, capacity: length, at: end, written_to: end }))
+    let capacity = length;
+    Ok(Some(Segment { file, path, sequence, seed, capacity, at: end, written_to: end }))
 }

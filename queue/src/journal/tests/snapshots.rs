@@ -5,12 +5,16 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::RecordRef;
-use crate::journal::locations::{Locations, Run};
+use crate::journal::format::SegmentHeader;
+use crate::journal::locations::{CarriedAt, Locations, Run, RunRecords};
+use crate::journal::record::record_len;
 use crate::journal::recovery::LostStarts;
 use crate::journal::snapshots::{self, PIECE_BYTES, Resume, WriteError, Written};
 use crate::log::Snapshot;
 
 const EPOCH: u64 = 77;
+/// Of a whole snapshot file, worked out from the description alone, by another program.
+const GOLDEN_CRC: u32 = 0x5bb4_dcda;
 
 fn path(name: &str) -> PathBuf {
     Path::new(DIR).join(name)
@@ -88,7 +92,7 @@ impl Stepped {
 
 fn resume_after(located: &Locations) -> Resume {
     let last = located.runs().last().unwrap();
-    let crate::journal::locations::RunRecords::Log { end, .. } = last.records else { panic!() };
+    let RunRecords::Log { end, .. } = last.records else { panic!() };
     Resume { sequence: last.sequence, offset: u64::from(end) }
 }
 
@@ -219,7 +223,10 @@ fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_comman
         let cycle = || {
             let needed = |run: &Run| run.sequence >= 3;
             journal.snapshot(12, 200_000, needed).map_err(|why| why.to_string())?;
+            // From here on it counts, whatever happens.
+            assert!(snapshots_of(&disk.after_power_cut(call)).contains(&snapshot_path(12)));
             snapshots::remove_others(&journal.directory, 12).map_err(|why| why.to_string())?;
+            assert_eq!(snapshots_of(&disk.after_power_cut(call)), [snapshot_path(12)]);
             for number in 1..=2 {
                 disk.remove(&segment(number)).map_err(|why| why.to_string())?;
             }
@@ -458,6 +465,68 @@ fn a_file_that_a_snapshot_needs_and_that_is_not_there_as_it_was_is_damage() {
             }
         }
     }
+}
+
+/// A carried file without records, which is enough for its header to be looked at.
+fn carried(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
+    let path = path(&format!("segments/{sequence:010}.carried"));
+    let header = SegmentHeader::carried(PUBLISHER, sequence).encode();
+    let file = disk.create(&path).unwrap();
+    file.write_at(&header, 0).unwrap();
+    file.sync_data().unwrap();
+    disk.sync_dir(path.parent().unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are_not_there() {
+    let (disk, journal, last) = journal_of_segments();
+    // What was left of the first segment was carried.
+    let located = journal.records.locations_up_to(12);
+    let mut runs = located.runs().to_vec();
+    let records = vec![CarriedAt { index: 2, at: 0, offset: 4096 }];
+    let (first, sequence) = (runs.remove(0), 20);
+    runs.insert(0, Run { sequence, records: RunRecords::Carried(records), ..first });
+    let (needed, garbage) = (carried(&disk, 20), carried(&disk, 21));
+    let (resume, mut state) = (resume_after(&located), Commands::up_to(12, 200_000));
+    let locations = Locations::of(runs);
+    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| {}).unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    let (journal, read, _) = Stepped::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    let there = disk.paths();
+    assert!(there.contains(&needed) && !there.contains(&garbage) && !there.contains(&segment(1)));
+    assert_eq!(journal.records.locations_up_to(12), locations);
+    assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 21);
+    drop(journal);
+
+    let missing = disk.after_kill();
+    missing.remove(&needed).unwrap();
+    let bad = disk.after_kill();
+    bad.tamper(&needed, |bytes| bytes[48] ^= 1);
+    for disk in [missing, bad] {
+        let opened = Stepped::open(&disk).map(|_| ());
+        let Err(OpenError::Damaged { file, offset: 0, .. }) = opened else { panic!("{opened:?}") };
+        assert_eq!(file, needed);
+        let (_, _, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        assert_eq!(recovered.dropped.unwrap().file, needed);
+        assert!(!disk.paths().contains(&needed));
+    }
+}
+
+#[test]
+fn a_snapshot_file_has_exactly_these_bytes() {
+    let disk = small();
+    let read = disk.tamper(&snapshot_path(3), |bytes| bytes.clone());
+    assert_eq!((read.len(), crc32c::crc32c(&read)), (4394, GOLDEN_CRC));
+    // What is not checked by eye in `snapshots/format.rs`: the order, and what the first and the last block say.
+    let end =
+        (4096 + 3 * record_len(8) + body(1, 10).len() + body(2, 10).len() + body(3, 10).len())
+            .to_le_bytes();
+    assert_eq!(read[4105..4121], [&[1, 0, 0, 0, 0, 0, 0, 0], &end[..]].concat());
+    let last = [&[255][..], &5u64.to_le_bytes(), &3u64.to_le_bytes(), &EPOCH.to_le_bytes()];
+    assert_eq!(read[read.len() - 25..], last.concat());
 }
 
 #[test]
