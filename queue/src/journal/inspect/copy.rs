@@ -1,7 +1,7 @@
 //! A copy of a journal, also of one that is in use: a backup. A publisher that is started on it is another one.
 //!
 //! ```text
-//! pin ─▶ mark ─▶ newest good snapshot ─▶ what it names, then the log after it, record by record ─▶ mark ─▶ `publisher`, last
+//! pin ─▶ read the mark ─▶ choose a snapshot ─▶ copy what it names, then the log after it ─▶ snapshot ─▶ mark ─▶ `publisher`, last
 //! ```
 //! Until the last step nobody can start on what is there of it: a directory with records and without that file is refused.
 
@@ -222,6 +222,16 @@ struct Copying<'a, 'p> {
 impl Copying<'_, '_> {
     /// Gives the last command that was copied.
     fn all(&mut self, plan: &Plan) -> Result<u64, InspectError> {
+        let mut last = plan.base_index();
+        let mut log = plan.pieces.iter().filter(|wanted| wanted.log_from.is_some()).count();
+        for wanted in &plan.pieces {
+            log -= usize::from(wanted.log_from.is_some());
+            self.piece(wanted, &mut last, log == 0, plan.mark)?;
+        }
+        // Segments without the file that says whose they are cannot be taken for a new directory; a snapshot alone could.
+        let dir = self.target.directory.segments_dir();
+        let synced = self.target.directory.files.sync_dir(&dir);
+        synced.map_err(InspectError::io("syncing", &dir))?;
         if let Some(base) = &plan.base {
             let from = self.source.directory.snapshot_path(base.header.index);
             let to = self.target.directory.snapshot_path(base.header.index);
@@ -229,12 +239,6 @@ impl Copying<'_, '_> {
             // The state itself: nothing else is checked again when the copy is started.
             snapshots::check(&self.target.directory, base.header.index)
                 .map_err(|_| InspectError::NotAsWritten { file: to, offset: 0 })?;
-        }
-        let mut last = plan.base_index();
-        let mut log = plan.pieces.iter().filter(|wanted| wanted.log_from.is_some()).count();
-        for wanted in &plan.pieces {
-            log -= usize::from(wanted.log_from.is_some());
-            self.piece(wanted, &mut last, log == 0, plan.mark)?;
         }
         Ok(last)
     }
@@ -476,9 +480,8 @@ impl Target {
     /// All names last, then the mark, and last of all the file that makes it a journal.
     fn finish(&self, last_index: u64, publisher: PublisherId) -> Result<(), InspectError> {
         let Directory { files, dir, journal, .. } = &self.directory;
-        for dir in [self.directory.segments_dir(), self.directory.snapshots_dir()] {
-            files.sync_dir(&dir).map_err(InspectError::io("syncing", &dir))?;
-        }
+        let snapshots = self.directory.snapshots_dir();
+        files.sync_dir(&snapshots).map_err(InspectError::io("syncing", &snapshots))?;
         let path = dir.join(MARK_FILE);
         let io = || InspectError::io("making", &path);
         let file = files.create(&path).map_err(io())?;

@@ -111,6 +111,8 @@ struct Part {
     seed: u32,
     /// Where its first record stands.
     from: u64,
+    /// The end of a segment, without its header.
+    is_end: bool,
     /// What is wrong with its header.
     header: Option<&'static str>,
 }
@@ -172,12 +174,18 @@ impl Dump {
         let dir = if dir.as_os_str().is_empty() { Path::new("..") } else { dir };
         let known = identity_of(&**files, dir);
         let expected = known.as_ref().ok().and_then(|known| known.map(|known| known.journal));
-        let mut piece =
-            SegmentFile::read(&**files, path.to_owned(), sequence, is_carried, expected.unwrap_or_default())?;
+        let mut piece = SegmentFile::read(
+            &**files,
+            path.to_owned(),
+            sequence,
+            is_carried,
+            expected.unwrap_or_default(),
+        )?;
         let journal = match (expected, piece.header) {
             // A file that was taken out of its directory says itself whose it is.
             (_, Err(BadHeader::Foreign(journal))) if !is_part => {
-                piece = SegmentFile::read(&**files, path.to_owned(), sequence, is_carried, journal)?;
+                piece =
+                    SegmentFile::read(&**files, path.to_owned(), sequence, is_carried, journal)?;
                 journal
             }
             (Some(journal), _) => journal,
@@ -188,7 +196,7 @@ impl Dump {
         };
         let mut part = Part::of(&piece, journal);
         if is_part {
-            (part.from, part.header) = (0, None);
+            (part.from, part.header, part.is_end) = (0, None, true);
         }
         let pieces = VecDeque::from([part]);
         let files = Arc::clone(files);
@@ -210,7 +218,10 @@ impl Dump {
             let Some(reading) = &mut self.reading else {
                 let Some(part) = self.pieces.pop_front() else { return Ok(None) };
                 let file = self.files.open_to_read(&part.path);
-                let walk = file.and_then(|file| Walk::new(file, part.seed));
+                let walk = file.and_then(|file| match part.is_end {
+                    true => Walk::of_part(file, part.seed),
+                    false => Walk::new(file, part.seed),
+                });
                 let walk = walk.map_err(InspectError::io("reading", &part.path))?;
                 let Part { path, from: at, header, .. } = part;
                 self.reading = Some(Reading { path: path.clone(), walk, at, last: 0 });
@@ -297,7 +308,7 @@ impl Part {
             Err(BadHeader::Foreign(_)) => Some("it belongs to another journal"),
         };
         let (path, seed) = (piece.path.clone(), piece.seed(journal));
-        Part { path, seed, from: SEGMENT_HEADER_BYTES as u64, header }
+        Part { path, seed, from: SEGMENT_HEADER_BYTES as u64, is_end: false, header }
     }
 }
 

@@ -15,13 +15,17 @@ pub enum InspectError {
         dir: PathBuf,
     },
     /// The file that says whose journal it is cannot be read.
-    #[error("{file:?} is missing or damaged: without it nobody can tell which records are this journal's")]
+    #[error(
+        "{file:?} is missing or damaged: without it nobody can tell which records are this journal's"
+    )]
     NoIdentity {
         /// The file.
         file: PathBuf,
     },
     /// A program of another format wrote it.
-    #[error("{file:?} has journal format {version}; this program reads format {FORMAT_VERSION}: use the program that wrote it")]
+    #[error(
+        "{file:?} has journal format {version}; this program reads format {FORMAT_VERSION}: use the program that wrote it"
+    )]
     OtherFormat {
         /// The file.
         file: PathBuf,
@@ -69,7 +73,9 @@ pub enum InspectError {
         why: &'static str,
     },
     /// What was copied does not read back as it was written.
-    #[error("{file:?} does not read back as it was written, at byte {offset}: the disk of the copy is bad")]
+    #[error(
+        "{file:?} does not read back as it was written, at byte {offset}: the disk of the copy is bad"
+    )]
     NotAsWritten {
         /// The file.
         file: PathBuf,

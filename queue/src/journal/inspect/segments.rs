@@ -110,7 +110,9 @@ pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectErr
             directory.journal,
         )?);
     }
-    pieces.sort_by_key(|piece| (piece.first_index().unwrap_or(u64::MAX), piece.is_carried, piece.sequence));
+    pieces.sort_by_key(|piece| {
+        (piece.first_index().unwrap_or(u64::MAX), piece.is_carried, piece.sequence)
+    });
     Ok(pieces)
 }
 

@@ -49,7 +49,8 @@ impl Source {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(InspectError::io("opening", &path)(error)),
         };
-        let read = Mark::read(&*file, self.journal()).map_err(InspectError::io("reading", &path))?;
+        let read =
+            Mark::read(&*file, self.journal()).map_err(InspectError::io("reading", &path))?;
         Ok(read.index)
     }
 
@@ -58,20 +59,18 @@ impl Source {
         match snapshots::list(&self.directory) {
             // A journal of an older format has no folder for them.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            listed => listed
-                .map_err(InspectError::io("listing", &self.directory.snapshots_dir())),
+            listed => listed.map_err(InspectError::io("listing", &self.directory.snapshots_dir())),
         }
     }
 }
 
 /// What a directory says of itself; nothing if it holds no journal.
-pub(super) fn identity_of(
-    files: &dyn Files,
-    dir: &Path,
-) -> Result<Option<Identity>, InspectError> {
+pub(super) fn identity_of(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, InspectError> {
     match identity::read(files, dir) {
         Ok(known) => Ok(known),
-        Err(IdentityError::Io(file, error)) => Err(InspectError::Io { what: "reading", file, error }),
+        Err(IdentityError::Io(file, error)) => {
+            Err(InspectError::Io { what: "reading", file, error })
+        }
         Err(IdentityError::Damaged(file)) => Err(InspectError::NoIdentity { file }),
         Err(IdentityError::OtherFormat(file, version)) => {
             Err(InspectError::OtherFormat { file, version })

@@ -81,7 +81,10 @@ pub fn stat(dir: &Path) -> Result<JournalStat, InspectError> {
     stat_on(&disk(), dir)
 }
 
-pub(in crate::journal) fn stat_on(files: &Arc<dyn Files>, dir: &Path) -> Result<JournalStat, InspectError> {
+pub(in crate::journal) fn stat_on(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+) -> Result<JournalStat, InspectError> {
     let source = Source::open(files, dir)?;
     let directory = &source.directory;
     let mark = source.mark()?;

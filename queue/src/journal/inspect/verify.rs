@@ -206,9 +206,7 @@ impl Check<'_, '_> {
     }
 
     fn piece(&self, sequence: u64, carried: bool) -> Option<&SegmentFile> {
-        self.pieces
-            .iter()
-            .find(|piece| piece.sequence == sequence && piece.is_carried == carried)
+        self.pieces.iter().find(|piece| piece.sequence == sequence && piece.is_carried == carried)
     }
 
     /// Headers that no start gets past, or that it takes for those of files without a record.
@@ -254,7 +252,13 @@ impl Check<'_, '_> {
                         _ => {
                             let what = "a record is not what was written";
                             let offset = u64::from(offset);
-                            self.findings.add(Effect::Buries, &piece.path, offset, Some(index), what);
+                            self.findings.add(
+                                Effect::Buries,
+                                &piece.path,
+                                offset,
+                                Some(index),
+                                what,
+                            );
                         }
                     }
                     self.read(u64::from(next.saturating_sub(offset)));
@@ -314,7 +318,9 @@ impl Check<'_, '_> {
             .pieces
             .iter()
             .filter(|piece| {
-                piece.first_index().is_some_and(|first| first > base.index || resumed(piece).is_some())
+                piece
+                    .first_index()
+                    .is_some_and(|first| first > base.index || resumed(piece).is_some())
             })
             .collect();
         let unused: Vec<&SegmentFile> = self

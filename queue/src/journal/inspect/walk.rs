@@ -10,6 +10,8 @@ use super::super::format::u64_at;
 use super::super::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use super::{FORGET_BYTES, PIECE_BYTES};
 
+/// What was set aside of a segment ends with its last byte that is not zero: so many zeros may have followed.
+const ZEROS_AFTER: u64 = 32 * 1024 * 1024;
 /// A record further on than so many commands after the last one is not looked for: what looks like one is none.
 const AHEAD_MAX: u64 = 1 << 40;
 
@@ -17,6 +19,8 @@ const AHEAD_MAX: u64 = 1 << 40;
 pub(super) struct Walk {
     file: Arc<dyn JournalFile>,
     length: u64,
+    /// Where the file itself ends; zeros follow.
+    file_end: u64,
     seed: u32,
     piece: Bytes,
     piece_at: u64,
@@ -46,7 +50,15 @@ impl Record {
 impl Walk {
     pub(super) fn new(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
         let length = file.len()?;
-        Ok(Walk { file, length, seed, piece: Bytes::new(), piece_at: 0, unforgotten: 0 })
+        let (file_end, piece) = (length, Bytes::new());
+        Ok(Walk { file, length, file_end, seed, piece, piece_at: 0, unforgotten: 0 })
+    }
+
+    /// The same of the end of a segment that was set aside.
+    pub(super) fn of_part(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
+        let mut walk = Walk::new(file, seed)?;
+        walk.length += ZEROS_AFTER;
+        Ok(walk)
     }
 
     pub(super) fn length(&self) -> u64 {
@@ -134,9 +146,12 @@ impl Walk {
             let mut piece = std::mem::take(&mut self.piece)
                 .try_into_mut()
                 .unwrap_or_else(|_| BytesMut::with_capacity(size));
+            piece.clear();
             piece.resize(size, 0);
             let read = self.file.read_at(&mut piece, at)?;
-            piece.truncate(read);
+            if at + (read as u64) < self.file_end || self.length == self.file_end {
+                piece.truncate(read);
+            }
             (self.piece, self.piece_at) = (piece.freeze(), at);
             self.unforgotten += read as u64;
             if self.unforgotten >= FORGET_BYTES {

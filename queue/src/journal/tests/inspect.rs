@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::journal::inspect::{
-    Copied, Dump, DumpOptions, Dumped, Effect, InspectError, SegmentKind, Verified, copy_on, stat_on,
-    verify_on,
+    Copied, Dump, DumpOptions, Dumped, Effect, InspectError, SegmentKind, Verified, copy_on,
+    stat_on, verify_on,
 };
 
 const COPY: &str = "/copy";
@@ -64,7 +64,10 @@ fn a_good_journal_has_no_findings_and_nothing_in_it_is_changed() {
         // What a snapshot covers is read where it says that it lies.
         assert_eq!(verified.records, committed);
         let stat = stat_on(&files(&disk), Path::new(DIR)).unwrap();
-        assert_eq!((stat.journal, stat.publisher, stat.mark), (PUBLISHER, PUBLISHER, Some(committed)));
+        assert_eq!(
+            (stat.journal, stat.publisher, stat.mark),
+            (PUBLISHER, PUBLISHER, Some(committed))
+        );
         let log = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Log);
         let spans: Vec<_> = log.map(|segment| (segment.first_index, segment.last_index)).collect();
         assert!(spans.len() > 2 && spans[0].0 == Some(1), "{spans:?}");
@@ -86,14 +89,12 @@ fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
         let length = if random.random_bool(0.2) { 250_000 } else { 30 };
         let (disk, _) = journal(6, length, snapshot);
         let disk = disk.after_kill();
-        // As after a power cut: the last commits may be torn.
-        if random.random_bool(0.5) {
-            let mark = Path::new(DIR).join("mark");
-            let to = random.random_range(0..3);
-            disk.tamper(&mark, |bytes| {
-                bytes[..4096 * to].fill(0);
-                let _ = bytes;
-            });
+        // As after a power cut: the mark knows nothing of the last commits, or of any.
+        if random.random_bool(0.7) {
+            let file = disk.open(&Path::new(DIR).join("mark")).unwrap();
+            let nothing = Mark::read(&*file, PUBLISHER).unwrap();
+            let mark = Mark::new(file, Path::new(DIR).join("mark"), PUBLISHER, nothing);
+            mark.reset(random.random_range(0..8)).unwrap();
         }
         let paths: Vec<PathBuf> =
             disk.paths().into_iter().filter(|path| path.parent() == segment(1).parent()).collect();
@@ -140,7 +141,7 @@ fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
             Err(error) => panic!("{seed}: {error}"),
         }
     }
-    assert!(seen.iter().all(|&times| times > 10), "not all was seen: {seen:?}");
+    assert!(seen.iter().all(|&times| times > 5), "not all was seen: {seen:?}");
 }
 
 #[test]
@@ -159,7 +160,8 @@ fn a_directory_that_is_in_use_is_not_verified_and_the_answer_says_who_has_it() {
 
 #[test]
 fn a_copy_has_all_commands_and_an_id_of_its_own() {
-    for (length, snapshot) in [(30, None), (200_000, None), (200_000, Some(4)), (200_000, Some(12))] {
+    for (length, snapshot) in [(30, None), (200_000, None), (200_000, Some(4)), (200_000, Some(12))]
+    {
         let (disk, committed) = journal(8, length, snapshot);
         let (parts, _) = open_parts(&disk, options()).unwrap();
         let copied = copy(&disk).unwrap();
@@ -180,9 +182,8 @@ fn a_copy_has_all_commands_and_an_id_of_its_own() {
 #[test]
 fn a_copy_ends_before_a_torn_tail_and_is_not_made_of_a_damaged_journal() {
     let (disk, committed) = journal(6, 30, None);
-    let end = disk.tamper(&segment(1), |bytes| {
-        bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1
-    });
+    let end =
+        disk.tamper(&segment(1), |bytes| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1);
     let torn = disk.after_kill();
     torn.tamper(&segment(1), |bytes| bytes[end + 60..end + 80].fill(7));
     assert_eq!(copy(&torn).unwrap().last_index, committed);
@@ -252,7 +253,11 @@ fn every_record_is_dumped_and_those_behind_damage_too() {
 
     disk.tamper(&segment(1), |bytes| bytes[4096 + 100] ^= 1);
     let all = dump(&disk, Path::new(DIR), DumpOptions::default());
-    assert!(matches!(all[1], Dumped::Damage { offset: 4096, bytes, .. } if bytes > 200_000), "{:?}", all[1]);
+    assert!(
+        matches!(all[1], Dumped::Damage { offset: 4096, bytes, .. } if bytes > 200_000),
+        "{:?}",
+        all[1]
+    );
     assert_eq!(indexes(&all), (2..=committed).collect::<Vec<_>>());
     let one = dump(&disk, &segment(2), DumpOptions::default());
     let first = indexes(&one)[0];

@@ -490,7 +490,7 @@ fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are
     let (needed, garbage) = (carried(&disk, 20), carried(&disk, 21));
     let (resume, mut state) = (resume_after(&located), Commands::up_to(12, 200_000));
     let locations = Locations::of(runs);
-    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| {}).unwrap();
+    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(())).unwrap();
     drop(journal);
     let disk = disk.after_kill();
     let (journal, read, _) = Stepped::open(&disk).unwrap();
