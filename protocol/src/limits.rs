@@ -38,6 +38,9 @@ pub const BATCH_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const BATCH_BYTES_MAX: usize = 18 * 1024 * 1024;
 /// Most settles in one batch.
 pub const SETTLES_MAX: usize = 10_000;
+/// Most bytes of a result, an error, a checkpoint or a replacement that a publisher takes while its disk is short of room; for so
+/// much it keeps some.
+pub const SMALL_BYTES_MAX: usize = 4096;
 /// Most queues that one answer may describe.
 pub const QUEUES_MAX: usize = 100_000;
 /// Most tokens that one link may list or hold.

@@ -131,6 +131,9 @@ codes! {
         StaleToken = 1, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
         /// The result is over its limit; the lease still runs.
         ResultTooLarge = 2, "ResultTooLarge: a result may have 1 MiB";
+        /// The disk is short of room, and one of the batch's results or errors is over 4 KiB: none of the batch counted, and
+        /// every lease still runs. Send the small ones again at once, the others later.
+        NoSpace = 3, "NoSpace: the publisher's disk has no room for results over 4 KiB; send it again later";
     }
 }
 
@@ -235,6 +238,8 @@ codes! {
         StaleToken = 2, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
         /// It is over its limit.
         TooLarge = 3, "TooLarge: a checkpoint may have 64 KiB";
+        /// The disk is short of room; the same number may be sent again.
+        NoSpace = 4, "NoSpace: the publisher's disk has no room for checkpoints over 4 KiB; try again later";
     }
 }
 

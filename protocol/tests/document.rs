@@ -93,7 +93,7 @@ fn every_code_is_in_its_table_and_no_other() {
         Change: resolver::Change, RequestRefusal: resolver::RequestRefusal,
         AttemptOutcome: AttemptOutcome, CheckpointOutcome: CheckpointOutcome,
         JobChange: JobChange, Order: work::Order, FeedEnd: work::FeedEnd,
-        ReplaceOutcome: work::ReplaceOutcome,
+        ReplaceOutcome: work::ReplaceOutcome, Room: work::Room,
     }
     for (heading, codes) in &tables {
         assert_eq!(&numbered(&document, heading), codes, "{heading}");

@@ -540,6 +540,7 @@ fn unknown_options_flags_and_codes_are_refused_not_skipped() {
         Order,
         FeedEnd,
         ReplaceOutcome,
+        Room,
         resolver::Change,
         resolver::RequestRefusal
     );

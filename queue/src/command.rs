@@ -1,13 +1,13 @@
 //! The only ways into the state.
 
 use bytes::Bytes;
-use longshore_protocol::limits::NAME_BYTES_MAX;
+use longshore_protocol::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX};
 use longshore_protocol::messages::work::{
     Action, Checkpoint, EnqueueBatch, Pace, Selection, SettleBatch, Sources, Tokens,
 };
 use longshore_protocol::{
     Decode, Durability, Encode, Epoch, FrameWriter, Glob, JobId, LinkId, Path, PublisherId,
-    QueueSettings, Reader, Role, SessionId, Token, WireError,
+    QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
 };
 
 /// Most paths, and most defaults, that a publisher may be started with.
@@ -152,6 +152,23 @@ pub enum Command {
     },
     /// Time has passed: what is due becomes ready, what is too old is forgotten, in bounded steps.
     Tick,
+    /// A batch of jobs that the disk had no room for. Each of its jobs is refused; the batch's number is used up, so that those
+    /// after it can follow. Its jobs are not logged.
+    Refuse {
+        /// The producer's link.
+        link: LinkId,
+        /// The batch's number.
+        sequence: u64,
+        /// How many jobs it had.
+        jobs: u32,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Nothing is handed out from now on, or it is again. Everything else goes on: leases are settled, jobs come due.
+    Hold {
+        /// True to hold, false to go on.
+        on: bool,
+    },
 }
 
 /// What a start says.
@@ -212,6 +229,8 @@ impl Command {
             Command::Replace { .. } => kind::REPLACE,
             Command::Pause { .. } => kind::PAUSE,
             Command::Configure { .. } => kind::CONFIGURE,
+            Command::Refuse { .. } => kind::REFUSE,
+            Command::Hold { .. } => kind::HOLD,
         }
     }
 
@@ -285,6 +304,13 @@ impl Command {
             }
             Command::Damaged { token } => token.encode(&mut out),
             Command::Tick => {}
+            Command::Refuse { link, sequence, jobs, refusal } => {
+                link.encode(&mut out);
+                out.u64(*sequence);
+                out.u64(u64::from(*jobs));
+                refusal.encode(&mut out);
+            }
+            Command::Hold { on } => out.bool(*on),
         }
         (out.into_body(), raw)
     }
@@ -363,6 +389,16 @@ impl Command {
             },
             kind::DAMAGED => Command::Damaged { token: Token::decode(r)? },
             kind::TICK => Command::Tick,
+            kind::REFUSE => {
+                let (link, sequence) = (LinkId::decode(r)?, r.u64()?);
+                let too_many = r.invalid("number of refused jobs");
+                let jobs = r.u32()?;
+                if jobs as usize > BATCH_JOBS_MAX {
+                    return Err(too_many);
+                }
+                Command::Refuse { link, sequence, jobs, refusal: Refusal::decode(r)? }
+            }
+            kind::HOLD => Command::Hold { on: r.bool()? },
             _ => return Err(unknown),
         })
     }
@@ -387,6 +423,8 @@ mod kind {
     pub(super) const REPLACE: u8 = 15;
     pub(super) const PAUSE: u8 = 16;
     pub(super) const CONFIGURE: u8 = 17;
+    pub(super) const REFUSE: u8 = 18;
+    pub(super) const HOLD: u8 = 19;
 }
 
 impl Encode for Start {

@@ -366,8 +366,8 @@ pub(crate) fn queue_stat() -> impl Strategy<Value = QueueStat> {
 
 pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
     let paused = vec(glob(), 0..3);
-    (text(), select(Durability::ALL), any::<([u64; 11], bool)>(), paused).prop_map(
-        |(name, durability, (n, clock_held), paused)| PublisherStatus {
+    (text(), select(Durability::ALL), any::<([u64; 12], bool)>(), paused, select(Room::ALL))
+        .prop_map(|(name, durability, (n, clock_held), paused, room)| PublisherStatus {
             name,
             durability,
             uptime_ms: n[0],
@@ -383,8 +383,9 @@ pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
             stale_refused: n[10],
             clock_held,
             paused,
-        },
-    )
+            room,
+            reserve_bytes: n[11],
+        })
 }
 
 pub(crate) fn dead_group() -> impl Strategy<Value = DeadGroup> {

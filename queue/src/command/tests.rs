@@ -105,6 +105,13 @@ fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         ),
         (Command::Damaged { token: Token(9) }, 12, "09"),
         (Command::Tick, 13, ""),
+        (
+            Command::Refuse { link, sequence: 301, jobs: 10_000, refusal: Refusal::NoSpace },
+            18,
+            "ac02ad02904e06",
+        ),
+        (Command::Hold { on: true }, 19, "01"),
+        (Command::Hold { on: false }, 19, "00"),
     ]
 }
 

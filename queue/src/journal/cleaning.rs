@@ -232,17 +232,17 @@ mod tests {
 
     #[test]
     fn the_emptiest_are_carried_until_the_rest_is_within_twice_what_is_wanted() {
-        // 4 MiB of segments, 1.6 MiB wanted: one of them has to go, and then it is enough.
-        let live = live(&[900, 100, 400, 200, 0]);
+        // 5 MiB of segments, 1.8 MiB wanted: without two of them it is 3.3 MiB.
+        let live = live(&[950, 100, 600, 200, 0]);
         let plan = Plan::of(&live, budget(500, 14));
-        // The one that is being written counts, and stays.
+        // The last one is being written: it counts, and stays.
         assert_eq!(plan, Plan { dead: vec![], groups: vec![vec![1, 3]] });
         assert_eq!(Plan::of(&live, budget(150, 14)).groups, [[0; 0]; 0], "not covered");
         let short = Budget { short: true, ..budget(500, 14) };
         assert_eq!(
             Plan::of(&live, short).groups,
             [vec![1, 3, 2]],
-            "0.9 is too full to be worth it"
+            "the first is too full to be worth it"
         );
     }
 

@@ -11,7 +11,7 @@ mod cleaner;
 mod cleaning;
 mod desk;
 mod directory;
-mod files;
+pub(crate) mod files;
 mod format;
 mod housekeeper;
 mod identity;

@@ -3,7 +3,7 @@
 //! Subscriptions with the same sources form a *group*. A group knows the heads of the queues that it matches, and its
 //! [lanes](super::lanes) say which is next. While it has jobs and credits, its subscriptions take turns; a turn is the
 //! subscription's even share of what is there, at most 64 jobs. Where groups overlap, they take turns command by command.
-//! To its groups a [paused](super::pause) queue has no jobs.
+//! To its groups a [paused](super::pause) queue has no jobs, and during a [hold](super::hold) no queue has.
 //!
 //! What is past its time when it would be handed out expires instead, in one bounded step for each command. A group that
 //! meets more of it is *stalled*: the next command goes on with it, and a `Tick` is due at once.
@@ -168,7 +168,7 @@ impl State {
     pub(super) fn bring_up_to_date(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
         let (head, ready) = match q.pauses {
-            0 => (q.ready.next(&self.rows).map(|(head, _)| head), q.ready.len()),
+            0 if !self.held => (q.ready.next(&self.rows).map(|(head, _)| head), q.ready.len()),
             _ => (None, 0),
         };
         let (known, counted) = (q.known_head, q.known_ready);

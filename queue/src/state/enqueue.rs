@@ -30,30 +30,61 @@ pub(super) enum Lane {
 impl State {
     /// Takes a batch of jobs. The answer is remembered under the batch's number; a batch refused as a whole uses up none.
     pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, out: &mut Outcomes) {
-        let Some(session) = self.session_of(link) else { return };
-        let outcome = match self.check_batch(session, batch) {
-            Err(refusal) => Err(refusal),
-            Ok(Some(known)) => Ok(known),
-            Ok(None) => {
-                let outcomes = self.take_batch(batch, out);
-                let session = &mut self.sessions.table[session];
-                session.next_batch += 1;
-                session.batches.keep(batch.sequence, outcomes.clone());
-                Ok(outcomes)
-            }
+        let is_too_large = || {
+            let heads = batch.entries().filter_map(|entry| entry.head.ok());
+            batch.body().len() > BATCH_PAYLOAD_BYTES_MAX
+                && heads.map(|head| head.payload_len).sum::<usize>() > BATCH_PAYLOAD_BYTES_MAX
         };
-        let answer = Enqueued { sequence: batch.sequence, outcome };
-        out.replies.push((link, Reply::Enqueued(answer)));
+        self.answer_batch(link, batch.sequence, out, |state, out| {
+            if is_too_large() {
+                return Err(BatchRefusal::TooLarge);
+            }
+            Ok(state.take_batch(batch, out))
+        });
     }
 
-    /// The answer that the batch was given before; none if it is the next one.
-    fn check_batch(
+    /// Refuses each job of a batch that is not there. Answered and remembered as any other: one that was taken before, and is
+    /// sent again, gets the answer that it got.
+    pub(super) fn refuse_batch(
+        &mut self,
+        link: LinkId,
+        sequence: u64,
+        jobs: u32,
+        refusal: Refusal,
+        out: &mut Outcomes,
+    ) {
+        let refused = Runs::all(EnqueueOutcome::Refused(refusal), jobs as usize);
+        self.answer_batch(link, sequence, out, |_, _| Ok(refused));
+    }
+
+    fn answer_batch(
+        &mut self,
+        link: LinkId,
+        sequence: u64,
+        out: &mut Outcomes,
+        take: impl FnOnce(&mut State, &mut Outcomes) -> Result<Runs<EnqueueOutcome>, BatchRefusal>,
+    ) {
+        let Some(number) = self.session_of(link) else { return };
+        let outcome = match self.check_sequence(number, sequence) {
+            Err(refusal) => Err(refusal),
+            Ok(Some(known)) => Ok(known),
+            Ok(None) => take(self, out).inspect(|outcomes| {
+                let session = &mut self.sessions.table[number];
+                session.next_batch += 1;
+                session.batches.keep(sequence, outcomes.clone());
+            }),
+        };
+        out.replies.push((link, Reply::Enqueued(Enqueued { sequence, outcome })));
+    }
+
+    /// The answer that the batch of that number was given before; none if it is the next one.
+    fn check_sequence(
         &self,
         session: u32,
-        batch: &EnqueueBatch,
+        sequence: u64,
     ) -> Result<Option<Runs<EnqueueOutcome>>, BatchRefusal> {
         let session = &self.sessions.table[session];
-        let (sequence, next) = (batch.sequence, session.next_batch);
+        let next = session.next_batch;
         if sequence == 0 {
             return Err(BatchRefusal::Malformed);
         }
@@ -68,12 +99,6 @@ impl State {
             } else {
                 BatchRefusal::SequenceGap
             });
-        }
-        if batch.body().len() > BATCH_PAYLOAD_BYTES_MAX {
-            let heads = batch.entries().filter_map(|entry| entry.head.ok());
-            if heads.map(|head| head.payload_len).sum::<usize>() > BATCH_PAYLOAD_BYTES_MAX {
-                return Err(BatchRefusal::TooLarge);
-            }
         }
         Ok(None)
     }

@@ -145,7 +145,9 @@ impl State {
             let pauses = self.pauses.of(path).count();
             holds!(usize::from(queue.pauses) == pauses, "{path}: its pauses are miscounted");
             let (next, ready) = match pauses {
-                0 => (queue.ready.next(&self.rows).map(|(head, _)| head), queue.counts.ready),
+                0 if !self.held => {
+                    (queue.ready.next(&self.rows).map(|(head, _)| head), queue.counts.ready)
+                }
                 _ => (None, 0),
             };
             holds!(queue.known_head == next, "{path}: its groups know another head");
@@ -281,7 +283,8 @@ impl State {
             holds!(subscriptions == group.subscriptions, "{pattern}: subscriptions differ");
             holds!(subscriptions > 0, "{pattern}: a group of nobody");
             holds!(credits == group.credits, "{pattern}: credits differ");
-            let ready = |queue: &Queue| if queue.pauses > 0 { 0 } else { queue.counts.ready };
+            let is_open = |queue: &Queue| queue.pauses == 0 && !self.held;
+            let ready = |queue: &Queue| if is_open(queue) { queue.counts.ready } else { 0 };
             let (mut jobs, mut heads) = (0, vec![BTreeSet::new(); group.lanes.balances().len()]);
             for (number_of, queue) in (0u32..).zip(&self.queues) {
                 let matches = |source: &Source| source.pattern.matches(&queue.path);

@@ -7,6 +7,7 @@
 //! - Every change of place goes through [`transition`]: there, and nowhere else, do counters change.
 //! - Every move also says what happened, to those who follow along: [`events`].
 //! - What a command makes ready is handed to waiting credits before `apply` returns: [`dispatch`].
+//! - [`hold`]: while the disk is all but full, nothing is handed out.
 //! - Only `Tick` looks for what is due, in bounded steps; `State::next_due` says when it has something to do. But no job is
 //!   handed out, or enters ready, past its time: [`expiry`].
 
@@ -20,6 +21,7 @@ mod enqueue;
 mod events;
 mod expiry;
 mod history;
+mod hold;
 mod invariant;
 mod keep;
 mod lanes;
@@ -98,6 +100,8 @@ pub struct State {
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
     pauses: Pauses,
+    /// Nothing is handed out.
+    held: bool,
 }
 
 impl Default for State {
@@ -134,6 +138,7 @@ impl State {
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
             pauses: Pauses::default(),
+            held: false,
         }
     }
 
@@ -172,6 +177,10 @@ impl State {
             }
             Command::Damaged { token } => self.damaged(*token, out),
             Command::Tick => self.tick(out),
+            Command::Refuse { link, sequence, jobs, refusal } => {
+                self.refuse_batch(*link, *sequence, *jobs, *refusal, out);
+            }
+            Command::Hold { on } => self.hold(*on),
             Command::Checkpoint { link, checkpoint } => self.checkpoint(*link, checkpoint, out),
             Command::Replace { link, request, id, entry } => {
                 self.replace(*link, *request, id, entry, out);

@@ -44,6 +44,11 @@ impl State {
         out.replies.push((link, Reply::Settled(Settled { sequence, outcomes })));
     }
 
+    /// What a batch of settles was answered before; none if it was not, or not lately.
+    pub fn settled_before(&self, link: LinkId, sequence: u64) -> Option<&Runs<SettleOutcome>> {
+        self.sessions.table[self.session_of(link)?].settles.get(sequence)
+    }
+
     fn settle_one(
         &mut self,
         session: u32,

@@ -16,11 +16,12 @@ use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, Publi
 use super::held::Held;
 use super::replay::Replay;
 use super::reports::Reports;
+use super::room::{self, Fit};
 use super::{Released, Store, StoreFigures, asked};
 use crate::clock::{BootStamp, Clock, LastRun};
 use crate::journal::{
     CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
-    SEGMENT_BYTES,
+    SEGMENT_BYTES, Space, SpaceLevel,
 };
 use crate::leases::{LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
@@ -28,7 +29,7 @@ use crate::payloads::{CACHE_BYTES, PayloadCache};
 use crate::tail::Tail;
 use crate::{Command, Expired, Handed, Now, QueueId, RecordRef, RunningLease, Start, State};
 
-/// While leases run, a store wants a turn at least this often, in milliseconds.
+/// While leases run, or the disk is short of room, a store wants a turn at least this often, in milliseconds.
 pub const TURN_MS: u64 = 250;
 /// A publisher that was told no time for longer than this, in milliseconds, though it had leases, stood still: they get
 /// their full length anew.
@@ -274,6 +275,15 @@ impl<L: Log> LogStore<L> {
     /// Takes a command, and gives its index. See [`Store::submit`].
     pub fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned> {
         let now = self.see(now);
+        let command = match room::fit(command, &self.state, || self.log.space()) {
+            Fit::Log(command) => command,
+            Fit::Answer(link, reply) => {
+                // Nothing has changed, so nothing is logged. The answer waits its turn.
+                self.held.outcomes.replies.push((link, reply));
+                self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
+                return Ok(self.log.appended());
+            }
+        };
         let (head, raw) = command.encode();
         match &command {
             Command::LinkUp { link, .. } => self.leases.link_up(*link),
@@ -369,11 +379,18 @@ impl<L: Log> LogStore<L> {
         if self.state.next_due(now).is_some_and(|due| due <= now.mono_ms) {
             self.submit(now, Command::Tick)?;
         }
+        self.log.note_running(self.leases.len() as u64);
+        let level = self.log.space().level;
+        let holds = level == SpaceLevel::Hold;
+        if holds != self.state.is_held() {
+            self.submit(now, Command::Hold { on: holds })?;
+        }
         if self.log.wants_snapshot(self.state.about_snapshot_bytes()) {
             self.log.snapshot(Box::new(self.state.freeze()));
         }
         let ends = self.leases.next_deadline();
-        let often = (!self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
+        let is_short = level.is_short() || self.state.is_held();
+        let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
         let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();
         Ok(next.map(|at| at.max(now.mono_ms)))
     }
@@ -411,6 +428,11 @@ impl<L: Log> LogStore<L> {
     /// Reads what is not in memory. See [`Store::reader`].
     pub fn reader(&self) -> Reader {
         self.log.reader()
+    }
+
+    /// What the disk still has room for. See [`Store::space`].
+    pub fn space(&self) -> Space {
+        self.log.space()
     }
 
     /// The last index that was submitted.
@@ -453,6 +475,8 @@ impl<L: Log> LogStore<L> {
             payload_bytes: self.payload_bytes,
             syncs: log.syncs,
             stale_refused: self.held.totals.stale_refused + self.soft_stale,
+            level: log.level,
+            reserve_bytes: log.reserve_bytes,
         }
     }
 
@@ -561,6 +585,10 @@ impl<L: Log> Store for LogStore<L> {
 
     fn reader(&self) -> Reader {
         LogStore::reader(self)
+    }
+
+    fn space(&self) -> Space {
+        LogStore::space(self)
     }
 
     fn uncommitted_bytes(&self) -> usize {

@@ -5,6 +5,7 @@ mod held;
 mod log_store;
 mod replay;
 mod reports;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,8 @@ pub use self::replay::Replay;
 use crate::log::{Poisoned, Reader};
 use crate::tail::Tail;
 use crate::{
-    CheckpointView, Command, DeadGroupView, Handed, JobView, Now, QueueId, RecordRef, Reply,
+    CheckpointView, Command, DeadGroupView, Handed, JobView, Now, QueueId, RecordRef, Reply, Space,
+    SpaceLevel,
 };
 
 /// What keeps a publisher's jobs. [`LogStore`] is the state machine over a [`Log`](crate::Log).
@@ -35,7 +37,9 @@ pub trait Store: Send {
     /// Whose jobs these are, and which start of it this is.
     fn identity(&self) -> (PublisherId, Epoch);
 
-    /// Takes a command, and gives its index; what it brings about is released once it is durable.
+    /// Takes a command, and gives its index; what it brings about is released once it is durable. What the disk has no room for
+    /// is refused instead: of jobs each one, for good; of settles, checkpoints and replacements over
+    /// [`SMALL_BYTES_MAX`](longshore_protocol::limits::SMALL_BYTES_MAX) the whole command, for now.
     fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned>;
 
     /// Hands what was submitted on, to become durable.
@@ -81,6 +85,9 @@ pub trait Store: Send {
 
     /// Reads what is not in memory; blocks, so it belongs on threads that may.
     fn reader(&self) -> Reader;
+
+    /// What the disk still has room for. Cheap: for those who would not hand in what will be refused.
+    fn space(&self) -> Space;
 
     /// Bytes submitted and not yet durable: over [`UNCOMMITTED_BYTES_MAX`](crate::UNCOMMITTED_BYTES_MAX) no more input
     /// should be taken.
@@ -167,4 +174,8 @@ pub struct StoreFigures {
     pub syncs: u64,
     /// Verbs refused for a stale token: settles and checkpoints ever, renewals, beginnings and progress since the start.
     pub stale_refused: u64,
+    /// What the journal still takes.
+    pub level: SpaceLevel,
+    /// Bytes that it keeps for what must go on when the disk is full.
+    pub reserve_bytes: u64,
 }

@@ -1,5 +1,7 @@
 //! Output commit, leases and restarts, through a store on a simulated disk.
 
+mod full_disk;
+
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;

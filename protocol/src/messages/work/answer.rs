@@ -142,6 +142,8 @@ codes! {
         BadOptions = 5, "BadOptions: an option of the new job is out of its range";
         /// The queue or the publisher holds as many jobs as it may.
         QueueFull = 6, "QueueFull: the queue holds as many jobs as it may";
+        /// The disk is short of room.
+        NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs over 4 KiB; free some, and try again";
     }
 }
 

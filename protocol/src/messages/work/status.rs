@@ -5,7 +5,7 @@ use crate::frame::FrameWriter;
 use crate::glob::Glob;
 use crate::limits::{NAME_BYTES_MAX, PAUSES_MAX};
 use crate::path::Path;
-use crate::refusal::{Durability, JobState};
+use crate::refusal::{Durability, JobState, codes};
 use crate::settings::QueueSettings;
 
 /// Figures of a publisher.
@@ -41,6 +41,22 @@ pub struct PublisherStatus {
     pub clock_held: bool,
     /// The patterns that are paused, those too that no queue matches yet. At most 1,024.
     pub paused: Vec<Glob>,
+    /// What its journal still takes.
+    pub room: Room,
+    /// Bytes that it keeps for what must go on when the disk is full.
+    pub reserve_bytes: u64,
+}
+
+codes! {
+    /// What a publisher's journal still takes.
+    Room, "room" {
+        /// Everything.
+        Open = 0, "open";
+        /// No new jobs; work goes on.
+        NoEnqueues = 1, "no room for new jobs";
+        /// No new jobs, and none are handed out; what runs can end.
+        Held = 2, "no room but for what runs";
+    }
 }
 
 /// How many jobs of a queue are in which state.
@@ -140,6 +156,8 @@ impl Encode for PublisherStatus {
             }
             out.bool(self.clock_held);
             self.paused.encode(out);
+            self.room.encode(out);
+            out.u64(self.reserve_bytes);
         });
     }
 }
@@ -163,6 +181,8 @@ impl Decode for PublisherStatus {
                 stale_refused: r.u64()?,
                 clock_held: r.bool()?,
                 paused: r.list("paused patterns", PAUSES_MAX)?,
+                room: Room::decode(r)?,
+                reserve_bytes: r.u64()?,
             })
         })
     }

@@ -214,6 +214,8 @@ fn status() -> PublisherStatus {
         stale_refused: 7,
         clock_held: true,
         paused: vec![glob("/jobs/**")],
+        room: Room::NoEnqueues,
+        reserve_bytes: 4_194_304,
     }
 }
 

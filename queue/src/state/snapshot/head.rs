@@ -19,6 +19,7 @@ impl State {
         out.u64(self.next_token);
         out.u64(self.next_link);
         out.u64(self.stale_refused);
+        out.bool(self.held);
         put_place(&mut out, self.rows.free);
         Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
         out.into_body().into()
@@ -35,6 +36,7 @@ impl State {
         self.next_token = r.u64()?;
         self.next_link = r.u64()?;
         self.stale_refused = r.u64()?;
+        self.held = r.bool()?;
         self.rows.free = place(r)?;
         let mut counts = Counts::default();
         for count in &mut counts {

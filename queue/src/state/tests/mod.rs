@@ -10,6 +10,7 @@ mod dispatching;
 mod events;
 mod expiry;
 mod history;
+mod holding;
 mod keeping;
 mod leases;
 mod model;

@@ -60,10 +60,11 @@ impl Model {
         }
     }
 
-    /// Ready jobs that the sources may be handed: not those of paused queues.
+    /// Ready jobs that the sources may be handed: not those of paused queues, and none during a hold.
     fn ready_for<'a>(&'a self, sources: &Sources) -> impl Iterator<Item = &'a Job> {
         let ready = self.jobs.iter().filter(|job| job.place == Place::Ready);
-        ready.filter(|job| sources.matches(&job.path) && !self.is_paused(&job.path))
+        let is_open = |job: &Job| !self.held && !self.is_paused(&job.path);
+        ready.filter(move |job| sources.matches(&job.path) && is_open(job))
     }
 
     /// The next job of one lane.

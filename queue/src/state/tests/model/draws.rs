@@ -6,7 +6,7 @@ use longshore_protocol::messages::work::{
     Checkpoint, NewSettle, Order, Selection, Source, Sources, Tokens,
 };
 use longshore_protocol::{
-    Durability, Epoch, JobError, JobId, JobState, LinkId, NewJob, PublisherId, Role, Token,
+    Durability, Epoch, JobError, JobId, JobState, LinkId, NewJob, PublisherId, Refusal, Role, Token,
 };
 
 use super::super::story::{atomic, batch, glob, id, path, session, settles};
@@ -90,14 +90,14 @@ impl Mood {
             [usize::from(number % 8)]
     }
 
-    fn weights(self) -> [usize; 18] {
+    fn weights(self) -> [usize; 20] {
         match self {
-            Mood::Anything => [4, 2, 4, 1, 6, 1, 10, 7, 3, 2, 4, 3, 2, 2, 3, 1, 1, 8],
-            Mood::Losses => [1, 0, 3, 0, 8, 0, 4, 1, 40, 1, 1, 2, 0, 0, 0, 0, 0, 2],
-            Mood::Failures => [1, 0, 2, 0, 6, 0, 6, 14, 4, 0, 2, 6, 4, 0, 1, 1, 0, 6],
-            Mood::Checkpoints => [1, 0, 2, 0, 4, 0, 3, 1, 0, 120, 1, 1, 1, 0, 0, 0, 0, 2],
-            Mood::Keeping => [1, 0, 2, 0, 6, 0, 12, 6, 1, 0, 8, 4, 1, 0, 5, 0, 0, 10],
-            Mood::Sources => [2, 1, 6, 2, 8, 2, 12, 4, 3, 0, 1, 1, 0, 6, 0, 0, 1, 4],
+            Mood::Anything => [4, 2, 4, 1, 6, 1, 10, 7, 3, 2, 4, 3, 2, 2, 3, 1, 1, 2, 2, 8],
+            Mood::Losses => [1, 0, 3, 0, 8, 0, 4, 1, 40, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 2],
+            Mood::Failures => [1, 0, 2, 0, 6, 0, 6, 14, 4, 0, 2, 6, 4, 0, 1, 1, 0, 0, 0, 6],
+            Mood::Checkpoints => [1, 0, 2, 0, 4, 0, 3, 1, 0, 120, 1, 1, 1, 0, 0, 0, 0, 0, 0, 2],
+            Mood::Keeping => [1, 0, 2, 0, 6, 0, 12, 6, 1, 0, 8, 4, 1, 0, 5, 0, 0, 0, 0, 10],
+            Mood::Sources => [2, 1, 6, 2, 8, 2, 12, 4, 3, 0, 1, 1, 0, 6, 0, 0, 1, 1, 2, 4],
         }
     }
 }
@@ -224,6 +224,15 @@ impl Stage {
                     defaults: defaults.iter().map(|text| path(text)).collect(),
                 })
             }
+            17 => {
+                let Command::Enqueue { link, batch } = self.draw_enqueue(link?, draw) else {
+                    return None;
+                };
+                let (sequence, jobs) = (batch.sequence, batch.len() as u32);
+                Command::Refuse { link, sequence, jobs, refusal: Refusal::NoSpace }
+            }
+            // Held for a third of the time: else little would happen.
+            18 => Command::Hold { on: draw.one_in(3) },
             _ => Command::Tick,
         })
     }

@@ -5,7 +5,8 @@
 
 use longshore_protocol::messages::work::{Checkpointed, Credit, Tokens};
 use longshore_protocol::{
-    DeathReason, Due, Fingerprint, Glob, JobChange, JobError, JobId, LinkId, Path, Revoked, Token,
+    DeathReason, Due, EnqueueOutcome, Fingerprint, Glob, JobChange, JobError, JobId, LinkId, Path,
+    Revoked, Runs, Token,
 };
 
 use super::acting::is_explained;
@@ -32,6 +33,7 @@ pub(super) struct Model {
     pub(super) subscriptions: Vec<Subscription>,
     pub(super) shares: Vec<Shares>,
     pub(super) pauses: Vec<Glob>,
+    pub(super) held: bool,
     pub(super) ends: u64,
     pub(super) stale_refused: u64,
     /// The least that the next token may be.
@@ -89,6 +91,7 @@ impl Model {
             subscriptions: Vec::new(),
             shares: Vec::new(),
             pauses: Vec::new(),
+            held: false,
             ends: 0,
             stale_refused: 0,
             next_token: 1,
@@ -182,6 +185,11 @@ impl Model {
                 }
             }
             Command::Tick => self.tick(to),
+            Command::Refuse { link, sequence, jobs, refusal } => {
+                let refused = Runs::all(EnqueueOutcome::Refused(*refusal), *jobs as usize);
+                self.answer_batch(*link, *sequence, to, |_, _| refused);
+            }
+            Command::Hold { on } => self.held = *on,
         }
     }
 

@@ -134,8 +134,18 @@ impl Model {
     }
 
     pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, to: &mut Expected<'_>) {
+        self.answer_batch(link, batch.sequence, to, |model, to| model.take_batch(batch, to));
+    }
+
+    /// Takes the batch, unless its number is not the next one.
+    pub(super) fn answer_batch<'a>(
+        &mut self,
+        link: LinkId,
+        sequence: u64,
+        to: &mut Expected<'a>,
+        take: impl FnOnce(&mut Model, &mut Expected<'a>) -> Runs<EnqueueOutcome>,
+    ) {
         let Some(session) = self.session_of(link) else { return };
-        let sequence = batch.sequence;
         let s = &self.sessions[session];
         let kept = s.batches.iter().rev().take(64).find(|(n, _)| *n == sequence);
         let outcome = if sequence == 0 {
@@ -146,7 +156,7 @@ impl Model {
             let is_new = s.next_batch == 1;
             Err(if is_new { BatchRefusal::UnknownProducer } else { BatchRefusal::SequenceGap })
         } else {
-            let outcomes = self.take_batch(batch, to);
+            let outcomes = take(self, to);
             let s = &mut self.sessions[session];
             s.next_batch += 1;
             s.batches.push((sequence, outcomes.clone()));

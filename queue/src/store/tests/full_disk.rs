@@ -1,0 +1,147 @@
+//! A disk that fills up, and has room again.
+
+use longshore_protocol::{EnqueueOutcome, JobState, Refusal, SettleOutcome};
+
+use super::*;
+use crate::journal::files::Files;
+
+const MIB: u64 = 1024 * 1024;
+/// How long the keeper's thread may take to see room: it looks once a second.
+const SEEN_WITHIN: Duration = Duration::from_secs(20);
+
+fn receipts(released: &Released) -> Vec<EnqueueOutcome> {
+    let answers = released.replies.iter().filter_map(|(_, reply)| match reply {
+        Reply::Enqueued(answer) => answer.outcome.as_ref().ok(),
+        _ => None,
+    });
+    answers.flat_map(|outcomes| outcomes.iter()).collect()
+}
+
+fn settled(released: &Released) -> Vec<SettleOutcome> {
+    let answers = released.replies.iter().filter_map(|(_, reply)| match reply {
+        Reply::Settled(answer) => Some(answer.outcomes.iter()),
+        _ => None,
+    });
+    answers.flatten().collect()
+}
+
+fn large(store: &mut LogStore, now: Now, sequence: u64) {
+    let mut batch = BatchBuilder::new();
+    let id = JobId::new_v7(sequence, [9; 10]);
+    batch.push(&NewJob::new("/jobs/a".parse().unwrap(), id, Bytes::from(vec![7; 200_000])));
+    let batch = batch.seal(false).to_batch(sequence).unwrap();
+    store.submit(now, Command::Enqueue { link: PRODUCER, batch }).unwrap();
+}
+
+fn settle(store: &mut LogStore, now: Now, sequence: u64, token: Token, result: usize) {
+    let mut batch = SettleBatchBuilder::new();
+    batch.push(token, &NewSettle::Complete { result: Some(Bytes::from(vec![1; result])) });
+    let batch = SettleBatch::decode(batch.seal(sequence)).unwrap();
+    store.submit(now, Command::Settle { link: WORKER, batch }).unwrap();
+}
+
+/// Turns until the level is what is waited for.
+async fn until(store: &mut LogStore, now: Now, is_there: impl Fn(&LogStore) -> bool) -> Released {
+    let mut released = Released::default();
+    let began = std::time::Instant::now();
+    loop {
+        store.turn(now).unwrap();
+        store.flush();
+        while store.committed() < store.appended() {
+            store.released(&mut released).await.unwrap();
+        }
+        if is_there(store) {
+            return released;
+        }
+        assert!(began.elapsed() < SEEN_WITHIN, "{:?}", store.figures(now));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
+    let disk = SimulatedDisk::default();
+    disk.set_capacity(Some(16 * MIB));
+    let mut store = open(&disk, 1_000);
+    let now = at(1_000);
+    link(&mut store, now, PRODUCER, 1, Role::Producer);
+    worker(&mut store, now, WORKER, 2, 4);
+    let (mut taken, mut handed) = (0, Vec::new());
+    let mut sequence = 0;
+    loop {
+        sequence += 1;
+        assert!(sequence < 200, "the disk is full some time");
+        large(&mut store, now, sequence);
+        let released = all(&mut store).await;
+        handed.extend(released.handed.iter().map(|handed| handed.token));
+        match receipts(&released)[..] {
+            [EnqueueOutcome::Created] => taken += 1,
+            [EnqueueOutcome::Refused(Refusal::NoSpace)] => break,
+            ref other => panic!("{other:?}"),
+        }
+    }
+    // 16 MiB less the reserve of 4, two segments, and the rests of segments in which no job fits.
+    assert!((36..=55).contains(&taken), "{taken} jobs of 200 kB");
+    until(&mut store, now, |store| store.space().level.is_short()).await;
+    let figures = store.figures(now);
+    assert_eq!((figures.level, figures.reserve_bytes), (SpaceLevel::NoEnqueues, 4 * MIB));
+    assert_eq!(store.state().totals().jobs, taken);
+
+    // A resent batch gets the answer it had; so does one that was refused.
+    large(&mut store, now, sequence);
+    large(&mut store, now, 1);
+    let (refused, created) = (EnqueueOutcome::Refused(Refusal::NoSpace), EnqueueOutcome::Created);
+    assert_eq!(receipts(&all(&mut store).await), [refused, created]);
+
+    // Small results are taken, large ones not for now.
+    settle(&mut store, now, 1, handed[0], 4_096);
+    settle(&mut store, now, 2, handed[1], 5_000);
+    let outcomes = settled(&all(&mut store).await);
+    assert_eq!(outcomes, [SettleOutcome::Accepted, SettleOutcome::NoSpace]);
+    assert!(store.state().holds(handed[1], WORKER), "its lease runs on");
+
+    // Something else takes all the rest: now nothing is handed out either.
+    let ballast = disk.create(FilePath::new("/ballast")).unwrap();
+    ballast.allocate(disk.free_bytes(FilePath::new("/")).unwrap()).unwrap();
+    let mut settles = 2;
+    while !store.state().is_held() {
+        // What workers do uses up the room above the reserve.
+        let mut released = Released::default();
+        for _ in 0..100 {
+            settles += 1;
+            settle(&mut store, now, settles, handed[0], 4_000);
+        }
+        store.turn(now).unwrap();
+        while store.committed() < store.appended() {
+            store.released(&mut released).await.unwrap();
+        }
+        assert!(settles < 10_000, "{:?}", store.figures(now));
+    }
+    assert_eq!(store.figures(now).level, SpaceLevel::Hold);
+    store.submit(now, Command::Credit { link: WORKER, subscription: 1, count: 1 }).unwrap();
+    assert!(all(&mut store).await.handed.is_empty());
+    settle(&mut store, now, settles + 1, handed[2], 100);
+    assert_eq!(settled(&all(&mut store).await), [SettleOutcome::Accepted]);
+
+    // It is there again after a restart, held, with everything.
+    drop(store);
+    let mut store = open(&disk, 2_000);
+    let now = at(2_000);
+    assert!(store.state().is_held());
+    assert_eq!(store.state().totals().jobs, taken);
+
+    // Room: nobody has to do anything.
+    ballast.truncate(0).unwrap();
+    disk.set_capacity(Some(24 * MIB));
+    until(&mut store, now, |store| !store.state().is_held() && !store.space().level.is_short())
+        .await;
+    assert_eq!(store.figures(now).reserve_bytes, 4 * MIB);
+    link(&mut store, now, LinkId(1 << 32 | 9), 1, Role::Producer);
+    let mut batch = BatchBuilder::new();
+    let id = JobId([77; 16]);
+    batch.push(&NewJob::new("/jobs/b".parse().unwrap(), id, Bytes::from(vec![7; 200_000])));
+    let batch = batch.seal(false).to_batch(sequence + 1).unwrap();
+    store.submit(now, Command::Enqueue { link: LinkId(1 << 32 | 9), batch }).unwrap();
+    assert_eq!(receipts(&all(&mut store).await), [created]);
+    assert_eq!(store.job_state(&id), Some(JobState::Ready));
+}
