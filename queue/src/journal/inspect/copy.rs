@@ -61,7 +61,7 @@ pub fn copy(
     copy_on(&disk(), dir, dest, publisher, progress)
 }
 
-pub(in crate::journal) fn copy_on(
+pub(crate) fn copy_on(
     files: &Arc<dyn Files>,
     dir: &Path,
     dest: &Path,

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(test)]
-pub(super) use self::copy::copy_on;
+pub(crate) use self::copy::copy_on;
 #[cfg(test)]
 pub(super) use self::stat::stat_on;
 #[cfg(test)]

@@ -14,20 +14,16 @@ use crate::journal::inspect::{
 const COPY: &str = "/copy";
 const OTHER: PublisherId = PublisherId([5; 16]);
 
-fn files(disk: &SimulatedDisk) -> Arc<dyn Files> {
-    Arc::new(disk.clone())
-}
-
 fn segment(number: u64) -> PathBuf {
     Path::new(DIR).join(format!("segments/{number:010}.seg"))
 }
 
 fn verify(disk: &SimulatedDisk, dir: &str) -> Result<Verified, InspectError> {
-    verify_on(&files(disk), Path::new(dir), &|_, _| true, &mut |_, _| {})
+    verify_on(&disk.files(), Path::new(dir), &|_, _| true, &mut |_, _| {})
 }
 
 fn copy(disk: &SimulatedDisk) -> Result<Copied, InspectError> {
-    copy_on(&files(disk), Path::new(DIR), Path::new(COPY), OTHER, &mut |_, _| {})
+    copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut |_, _| {})
 }
 
 /// A journal of a few segments; with a snapshot of the first commands, or without.
@@ -47,7 +43,7 @@ fn journal(commits: u64, length: usize, snapshot: Option<u64>) -> (SimulatedDisk
 
 fn open_at(disk: &SimulatedDisk, dir: &str) -> Result<(Recovered, Read), OpenError> {
     let mut rebuilt = Rebuilt::default();
-    let parts = Parts::open(files(disk), Path::new(dir), options(), &mut rebuilt)?;
+    let parts = Parts::open(disk.files(), Path::new(dir), options(), &mut rebuilt)?;
     Ok((parts.recovered, rebuilt.read))
 }
 
@@ -63,7 +59,7 @@ fn a_good_journal_has_no_findings_and_nothing_in_it_is_changed() {
         assert_eq!(verified.mark, Some(committed));
         // What a snapshot covers is read where it says that it lies.
         assert_eq!(verified.records, committed);
-        let stat = stat_on(&files(&disk), Path::new(DIR)).unwrap();
+        let stat = stat_on(&disk.files(), Path::new(DIR)).unwrap();
         assert_eq!(
             (stat.journal, stat.publisher, stat.mark),
             (PUBLISHER, PUBLISHER, Some(committed))
@@ -151,7 +147,7 @@ fn a_directory_that_is_in_use_is_not_verified_and_the_answer_says_who_has_it() {
     let error = verify(&disk, DIR).unwrap_err().to_string();
     assert!(error.contains("in use by process 0 (simulated)") && error.contains("copy"), "{error}");
     assert_eq!(
-        stat_on(&files(&disk), Path::new(DIR)).unwrap().holder.as_deref(),
+        stat_on(&disk.files(), Path::new(DIR)).unwrap().holder.as_deref(),
         Some("process 0 (simulated)")
     );
     drop(parts);
@@ -228,7 +224,7 @@ fn what_is_there_of_a_copy_that_was_cut_short_is_never_started_on() {
 }
 
 fn dump(disk: &SimulatedDisk, path: &Path, options: DumpOptions) -> Vec<Dumped> {
-    let mut dump = Dump::open_on(&files(disk), path, options).unwrap();
+    let mut dump = Dump::open_on(&disk.files(), path, options).unwrap();
     std::iter::from_fn(|| dump.next().unwrap()).collect()
 }
 
