@@ -272,6 +272,12 @@ impl System {
         System { service, folder }
     }
 
+    /// The same with the journal that is in this folder.
+    pub(crate) fn on(folder: tempfile::TempDir) -> System {
+        let service = System::start(folder.path());
+        System { service, folder }
+    }
+
     fn start(folder: &Path) -> Service {
         let mut command = longshore(&[
             "up",

@@ -17,6 +17,7 @@ pub(crate) mod files;
 mod format;
 mod housekeeper;
 mod identity;
+pub mod inspect;
 mod locations;
 mod mark;
 mod pieces;

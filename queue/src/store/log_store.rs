@@ -23,7 +23,7 @@ use crate::journal::{
     CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
     SEGMENT_BYTES, Space, SpaceLevel,
 };
-use crate::leases::{LeaseTiming, Leases};
+use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::{CACHE_BYTES, PayloadCache};
 use crate::tail::Tail;
@@ -211,7 +211,10 @@ impl<L: Log> LogStore<L> {
     ) -> Result<LogStore<L>, Poisoned> {
         let Replay { state, tail, .. } = replay;
         let last = state.last_start().map_or(Epoch(0), |last| last.epoch);
-        let epoch = Epoch(last.max(floor).0 + 1);
+        // A copy: the publisher that it was made of lives on, and goes on giving epochs and tokens.
+        let is_copy = state.last_start().is_some_and(|last| last.publisher != publisher);
+        let passed_over = if is_copy { EPOCHS_PER_LOSS } else { 0 };
+        let epoch = Epoch(last.max(floor).0 + passed_over + 1);
         let mut store = LogStore {
             log,
             publisher,
@@ -243,12 +246,26 @@ impl<L: Log> LogStore<L> {
         // once the publisher is: it gets the grace, not the window.
         store.held.outcomes.wants_events = store.tail.is_recording();
         let has_link = |lease: &RunningLease| store.state.is_up(lease.link);
-        let (linked, lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
+        let (mut linked, mut lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
         let index = store.submit(now, Command::Start(start))?;
         store.tail.begin(index, epoch);
+        if is_copy {
+            // Those who hold these leases hold them of the other publisher. The jobs run here, too, at no attempt's cost.
+            let ended = |lease: RunningLease| Expired {
+                token: lease.token,
+                started: false,
+                restart: true,
+                timed_out: false,
+            };
+            let leases: Vec<Expired> = linked.drain(..).chain(lost.drain(..)).map(ended).collect();
+            for leases in leases.chunks(EXPIRED_MAX) {
+                store.submit(now, Command::Expire { leases: leases.to_vec() })?;
+            }
+        }
         store.log.sync();
         store.log.flush();
-        block_on(store.log.committed_beyond(index - 1))?;
+        let appended = store.log.appended();
+        block_on(store.log.committed_beyond(appended - 1))?;
         // Nobody is there yet to be told anything.
         let mut nobody = Released::default();
         store.release(store.log.committed(), &mut nobody);

@@ -2,6 +2,7 @@
 
 mod damage;
 mod files;
+mod inspect;
 mod older;
 mod power;
 mod room;

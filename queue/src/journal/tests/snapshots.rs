@@ -75,7 +75,7 @@ impl Snapshot for Commands {
 
 impl Stepped {
     /// Writes a snapshot of the first `index` commands, which needs the runs that `needs` says.
-    fn snapshot(
+    pub(super) fn snapshot(
         &self,
         index: u64,
         length: usize,
