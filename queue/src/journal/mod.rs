@@ -7,6 +7,7 @@
 //! ```
 
 mod carried;
+mod carry;
 mod cleaner;
 mod cleaning;
 mod desk;

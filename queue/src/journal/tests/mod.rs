@@ -1,5 +1,6 @@
 //! The journal against power cuts, kills, bad disks and bad calls.
 
+mod carrying;
 mod damage;
 mod files;
 mod inspect;
