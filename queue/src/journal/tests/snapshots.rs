@@ -7,6 +7,7 @@ use super::*;
 use crate::RecordRef;
 use crate::journal::format::SegmentHeader;
 use crate::journal::locations::{CarriedAt, Locations, Run, RunRecords};
+use crate::journal::pin::Pin;
 use crate::journal::record::record_len;
 use crate::journal::recovery::LostStarts;
 use crate::journal::snapshots::{self, PIECE_BYTES, Resume, WriteError, Written};
@@ -223,6 +224,25 @@ fn a_snapshot_that_ended_with_a_segment_that_is_gone_is_followed_by_the_next_one
         assert_eq!(recovered.records, last - index);
         assert!((1..=2).all(|number| !disk.paths().contains(&segment(number))));
     }
+}
+
+#[test]
+fn while_somebody_copies_a_start_removes_nothing_that_may_be_copied() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(3, 200_000, |_| true).unwrap();
+    journal.snapshot(12, 200_000, |run| run.sequence > 1).unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    let pinned = Pin::to_read(&disk, Path::new(DIR)).unwrap();
+    let (journal, read, _) = Stepped::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    assert!(disk.paths().contains(&segment(1)) && disk.paths().contains(&snapshot_path(3)));
+    drop((journal, pinned));
+    let disk = disk.after_kill();
+    let (_, read, recovered) = Stepped::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    assert_eq!(recovered.snapshot.unwrap().index, 12);
+    assert!(!disk.paths().contains(&segment(1)) && !disk.paths().contains(&snapshot_path(3)));
 }
 
 #[test]
