@@ -105,7 +105,8 @@ impl Publisher {
             options.defaults.iter().cloned().for_each(|path| client.publish_default(path));
             client
         });
-        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name);
+        let (owner, inputs) =
+            Owner::new(store, clock, registry.clone(), options.name, options.hang_after);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
         Ok(Publisher { owner, inputs, listener, info, registry, opened })
     }

@@ -42,8 +42,12 @@ pub(crate) enum CarriedRead {
 
 /// Bytes of the body that holds these parts.
 pub(crate) fn body_len(parts: &[CarriedPart]) -> usize {
-    let bytes = |part: &CarriedPart| PART_BYTES + part.bytes.as_ref().map_or(0, Bytes::len);
-    COUNT_BYTES + parts.iter().map(bytes).sum::<usize>()
+    body_len_of(parts.iter().map(|part| part.bytes.as_ref().map_or(0, Bytes::len)))
+}
+
+/// Bytes of the body that holds parts of these lengths.
+pub(crate) fn body_len_of(lengths: impl Iterator<Item = usize>) -> usize {
+    COUNT_BYTES + lengths.map(|length| PART_BYTES + length).sum::<usize>()
 }
 
 /// Appends the body that holds these parts.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{Progress, Request, Started, Tokens};
+use longshore_protocol::messages::work::{EnqueueBatch, Progress, Request, Started, Tokens};
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
 
 use super::held::Held;
@@ -447,6 +447,11 @@ impl<L: Log> LogStore<L> {
         self.log.reader()
     }
 
+    /// Whether the disk has room for these jobs; without, each of them would be refused.
+    pub fn has_room_for(&self, batch: &EnqueueBatch) -> bool {
+        self.log.space().admits(room::bytes_of(batch))
+    }
+
     /// What the disk still has room for. See [`Store::space`].
     pub fn space(&self) -> Space {
         self.log.space()
@@ -639,5 +644,23 @@ fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_epoch_is_below_any_that_may_have_been_given() {
+        let now = Now { mono_ms: 5, wall_ms: 1_700_000_000_999 };
+        let told = |told| Some(LostStarts { told });
+        assert_eq!(epoch_floor(Some(Epoch(7)), None, now), Epoch(0), "the log knows");
+        assert_eq!(epoch_floor(Some(Epoch(7)), told(None), now), Epoch(7 + EPOCHS_PER_LOSS));
+        assert_eq!(epoch_floor(Some(Epoch(7)), told(Some(9)), now), Epoch(9 + EPOCHS_PER_LOSS));
+        assert_eq!(epoch_floor(None, told(Some(9)), now), Epoch(9 + EPOCHS_PER_LOSS));
+        let seconds = Epoch(1_700_000_000 + EPOCHS_PER_LOSS);
+        assert_eq!(epoch_floor(None, told(None), now), seconds, "nobody knows");
+        assert!(seconds.0 < 1 << 32);
     }
 }
