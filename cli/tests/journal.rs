@@ -24,10 +24,11 @@ fn text(path: &Path) -> &str {
 fn at_rest() -> (tempfile::TempDir, PathBuf) {
     let System { mut service, folder } = {
         let system = System::up();
-        for payload in ["one", "two", "three", "four"] {
+        for payload in ["one", "two", "three"] {
             system.enqueue("/jobs/a", payload, &[]);
         }
-        system.run(&["work", "/jobs/a", "--take", "1", "--", "cat"]);
+        system.enqueue("/jobs/b", "four", &[]);
+        system.run(&["work", "/jobs/b", "--until-empty", "--", "cat"]).code(0);
         system
     };
     service.stop();
@@ -82,7 +83,9 @@ fn a_journal_at_rest_is_told_verified_and_dumped() {
         .collect();
     let payloads: Vec<&str> = jobs.iter().map(|job| job["payload"].as_str().unwrap()).collect();
     assert_eq!(payloads, ["one", "two", "three", "four"]);
-    assert!(jobs.iter().all(|job| job["path"] == "/jobs/a" && job["id"].is_string()));
+    let paths: Vec<&str> = jobs.iter().map(|job| job["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/jobs/a", "/jobs/a", "/jobs/a", "/jobs/b"]);
+    assert!(jobs.iter().all(|job| job["id"].is_string()));
     let some = journal(&["dump", text(&data), "--from", "2", "--to", "3"]).code(0).json_lines();
     assert_eq!(
         some.iter().map(|line| line["index"].as_u64()).collect::<Vec<_>>(),
