@@ -79,6 +79,11 @@ impl Directory {
         self.segments_dir().join(format!("{sequence:010}.{CARRIED_EXTENSION}"))
     }
 
+    /// The same while it is written.
+    pub(crate) fn new_carried_path(&self, sequence: u64) -> PathBuf {
+        self.segments_dir().join(format!("{sequence:010}.{CARRIED_EXTENSION}{UNFINISHED}"))
+    }
+
     /// The file of that sequence.
     pub(crate) fn path_of(&self, sequence: u64, carried: bool) -> PathBuf {
         if carried { self.carried_path(sequence) } else { self.segment_path(sequence) }
@@ -118,10 +123,15 @@ impl Directory {
         self.next_sequence.fetch_max(sequence + 1, Ordering::Relaxed);
     }
 
+    /// A number that no file has had.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.next_sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Makes a segment so that it and its name last: of the usual length, or as long as `least` asks for. On a full disk it is
     /// short, and made of the reserve.
     pub(crate) fn create_segment(&self, least: u64) -> Result<Segment, Poisoned> {
-        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        let sequence = self.next_sequence();
         let path = self.segment_path(sequence);
         let header = SegmentHeader::log(self.journal, sequence, 0).encode();
         let create = |bytes| {

@@ -7,6 +7,7 @@
 //! ```
 
 mod carried;
+mod carry;
 mod cleaner;
 mod cleaning;
 mod desk;
@@ -17,6 +18,7 @@ pub(crate) mod files;
 mod format;
 mod housekeeper;
 mod identity;
+pub mod inspect;
 mod locations;
 mod mark;
 mod pieces;

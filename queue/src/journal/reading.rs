@@ -11,8 +11,8 @@ use super::locations::Place;
 use super::record::{
     BLOCK_BYTES, BLOCK_CRC_BYTES, FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader, is_good_block,
 };
-use crate::RecordRef;
 use crate::log::ReadError;
+use crate::{Now, RecordRef};
 
 /// Bytes of a record that are read first: the whole of most that are not batches, and the checksums of a body of 4 MiB.
 const START_BYTES: usize = 4096;
@@ -71,6 +71,15 @@ impl Reading<'_> {
             return Err(self.damaged(offset));
         }
         self.whole(start, whole)
+    }
+
+    /// When the record says that it was logged.
+    pub(crate) fn now(&self) -> Result<Now, ReadError> {
+        let mut start = [0; RECORD_HEADER_BYTES];
+        let read = self.file.read_at(&mut start, self.place.offset);
+        read.map_err(|error| failed(self.path, error))?;
+        // What has rotted says nothing.
+        Ok(RecordHeader::peek(&start).map_or(Now::default(), |header| header.now))
     }
 
     /// The body of a record of `whole` bytes that begins with `start`, or is within it.
@@ -148,7 +157,6 @@ mod tests {
     use super::super::format::SEGMENT_HEADER_BYTES;
     use super::super::record::{RecordHeader, record_len};
     use super::*;
-    use crate::Now;
 
     const SEED: u32 = 77;
     const OFFSET: u64 = SEGMENT_HEADER_BYTES as u64 + 123;

@@ -15,8 +15,8 @@ use super::format::crc_seed;
 use super::locations::{Bounds, Locations, Place, Run};
 use super::pieces::Pieces;
 use super::reading::{AHEAD_BYTES, Reading, damaged, failed};
-use crate::RecordRef;
 use crate::log::{ReadError, Records};
+use crate::{Now, RecordRef};
 
 /// Files kept open for reading.
 const OPEN_FILES_MAX: usize = 64;
@@ -72,6 +72,12 @@ impl JournalRecords {
         open.retain(|(sequence, _)| locations.names(*sequence));
     }
 
+    /// The sequences of the files that are open.
+    #[cfg(test)]
+    pub(crate) fn open_files(&self) -> std::collections::BTreeSet<u64> {
+        self.open.lock().iter().map(|(sequence, _)| *sequence).collect()
+    }
+
     fn file(&self, sequence: u64, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
         let mut open = self.open.lock();
         if let Some((_, file)) = open.iter().find(|(open, _)| *open == sequence) {
@@ -92,11 +98,46 @@ impl JournalRecords {
 
 impl Records for JournalRecords {
     fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+        self.part_with(at, &self.pieces)
+    }
+}
+
+/// For one who reads much once: what is kept for all others stays as it is.
+#[derive(Default)]
+pub(crate) struct Sideline {
+    pieces: Mutex<Pieces>,
+}
+
+impl JournalRecords {
+    /// The same as [`Records::part`].
+    pub(crate) fn part_aside(
+        &self,
+        at: RecordRef,
+        sideline: &mut Sideline,
+    ) -> Result<Bytes, ReadError> {
+        self.part_with(at, &sideline.pieces)
+    }
+
+    /// When a command was logged, as its record or the carried record of that part says; nothing checks it.
+    pub(crate) fn now_of(&self, index: u64, at: u32) -> Result<Now, ReadError> {
+        let located = self.locations.read().locate(index, at);
+        let place = located.ok_or(ReadError::NotThere { index })?;
+        let path = self.directory.path_of(place.sequence, place.carried);
+        let file = self.file(place.sequence, &path).map_err(|error| failed(&path, error))?;
+        self.reading(&*file, place, &path).now()
+    }
+
+    /// What the run that speaks for a command speaks for.
+    pub(crate) fn bounds_of(&self, index: u64) -> Option<Bounds> {
+        self.locations.read().run_of(index).map(Run::bounds)
+    }
+
+    fn part_with(&self, at: RecordRef, pieces: &Mutex<Pieces>) -> Result<Bytes, ReadError> {
         let mut missing = None;
         loop {
             let located = self.locations.read().locate(at.index, at.at);
             let place = located.ok_or(ReadError::NotThere { index: at.index })?;
-            match self.read(place, at) {
+            match self.read(place, at, pieces) {
                 // Carried elsewhere, and its file removed, since it was looked up.
                 Err(ReadError::Io { error, .. })
                     if error.kind() == io::ErrorKind::NotFound && missing != Some(place) =>
@@ -107,21 +148,30 @@ impl Records for JournalRecords {
             }
         }
     }
-}
 
-impl JournalRecords {
-    fn read(&self, place: Place, at: RecordRef) -> Result<Bytes, ReadError> {
+    fn read(
+        &self,
+        place: Place,
+        at: RecordRef,
+        pieces: &Mutex<Pieces>,
+    ) -> Result<Bytes, ReadError> {
         let path = self.directory.path_of(place.sequence, place.carried);
         if place.carried {
-            self.carried_part(place, &path, at)
+            self.carried_part(place, &path, at, pieces)
         } else {
-            self.log_part(place, &path, at)
+            self.log_part(place, &path, at, pieces)
         }
     }
 
-    fn log_part(&self, place: Place, path: &Path, at: RecordRef) -> Result<Bytes, ReadError> {
+    fn log_part(
+        &self,
+        place: Place,
+        path: &Path,
+        at: RecordRef,
+        pieces: &Mutex<Pieces>,
+    ) -> Result<Bytes, ReadError> {
         let record = (place.sequence, place.offset);
-        if let Some(part) = self.pieces.lock().get(record, at) {
+        if let Some(part) = pieces.lock().get(record, at) {
             return Ok(part);
         }
         let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
@@ -130,20 +180,26 @@ impl JournalRecords {
         let part = piece.bytes.slice(from..from + at.length as usize);
         // Nobody asks again for a piece that holds this part alone.
         if piece.is_whole || piece.bytes.len() <= AHEAD_BYTES {
-            self.pieces.lock().keep(record, piece.from, piece.bytes);
+            pieces.lock().keep(record, piece.from, piece.bytes);
         }
         Ok(part)
     }
 
-    fn carried_part(&self, place: Place, path: &Path, at: RecordRef) -> Result<Bytes, ReadError> {
+    fn carried_part(
+        &self,
+        place: Place,
+        path: &Path,
+        at: RecordRef,
+        pieces: &Mutex<Pieces>,
+    ) -> Result<Bytes, ReadError> {
         let record = (place.sequence, place.offset);
-        let kept = self.pieces.lock().whole(record);
+        let kept = pieces.lock().whole(record);
         let body = match kept {
             Some(body) => body,
             None => {
                 let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
                 let body = self.reading(&*file, place, path).carried_body(at.index)?;
-                self.pieces.lock().keep(record, 0, body.clone());
+                pieces.lock().keep(record, 0, body.clone());
                 body
             }
         };

@@ -154,7 +154,7 @@ impl Hand {
                 Err(why)
             }
             // Tried again with the next snapshot.
-            Ok(()) | Err(CycleError::NoRoom { .. } | CycleError::Closing) => Ok(()),
+            Ok(()) | Err(CycleError::NotNow { .. } | CycleError::Closing) => Ok(()),
         }
     }
 

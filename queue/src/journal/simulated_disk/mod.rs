@@ -85,6 +85,11 @@ impl SimulatedDisk {
         SimulatedDisk { shared: Arc::new(Shared { disk: Mutex::new(disk), gate: Condvar::new() }) }
     }
 
+    /// The disk, as programs are given one.
+    pub(crate) fn files(&self) -> Arc<dyn Files> {
+        Arc::new(self.clone())
+    }
+
     // What it does to a program.
 
     /// These calls fail.

@@ -1,9 +1,12 @@
 //! The journal against power cuts, kills, bad disks and bad calls.
 
+mod carrying;
 mod damage;
 mod files;
+mod inspect;
 mod older;
 mod power;
+mod room;
 mod snapshots;
 
 use std::path::Path;

@@ -1,0 +1,324 @@
+//! What is carried reads as before, the rest is gone, and nothing is lost on the way.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::RecordRef;
+use crate::journal::carry::{self, Carried, CarryError};
+use crate::journal::locations::{Bounds, Locations, Run, RunRecords};
+use crate::journal::record::RECORD_HEADER_BYTES;
+use crate::journal::records::JournalRecords;
+use crate::journal::simulated_disk::{Call, Fault};
+use crate::log::{ReadError, Records};
+
+/// Length of the bodies, so that a segment holds a few.
+const LENGTH: usize = 150_000;
+/// Length of the parts that they are made of.
+const PART: u32 = 5_000;
+
+/// A journal of so many commands.
+fn journal_of(commands: u64, length: usize) -> SimulatedDisk {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    for _ in 0..commands {
+        journal.write(1, length).unwrap();
+    }
+    journal.firm_mark().unwrap();
+    disk.after_kill()
+}
+
+/// The body of a command, as it was logged.
+fn whole(index: u64, length: usize) -> Vec<u8> {
+    [&b"headhead"[..], &body(index, length)].concat()
+}
+
+fn slice(part: RecordRef, length: usize) -> Vec<u8> {
+    whole(part.index, length)[part.at as usize..(part.at + part.length) as usize].to_vec()
+}
+
+/// Every part of these commands.
+fn parts_of(commands: impl Iterator<Item = u64>) -> BTreeSet<RecordRef> {
+    let parts = |index| {
+        (0..LENGTH as u32 / PART).map(move |n| RecordRef { index, at: n * PART, length: PART })
+    };
+    commands.flat_map(parts).collect()
+}
+
+fn carry(parts: &Parts, wanted: &[RecordRef]) -> Result<Carried, CarryError> {
+    carry::write(&parts.directory, &parts.records, wanted, &mut |_| Ok(()))
+}
+
+/// Exchanges the files of these runs, and removes them.
+fn exchange(parts: &Parts, victims: &BTreeSet<u64>, carried: Carried) {
+    let bounds: Vec<Bounds> = parts.records.bounds();
+    parts.records.replace(carried.runs);
+    for run in bounds.iter().filter(|run| victims.contains(&run.sequence)) {
+        parts.records.forget(run.sequence);
+        let path = parts.directory.path_of(run.sequence, run.carried);
+        match parts.directory.files.remove(&path) {
+            // Another run of the same file came before it.
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Some files, and what is wanted of them.
+fn choose(
+    parts: &Parts,
+    live: &BTreeSet<RecordRef>,
+    random: &mut StdRng,
+) -> (BTreeSet<u64>, Vec<RecordRef>) {
+    let bounds = parts.records.bounds();
+    let mut victims: BTreeSet<u64> = bounds.iter().map(|run| run.sequence).collect();
+    victims.retain(|_| random.random_bool(0.5));
+    let is_in = |part: &&RecordRef| {
+        let run = bounds.iter().find(|run| (run.first..=run.last).contains(&part.index));
+        victims.contains(&run.unwrap().sequence)
+    };
+    let wanted = live.iter().filter(is_in).copied().collect();
+    (victims, wanted)
+}
+
+#[test]
+fn what_is_wanted_reads_as_before_however_often_it_was_carried() {
+    for seed in 0..15 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let disk = journal_of(30, LENGTH);
+        let (parts, _) = open_parts(&disk, options()).unwrap();
+        let all = parts_of(1..=30);
+        let mut live = all.clone();
+        for _ in 0..6 {
+            let keep = random.random_range(0.3..1.0);
+            live.retain(|_| random.random_bool(keep));
+            let (victims, wanted) = choose(&parts, &live, &mut random);
+            let carried = carry(&parts, &wanted).unwrap();
+            let path = parts.directory.carried_path(carried.sequence);
+            let length = disk.tamper(&path, |bytes| bytes.len()) as u64;
+            assert_eq!(length, carried.bytes);
+            let payload = wanted.len() as u64 * u64::from(PART);
+            assert!(length - 4096 - payload <= 58 * wanted.len() as u64, "and not much more");
+            exchange(&parts, &victims, carried);
+            for part in &all {
+                match parts.records.part(*part) {
+                    Ok(bytes) => assert_eq!(bytes, slice(*part, LENGTH)),
+                    Err(ReadError::NotThere { .. }) => {
+                        assert!(!live.contains(part), "{part:?}");
+                    }
+                    Err(why) => panic!("{why}"),
+                }
+            }
+        }
+        let there = parts.directory.files.list(&parts.directory.segments_dir()).unwrap();
+        let named: BTreeSet<u64> = parts.records.bounds().iter().map(|it| it.sequence).collect();
+        assert!(there.len() >= named.len());
+        assert!(parts.records.open_files().is_subset(&named), "what is given up is closed");
+        assert!(!there.iter().any(|name| name.ends_with(".new")), "{there:?}");
+    }
+}
+
+#[test]
+fn a_run_keeps_its_bounds_and_one_without_a_wanted_part_gets_none() {
+    let disk = journal_of(30, LENGTH);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let before = parts.records.bounds();
+    assert!(before.len() >= 4, "{before:?}");
+    // Of the first and the third, one part each.
+    let part = |run: &Bounds| RecordRef { index: run.last, at: PART, length: PART };
+    let wanted = [part(&before[0]), part(&before[2])];
+    let carried = carry(&parts, &wanted).unwrap();
+    let bounds = |run: &Run| (run.first, run.last, run.sequence);
+    let runs: Vec<_> = carried.runs.iter().map(bounds).collect();
+    let sequence = carried.sequence;
+    let wanted_runs = [&before[0], &before[2]].map(|run| (run.first, run.last, sequence));
+    assert_eq!(runs, wanted_runs);
+    assert_eq!(parts.records.bounds(), before, "nothing has changed yet");
+}
+
+#[test]
+fn small_parts_share_records_of_64_and_one_part_may_be_of_20_mib() {
+    let long = 20 * 1024 * 1024;
+    let disk = journal_of(2, long);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let small = (0..200).map(|n| RecordRef { index: 1, at: n * 100, length: 7 });
+    let large = RecordRef { index: 2, at: 3, length: long as u32 };
+    let wanted: Vec<RecordRef> = small.chain([large]).collect();
+    let mut pieces = Vec::new();
+    let carried = carry::write(&parts.directory, &parts.records, &wanted, &mut |bytes| {
+        pieces.push(bytes);
+        Ok(())
+    });
+    let carried = carried.unwrap();
+    let records = |run: usize| match &carried.runs[run].records {
+        RunRecords::Carried(records) => records.len(),
+        RunRecords::Log { .. } => panic!("it was carried"),
+    };
+    assert_eq!((records(0), records(1)), (4, 1));
+    let heads = 5 * (RECORD_HEADER_BYTES + 2) + 201 * 8;
+    assert_eq!(carried.bytes, (4096 + heads + 200 * 7 + long) as u64);
+    assert!(pieces.iter().all(|&bytes| bytes <= 256 * 1024), "in small pieces");
+    assert_eq!(pieces.iter().sum::<usize>() as u64, carried.bytes);
+    exchange(&parts, &BTreeSet::from([1, 2, 3]), carried);
+    for part in wanted {
+        assert_eq!(parts.records.part(part).unwrap(), slice(part, long), "{}", part.index);
+    }
+}
+
+#[test]
+fn a_rotten_part_is_carried_as_rotten_and_its_neighbours_live_on() {
+    let disk = journal_of(8, LENGTH);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let wanted: Vec<RecordRef> = parts_of(1..=3).into_iter().collect();
+    let rotten = RecordRef { index: 2, at: 9 * PART, length: PART };
+    // In a block that holds nothing of a neighbour.
+    let bytes = slice(rotten, LENGTH)[2_000..2_100].to_vec();
+    let segment = parts.directory.segment_path(parts.records.bounds()[0].sequence);
+    disk.tamper(&segment, |file| {
+        let record = file.windows(8).position(|bytes| bytes == 2_u64.to_le_bytes()).unwrap();
+        let at = record + 24 + 4 * 37 + (rotten.at + 2_000) as usize;
+        assert_eq!(&file[at..at + 100], &bytes);
+        file[at + 50] ^= 16;
+    });
+    let victims = |parts: &Parts| -> BTreeSet<u64> {
+        parts.records.bounds().iter().map(|run| run.sequence).collect()
+    };
+    // Carried, and carried again.
+    for _ in 0..2 {
+        let carried = carry(&parts, &wanted).unwrap();
+        let file = parts.directory.carried_path(carried.sequence);
+        assert_eq!(disk.tamper(&file, |bytes| bytes.len()) as u64, carried.bytes);
+        exchange(&parts, &victims(&parts), carried);
+        for part in &wanted {
+            let read = parts.records.part(*part);
+            if *part == rotten {
+                assert!(matches!(read, Err(ReadError::Damaged { .. })), "{read:?}");
+            } else {
+                assert_eq!(read.unwrap(), slice(*part, LENGTH), "{part:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_or_cannot_be_read_is_no_rot_and_carries_nothing() {
+    let disk = journal_of(12, LENGTH);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let wanted: Vec<RecordRef> = parts_of(1..=2).into_iter().collect();
+    let unknown = RecordRef { index: 99, at: 0, length: 1 };
+    let both = [&wanted[..], &[unknown]].concat();
+    let refused = carry(&parts, &both);
+    assert!(matches!(refused, Err(CarryError::Read(ReadError::NotThere { .. }))), "{refused:?}");
+    for nth in 1..8 {
+        disk.heal();
+        disk.fail(Fault::nth_of(Call::Read, nth));
+        let refused = carry(&parts, &wanted);
+        assert!(matches!(refused, Err(CarryError::Read(ReadError::Io { .. }))), "{refused:?}");
+    }
+    disk.heal();
+    assert!(!disk.paths().iter().any(|path| path.to_string_lossy().contains("carried")));
+    assert!(carry(&parts, &wanted).is_ok(), "once it can be read again");
+}
+
+#[test]
+fn giving_up_in_between_leaves_nothing() {
+    let disk = journal_of(12, LENGTH);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let wanted: Vec<RecordRef> = parts_of(1..=6).into_iter().collect();
+    let before = disk.paths();
+    let mut left = 2;
+    let given_up = carry::write(&parts.directory, &parts.records, &wanted, &mut |_| {
+        left -= 1;
+        if left == 0 { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    });
+    assert!(matches!(given_up, Err(CarryError::Io { .. })), "{given_up:?}");
+    assert_eq!(disk.paths(), before);
+}
+
+#[test]
+fn a_carried_file_is_there_whole_or_not_at_all_whatever_call_fails() {
+    let wanted: Vec<RecordRef> = parts_of(1..=20).into_iter().step_by(3).collect();
+    let pristine = journal_of(20, LENGTH);
+    let (parts, _) = open_parts(&pristine.after_kill(), options()).unwrap();
+    let runs = carry(&parts, &wanted).unwrap().runs;
+    let mut call = 1;
+    loop {
+        let disk = pristine.after_kill();
+        let (parts, _) = open_parts(&disk, options()).unwrap();
+        disk.fail_at(disk.calls() + call);
+        let carried = carry(&parts, &wanted);
+        for seed in 0..10 {
+            let cut = disk.after_power_cut(seed);
+            let files: Arc<dyn Files> = Arc::new(cut.clone());
+            let journal = parts.directory.journal;
+            let directory = Directory::new(files, DIR.into(), journal, SEGMENT_BYTES_MIN);
+            let names = directory.files.list(&directory.segments_dir()).unwrap();
+            let name = names.iter().find(|name| name.ends_with(".carried"));
+            let Some(name) = name else {
+                assert!(carried.is_err(), "call {call}: what is sealed lasts");
+                continue;
+            };
+            // Its name is there: so is all that it holds.
+            let sequence = Directory::carried_sequence_of(name).unwrap();
+            let runs = runs.iter().map(|run| Run { sequence, ..run.clone() });
+            let locations = Locations::of(runs.collect());
+            let records = JournalRecords::new(Arc::new(directory), locations);
+            for part in &wanted {
+                assert_eq!(records.part(*part).unwrap(), slice(*part, LENGTH));
+            }
+        }
+        // Until it is sealed, what was there before is as it was.
+        if carried.is_err() {
+            disk.heal();
+            for part in &wanted {
+                assert_eq!(parts.records.part(*part).unwrap(), slice(*part, LENGTH));
+            }
+        } else {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call >= 10, "it makes many calls: {call}");
+}
+
+#[test]
+fn readers_never_miss_a_part_while_its_file_is_exchanged() {
+    let disk = journal_of(30, LENGTH);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let live: Vec<RecordRef> = parts_of(1..=30).into_iter().step_by(7).collect();
+    let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (live, parts, done, reads) = (&live, &parts, &done, &reads);
+            scope.spawn(move || {
+                let mut random = StdRng::seed_from_u64(thread);
+                while !done.load(Ordering::Relaxed) {
+                    let part = live[random.random_range(0..live.len())];
+                    let read = parts.records.part(part).unwrap_or_else(|why| {
+                        done.store(true, Ordering::Relaxed);
+                        panic!("{part:?}: {why}")
+                    });
+                    assert_eq!(read[..20], slice(part, LENGTH)[..20]);
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let all: BTreeSet<RecordRef> = live.iter().copied().collect();
+        let mut random = StdRng::seed_from_u64(9);
+        for _ in 0..150 {
+            let (victims, wanted) = choose(&parts, &all, &mut random);
+            if done.load(Ordering::Relaxed) {
+                break;
+            }
+            let carried = carry(&parts, &wanted).unwrap();
+            exchange(&parts, &victims, carried);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(reads.load(Ordering::Relaxed) > 100);
+    let named: BTreeSet<u64> = parts.records.bounds().iter().map(|it| it.sequence).collect();
+    assert!(parts.records.open_files().is_subset(&named), "what is given up is closed");
+}
