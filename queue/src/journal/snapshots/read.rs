@@ -53,8 +53,7 @@ pub(crate) struct SnapshotReader {
 
 /// A snapshot file of which every block is good.
 pub(crate) struct Checked {
-    /// The last command that it reflects.
-    pub(crate) index: u64,
+    pub(crate) header: SnapshotHeader,
     pub(crate) resume: Resume,
     pub(crate) locations: Locations,
     pub(crate) bytes: u64,
@@ -81,8 +80,8 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
     let Some(resume) = resume else {
         return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
     };
-    let bytes = reader.length;
-    Ok(Checked { index, resume, locations: together.locations(), bytes })
+    let (header, bytes) = (reader.header, reader.length);
+    Ok(Checked { header, resume, locations: together.locations(), bytes })
 }
 
 impl SnapshotReader {
