@@ -25,6 +25,12 @@ pub mod prelude;
 /// What travels between processes: paths, ids, jobs, messages, and their limits.
 pub use longshore_protocol as protocol;
 
+/// Looking at a publisher's data directory from outside: what it holds, whether it is whole, its records, a copy of it.
+pub mod journal {
+    pub use longshore_queue::inspect::*;
+    pub use longshore_queue::{Command, Expired, Now, Start};
+}
+
 pub use longshore_producer::{
     ActEnd, ActedOn, Answered, BatchOptions, BatchReceipt, ConfirmError, DeadGroupAt, DeadGroupsAt,
     EnqueueError, Failover, Feed, FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions, Gathered,
@@ -35,7 +41,7 @@ pub use longshore_producer::{
 /// How jobs are chosen, what is done to them, and what publishers answer: the types that [`Queues`] takes and gives.
 pub use longshore_protocol::messages::work::{
     Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
-    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, ReplaceOutcome,
+    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, ReplaceOutcome, Room,
 };
 pub use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,

@@ -20,6 +20,7 @@ mod deaths;
 mod descriptors;
 mod error;
 mod feeds;
+mod hang;
 mod input;
 mod link;
 mod notices;
@@ -28,6 +29,7 @@ mod owner;
 mod pauses;
 mod publisher;
 mod recording;
+mod refusals;
 mod router;
 
 pub use error::{OpenError, PublisherFailed};

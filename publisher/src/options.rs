@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use longshore_protocol::{Durability, LinkTiming, Path};
 use longshore_queue::LeaseTiming;
@@ -43,6 +44,9 @@ pub struct PublisherOptions {
     pub cache_bytes: usize,
     /// Heartbeats of its links.
     pub timing: LinkTiming,
+    /// A disk that leaves a command for this long without making it durable hangs: links are closed, and paths taken back, until it
+    /// goes on.
+    pub hang_after: Duration,
 }
 
 impl PublisherOptions {
@@ -52,6 +56,9 @@ impl PublisherOptions {
     pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
     /// Bytes of recent payloads kept in memory, unless told otherwise.
     pub const CACHE_BYTES: usize = 256 * 1024 * 1024;
+    /// How long a command may wait to become durable until the disk is said to hang, unless told otherwise: longer than a disk's own
+    /// tries to read or write a bad block.
+    pub const HANG_AFTER: Duration = Duration::from_secs(30);
 
     /// A publisher with its journal in `data`, on a free port of the loopback address, with a default for everything.
     pub fn new(data: impl Into<PathBuf>) -> PublisherOptions {
@@ -72,6 +79,7 @@ impl PublisherOptions {
             leases: LeaseTiming::default(),
             cache_bytes: PublisherOptions::CACHE_BYTES,
             timing: LinkTiming::WORK,
+            hang_after: PublisherOptions::HANG_AFTER,
         }
     }
 }

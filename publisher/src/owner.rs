@@ -1,6 +1,7 @@
 //! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
 
 mod follow;
+mod hanging;
 mod release;
 mod requests;
 mod verbs;
@@ -18,10 +19,12 @@ use tracing::{info, warn};
 use crate::awaits::Awaits;
 use crate::cold::ColdLoads;
 use crate::feeds::Feeds;
+use crate::hang::Hang;
 use crate::input::{Input, Inputs, Up};
 use crate::notices::Notices;
 use crate::pauses::Pauses;
 use crate::recording::Recording;
+use crate::refusals::{Refusals, Refused};
 use crate::router::Router;
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
@@ -52,6 +55,12 @@ pub(crate) struct Owner {
     recording: Recording,
     notices: Notices,
     pauses: Pauses,
+    refusals: Refusals,
+    /// Those of them that are due; used again.
+    refused: Vec<Refused>,
+    hang: Hang,
+    /// When the disk is looked at again, if it has not said anything before.
+    look_at: Instant,
 }
 
 impl Owner {
@@ -60,6 +69,7 @@ impl Owner {
         clock: Clock,
         registry: Option<WriteClient>,
         name: String,
+        hang_after: Duration,
     ) -> (Owner, Inputs) {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
@@ -79,6 +89,10 @@ impl Owner {
             feeds: Feeds::default(),
             recording: Recording::started(Instant::now()),
             notices: Notices::default(),
+            refusals: Refusals::default(),
+            refused: Vec::new(),
+            hang: Hang::after(hang_after),
+            look_at: Instant::now(),
         };
         (owner, sender)
     }
@@ -123,7 +137,10 @@ impl Owner {
                     self.send()?;
                 }
                 () = sleep_until(deadline), if room => {}
+                // Also while input is held back: that may be because the disk hangs.
+                () = tokio::time::sleep_until(self.look_at.into()) => {}
             }
+            self.look_at_the_disk()?;
             // Input already received is applied before any lease ends, so none ends while input is held back: a renewal may
             // be in it. To the store such a time is a pause.
             if !self.has_room() {
@@ -158,6 +175,8 @@ impl Owner {
         let now = self.clock.now();
         let at = Instant::now();
         let next = self.store.turn(now)?;
+        self.refusals.due(at, &mut self.refused);
+        self.refuse(now)?;
         self.store.flush();
         self.notices.clock(self.clock.alarm());
         if self.feeds.next(at).is_some_and(|due| due <= at) {
@@ -166,7 +185,10 @@ impl Owner {
         let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
         let feeds = self.feeds.next(at);
         let deaths = self.notices.deaths(at, self.store.appended(), self.store.state().deaths());
-        Ok([next, self.turn_recording(at), feeds, deaths].into_iter().flatten().min())
+        Ok([next, self.turn_recording(at), feeds, deaths, self.refusals.next()]
+            .into_iter()
+            .flatten()
+            .min())
     }
 
     fn take(&mut self, now: Now, input: Input) -> Result<(), Poisoned> {
@@ -182,6 +204,7 @@ impl Owner {
             Input::Down { link } => {
                 self.awaits.link_lost(link);
                 self.feeds.link_lost(link);
+                self.refusals.link_lost(link);
                 if self.router.remove(link) {
                     self.store.submit(now, Command::LinkLost { link })?;
                 } else {
@@ -207,6 +230,10 @@ impl Owner {
     }
 
     fn link_up(&mut self, now: Now, up: Up) -> Result<(), Poisoned> {
+        if self.hang.is_on() {
+            self.refuse_link(now, &up);
+            return Ok(());
+        }
         self.router.add(&up);
         let Up { link, role, session, name, resume, .. } = up;
         self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
@@ -216,6 +243,10 @@ impl Owner {
     /// What was taken becomes durable and is answered; then every link is told.
     async fn stop(&mut self, mut released: Released) -> Result<Stop, Poisoned> {
         info!("stopping: no more jobs are taken");
+        self.refusals.take_all(&mut self.refused);
+        let now = self.clock.now();
+        self.refuse(now)?;
+        self.store.flush();
         let wait = async {
             // Durable is not enough: its answers have to leave, too.
             while !self.store.is_released() {

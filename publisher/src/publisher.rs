@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
-use longshore_queue::{Clock, LogStore, Opened, START_PATHS_MAX, StoreOptions};
+use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, Peer};
 use tokio::task::JoinSet;
@@ -54,6 +54,13 @@ impl Publisher {
         let opening = tokio::task::spawn_blocking(move || LogStore::open(&data, store_options));
         let (store, clock, opened): (LogStore, Clock, Opened) =
             opening.await.map_err(|_| OpenError::Interrupted)??;
+        if let Some(dropped) = &opened.dropped {
+            let Dropped { file, offset, index, kept_in, bytes } = dropped;
+            warn!(?file, offset, index, ?kept_in, bytes, "this command and all after it are lost");
+        }
+        if let Some(CutTail { file, offset, bytes }) = &opened.cut {
+            info!(?file, offset, bytes, "a torn tail was cut off");
+        }
 
         let identity = Identity {
             instance: opened.publisher.0,
@@ -98,7 +105,8 @@ impl Publisher {
             options.defaults.iter().cloned().for_each(|path| client.publish_default(path));
             client
         });
-        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name);
+        let (owner, inputs) =
+            Owner::new(store, clock, registry.clone(), options.name, options.hang_after);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
         Ok(Publisher { owner, inputs, listener, info, registry, opened })
     }

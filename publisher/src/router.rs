@@ -158,12 +158,16 @@ impl Router {
         self.remove(link);
     }
 
-    /// Tells every link why it is closed.
-    pub(crate) fn close_all(&mut self, reason: &str) {
-        for (_, outlet) in self.links.drain() {
+    /// Tells every link why it is closed, and forgets them; gives which there were, in order.
+    pub(crate) fn close_all(&mut self, reason: &str) -> Vec<LinkId> {
+        let mut closed = Vec::with_capacity(self.links.len());
+        for (link, outlet) in self.links.drain() {
             say_goodbye(&outlet.sender, reason.to_owned());
+            closed.push(link);
         }
         self.sessions.clear();
+        closed.sort_unstable();
+        closed
     }
 
     /// Writes a message for a link; one for a link that is gone is nobody's.

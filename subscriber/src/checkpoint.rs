@@ -43,6 +43,10 @@ pub enum CheckpointError {
         "the publisher has lost an earlier checkpoint of this attempt: its acknowledgements are not synced"
     )]
     Gap,
+    /// The publisher's disk is short of room. Try again later: it resumes by itself; checkpoints of at most 4 KiB are taken all
+    /// the same.
+    #[error("the publisher's disk has no room for checkpoints over 4 KiB; try again later")]
+    NoSpace,
 }
 
 /// Why the checkpoints of earlier attempts cannot be read.

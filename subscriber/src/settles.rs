@@ -1,11 +1,15 @@
 //! The ends of jobs on their way to one publisher: collected into batches, numbered, kept until they are answered, and sent
-//! again, with the same numbers, on the next link.
+//! again, with the same numbers, on the next link. What a publisher has no room for now is kept, and sent again as something new.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{NewSettle, SettleBatchBuilder, Settled};
-use longshore_protocol::{FrameWriter, Reader, SettleOutcome, Token};
+use longshore_protocol::limits::SMALL_BYTES_MAX;
+use longshore_protocol::messages::work::{
+    NewSettle, SettleBatch, SettleBatchBuilder, Settled, Span, Verdict,
+};
+use longshore_protocol::{Decode, FrameWriter, JobError, Reader, SettleOutcome, Token};
 
 /// Settles that make a batch while others are in flight. With nothing in flight one is enough: latency matters there.
 pub(crate) const BATCH_SETTLES: usize = 500;
@@ -13,6 +17,11 @@ pub(crate) const BATCH_SETTLES: usize = 500;
 pub(crate) const BATCHES_IN_FLIGHT_MAX: usize = 32;
 /// Settles in flight: with as many jobs held, they are what one link can resume.
 pub(crate) const SETTLES_IN_FLIGHT_MAX: usize = 32_768;
+
+/// The first wait before a settle that its publisher had no room for is sent again; it doubles up to the last. So long after there is room
+/// again, all results are in.
+pub(crate) const NO_SPACE_WAITS: (Duration, Duration) =
+    (Duration::from_secs(1), Duration::from_secs(16));
 
 /// How a job ended, as it is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,12 +58,20 @@ pub(crate) struct Settles {
     /// How many of `in_flight` were sent on this link.
     sent: usize,
     settles_in_flight: usize,
+    /// Those that the publisher has no room for, until they are sent again.
+    postponed: Vec<(Token, NewSettle)>,
+    /// When that is; set by the next [`Settles::again`].
+    again_at: Option<Duration>,
+    /// The next such wait.
+    wait: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     builder: SettleBatchBuilder,
     items: Vec<(Token, End)>,
+    /// Nothing is added to it: it is likely to be refused.
+    alone: bool,
     /// Jobs among them that still count as held.
     held: u32,
 }
@@ -62,6 +79,7 @@ struct Open {
 #[derive(Debug)]
 struct Batch {
     sequence: u64,
+    alone: bool,
     body: Bytes,
     items: Vec<(Token, End)>,
 }
@@ -83,6 +101,9 @@ impl Default for Settles {
             in_flight: VecDeque::new(),
             sent: 0,
             settles_in_flight: 0,
+            postponed: Vec::new(),
+            again_at: None,
+            wait: NO_SPACE_WAITS.0,
         }
     }
 }
@@ -90,7 +111,7 @@ impl Default for Settles {
 impl Settles {
     /// Adds the end of a lease. `held` when its job still counts as held: until the batch is sent.
     pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, held: bool) {
-        if self.open.back().is_none_or(|open| open.builder.is_full()) {
+        if self.open.back().is_none_or(|open| open.alone || open.builder.is_full()) {
             self.open.push_back(Open::default());
         }
         if let Some(open) = self.open.back_mut() {
@@ -129,7 +150,8 @@ impl Settles {
             freed = open.held;
             self.settles_in_flight += open.items.len();
             let body = open.builder.seal(sequence);
-            self.in_flight.push_back(Batch { sequence, body, items: open.items });
+            let Open { items, alone, .. } = open;
+            self.in_flight.push_back(Batch { sequence, alone, body, items });
         }
         let body = self.in_flight.get(self.sent)?.body.clone();
         self.sent += 1;
@@ -170,14 +192,76 @@ impl Settles {
         let batch = self.in_flight.remove(at)?;
         self.sent -= usize::from(at < self.sent);
         self.settles_in_flight -= batch.items.len();
+        let refused = settled.outcomes.iter().next() == Some(SettleOutcome::NoSpace);
+        if refused {
+            return Some(self.postpone(&batch));
+        }
+        if batch.alone {
+            self.wait = NO_SPACE_WAITS.0;
+        }
         let mut outcomes = settled.outcomes.iter();
         let with_outcome = |(token, end)| (token, end, outcomes.next());
         Some(batch.items.into_iter().map(with_outcome).collect())
     }
 
+    /// None of the batch counted. What is small goes again at once; what is large waits, and its tokens are given: their leases are
+    /// to be renewed meanwhile.
+    fn postpone(&mut self, batch: &Batch) -> Vec<(Token, End, Option<SettleOutcome>)> {
+        let mut postponed = Vec::new();
+        // The body was sealed here: it decodes.
+        let Ok(read) = SettleBatch::decode(batch.body.clone()) else { return postponed };
+        for item in read.items() {
+            let (settle, bytes) = settle_of(&batch.body, item.verdict);
+            if bytes <= SMALL_BYTES_MAX {
+                self.push(item.token, &settle, false);
+            } else {
+                postponed.push((item.token, End::of(&settle), Some(SettleOutcome::NoSpace)));
+                self.postponed.push((item.token, settle));
+            }
+        }
+        postponed
+    }
+
+    /// Adds what has waited for room long enough, and gives its tokens: their leases need no renewal any more.
+    pub(crate) fn again(&mut self, now: Duration) -> Vec<Token> {
+        if self.postponed.is_empty() {
+            self.again_at = None;
+            return Vec::new();
+        }
+        let Some(at) = self.again_at else {
+            self.again_at = Some(now + self.wait);
+            self.wait = (self.wait * 2).min(NO_SPACE_WAITS.1);
+            return Vec::new();
+        };
+        if now < at || !self.attached {
+            return Vec::new();
+        }
+        self.again_at = None;
+        let mut open = Open { alone: true, ..Open::default() };
+        let mut tokens = Vec::with_capacity(self.postponed.len());
+        for (token, settle) in self.postponed.drain(..) {
+            if open.builder.is_full() {
+                let full = Open { alone: true, ..Open::default() };
+                self.open.push_back(std::mem::replace(&mut open, full));
+            }
+            open.builder.push(token, &settle);
+            open.items.push((token, End::of(&settle)));
+            tokens.push(token);
+        }
+        self.open.push_back(open);
+        tokens
+    }
+
+    /// When [`Settles::again`] has something to do.
+    pub(crate) fn again_at(&self) -> Option<Duration> {
+        self.again_at.filter(|_| self.attached)
+    }
+
     /// Settles without an answer.
     pub(crate) fn unanswered(&self) -> usize {
-        self.settles_in_flight + self.open.iter().map(|open| open.items.len()).sum::<usize>()
+        self.postponed.len()
+            + self.settles_in_flight
+            + self.open.iter().map(|open| open.items.len()).sum::<usize>()
     }
 
     /// Ended jobs that still count as held.
@@ -190,6 +274,23 @@ impl Settles {
         let in_flight = self.in_flight.iter().flat_map(|batch| &batch.items);
         let open = self.open.iter().flat_map(|open| &open.items);
         in_flight.chain(open).map(|(token, _)| *token)
+    }
+}
+
+/// A settle as it was handed in, and the bytes of its result or error.
+fn settle_of(body: &Bytes, verdict: Verdict) -> (NewSettle, usize) {
+    let part = |span: Span| body.slice(span.at as usize..(span.at + span.length) as usize);
+    let error = |span| JobError::decode(&mut Reader::new(part(span))).unwrap_or_default();
+    match verdict {
+        Verdict::Complete(result) => {
+            let result = result.map(part);
+            let bytes = result.as_ref().map_or(0, Bytes::len);
+            (NewSettle::Complete { result }, bytes)
+        }
+        Verdict::Fail(span) => (NewSettle::Fail(error(span)), span.length as usize),
+        Verdict::Bury(span) => (NewSettle::Bury(error(span)), span.length as usize),
+        Verdict::Release => (NewSettle::Release, 0),
+        Verdict::Snooze(ms) => (NewSettle::Snooze { ms }, 0),
     }
 }
 
@@ -322,5 +423,69 @@ mod tests {
             ]
         );
         assert_eq!(settles.answered(&answer(1, &outcomes)), None);
+    }
+
+    #[test]
+    fn without_room_small_settles_go_again_at_once_and_large_ones_after_waits_that_double() {
+        let mut settles = attached();
+        let second = Duration::from_secs(1);
+        let large = NewSettle::Complete { result: Some(vec![5; 4_097].into()) };
+        let small = NewSettle::Complete { result: Some(vec![5; 4_096].into()) };
+        let error = JobError { kind: "e".into(), message: "m".repeat(5_000) };
+        settles.push(Token(1), &DONE, true);
+        assert_eq!(read(settles.next_to_send()), (1, vec![1]));
+        for (token, settle) in [(2, &large), (3, &small), (4, &NewSettle::Fail(error))] {
+            settles.push(Token(token), settle, true);
+        }
+        settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
+        assert_eq!(read(settles.next_to_send()), (2, vec![2, 3, 4]));
+        let refused = [SettleOutcome::NoSpace; 3];
+        let kept = settles.answered(&answer(2, &refused)).unwrap();
+        let kept: Vec<u64> = kept.into_iter().map(|(token, ..)| token.0).collect();
+        assert_eq!(kept, [2, 4], "leases to be renewed");
+        assert_eq!(read(settles.next_to_send()), (3, vec![3]));
+        assert_eq!(settles.unanswered(), 3);
+        let (mut now, mut sequence) = (second * 10, 3);
+        for wait in [1, 2, 4, 8, 16, 16] {
+            assert!(settles.again(now).is_empty());
+            assert_eq!(settles.again_at(), Some(now + second * wait));
+            now += second * wait;
+            assert!(settles.again(now - Duration::from_nanos(1)).is_empty());
+            assert_eq!(settles.again(now), [Token(2), Token(4)]);
+            assert_eq!(settles.again_at(), None);
+            // What comes meanwhile is in no batch with them.
+            settles.push(Token(9), &DONE, false);
+            sequence += 1;
+            let sealed = settles.next_to_send().unwrap();
+            let batch = SettleBatch::decode(sealed.body.clone()).unwrap();
+            assert_eq!(settle_of(batch.body(), batch.items().next().unwrap().verdict).0, large);
+            assert_eq!(read(Some(sealed)), (sequence, vec![2, 4]));
+            settles.answered(&answer(sequence, &refused[..2])).unwrap();
+            sequence += 1;
+            settles.answered(&answer(3, &[SettleOutcome::Accepted]));
+            assert_eq!(read(settles.next_to_send()), (sequence, vec![9]));
+            settles.answered(&answer(sequence, &[SettleOutcome::Accepted])).unwrap();
+        }
+        settles.again(now);
+        now += second * 16;
+        assert_eq!(settles.again(now).len(), 2);
+        assert!(settles.next_to_send().is_some());
+        settles.answered(&answer(sequence + 1, &[SettleOutcome::Accepted; 2])).unwrap();
+        assert_eq!((settles.unanswered(), settles.wait), (0, second));
+    }
+
+    #[test]
+    fn what_waits_for_room_waits_for_a_link_too() {
+        let mut settles = attached();
+        let large = NewSettle::Complete { result: Some(vec![5; 5_000].into()) };
+        settles.push(Token(1), &large, true);
+        settles.next_to_send();
+        settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
+        settles.again(Duration::ZERO);
+        settles.detached();
+        assert_eq!((settles.again_at(), settles.again(Duration::MAX)), (None, Vec::new()));
+        settles.attached(2);
+        assert_eq!(settles.again(Duration::from_secs(1)), [Token(1)]);
+        assert_eq!(read(settles.next_to_send()), (2, vec![1]));
     }
 }

@@ -3,6 +3,7 @@
 mod act;
 mod bench;
 mod enqueue;
+mod journal;
 mod look;
 mod service;
 mod work;
@@ -21,6 +22,7 @@ pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchSystem, BenchWorker, DemoWorker, Measure,
 };
 pub(crate) use enqueue::Enqueue;
+pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use look::{Check, Job, Jobs, Ls, Resolve, Stat, State, Tail};
 pub(crate) use service::{Demo, Publisher, Resolver, ResolverAction, Up};
 pub(crate) use work::{Take, Work};
@@ -108,6 +110,8 @@ pub(crate) enum Command {
     Resume(Resume),
     /// What holds for the jobs of a queue, where they do not say otherwise themselves
     Queue(Queue),
+    /// A publisher's data directory: what it holds, whether it is whole, its records, a copy of it
+    Journal(Journal),
     /// The health of every part, for monitors
     Check(Check),
     /// What is in force, and where each value came from
@@ -202,6 +206,10 @@ mod tests {
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
             "longshore check --nagios",
+            "longshore journal stat /data --json",
+            "longshore journal verify /data",
+            "longshore journal dump /data --from 3 --to 9 --payloads",
+            "longshore journal copy /data /backup",
         ] {
             if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");
@@ -225,6 +233,9 @@ mod tests {
             "longshore enqueue /jobs text --prepare --wait",
             "longshore enqueue /jobs text --backoff often",
             "longshore dead revive /jobs/** --reason boredom",
+            "longshore journal verify",
+            "longshore journal dump /data --from last",
+            "longshore journal copy /data",
         ] {
             let error = CommandLine::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

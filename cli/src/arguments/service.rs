@@ -31,6 +31,9 @@ pub(crate) struct Up {
     /// The port of the publisher
     #[arg(long, value_name = "PORT", default_value_t = crate::config::PUBLISHER_PORT)]
     pub(crate) publisher_port: u16,
+    /// Start although acknowledged records are damaged. They and all after them are lost: what is dropped goes to lost/
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
 }
 
 #[derive(Args, Debug)]
@@ -92,7 +95,7 @@ pub(crate) struct Publisher {
     /// Listen on an address that other machines can reach, without TLS
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Start although acknowledged records are damaged; what is dropped goes to a side file
+    /// Start although acknowledged records are damaged. They and all after them are lost: what is dropped goes to lost/
     #[arg(long)]
     pub(crate) accept_loss: bool,
     #[command(flatten)]

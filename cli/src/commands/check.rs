@@ -2,7 +2,7 @@
 
 use std::process;
 
-use longshore::protocol::messages::work::{PublisherStatus, QueueStat};
+use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
 use longshore::{Gathered, Glob};
 use serde_json::{Value, json};
 
@@ -105,6 +105,17 @@ async fn look(context: &Context) -> Vec<Finding> {
     findings
 }
 
+/// What a publisher refuses for want of room.
+pub(crate) fn short_of(room: Room) -> Option<&'static str> {
+    match room {
+        Room::Open => None,
+        Room::NoEnqueues => Some("its disk is short of room: it refuses new jobs (NoSpace)"),
+        Room::Held => Some(
+            "its disk is all but full: it refuses new jobs (NoSpace) and hands none out; what runs can end",
+        ),
+    }
+}
+
 fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
     let part = |name: &str| format!("publisher {name}");
     let mut findings: Vec<Finding> = gathered
@@ -113,7 +124,9 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
         .map(|answered| {
             let status = &answered.answer;
             let slow = status.oldest_uncommitted_ms >= COMMIT_SLOW_MS;
-            let says = if status.clock_held && !slow {
+            let says = if let (Some(short), false) = (short_of(status.room), slow) {
+                format!("{short}; free some of its disk, and it resumes by itself")
+            } else if status.clock_held && !slow {
                 "the wall clock has jumped; what waits for it is held back: longshore resume --clock"
                     .to_owned()
             } else if slow {
@@ -124,7 +137,7 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             } else {
                 format!("{} jobs, {} links, {}", status.jobs, status.links, status.durability)
             };
-            let level = if slow {
+            let level = if slow || status.room != Room::Open {
                 Level::Critical
             } else if status.clock_held {
                 Level::Warning

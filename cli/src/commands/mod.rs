@@ -10,6 +10,7 @@ pub(crate) mod enqueue;
 mod job;
 mod job_view;
 mod jobs;
+mod journal;
 mod ls;
 mod pause;
 mod publisher;
@@ -105,6 +106,7 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::BenchProducer(arguments) => bench::producer::run(arguments, context).await,
         Command::BenchWorker(arguments) => bench::worker::run(arguments, context).await,
         Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
+        Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config => config::run(context),
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use longshore::{Publisher, PublisherOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use crate::arguments;
@@ -21,14 +21,15 @@ pub(crate) async fn run(given: arguments::Publisher, mut context: Context) -> an
         context.output.json(&json!({
             "ready": "publisher", "name": publisher.name(), "address": address,
             "publisher": publisher.id().to_string(), "data": data.display().to_string(),
-            "resolvers": context.config.resolvers.value,
+            "resolvers": context.config.resolvers.value, "recovered": recovered_json(&publisher),
         }))?;
     } else {
         context.output.line(format!(
-            "publisher {} ({}) listens on {address}\ndata in {}\nregisters at {}",
+            "publisher {} ({}) listens on {address}\ndata in {}\n{}registers at {}",
             publisher.name(),
             publisher.id().prefix(),
             data.display(),
+            recovered_lines(&publisher),
             context.config.resolvers.value.join(", "),
         ))?;
     }
@@ -42,6 +43,49 @@ pub(crate) async fn run(given: arguments::Publisher, mut context: Context) -> an
         })
         .await
         .context("the publisher stopped; start it again once the cause is gone")
+}
+
+/// What a start found that people should know of, each on a line of its own.
+pub(crate) fn recovered_lines(publisher: &Publisher) -> String {
+    let opened = publisher.opened();
+    let mut lines = String::new();
+    if let Some(dropped) = &opened.dropped {
+        lines += &format!(
+            "LOST: command {} and all after it, for the damage in {} at byte {}; {} bytes are kept in {}\n",
+            dropped.index,
+            dropped.file.display(),
+            dropped.offset,
+            dropped.bytes,
+            dropped.kept_in.display(),
+        );
+    }
+    if let Some(cut) = &opened.cut {
+        lines += &format!(
+            "cut off {} at byte {}: {} bytes of a commit that nobody was told of\n",
+            cut.file.display(),
+            cut.offset,
+            cut.bytes,
+        );
+    }
+    lines
+}
+
+/// The same for programs.
+pub(crate) fn recovered_json(publisher: &Publisher) -> Value {
+    let opened = publisher.opened();
+    let dropped = opened.dropped.as_ref().map(|dropped| {
+        json!({
+            "file": dropped.file.display().to_string(), "offset": dropped.offset,
+            "index": dropped.index, "bytes": dropped.bytes,
+            "kept_in": dropped.kept_in.display().to_string(),
+        })
+    });
+    let cut = opened.cut.as_ref().map(|cut| {
+        json!({
+            "file": cut.file.display().to_string(), "offset": cut.offset, "bytes": cut.bytes,
+        })
+    });
+    json!({ "commands": opened.records, "dropped": dropped, "cut": cut })
 }
 
 fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use longshore::Glob;
-use longshore::protocol::messages::work::QueueStat;
+use longshore::protocol::messages::work::{PublisherStatus, QueueStat};
+use longshore::{Answered, Glob};
 use serde_json::{Value, json};
 
+use super::check::short_of;
 use super::queue::settings_json;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
@@ -17,13 +18,15 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
     let stats = context.queues().stats(pattern.clone()).await?;
     let queues = stats.merged();
-    let paused = paused(&pattern, &context).await?;
+    let status = context.queues().status().await?.answers;
+    let paused = paused(&pattern, &status);
     if context.output.is_json() {
         let queues: Vec<Value> = queues.iter().map(queue_json).collect();
         let paused: Vec<&str> = paused.iter().map(Glob::as_str).collect();
         context.output.json_pretty(&json!({
             "complete": stats.complete, "queues": queues, "paused": paused,
             "missing": missing_json(&stats.missing),
+            "publishers": status.iter().map(publisher_json).collect::<Vec<_>>(),
         }))?;
         return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
     }
@@ -33,6 +36,11 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     // A pause of queues that are not there yet would be seen nowhere else.
     for pause in paused.iter().filter(|pause| queues.iter().all(|q| !q.paused_by.contains(pause))) {
         context.output.line(format!("paused: '{pause}', which no queue here matches yet"))?;
+    }
+    for Answered { publisher, answer } in &status {
+        if let Some(short) = short_of(answer.room) {
+            context.output.line(format!("publisher {}: {short}", publisher.name))?;
+        }
     }
     let missing = warn_of_missing(&stats.missing, stats.complete);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
@@ -45,15 +53,22 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
 }
 
 /// The patterns that are paused anywhere; of a path, those that pause it.
-async fn paused(pattern: &Glob, context: &Context) -> anyhow::Result<Vec<Glob>> {
-    let status = context.queues().status().await?;
-    let answers = status.answers.into_iter().flat_map(|answered| answered.answer.paused);
+fn paused(pattern: &Glob, status: &[Answered<PublisherStatus>]) -> Vec<Glob> {
+    let answers = status.iter().flat_map(|answered| answered.answer.paused.iter().cloned());
     let path = pattern.literal();
     let mut paused: Vec<Glob> =
         answers.filter(|pause| path.as_ref().is_none_or(|path| pause.matches(path))).collect();
     paused.sort_by(|a, b| a.as_str().cmp(b.as_str()));
     paused.dedup();
-    Ok(paused)
+    paused
+}
+
+fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) -> Value {
+    json!({
+        "name": publisher.name, "room": format!("{:?}", answer.room),
+        "journal_bytes": answer.journal_bytes, "reserve_bytes": answer.reserve_bytes,
+        "oldest_uncommitted_ms": answer.oldest_uncommitted_ms,
+    })
 }
 
 /// A row for each queue. States that few have stand there only if some queue has such jobs.

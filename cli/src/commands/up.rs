@@ -25,10 +25,11 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
     let publisher = system.publisher.local_address();
     let resolvers: Vec<String> = system.replicas.iter().map(ToString::to_string).collect();
     let data = system.data.display().to_string();
+    let recovered = publisher::recovered_json(&system.publisher);
     if context.output.is_json() {
         context.output.json(&json!({
             "ready": "up", "resolvers": resolvers, "address": publisher.to_string(),
-            "publisher": system.publisher.id().to_string(), "data": data,
+            "publisher": system.publisher.id().to_string(), "data": data, "recovered": recovered,
         }))?;
     } else {
         // What another terminal has to say to find this system.
@@ -36,8 +37,9 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         let resolvers = resolvers.join(",");
         let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
         context.output.line(format!(
-            "ready\n  resolver   {resolvers}\n  publisher  {publisher}\n  data       {data}\n\n\
+            "ready\n  resolver   {resolvers}\n  publisher  {publisher}\n  data       {data}\n{}\n\
              longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
+            publisher::recovered_lines(&system.publisher),
         ))?;
     }
     system.run(stop).await
@@ -88,6 +90,7 @@ impl System {
         options.defaults = vec![Path::root()];
         options.cluster = Some(cluster);
         options.durability = context.config.publisher.durability.value;
+        options.accept_loss = arguments.accept_loss;
         let publisher = publisher::open(options).await?;
         if let Some(registry) = publisher.write_client() {
             // It keeps trying by itself; the replicas are in this process, so this takes no time to speak of.

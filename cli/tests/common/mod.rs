@@ -111,6 +111,16 @@ impl Service {
         Service { process, ready, ready_after }
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// True while it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
     /// Sends SIGTERM, and waits. Its exit code.
     pub(crate) fn stop(&mut self) -> i32 {
         let id = self.process.id().to_string();
@@ -258,6 +268,12 @@ pub(crate) struct System {
 impl System {
     pub(crate) fn up() -> System {
         let folder = tempfile::tempdir().unwrap();
+        let service = System::start(folder.path());
+        System { service, folder }
+    }
+
+    /// The same with the journal that is in this folder.
+    pub(crate) fn on(folder: tempfile::TempDir) -> System {
         let service = System::start(folder.path());
         System { service, folder }
     }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use longshore_protocol::LinkId;
 use longshore_protocol::messages::work::{
-    Answer, FromPublisher, PublisherStatus, Request, RequestError,
+    Answer, FromPublisher, PublisherStatus, Request, RequestError, Room,
 };
-use longshore_queue::{Asked, Command, Now, Poisoned};
+use longshore_queue::{Asked, Command, Now, Poisoned, SpaceLevel};
 
 use super::Owner;
 use crate::awaits::{Looked, TooManyAwaits};
@@ -150,6 +150,16 @@ impl Owner {
             stale_refused: figures.stale_refused,
             clock_held: self.clock.alarm().is_some(),
             paused: self.pauses.durable().to_vec(),
+            room: room_of(figures.level),
+            reserve_bytes: figures.reserve_bytes,
         }
+    }
+}
+
+fn room_of(level: SpaceLevel) -> Room {
+    match level {
+        SpaceLevel::Open => Room::Open,
+        SpaceLevel::NoEnqueues => Room::NoEnqueues,
+        SpaceLevel::Hold => Room::Held,
     }
 }

@@ -1,10 +1,13 @@
 //! What links say: each verb becomes its command, or a call to the leases.
 
+use std::time::Instant;
+
 use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens};
-use longshore_protocol::{LinkId, Revoked};
+use longshore_protocol::{LinkId, Refusal, Revoked};
 use longshore_queue::{Command, Now, Poisoned};
 
 use super::Owner;
+use crate::refusals::Refused;
 
 impl Owner {
     pub(super) fn message(
@@ -14,7 +17,14 @@ impl Owner {
         message: ToPublisher,
     ) -> Result<(), Poisoned> {
         let command = match message {
-            ToPublisher::Enqueue(batch) => Command::Enqueue { link, batch },
+            ToPublisher::Enqueue(batch) => {
+                if self.refusals.has(link) || !self.store.has_room_for(&batch) {
+                    let (sequence, jobs) = (batch.sequence, batch.len() as u32);
+                    self.refusals.put(Instant::now(), Refused { link, sequence, jobs });
+                    return Ok(());
+                }
+                Command::Enqueue { link, batch }
+            }
             ToPublisher::Settle(batch) => Command::Settle { link, batch },
             ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
             ToPublisher::Credit(credit) => {
@@ -53,6 +63,15 @@ impl Owner {
             ToPublisher::Attach(_) => return Ok(()),
         };
         self.store.submit(now, command)?;
+        Ok(())
+    }
+
+    /// Refuses the batches that are due to be.
+    pub(super) fn refuse(&mut self, now: Now) -> Result<(), Poisoned> {
+        for Refused { link, sequence, jobs } in self.refused.drain(..) {
+            let refusal = Refusal::NoSpace;
+            self.store.submit(now, Command::Refuse { link, sequence, jobs, refusal })?;
+        }
         Ok(())
     }
 

@@ -19,14 +19,15 @@ const COUNT_BYTES: usize = 2;
 const PART_BYTES: usize = 8;
 const ROTTEN: u32 = 1 << 31;
 
-/// A part on its way.
+/// A part of a command that is carried.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CarriedPart {
+pub struct CarriedPart {
     /// Where it begins in its command's body.
-    pub(crate) at: u32,
-    pub(crate) length: u32,
+    pub at: u32,
+    /// How long it is.
+    pub length: u32,
     /// None when they had rotted.
-    pub(crate) bytes: Option<Bytes>,
+    pub bytes: Option<Bytes>,
 }
 
 /// What a carried record has of a part.
@@ -60,6 +61,26 @@ pub(crate) fn encode(parts: &[CarriedPart], out: &mut Vec<u8>) {
     for bytes in parts.iter().filter_map(|part| part.bytes.as_ref()) {
         out.extend_from_slice(bytes);
     }
+}
+
+/// All parts of a body; none when they do not fit together.
+pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
+    let count = body.get(..COUNT_BYTES)?;
+    let count = usize::from(u16::from_le_bytes([count[0], count[1]]));
+    let mut from = COUNT_BYTES + count * PART_BYTES;
+    let table = body.get(COUNT_BYTES..from)?;
+    let mut parts = Vec::with_capacity(count);
+    for part in table.chunks_exact(PART_BYTES) {
+        let (at, length) = (u32_at(part, 0), u32_at(part, 4));
+        let mut part = CarriedPart { at, length: length & !ROTTEN, bytes: None };
+        if length & ROTTEN == 0 {
+            let to = from.checked_add(length as usize).filter(|&to| to <= body.len())?;
+            part.bytes = Some(body.slice(from..to));
+            from = to;
+        }
+        parts.push(part);
+    }
+    (from == body.len()).then_some(parts)
 }
 
 /// Reads a part: one that was carried, or some of one. Its record was checked.
@@ -116,6 +137,7 @@ mod tests {
         golden.extend_from_slice(b"abcdefgh");
         assert_eq!(body(), golden);
         assert_eq!(body_len(&parts()), golden.len());
+        assert_eq!(decode(&body()), Some(parts()));
     }
 
     #[test]
@@ -137,6 +159,7 @@ mod tests {
         let whole = body();
         for length in 0..whole.len() {
             let cut = whole.slice(..length);
+            assert_eq!(decode(&cut), None);
             for at in 0..40 {
                 part_of(&cut, RecordRef { index: 1, at, length: 3 });
             }

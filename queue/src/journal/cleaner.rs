@@ -13,15 +13,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
+
+use super::carry::{self, CarryError};
 use super::cleaning::{Budget, Live, Plan};
 use super::directory::{Directory, poisoned};
 use super::format::SEGMENT_HEADER_BYTES;
 use super::locations::{Bounds, Locations, Run, RunRecords};
 use super::pin::Pin;
 use super::records::JournalRecords;
+use super::reserve::is_full;
 use super::snapshots::{self, Resume, WriteError};
-use crate::Poisoned;
 use crate::log::Snapshot;
+use crate::{Poisoned, RecordRef};
 
 /// Why a cycle came to nothing. What was there before it is as good as it was.
 #[derive(Debug, thiserror::Error)]
@@ -29,11 +33,15 @@ pub(crate) enum CycleError {
     /// The journal is closing.
     #[error("the journal is closing")]
     Closing,
-    /// There is no room for what has to be written: another cycle is tried later.
-    #[error("no room for {file:?}")]
-    NoRoom {
-        /// The file.
+    /// There is no room for what has to be written, or no file can be opened: another cycle is tried later.
+    #[error("{what} {file:?} failed: {error}")]
+    NotNow {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
         file: PathBuf,
+        /// What the system said.
+        error: io::Error,
     },
     /// The journal has failed.
     #[error(transparent)]
@@ -144,9 +152,39 @@ impl Cleaner {
                 segment_bytes: self.directory.segment_bytes,
             },
         );
-        // CARRY
+        let mut parts = plan.collect(&live, snapshot);
+        for (group, parts) in plan.groups.iter().zip(&mut parts) {
+            parts.sort_unstable();
+            let group = group.iter().map(|&place| live.segments()[place].sequence);
+            self.carry(group, parts, &files, around)?;
+        }
         self.give_up(plan.dead.into_iter(), &files);
         Ok(())
+    }
+
+    /// Carries the wanted parts of these segments into one file, and gives the segments up.
+    fn carry(
+        &mut self,
+        segments: impl Iterator<Item = u64>,
+        parts: &[RecordRef],
+        files: &BTreeMap<u64, GivenUp>,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
+        let mut pace = |bytes| around.pace(bytes);
+        match carry::write(&self.directory, &self.records, parts, &mut pace) {
+            Ok(carried) => {
+                self.figures.carried_bytes.fetch_add(carried.bytes, Ordering::Relaxed);
+                self.records.replace(carried.runs);
+                self.give_up(segments, files);
+                Ok(())
+            }
+            // They stay as they are; another cycle tries again.
+            Err(CarryError::Read(why)) => {
+                tracing::warn!(%why, "segments that cannot be read are not cleaned");
+                Ok(())
+            }
+            Err(CarryError::Io { what, file, error }) => Err(CycleError::of(what, file, error)),
+        }
     }
 
     /// The files of these runs, by sequence.
@@ -158,7 +196,7 @@ impl Cleaner {
             }
             let path = self.directory.path_of(run.sequence, run.carried);
             let length = self.directory.files.open(&path).and_then(|file| file.len());
-            let bytes = length.map_err(|error| poisoned("opening", &path, error))?;
+            let bytes = length.map_err(|error| CycleError::of("opening", path.clone(), error))?;
             files.insert(run.sequence, GivenUp { path, bytes });
         }
         Ok(files)
@@ -223,12 +261,19 @@ impl From<WriteError> for CycleError {
     }
 }
 
+/// The process, or the system, has as many open files as it may.
+fn is_out_of_files(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 impl CycleError {
     pub(crate) fn of(what: &'static str, file: PathBuf, error: io::Error) -> CycleError {
         match error.kind() {
             io::ErrorKind::Interrupted => CycleError::Closing,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                CycleError::NoRoom { file }
+            _ if is_full(&error) || is_out_of_files(&error) => {
+                CycleError::NotNow { what, file, error }
             }
             _ => CycleError::Failed(poisoned(what, &file, error)),
         }

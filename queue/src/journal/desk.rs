@@ -126,7 +126,7 @@ pub(crate) fn run(
         match done {
             Ok(()) => tracing::debug!(index, took = ?began.elapsed(), "snapshot"),
             Err(CycleError::Closing) => {}
-            Err(error @ CycleError::NoRoom { .. }) => {
+            Err(error @ CycleError::NotNow { .. }) => {
                 tracing::warn!(%error, "no snapshot could be made; trying again");
                 desk.rest(RETRY_AFTER);
             }

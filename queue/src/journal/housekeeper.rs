@@ -10,6 +10,7 @@ use super::directory::{Directory, Segment, poisoned};
 use super::files::JournalFile;
 use super::mark::Mark;
 use super::progress::Progress;
+use super::reserve::is_full;
 use super::writer::Chores;
 use crate::Poisoned;
 
@@ -38,6 +39,8 @@ struct Duties {
     next: Option<Segment>,
     /// Since when the firm mark is behind.
     behind: Option<Instant>,
+    /// Not even the reserve had room for the next segment: when it is tried again. Until then there is the rest of this one.
+    full_until: Option<Instant>,
     /// When the reserve is looked after.
     reserve_at: Instant,
     owed: Owed,
@@ -81,6 +84,7 @@ impl Housekeeper {
             duties: Mutex::new(Duties {
                 next: None,
                 behind: None,
+                full_until: None,
                 reserve_at: Instant::now() + RESERVE_EVERY,
                 owed,
                 closing: false,
@@ -127,10 +131,11 @@ impl Housekeeper {
             if duties.closing {
                 return Duty::Close;
             }
-            if duties.next.is_none() {
+            let now = Instant::now();
+            let wants_next = duties.next.is_none();
+            if wants_next && duties.full_until.is_none_or(|until| until <= now) {
                 return Duty::Segment;
             }
-            let now = Instant::now();
             let mark_at = duties.behind.map(|since| since + MARK_AFTER);
             if mark_at.is_some_and(|at| at <= now) {
                 duties.behind = None;
@@ -140,14 +145,24 @@ impl Housekeeper {
                 duties.reserve_at = now + RESERVE_EVERY;
                 return Duty::Reserve;
             }
-            let next = mark_at.map_or(duties.reserve_at, |at| at.min(duties.reserve_at));
+            let next_segment_at = duties.full_until.filter(|_| wants_next);
+            let others = mark_at.into_iter().chain(next_segment_at);
+            let next = others.fold(duties.reserve_at, Instant::min);
             self.wake.wait_until(&mut duties, next);
         }
     }
 
     fn make_segment(&self) -> Result<(), Poisoned> {
-        let segment = self.directory.create_segment(0)?;
-        self.duties.lock().next = Some(segment);
+        let made = self.directory.create_segment(0);
+        let mut duties = self.duties.lock();
+        match made {
+            Ok(segment) => (duties.next, duties.full_until) = (Some(segment), None),
+            // There is still the rest of the present segment, and there may be room before it is used up.
+            Err(why) if is_full(&why.error) => {
+                duties.full_until = Some(Instant::now() + RESERVE_EVERY);
+            }
+            Err(why) => return Err(why),
+        }
         self.ready.notify_all();
         Ok(())
     }
@@ -195,7 +210,7 @@ impl Chores for Arc<Housekeeper> {
                 self.wake.notify_all();
                 return Ok(segment);
             }
-            if duties.failed {
+            if duties.failed || duties.full_until.is_some() {
                 drop(duties);
                 return match self.progress.check() {
                     Err(why) => Err(why),

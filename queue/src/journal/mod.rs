@@ -12,10 +12,13 @@ mod cleaner;
 mod cleaning;
 mod desk;
 mod directory;
+#[cfg(test)]
+mod examination;
 pub(crate) mod files;
 mod format;
 mod housekeeper;
 mod identity;
+pub mod inspect;
 mod locations;
 mod mark;
 mod pieces;
@@ -289,6 +292,9 @@ impl Journal {
         options: JournalOptions,
         rebuild: &mut dyn Rebuild,
     ) -> Result<(Journal, Recovered), OpenError> {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
+            return Err(OpenError::SegmentBytes(options.segment_bytes));
+        }
         let durability = options.durability;
         let parts = Parts::open(files, dir, options, rebuild)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
@@ -364,9 +370,6 @@ impl Parts {
         options: JournalOptions,
         rebuild: &mut dyn Rebuild,
     ) -> Result<Parts, OpenError> {
-        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes) {
-            return Err(OpenError::SegmentBytes(options.segment_bytes));
-        }
         files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
         let lock = files.lock(dir).map_err(|error| match error {
             LockError::Held(holder) => OpenError::InUse { dir: dir.to_owned(), holder },

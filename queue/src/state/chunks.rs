@@ -1,7 +1,8 @@
 //! Things in chunks that a frozen copy shares with the living one: freezing copies nothing, and what changes afterwards is
 //! copied one chunk at a time, when it is first touched and only while the frozen copy still needs it.
 //!
-//! Nothing here is atomic while nothing is frozen: a chunk is owned, and to know that costs one branch that is always the same.
+//! While nothing is frozen, nothing here is atomic, and nothing is looked at that a vector of vectors would not look at: a
+//! chunk that is shared has no things of its own, so what finds that out is the check of the place against their number.
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
@@ -10,68 +11,17 @@ use std::sync::Arc;
 /// Things by place, in chunks of `CHUNK`, a power of two. Growing never moves more than the first chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<T, const CHUNK: usize> {
-    chunks: Vec<Chunk<T>>,
+    /// All but the last are full; those that are shared are empty.
+    own: Vec<Vec<T>>,
+    /// What somebody else may be reading: of each chunk that is empty above.
+    shared: Vec<Option<Arc<Vec<T>>>>,
     len: usize,
-}
-
-/// All but the last chunk are full.
-#[derive(Clone, Debug)]
-enum Chunk<T> {
-    Own(Vec<T>),
-    /// Somebody else may be reading it.
-    Shared(Arc<Vec<T>>),
-}
-
-impl<T> Chunk<T> {
-    fn things(&self) -> &[T] {
-        match self {
-            Chunk::Own(own) => own,
-            Chunk::Shared(shared) => shared,
-        }
-    }
-
-    fn share(&mut self) -> Arc<Vec<T>> {
-        let shared = match std::mem::replace(self, Chunk::Own(Vec::new())) {
-            Chunk::Own(own) => Arc::new(own),
-            Chunk::Shared(shared) => shared,
-        };
-        *self = Chunk::Shared(shared.clone());
-        shared
-    }
-}
-
-impl<T: Clone> Chunk<T> {
-    #[inline]
-    fn own(&mut self, room: usize) -> &mut Vec<T> {
-        match self {
-            Chunk::Own(own) => own,
-            Chunk::Shared(_) => self.take_back(room),
-        }
-    }
-
-    /// Moves the things out if nobody else holds them any more, and copies them otherwise.
-    #[cold]
-    #[inline(never)]
-    fn take_back(&mut self, room: usize) -> &mut Vec<T> {
-        if let Chunk::Shared(shared) = std::mem::replace(self, Chunk::Own(Vec::new())) {
-            let own = Arc::try_unwrap(shared).unwrap_or_else(|shared| {
-                let mut own = Vec::with_capacity(room.max(shared.len()));
-                own.extend_from_slice(&shared);
-                own
-            });
-            *self = Chunk::Own(own);
-        }
-        match self {
-            Chunk::Own(own) => own,
-            Chunk::Shared(shared) => Arc::make_mut(shared),
-        }
-    }
 }
 
 impl<T, const CHUNK: usize> Default for Chunks<T, CHUNK> {
     fn default() -> Chunks<T, CHUNK> {
         const { assert!(CHUNK.is_power_of_two(), "a place is parted by shifting") };
-        Chunks { chunks: Vec::new(), len: 0 }
+        Chunks { own: Vec::new(), shared: Vec::new(), len: 0 }
     }
 }
 
@@ -80,54 +30,120 @@ impl<T, const CHUNK: usize> Chunks<T, CHUNK> {
         self.len
     }
 
+    #[inline]
     pub(super) fn get(&self, place: usize) -> Option<&T> {
-        self.chunks.get(place / CHUNK)?.things().get(place % CHUNK)
+        match self.own.get(place / CHUNK)?.get(place % CHUNK) {
+            None => self.get_shared(place),
+            thing => thing,
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().flat_map(Chunk::things)
+        let shared = self.shared.iter().map(|chunk| chunk.iter().flat_map(|chunk| chunk.iter()));
+        self.own.iter().zip(shared).flat_map(|(own, shared)| own.iter().chain(shared))
     }
 
     /// All things as they are now, shared. Costs one small allocation for each chunk that was touched since the last time.
     pub(super) fn freeze(&mut self) -> Shared<T> {
-        Shared { chunks: self.chunks.iter_mut().map(Chunk::share).collect(), at: 0 }
+        let share = |(own, shared): (&mut Vec<T>, &mut Option<Arc<Vec<T>>>)| {
+            shared.get_or_insert_with(|| Arc::new(std::mem::take(own))).clone()
+        };
+        Shared { chunks: self.own.iter_mut().zip(&mut self.shared).map(share).collect(), at: 0 }
     }
 
     /// Bytes of memory for the things themselves.
     pub(super) fn memory_bytes(&self) -> usize {
-        let room = |chunk: &Chunk<T>| match chunk {
-            Chunk::Own(own) => own.capacity(),
-            Chunk::Shared(shared) => shared.capacity(),
-        };
-        self.chunks.iter().map(room).sum::<usize>() * size_of::<T>()
+        let shared = self.shared.iter().flatten().map(|chunk| chunk.capacity());
+        let own = self.own.iter().map(Vec::capacity);
+        own.chain(shared).sum::<usize>() * size_of::<T>()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn index_shared(&self, place: usize) -> &T {
+        self.get_shared(place).expect("a place is kept only while its thing is there")
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_shared(&self, place: usize) -> Option<&T> {
+        self.shared.get(place / CHUNK)?.as_ref()?.get(place % CHUNK)
     }
 }
 
 impl<T: Clone, const CHUNK: usize> Chunks<T, CHUNK> {
+    #[inline]
     pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
-        self.chunks.get_mut(place / CHUNK)?.own(CHUNK).get_mut(place % CHUNK)
+        let (chunk, at) = (place / CHUNK, place % CHUNK);
+        if at >= self.own.get(chunk)?.len() {
+            self.take_back(chunk);
+        }
+        self.own.get_mut(chunk)?.get_mut(at)
     }
 
+    #[inline]
     pub(super) fn push(&mut self, thing: T) {
+        match self.own.last_mut() {
+            Some(last) if !last.is_empty() && last.len() < last.capacity().min(CHUNK) => {
+                last.push(thing);
+                self.len += 1;
+            }
+            _ => self.push_making_room(thing),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_making_room(&mut self, thing: T) {
         if self.len.is_multiple_of(CHUNK) {
             // Many tables stay small: the first chunk takes memory as it grows.
             let room = if self.len == 0 { 0 } else { CHUNK };
-            self.chunks.push(Chunk::Own(Vec::with_capacity(room)));
+            self.own.push(Vec::with_capacity(room));
+            self.shared.push(None);
         }
-        if let Some(last) = self.chunks.last_mut() {
-            last.own(CHUNK).push(thing);
+        if let Some(last) = self.last_own() {
+            last.push(thing);
             self.len += 1;
         }
     }
 
     pub(super) fn pop(&mut self) -> Option<T> {
-        let last = self.chunks.last_mut()?.own(CHUNK);
+        let last = self.last_own()?;
         let thing = last.pop();
         if last.is_empty() {
-            self.chunks.pop();
+            self.own.pop();
+            self.shared.pop();
         }
         self.len -= usize::from(thing.is_some());
         thing
+    }
+
+    fn last_own(&mut self) -> Option<&mut Vec<T>> {
+        if self.own.last()?.is_empty() {
+            self.take_back(self.own.len() - 1);
+        }
+        self.own.last_mut()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn index_shared_mut(&mut self, place: usize) -> &mut T {
+        self.take_back(place / CHUNK);
+        &mut self.own[place / CHUNK][place % CHUNK]
+    }
+
+    /// Moves a shared chunk's things out if nobody else holds them any more, and copies them otherwise.
+    #[cold]
+    #[inline(never)]
+    fn take_back(&mut self, chunk: usize) {
+        let shared = self.shared.get_mut(chunk).and_then(Option::take);
+        if let (Some(shared), Some(own)) = (shared, self.own.get_mut(chunk)) {
+            *own = Arc::try_unwrap(shared).unwrap_or_else(|shared| {
+                let mut own = Vec::with_capacity(CHUNK);
+                own.extend_from_slice(&shared);
+                own
+            });
+        }
     }
 }
 
@@ -136,14 +152,21 @@ impl<T, const CHUNK: usize> Index<usize> for Chunks<T, CHUNK> {
 
     #[inline]
     fn index(&self, place: usize) -> &T {
-        &self.chunks[place / CHUNK].things()[place % CHUNK]
+        match self.own.get(place / CHUNK).and_then(|own| own.get(place % CHUNK)) {
+            Some(thing) => thing,
+            None => self.index_shared(place),
+        }
     }
 }
 
 impl<T: Clone, const CHUNK: usize> IndexMut<usize> for Chunks<T, CHUNK> {
     #[inline]
     fn index_mut(&mut self, place: usize) -> &mut T {
-        &mut self.chunks[place / CHUNK].own(CHUNK)[place % CHUNK]
+        let (chunk, at) = (place / CHUNK, place % CHUNK);
+        if chunk < self.own.len() && at < self.own[chunk].len() {
+            return &mut self.own[chunk][at];
+        }
+        self.index_shared_mut(place)
     }
 }
 
@@ -199,7 +222,7 @@ mod tests {
     }
 
     fn owned(chunks: &Chunks<u32, 4>) -> Vec<bool> {
-        chunks.chunks.iter().map(|chunk| matches!(chunk, Chunk::Own(_))).collect()
+        chunks.own.iter().map(|own| !own.is_empty()).collect()
     }
 
     #[test]

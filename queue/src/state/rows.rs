@@ -9,9 +9,9 @@ use super::chunks::{Chunks, Shared};
 use super::row::{NONE, Place, Row};
 use crate::outcome::RecordRef;
 
-/// Rows in one piece of memory, 96 KiB: growing never copies a row, and a frozen piece is copied when it is touched. In tests
+/// Rows in one piece of memory: growing never copies a row, and a frozen piece, 24 KiB, is copied when it is touched. In tests
 /// a few jobs take several.
-const CHUNK_ROWS: usize = if cfg!(test) { 4 } else { 1_024 };
+const CHUNK_ROWS: usize = if cfg!(test) { 4 } else { 256 };
 /// Parts of the index of ids: each grows on its own, so no command waits for all of them.
 const INDEX_PARTS: usize = 256;
 

@@ -24,6 +24,7 @@ impl<T, const CHUNK: usize> Default for Slab<T, CHUNK> {
 }
 
 impl<T, const CHUNK: usize> Slab<T, CHUNK> {
+    #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&T> {
         self.places.get(number as usize)?.as_ref()
     }
@@ -78,6 +79,7 @@ impl<T: Clone, const CHUNK: usize> Slab<T, CHUNK> {
         }
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         let thing = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
@@ -98,6 +100,7 @@ impl<T: Clone, const CHUNK: usize> Slab<T, CHUNK> {
 impl<T, const CHUNK: usize> Index<u32> for Slab<T, CHUNK> {
     type Output = T;
 
+    #[inline]
     fn index(&self, number: u32) -> &T {
         self.places[number as usize]
             .as_ref()
@@ -106,6 +109,7 @@ impl<T, const CHUNK: usize> Index<u32> for Slab<T, CHUNK> {
 }
 
 impl<T: Clone, const CHUNK: usize> IndexMut<u32> for Slab<T, CHUNK> {
+    #[inline]
     fn index_mut(&mut self, number: u32) -> &mut T {
         self.places[number as usize]
             .as_mut()

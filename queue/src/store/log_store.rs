@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{Progress, Request, Started, Tokens};
+use longshore_protocol::messages::work::{EnqueueBatch, Progress, Request, Started, Tokens};
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
 
 use super::held::Held;
@@ -23,7 +23,7 @@ use crate::journal::{
     CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
     SEGMENT_BYTES, Space, SpaceLevel,
 };
-use crate::leases::{LeaseTiming, Leases};
+use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::{CACHE_BYTES, PayloadCache};
 use crate::tail::Tail;
@@ -211,7 +211,10 @@ impl<L: Log> LogStore<L> {
     ) -> Result<LogStore<L>, Poisoned> {
         let Replay { state, tail, .. } = replay;
         let last = state.last_start().map_or(Epoch(0), |last| last.epoch);
-        let epoch = Epoch(last.max(floor).0 + 1);
+        // A copy: the publisher that it was made of lives on, and goes on giving epochs and tokens.
+        let is_copy = state.last_start().is_some_and(|last| last.publisher != publisher);
+        let passed_over = if is_copy { EPOCHS_PER_LOSS } else { 0 };
+        let epoch = Epoch(last.max(floor).0 + passed_over + 1);
         let mut store = LogStore {
             log,
             publisher,
@@ -243,12 +246,26 @@ impl<L: Log> LogStore<L> {
         // once the publisher is: it gets the grace, not the window.
         store.held.outcomes.wants_events = store.tail.is_recording();
         let has_link = |lease: &RunningLease| store.state.is_up(lease.link);
-        let (linked, lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
+        let (mut linked, mut lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
         let index = store.submit(now, Command::Start(start))?;
         store.tail.begin(index, epoch);
+        if is_copy {
+            // Those who hold these leases hold them of the other publisher. The jobs run here, too, at no attempt's cost.
+            let ended = |lease: RunningLease| Expired {
+                token: lease.token,
+                started: false,
+                restart: true,
+                timed_out: false,
+            };
+            let leases: Vec<Expired> = linked.drain(..).chain(lost.drain(..)).map(ended).collect();
+            for leases in leases.chunks(EXPIRED_MAX) {
+                store.submit(now, Command::Expire { leases: leases.to_vec() })?;
+            }
+        }
         store.log.sync();
         store.log.flush();
-        block_on(store.log.committed_beyond(index - 1))?;
+        let appended = store.log.appended();
+        block_on(store.log.committed_beyond(appended - 1))?;
         // Nobody is there yet to be told anything.
         let mut nobody = Released::default();
         store.release(store.log.committed(), &mut nobody);
@@ -428,6 +445,11 @@ impl<L: Log> LogStore<L> {
     /// Reads what is not in memory. See [`Store::reader`].
     pub fn reader(&self) -> Reader {
         self.log.reader()
+    }
+
+    /// Whether the disk has room for these jobs; without, each of them would be refused.
+    pub fn has_room_for(&self, batch: &EnqueueBatch) -> bool {
+        self.log.space().admits(room::bytes_of(batch))
     }
 
     /// What the disk still has room for. See [`Store::space`].
@@ -622,5 +644,23 @@ fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_epoch_is_below_any_that_may_have_been_given() {
+        let now = Now { mono_ms: 5, wall_ms: 1_700_000_000_999 };
+        let told = |told| Some(LostStarts { told });
+        assert_eq!(epoch_floor(Some(Epoch(7)), None, now), Epoch(0), "the log knows");
+        assert_eq!(epoch_floor(Some(Epoch(7)), told(None), now), Epoch(7 + EPOCHS_PER_LOSS));
+        assert_eq!(epoch_floor(Some(Epoch(7)), told(Some(9)), now), Epoch(9 + EPOCHS_PER_LOSS));
+        assert_eq!(epoch_floor(None, told(Some(9)), now), Epoch(9 + EPOCHS_PER_LOSS));
+        let seconds = Epoch(1_700_000_000 + EPOCHS_PER_LOSS);
+        assert_eq!(epoch_floor(None, told(None), now), seconds, "nobody knows");
+        assert!(seconds.0 < 1 << 32);
     }
 }

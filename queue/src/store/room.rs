@@ -4,7 +4,7 @@
 
 use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Checkpointed, ReplaceOutcome, SettleBatch, Settled, Verdict,
+    Checkpointed, EnqueueBatch, ReplaceOutcome, SettleBatch, Settled, Verdict,
 };
 use longshore_protocol::{CheckpointOutcome, LinkId, Refusal, Runs, SettleOutcome};
 
@@ -26,7 +26,7 @@ pub(super) enum Fit {
 pub(super) fn fit(command: Command, state: &State, space: impl Fn() -> Space) -> Fit {
     match command {
         Command::Enqueue { link, ref batch } => {
-            if space().admits(batch.body().len() as u64 + RECORD_BYTES) {
+            if space().admits(bytes_of(batch)) {
                 return Fit::Log(command);
             }
             let (sequence, jobs) = (batch.sequence, batch.len() as u32);
@@ -53,6 +53,11 @@ pub(super) fn fit(command: Command, state: &State, space: impl Fn() -> Space) ->
         }
         other => Fit::Log(other),
     }
+}
+
+/// What a batch of jobs takes of the disk.
+pub(super) fn bytes_of(batch: &EnqueueBatch) -> u64 {
+    batch.body().len() as u64 + RECORD_BYTES
 }
 
 /// Whether one of its results or errors is one that the reserve has no room for.

@@ -16,7 +16,7 @@ use longshore_protocol::{Glob, JobId, NewJob, Role, SessionId};
 use super::*;
 use crate::clock::{ClockCore, Reading};
 use crate::journal::simulated_disk::SimulatedDisk;
-use crate::journal::{Journal, JournalOptions};
+use crate::journal::{Journal, JournalOptions, inspect};
 
 const PRODUCER: LinkId = LinkId(1);
 const WORKER: LinkId = LinkId(2);
@@ -26,13 +26,17 @@ fn at(mono_ms: u64) -> Now {
 }
 
 fn open(disk: &SimulatedDisk, now_ms: u64) -> LogStore<Journal> {
+    open_in(disk, "/data", now_ms)
+}
+
+fn open_in(disk: &SimulatedDisk, dir: &str, now_ms: u64) -> LogStore<Journal> {
     let options = JournalOptions {
         segment_bytes: crate::SEGMENT_BYTES_MIN,
         durability: Durability::Fsync,
         accept_loss: false,
         new_publisher: PublisherId([9; 16]),
     };
-    let (mut replay, dir) = (Replay::new(), FilePath::new("/data"));
+    let (mut replay, dir) = (Replay::new(), FilePath::new(dir));
     let (journal, recovered) =
         Journal::open_on(Arc::new(disk.clone()), dir, options, &mut replay).unwrap();
     let reading = Reading { boot_ms: now_ms, wall_ms: at(now_ms).wall_ms };
@@ -215,6 +219,41 @@ async fn a_restart_raises_epoch_and_tokens_and_keeps_leases_for_the_window() {
     assert_eq!(after.len(), 2);
     assert!(after.iter().all(|handed| handed.token.0 > before[1].token.0 + (1 << 32) - 1));
     assert!(after.iter().all(|handed| handed.attempt == 1), "a restart costs no attempt");
+}
+
+#[tokio::test]
+async fn a_store_on_a_copy_shares_no_lease_and_no_token_with_the_one_that_it_was_made_of() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    worker(&mut store, at(1_000), WORKER, 2, 2);
+    enqueue(&mut store, at(1_000), 1, 3);
+    let before = all(&mut store).await.handed;
+    assert_eq!(before.len(), 2);
+    let other = PublisherId([5; 16]);
+    let (from, to) = (FilePath::new("/data"), FilePath::new("/copy"));
+    inspect::copy_on(&disk.files(), from, to, other, &mut |_, _| {}).unwrap();
+
+    let mut copy = open_in(&disk, "/copy", 2_000);
+    assert_eq!(copy.identity().0, other);
+    assert_eq!((copy.state().totals().running, store.state().totals().running), (0, 2));
+    // The worker's session asks for its leases at the copy: they are none of its.
+    let resume = Tokens(before.iter().map(|handed| handed.token).collect());
+    let (session, name, role) = (SessionId([2; 16]), "test".to_owned(), Role::Worker);
+    let link_up = Command::LinkUp { link: LinkId(1 << 33), role, session, name, resume };
+    copy.submit(at(2_001), link_up).unwrap();
+    all(&mut copy).await;
+    assert_eq!(copy.state().totals().running, 0);
+    worker(&mut copy, at(2_002), LinkId(1 << 34), 3, 5);
+    let after = all(&mut copy).await.handed;
+    assert_eq!(after.len(), 3, "every job, and each once");
+    assert!(after.iter().all(|handed| handed.attempt == 1), "a copy costs no attempt");
+    // The original goes on over restarts, and never gives a token of the copy.
+    let rise = after[0].token.0 - before[1].token.0;
+    assert!(rise > 1_000_000 << 32, "{rise}");
+    drop(copy);
+    let again = open_in(&disk, "/copy", 3_000);
+    assert_eq!(again.state().totals().running, 3, "from then on a restart is a restart");
 }
 
 #[tokio::test]

@@ -90,6 +90,7 @@ impl Desk {
             }
             CheckpointOutcome::StaleToken => Err(CheckpointError::Lost(CancelReason::LeaseLost)),
             CheckpointOutcome::Gap => Err(CheckpointError::Gap),
+            CheckpointOutcome::NoSpace => Err(CheckpointError::NoSpace),
             CheckpointOutcome::TooLarge => {
                 Err(CheckpointError::TooLarge { bytes: length, limit: CHECKPOINT_BYTES_MAX })
             }

@@ -18,6 +18,9 @@ use crate::signal::LeaseSignal;
 
 /// Bytes of settles and checkpoints that a link is given at a time; the rest follows when they are in its send queue.
 const BYTES_TOGETHER: usize = BATCH_BYTES_MAX;
+/// How long a lease is taken to be whose settle waits for room at its publisher: as it is unless a job says otherwise. It is renewed
+/// three times as often.
+const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
 
 impl Desk {
     /// Every token held at a publisher without an answered settle: what a new link resumes.
@@ -129,6 +132,7 @@ impl Desk {
     }
 
     pub(crate) fn settled(&self, place: PlaceId, settled: &Settled) {
+        let now = self.now();
         let mut state = self.state.lock();
         let Some(ends) = state.place(place).settles.answered(settled) else { return };
         let mut stale = 0u64;
@@ -148,6 +152,12 @@ impl Desk {
                     let error =
                         crate::failure::job_error("ResultTooLarge", SettleOutcome::ResultTooLarge);
                     state.place(place).settles.push(token, &NewSettle::Bury(error), false);
+                }
+                // It is sent again later. Its lease is renewed until then; it is nobody's but this settle's.
+                Some(SettleOutcome::NoSpace) => {
+                    let at = state.place(place);
+                    at.leases.insert(now, token, NO_SPACE_LEASE, Some(Arc::default()));
+                    at.wake.notify_one();
                 }
                 None => stats.unanswered += 1,
             }
@@ -191,6 +201,9 @@ impl Desk {
         let mut out = Outgoing::default();
         let at = state.place(place);
         let publisher = at.id;
+        for token in at.settles.again(now) {
+            at.leases.remove(token);
+        }
         let (mut freed, mut bytes) = (0, 0);
         while room
             && bytes < BYTES_TOGETHER
@@ -225,7 +238,8 @@ impl Desk {
         out.grant = std::mem::take(&mut at.grant);
         out.recall = std::mem::take(&mut at.recall);
         out.unsubscribe = std::mem::take(&mut at.unsubscribe);
-        out.deadline = at.leases.next_due().into_iter().chain(progress).min();
+        let again = at.settles.again_at();
+        out.deadline = at.leases.next_due().into_iter().chain(progress).chain(again).min();
         out
     }
 

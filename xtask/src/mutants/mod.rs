@@ -87,7 +87,7 @@ fn list(mutants: &[Mutant]) -> bool {
             Ok(_) => "applies".to_owned(),
             Err(error) => {
                 all = false;
-                error.to_string().to_uppercase()
+                error.to_string()
             }
         };
         println!("{:<34} {:<8}  {}", mutant.name, state, mutant.breaks.trim());

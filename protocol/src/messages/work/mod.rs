@@ -31,7 +31,7 @@ pub use progress::{Checkpoint, Checkpointed, Progress, Started};
 pub use request::{Action, JobsQuery, Pace, Request, RequestError};
 pub use selection::{Filter, Selection};
 pub use settle::{NewSettle, SettleBatch, SettleBatchBuilder, SettleItem, Settled, Span, Verdict};
-pub use status::{JobCounts, PublisherStatus, QueueStat};
+pub use status::{JobCounts, PublisherStatus, QueueStat, Room};
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;

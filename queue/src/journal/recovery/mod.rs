@@ -28,6 +28,7 @@ use super::OpenError;
 use super::directory::{Directory, Segment};
 use super::format::FORMAT_VERSION;
 use super::locations::Locations;
+use super::pin::Pin;
 use crate::log::Rebuild;
 
 /// Bytes read at a time.
@@ -117,11 +118,10 @@ pub(crate) fn recover(
         if !accept_loss {
             return Err(damage.refused(FIRST_INDEX));
         }
-        let mut recovery = Recovery::default();
-        recovery.dropped = Some(lost::set_all_aside(directory, &found, damage)?);
-        remove(directory, &directory.segments_dir(), &found.unfinished)?;
-        recovery.lost_starts = lost::lost_starts(directory, recovery.last_index)?;
-        return Ok(recovery);
+        let dropped = Some(lost::set_all_aside(directory, &found, damage)?);
+        remove(directory, &found.unfinished)?;
+        let lost_starts = lost::lost_starts(directory, FIRST_INDEX - 1)?;
+        return Ok(Recovery { dropped, lost_starts, ..Recovery::default() });
     };
     for Damage { file, offset, why } in &passed_over {
         tracing::warn!(?file, offset, why, "a snapshot is passed over for an older one");
@@ -194,14 +194,6 @@ fn play(
         }
     }
 
-    let snapshots_dir = directory.snapshots_dir();
-    let (unfinished_snapshots, unfinished): (Vec<PathBuf>, Vec<PathBuf>) =
-        found.unfinished.into_iter().partition(|path| path.starts_with(&snapshots_dir));
-    // The name of the one that counts may not last yet; then the others go, for good; and what only they needed, after them.
-    sync_dir(directory, &snapshots_dir)?;
-    let others = others.iter().map(|&index| directory.snapshot_path(index));
-    remove(directory, &snapshots_dir, others.chain(unfinished_snapshots))?;
-
     let is_needed = |file: &Found| needed.contains(&file.header.sequence);
     let (kept, mut dead): (Vec<Found>, Vec<Found>) = before.into_iter().partition(is_needed);
     let (carried, garbage): (Vec<Found>, Vec<Found>) =
@@ -214,9 +206,13 @@ fn play(
         dead.push(segments.remove(0));
         spans.remove(0);
     }
-    let unused = found.unused.iter().chain(&found.bad_carried).map(|file| file.path.clone());
-    let dead = dead.into_iter().map(|file| file.path);
-    remove(directory, &directory.segments_dir(), unused.chain(dead).chain(unfinished))?;
+    let unused = found.unused.into_iter().chain(found.bad_carried).map(|file| file.path);
+    let unneeded = Unneeded {
+        never_counted: unused.chain(found.unfinished).collect(),
+        snapshots: others.iter().map(|&index| directory.snapshot_path(index)).collect(),
+        dead: dead.into_iter().map(|file| file.path).collect(),
+    };
+    unneeded.remove(directory)?;
 
     let known = known.max(base.index);
     end::write_again(directory, &segments, &spans, &recovery.locations, end, known)?;
@@ -230,14 +226,40 @@ fn play(
     Ok(recovery)
 }
 
-/// Removes files, so that they stay removed.
-fn remove(
-    directory: &Directory,
-    dir: &Path,
-    paths: impl IntoIterator<Item = impl AsRef<Path>>,
-) -> Result<(), OpenError> {
+/// What nothing needs any more.
+struct Unneeded {
+    /// Files that were never finished, or never had anything that counts.
+    never_counted: Vec<PathBuf>,
+    /// All but the one that counts.
+    snapshots: Vec<PathBuf>,
+    /// Segments and carried files that the one that counts does not name.
+    dead: Vec<PathBuf>,
+}
+
+impl Unneeded {
+    /// Removes it, so that it stays removed. What somebody may be copying stays until a later start.
+    fn remove(self, directory: &Directory) -> Result<(), OpenError> {
+        let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
+        remove(directory, &self.never_counted)?;
+        // The name of the snapshot that counts may not last yet.
+        sync_dir(directory, &snapshots_dir)?;
+        sync_dir(directory, &segments_dir)?;
+        if self.snapshots.is_empty() && self.dead.is_empty() {
+            return Ok(());
+        }
+        let pin = Pin::to_delete(&*directory.files, &directory.dir)
+            .map_err(|error| OpenError::io("pinning", &directory.dir, error))?;
+        let Some(_unpinned) = pin else { return Ok(()) };
+        remove(directory, &self.snapshots)?;
+        // For good: what only they needed goes after them.
+        sync_dir(directory, &snapshots_dir)?;
+        remove(directory, &self.dead)?;
+        sync_dir(directory, &segments_dir)
+    }
+}
+
+fn remove(directory: &Directory, paths: &[PathBuf]) -> Result<(), OpenError> {
     for path in paths {
-        let path = path.as_ref();
         match directory.files.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(OpenError::io("removing", path, error));
@@ -245,7 +267,7 @@ fn remove(
             _ => {}
         }
     }
-    sync_dir(directory, dir)
+    Ok(())
 }
 
 fn sync_dir(directory: &Directory, dir: &Path) -> Result<(), OpenError> {

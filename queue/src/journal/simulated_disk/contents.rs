@@ -22,6 +22,14 @@ pub(super) struct Contents {
     lasting_names: BTreeMap<PathBuf, usize>,
     /// What was done to names since, in order: a name leads to a file, or to nothing.
     unsynced_names: Vec<(PathBuf, Option<usize>)>,
+    /// What was on its way to the disk when the power went: it may be there after that, and nobody has seen it.
+    on_the_way: Vec<OnTheWay>,
+}
+
+#[derive(Clone)]
+enum OnTheWay {
+    Name(PathBuf, Option<usize>),
+    Change(usize, Change),
 }
 
 #[derive(Clone, Default)]
@@ -42,6 +50,17 @@ pub(super) enum Change {
 impl Contents {
     /// As a power cut leaves it: of what was not synced, each change is there, or not, or in part.
     pub(super) fn after_power_cut(&self, random: &mut StdRng) -> Contents {
+        let mut arrived = self.clone();
+        for on_the_way in std::mem::take(&mut arrived.on_the_way) {
+            match on_the_way {
+                OnTheWay::Name(path, file) => arrived.unsynced_names.push((path, file)),
+                OnTheWay::Change(file, change) => arrived.files[file].unsynced.push(change),
+            }
+        }
+        arrived.with_some_of_it(random)
+    }
+
+    fn with_some_of_it(&self, random: &mut StdRng) -> Contents {
         let mut names = self.lasting_names.clone();
         // Either one after the other up to some point, or each for itself: file systems differ.
         let in_order = random.random_bool(0.5);
@@ -56,13 +75,15 @@ impl Contents {
             let lasting = self.files[number].after_power_cut(random);
             files[number] = File { now: lasting.clone(), lasting, ..File::default() };
         }
-        Contents { files, lasting_names: names.clone(), names, unsynced_names: Vec::new() }
+        let lasting_names = names.clone();
+        Contents { files, names, lasting_names, ..Contents::default() }
     }
 
     /// As a process finds it that starts after this one was killed: nothing is lost, and nothing lasts that did not before.
     pub(super) fn after_kill(&self) -> Contents {
         let mut left = self.clone();
         left.files.iter_mut().for_each(|file| file.open = 0);
+        left.on_the_way.clear();
         left
     }
 
@@ -103,7 +124,7 @@ impl Contents {
 
     /// The change of a name may be there after a power cut; nobody has seen it.
     pub(super) fn name_perhaps(&mut self, path: &Path, file: Option<usize>) {
-        self.unsynced_names.push((path.to_owned(), file));
+        self.on_the_way.push(OnTheWay::Name(path.to_owned(), file));
     }
 
     pub(super) fn named(&self, path: &Path) -> Option<usize> {
@@ -130,7 +151,7 @@ impl Contents {
 
     /// The change may be there after a power cut; nobody has seen it.
     pub(super) fn change_perhaps(&mut self, number: usize, change: Change) {
-        self.files[number].unsynced.push(change);
+        self.on_the_way.push(OnTheWay::Change(number, change));
     }
 
     pub(super) fn sync(&mut self, number: usize) {

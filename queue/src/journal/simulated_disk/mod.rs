@@ -37,9 +37,8 @@ struct Disk {
     contents: Contents,
     faults: Faults,
     random: StdRng,
-    /// Changing calls so far, and calls of any kind.
+    /// Changing calls so far.
     changes: u64,
-    calls: u64,
     /// Of every changing call so far: equal for equal runs.
     trace: u32,
     capacity: Option<u64>,
@@ -75,7 +74,6 @@ impl SimulatedDisk {
             faults: Faults::default(),
             random,
             changes: 0,
-            calls: 0,
             trace: 0,
             capacity: None,
             short_reads: false,
@@ -85,6 +83,11 @@ impl SimulatedDisk {
             pins: BTreeMap::new(),
         };
         SimulatedDisk { shared: Arc::new(Shared { disk: Mutex::new(disk), gate: Condvar::new() }) }
+    }
+
+    /// The disk, as programs are given one.
+    pub(crate) fn files(&self) -> Arc<dyn Files> {
+        Arc::new(self.clone())
     }
 
     // What it does to a program.
@@ -194,11 +197,6 @@ impl SimulatedDisk {
         self.lock().changes
     }
 
-    /// Calls of any kind so far.
-    pub(crate) fn all_calls(&self) -> u64 {
-        self.lock().calls
-    }
-
     /// What tells one run from another: of every changing call so far, in order, with its bytes.
     pub(crate) fn trace(&self) -> u32 {
         self.lock().trace
@@ -209,10 +207,10 @@ impl SimulatedDisk {
         self.lock().contents.names().cloned().collect()
     }
 
-    /// A file's length in bytes.
-    pub(crate) fn length(&self, path: &Path) -> u64 {
+    /// A file's bytes, as programs see them.
+    pub(crate) fn bytes(&self, path: &Path) -> Vec<u8> {
         let disk = self.lock();
-        disk.contents.named(path).map_or(0, |number| disk.contents.now(number).len() as u64)
+        disk.contents.named(path).map_or(Vec::new(), |file| disk.contents.now(file).to_vec())
     }
 
     fn lock(&self) -> MutexGuard<'_, Disk> {
@@ -223,7 +221,6 @@ impl SimulatedDisk {
 impl Disk {
     /// Counts a call. How it fails, if it does; true when everything after it fails, too.
     fn meet(&mut self, call: Call, path: &Path, says: &[u8]) -> Option<(io::Error, bool)> {
-        self.calls += 1;
         if call.is_change() {
             self.changes += 1;
             let name = path.as_os_str().as_encoded_bytes();

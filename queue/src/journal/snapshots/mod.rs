@@ -6,6 +6,7 @@
 //! A file of that name is whole and was checked: the rename is the one moment from which it counts.
 
 mod format;
+mod head;
 mod read;
 mod runs;
 mod write;
@@ -13,8 +14,11 @@ mod write;
 use std::io;
 
 pub(crate) use self::format::{KIND_STATE, Resume};
+pub(crate) use self::head::{Head, head};
 pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check, told_epoch};
-pub(crate) use self::write::{PIECE_BYTES, WriteError, Written, write};
+#[cfg(test)]
+pub(crate) use self::write::{PIECE_BYTES, Written};
+pub(crate) use self::write::{WriteError, write};
 use super::directory::Directory;
 
 /// The last commands that there are snapshots of, the newest first.

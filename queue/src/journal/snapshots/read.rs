@@ -53,7 +53,6 @@ pub(crate) struct SnapshotReader {
 
 /// A snapshot file of which every block is good.
 pub(crate) struct Checked {
-    pub(crate) header: SnapshotHeader,
     pub(crate) resume: Resume,
     pub(crate) locations: Locations,
     pub(crate) bytes: u64,
@@ -80,8 +79,8 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
     let Some(resume) = resume else {
         return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
     };
-    let (header, bytes) = (reader.header, reader.length);
-    Ok(Checked { header, resume, locations: together.locations(), bytes })
+    let bytes = reader.length;
+    Ok(Checked { resume, locations: together.locations(), bytes })
 }
 
 impl SnapshotReader {

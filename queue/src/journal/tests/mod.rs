@@ -3,8 +3,10 @@
 mod carrying;
 mod damage;
 mod files;
+mod inspect;
 mod older;
 mod power;
+mod room;
 mod snapshots;
 
 use std::path::Path;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{NewSettle, Order};
+use longshore_protocol::{JobOptions, NewJob};
 
 use super::sources::sources;
 use super::story::*;
@@ -54,7 +55,11 @@ fn a_restored_state_is_the_same_state() {
 /// Jobs with everything that a job can have beside its row.
 fn laden() -> Story {
     let mut story = busy();
-    story.fill_path("/jobs/z", 41..=42);
+    let producer = story.link("producer");
+    let keeps = JobOptions { keep_result: true, ..JobOptions::default() };
+    for number in 41..=42 {
+        story.enqueue(producer, &[NewJob { path: path("/jobs/z"), ..with(number, keeps.clone()) }]);
+    }
     let (link, handed) = story.worker("d", "/jobs/z", 1);
     let token = handed[0].token;
     for sequence in 1..=3 {
@@ -113,6 +118,8 @@ fn a_frozen_state_names_every_part_of_the_log_that_is_still_wanted() {
     }
     views.sort_unstable();
     assert_eq!(views, expected, "what readers can ask for");
+    assert_eq!(story.job(42).result.into_iter().count(), 1);
+    assert_eq!(story.job(41).checkpoints.len(), 3);
     let frozen = story.state.freeze();
     assert_eq!(parts_of(&frozen), expected);
     assert_eq!(parts_of(&frozen), expected, "asked again");

@@ -84,7 +84,8 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
     assert!((36..=55).contains(&taken), "{taken} jobs of 200 kB");
     until(&mut store, now, |store| store.space().level.is_short()).await;
     let figures = store.figures(now);
-    assert_eq!((figures.level, figures.reserve_bytes), (SpaceLevel::NoEnqueues, 4 * MIB));
+    assert_eq!(figures.level, SpaceLevel::NoEnqueues);
+    assert!(figures.reserve_bytes >= 4 * MIB, "whole: {figures:?}");
     assert_eq!(store.state().totals().jobs, taken);
 
     // A resent batch gets the answer it had; so does one that was refused.
@@ -135,7 +136,8 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
     disk.set_capacity(Some(24 * MIB));
     until(&mut store, now, |store| !store.state().is_held() && !store.space().level.is_short())
         .await;
-    assert_eq!(store.figures(now).reserve_bytes, 4 * MIB);
+    // Four segments, and a step for the ends of the leases.
+    until(&mut store, now, |store| store.figures(now).reserve_bytes == 5 * MIB).await;
     link(&mut store, now, LinkId(1 << 32 | 9), 1, Role::Producer);
     let mut batch = BatchBuilder::new();
     let id = JobId([77; 16]);

@@ -132,9 +132,7 @@ impl Stage {
             let copy = self.state.clone();
             let frozen = self.state.freeze();
             assert_eq!((frozen.index(), frozen.epoch()), (self.log.len() as u64, self.epoch()));
-            if draw.one_in(4) {
-                assert_eq!(parts_of(&frozen), naive_parts(&copy), "parts of the log");
-            }
+            assert_eq!(parts_of(&frozen), naive_parts(&copy), "parts of the log");
             let expected = copy.snapshot_bytes();
             self.writing = Some(Writing { frozen, written: Vec::new(), expected });
         } else if let Some(writing) = &mut self.writing {

@@ -1,0 +1,172 @@
+//! A command of the log as JSON.
+
+use longshore::Path;
+use longshore::journal::Command;
+use longshore::protocol::messages::work::{
+    BatchEntry, EnqueueBatch, SettleBatch, SettleItem, Span, Verdict,
+};
+use serde_json::{Value, json};
+
+use super::super::queue::settings_json;
+use crate::output::bytes_json;
+
+/// A command's name, and what it says. Bytes of users are counted, and shown only with `payloads`.
+pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, Value) {
+    match command {
+        Command::Start(start) => (
+            "start",
+            json!({
+                "publisher": start.publisher.to_string(), "epoch": start.epoch.0,
+                "durability": start.durability.to_string(), "paths": texts(&start.paths),
+                "defaults": texts(&start.defaults),
+            }),
+        ),
+        Command::LinkUp { link, role, session, name, resume } => (
+            "link_up",
+            json!({
+                "link": link.0, "role": debug(role), "session": session.to_string(), "name": name,
+                "resume": resume.0.iter().map(|token| token.0).collect::<Vec<_>>(),
+            }),
+        ),
+        Command::LinkLost { link } => ("link_lost", json!({ "link": link.0 })),
+        Command::Subscribe { link, subscription, sources } => (
+            "subscribe",
+            json!({ "link": link.0, "subscription": subscription, "sources": debug(sources) }),
+        ),
+        Command::Unsubscribe { link, subscription } => {
+            ("unsubscribe", json!({ "link": link.0, "subscription": subscription }))
+        }
+        Command::Credit { link, subscription, count } => {
+            ("credit", json!({ "link": link.0, "subscription": subscription, "count": count }))
+        }
+        Command::Recall { link, subscription, count } => {
+            ("recall", json!({ "link": link.0, "subscription": subscription, "count": count }))
+        }
+        Command::Enqueue { link, batch } => (
+            "enqueue",
+            json!({
+                "link": link.0, "batch": batch.sequence, "atomic": batch.atomic,
+                "jobs": jobs(batch, payloads),
+            }),
+        ),
+        Command::Settle { link, batch } => (
+            "settle",
+            json!({ "link": link.0, "batch": batch.sequence, "ends": ends(batch, payloads) }),
+        ),
+        Command::Expire { leases } => {
+            let leases = leases.iter().map(|lease| {
+                json!({
+                    "token": lease.token.0, "started": lease.started, "restart": lease.restart,
+                    "timed_out": lease.timed_out,
+                })
+            });
+            ("expire", json!({ "leases": leases.collect::<Vec<_>>() }))
+        }
+        Command::Checkpoint { link, checkpoint } => {
+            let mut says = json!({ "link": link.0, "bytes": checkpoint.body().len() });
+            if payloads {
+                says["content"] = bytes_json(checkpoint.body());
+            }
+            ("checkpoint", says)
+        }
+        Command::Act { link, request, action, selection, pace } => (
+            "act",
+            json!({
+                "link": link.0, "request": request, "action": debug(action),
+                "selection": debug(selection), "pace": pace.as_ref().map(debug),
+            }),
+        ),
+        Command::Replace { link, request, id, entry } => {
+            let mut says = json!({
+                "link": link.0, "request": request, "id": id.to_string(), "bytes": entry.len(),
+            });
+            if payloads {
+                says["entry"] = bytes_json(entry);
+            }
+            ("replace", says)
+        }
+        Command::Pause { link, request, pattern, paused } => (
+            "pause",
+            json!({
+                "link": link.0, "request": request, "pattern": pattern.as_str(), "paused": paused,
+            }),
+        ),
+        Command::Configure { link, request, path, changes, reset } => (
+            "configure",
+            json!({
+                "link": link.0, "request": request, "path": path.as_str(), "reset": reset,
+                "changes": settings_json(changes),
+            }),
+        ),
+        Command::Damaged { token } => ("damaged", json!({ "token": token.0 })),
+        Command::Tick => ("tick", json!({})),
+        Command::Refuse { link, sequence, jobs, refusal } => (
+            "refuse",
+            json!({
+                "link": link.0, "batch": sequence, "jobs": jobs, "refusal": debug(refusal),
+            }),
+        ),
+        Command::Hold { on } => ("hold", json!({ "on": on })),
+    }
+}
+
+fn jobs(batch: &EnqueueBatch, payloads: bool) -> Vec<Value> {
+    let job = |entry: BatchEntry| {
+        let path = batch.paths.get(entry.path).map(Path::as_str);
+        let head = match entry.head {
+            Ok(head) => head,
+            Err(error) => return json!({ "path": path, "undecodable": error.to_string() }),
+        };
+        let mut job = json!({
+            "path": path, "id": head.id.to_string(), "payload_bytes": head.payload_len,
+            "has_options": head.options.is_some(),
+        });
+        if payloads {
+            // An entry ends with its payload.
+            let end = entry.at as usize + entry.length as usize;
+            let payload =
+                end.checked_sub(head.payload_len).and_then(|at| batch.body().get(at..end));
+            job["payload"] = payload.map_or(Value::Null, bytes_json);
+        }
+        job
+    };
+    batch.entries().map(job).collect()
+}
+
+fn ends(batch: &SettleBatch, payloads: bool) -> Vec<Value> {
+    let content = |span: &Span| {
+        let (from, to) = (span.at as usize, span.at as usize + span.length as usize);
+        batch.body().get(from..to).map_or(Value::Null, bytes_json)
+    };
+    let end = |item: SettleItem| {
+        let mut end = json!({ "token": item.token.0 });
+        let (verdict, span) = match &item.verdict {
+            Verdict::Complete(result) => ("complete", result.as_ref()),
+            Verdict::Fail(error) => ("fail", Some(error)),
+            Verdict::Release => ("release", None),
+            Verdict::Snooze(delay_ms) => {
+                end["delay_ms"] = json!(delay_ms);
+                ("snooze", None)
+            }
+            Verdict::Bury(error) => ("bury", Some(error)),
+        };
+        end["verdict"] = json!(verdict);
+        if let Some(span) = span {
+            end["bytes"] = json!(span.length);
+            if payloads {
+                end["content"] = content(span);
+            }
+        }
+        end
+    };
+    batch.items().map(end).collect()
+}
+
+fn texts(paths: &[Path]) -> Vec<&str> {
+    paths.iter().map(Path::as_str).collect()
+}
+
+/// What has no form of its own outside the program.
+fn debug(value: &impl std::fmt::Debug) -> String {
+    format!("{value:?}")
+}

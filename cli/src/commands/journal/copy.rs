@@ -1,0 +1,51 @@
+//! `longshore journal copy`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use longshore::{PublisherId, journal};
+use serde_json::json;
+
+use super::super::Context;
+use super::{bytes, warn, with_progress};
+use crate::output::grouped;
+
+pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> anyhow::Result<()> {
+    // The directory's own name is to last, so the one above it has to have one.
+    let dest = std::path::absolute(&dest)
+        .with_context(|| format!("the copy's directory '{}'", dest.display()))?;
+    let began = Instant::now();
+    let (from, to) = (dir, dest.clone());
+    let copied = with_progress("copying", &context.output, move |progress| {
+        journal::copy(&from, &to, PublisherId(rand::random()), progress)
+    })
+    .await??;
+    let seconds = began.elapsed().as_secs_f64();
+    for finding in &copied.findings {
+        let (file, offset) = (finding.file.display(), finding.offset);
+        let index = finding.index.map(|index| format!(", command {index}")).unwrap_or_default();
+        warn(
+            &context.output,
+            &format!("rotten   {file} at byte {offset}{index}: {}; copied as it is", finding.what),
+        );
+    }
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "copy": dest.display().to_string(), "journal": copied.journal.to_string(),
+            "publisher": copied.publisher.to_string(), "last_index": copied.last_index,
+            "snapshot": copied.snapshot, "files": copied.files, "bytes": copied.bytes,
+            "rotten": copied.findings.len(), "seconds": seconds,
+        }))?;
+    } else {
+        context.output.line(format!(
+            "copied up to command {}: {} files, {} in {seconds:.1} s\n{} is publisher {}",
+            copied.last_index,
+            grouped(copied.files),
+            bytes(copied.bytes),
+            dest.display(),
+            copied.publisher,
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! A publisher whose disk fills up: 64 MiB of memory mounted for it alone, segments of 1 MiB.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Ended, Service, eventually, longshore, run};
+use longshore::protocol::{JobId, Refusal};
+use longshore::{
+    BatchOptions, Cluster, EnqueueError, Glob, Job, JobContext, NewJob, Path, Producer,
+    ProducerOptions, Queues, Worker, new_job,
+};
+use rustix::fs::{FallocateFlags, fallocate};
+
+const QUEUE: &str = "/jobs/full";
+const MIB: u64 = 1024 * 1024;
+const DISK_MIB: u64 = 64;
+const PAYLOAD_BYTES: usize = 4_000;
+const BATCH_JOBS: usize = 100;
+/// What something else has on the disk, until an operator removes it.
+const BALLAST_MIB: u64 = 24;
+
+/// A replica, and a publisher on a disk of its own.
+struct SmallDisk {
+    resolver: Service,
+    publisher: Service,
+    /// The disk, as seen from here.
+    disk: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// None where mounting is not permitted.
+    fn start() -> Option<SmallDisk> {
+        let may_mount = Command::new("unshare")
+            .args(["-rm", "sh", "-c", "mount -t tmpfs tmpfs /mnt"])
+            .output()
+            .is_ok_and(|tried| tried.status.success());
+        if !may_mount {
+            eprintln!(
+                "SKIPPED: this machine lets nobody mount a small disk (unshare -rm, mount -t tmpfs)"
+            );
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = folder.path().join("config.toml");
+        std::fs::write(&configuration, "[publisher]\nsegment_bytes = 1048576\n").unwrap();
+        let resolver = Service::start(longshore(&[
+            "resolver",
+            "--json",
+            "--fresh",
+            "--listen",
+            "127.0.0.1:0",
+        ]));
+        let mount = folder.path().join("disk");
+        std::fs::create_dir(&mount).unwrap();
+        // The mount is the publisher's alone, and goes with it.
+        let mut command = Command::new("unshare");
+        let script = "mount -t tmpfs -o size=\"$1\"m tmpfs \"$2\" && shift 2 && exec \"$@\"";
+        command.args(["-rm", "sh", "-c", script, "sh", &DISK_MIB.to_string()]).arg(&mount);
+        command.arg(env!("CARGO_BIN_EXE_longshore"));
+        command.args(["publisher", "--json", "--default", "/", "--listen", "127.0.0.1:0"]);
+        command.args(["--resolver", resolver.text("address"), "--data"]).arg(mount.join("data"));
+        command.env("HOME", "/nonexistent").env("LONGSHORE_CONFIG", &configuration);
+        let publisher = Service::start(command);
+        let root = PathBuf::from(format!("/proc/{}/root", publisher.id()));
+        let disk = root.join(mount.strip_prefix("/").unwrap());
+        Some(SmallDisk { resolver, publisher, disk, folder })
+    }
+
+    fn cluster(&self) -> Cluster {
+        Cluster::new([self.resolver.text("address")])
+    }
+
+    fn inside(&self) -> Queues {
+        common::site::inside(&self.publisher)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        let mut command = longshore(&["--resolver", self.resolver.text("address")]);
+        command.args(arguments).current_dir(self.folder.path());
+        run(command, b"")
+    }
+
+    /// Room that something else takes, or gives back.
+    fn ballast(&self, mib: u64) {
+        let file = File::create(self.disk.join("ballast")).unwrap();
+        if mib > 0 {
+            fallocate(&file, FallocateFlags::empty(), 0, mib * MIB).unwrap();
+        }
+    }
+
+    async fn completed(&self) -> u64 {
+        common::site::stat_of(&self.inside(), QUEUE).await.completed
+    }
+}
+
+fn jobs(count: usize) -> Vec<NewJob> {
+    let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
+    (0..count).map(|_| new_job(Path::new(QUEUE).unwrap(), payload.clone())).collect()
+}
+
+/// Hands in batches until one is refused for want of room; gives what was acknowledged.
+async fn fill(producer: &Producer) -> HashSet<JobId> {
+    let mut acknowledged = HashSet::new();
+    loop {
+        let mut refused = 0;
+        for receipt in producer.enqueue_all(jobs(BATCH_JOBS), BatchOptions::default()).await {
+            match receipt.outcome {
+                Ok(_) => assert!(acknowledged.insert(receipt.id)),
+                Err(EnqueueError::Refused { refusal: Refusal::NoSpace, .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        if refused > 0 {
+            return acknowledged;
+        }
+        assert!(acknowledged.len() < 100_000, "the disk is never full");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_jobs_lets_workers_settle_and_takes_jobs_again_by_itself() {
+    let Some(mut system) = SmallDisk::start() else { return };
+    eventually("the publisher is registered", || async { system.run(&["check"]).code == 0 }).await;
+    system.ballast(BALLAST_MIB);
+    let producer = Producer::connect(system.cluster(), ProducerOptions::default());
+    let mut acknowledged = fill(&producer).await;
+    // 40 MiB less the reserve and two segments hold at least 7,000 jobs of 4 kB.
+    assert!(acknowledged.len() >= 6_000, "{} were taken", acknowledged.len());
+
+    // It says so: to who enqueues, to who checks, to who looks.
+    eventually("the shortage is told", || async { system.run(&["check"]).code != 0 }).await;
+    let check = system.run(&["check"]);
+    assert!(check.stdout.contains("short of room"), "{check:?}");
+    let stat = system.run(&["stat"]).code(0);
+    assert!(stat.stdout.contains("refuses new jobs (NoSpace)"), "{stat:?}");
+    let figures = &system.run(&["stat", "--json"]).json()["publishers"][0];
+    assert!(figures["reserve_bytes"].as_u64().unwrap() >= 4 * MIB, "{figures}");
+    let refused = system.run(&["enqueue", QUEUE, &"x".repeat(PAYLOAD_BYTES)]).code(1);
+    refused.says(&["NoSpace", "resumes by itself"]);
+
+    // Workers go on, to the last job, while not one is taken.
+    let ran = Arc::new(Mutex::new(HashSet::new()));
+    let worker = Worker::connect(system.cluster()).await.unwrap().durable_subscribe(QUEUE);
+    let worker = worker.concurrency(16).prefetch(500);
+    let (handle, noted) = (worker.handle(), ran.clone());
+    let working = tokio::spawn(worker.run(move |_: Job<Bytes>, context: JobContext| {
+        let again = !noted.lock().unwrap().insert(context.id());
+        assert!(!again, "each runs once");
+        async { Ok(()) }
+    }));
+    let all = acknowledged.len() as u64;
+    eventually("all that was taken is done", || async { system.completed().await == all }).await;
+    assert!(system.publisher.runs(), "it never ends for want of room");
+    let one = producer.enqueue(jobs(1).remove(0)).await;
+    assert!(
+        matches!(one, Err(EnqueueError::Refused { refusal: Refusal::NoSpace, .. })),
+        "nothing was freed yet, and {one:?}"
+    );
+
+    // Room, from somebody who knows nothing of Longshore.
+    system.ballast(0);
+    let resumed = eventually("jobs are taken again", || async {
+        let receipt = producer.enqueue(jobs(1).remove(0)).await;
+        receipt.is_ok()
+    })
+    .await;
+    assert!(resumed < Duration::from_secs(10), "after {resumed:?}");
+    eventually("check is content again", || async { system.run(&["check"]).code == 0 }).await;
+    let more = fill(&producer).await;
+    assert!(more.len() >= 2_000, "{} more were taken", more.len());
+    acknowledged.extend(more);
+    let all = acknowledged.len() as u64 + 1;
+    eventually("those, too", || async { system.completed().await == all }).await;
+    handle.drain();
+    working.await.unwrap().unwrap();
+    let ran = ran.lock().unwrap();
+    assert!(acknowledged.iter().all(|id| ran.contains(id)), "nothing is lost");
+    let stats = system.inside().stats(Glob::everything()).await.unwrap().merged();
+    assert_eq!(stats.iter().map(|queue| queue.stale_refused).sum::<u64>(), 0);
+    assert!(system.publisher.runs());
+    assert_eq!(system.publisher.stop(), 0);
+}

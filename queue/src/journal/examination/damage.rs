@@ -1,0 +1,161 @@
+//! What the disk has not kept is never silently missing: each bad disk is refused with file and offset, or everything that
+//! was told is there; a part that is rotten is told when it is read.
+
+use std::path::{Path, PathBuf};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::super::OpenError;
+use super::super::simulated_disk::{Call, Fault, SimulatedDisk};
+use super::world::World;
+use super::{DIR, asked, options};
+
+/// A record ends in no more zeros than this: they are there in a file that was allocated, and not in one that was cut.
+const ZEROS: u64 = 24;
+
+/// What a start makes of a bad disk.
+#[derive(Debug)]
+enum Found {
+    /// All that was told is there.
+    Whole { last: u64, cut: bool },
+    /// So many parts are told to be damaged when they are read, and all others are as they were written.
+    Rotten(u64),
+    /// It does not start, and says which file, and where in it.
+    Refused { file: PathBuf, offset: u64 },
+}
+
+/// Starts on that disk; what it finds was held against what was told.
+fn start_on(world: &World, disk: SimulatedDisk, what: &str) -> Found {
+    let mut world = world.fork(disk);
+    match world.open() {
+        Ok(mut run) => {
+            let (last, cut) = (run.recovered.last_index, run.recovered.cut.is_some());
+            let damaged = run.damaged;
+            world.live(&mut run, 2).unwrap_or_else(|why| panic!("{what}: {why}"));
+            drop(run);
+            world.disk = world.disk.after_power_cut(last);
+            world.open().unwrap_or_else(|why| panic!("{what}, at the next start: {why}"));
+            if damaged > 0 { Found::Rotten(damaged) } else { Found::Whole { last, cut } }
+        }
+        Err(OpenError::Damaged { file, offset, .. }) => Found::Refused { file, offset },
+        Err(OpenError::NoIdentity { file }) => Found::Refused { file, offset: 0 },
+        Err(why) => panic!("{what}: {why}"),
+    }
+}
+
+fn last_segment(disk: &SimulatedDisk) -> PathBuf {
+    let segments = disk.paths().into_iter().filter(|path| is_segment(path));
+    segments.filter(|path| end_of_data(disk, path) > 4096).max().expect("there is a segment")
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "seg")
+}
+
+fn end_of_data(disk: &SimulatedDisk, path: &Path) -> u64 {
+    let bytes = disk.bytes(path);
+    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
+}
+
+/// A publisher that has run and is closed.
+fn closed(mut world: World, steps: u32) -> World {
+    let mut run = world.open().expect("a good disk");
+    world.live(&mut run, steps).expect("a good disk");
+    run.hand.firm_mark().expect("a good disk");
+    drop(run);
+    world
+}
+
+#[test]
+fn the_last_segment_cut_short_at_any_byte_is_refused_or_whole() {
+    let world = closed(World::with_payloads(1, options(), 100), 12);
+    let segment = last_segment(&world.disk);
+    let end = end_of_data(&world.disk, &segment);
+    let (mut refused, mut whole) = (0, 0);
+    for length in 0..=end + ZEROS {
+        let disk = world.disk.after_kill();
+        disk.tamper(&segment, |bytes| bytes.truncate(length as usize));
+        match start_on(&world, disk, &format!("cut at {length}")) {
+            Found::Refused { file, offset } => {
+                // A header that ends in zeros is whole without them.
+                assert!(file == segment && offset <= length.max(4096), "{length}: {offset}");
+                refused += 1;
+            }
+            Found::Whole { .. } => whole += 1,
+            found => panic!("cut at {length}: {found:?}"),
+        }
+    }
+    assert!(whole >= 1 && refused + ZEROS >= end, "{whole} whole, {refused} refused of {end}");
+}
+
+#[test]
+fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
+    for seed in [1, 3] {
+        let mut world = World::with_payloads(seed, options(), 300);
+        let mut run = world.open().expect("a good disk");
+        world.live(&mut run, 12).expect("a good disk");
+        run.hand.firm_mark().expect("a good disk");
+        let before = end_of_data(&world.disk, &last_segment(&world.disk));
+        // One more commit, whose sync fails: it is written, and nobody is told.
+        let is_segments = |call, path: &Path| call == Call::Sync && is_segment(path);
+        world.disk.fail(Fault::nth_where(1, is_segments).for_good());
+        assert!(world.live(&mut run, 10).is_err());
+        drop(run);
+        world.disk.heal();
+        let segment = last_segment(&world.disk);
+        let end = end_of_data(&world.disk, &segment);
+        let (mut cuts, mut lasts) = (0, Vec::new());
+        for length in before + ZEROS..=end + ZEROS {
+            let disk = world.disk.after_kill();
+            disk.tamper(&segment, |bytes| bytes.truncate(length as usize));
+            let found = start_on(&world, disk, &format!("seed {seed}: cut at {length}"));
+            let Found::Whole { last, cut } = found else {
+                panic!("seed {seed}: cut at {length}: {found:?}")
+            };
+            cuts += u64::from(cut);
+            lasts.push(last);
+        }
+        assert!(lasts.is_sorted(), "a longer file has no fewer commands");
+        lasts.dedup();
+        // Where a record ends there is nothing to cut off, nor in a few bytes that are zeros.
+        let boundaries = ZEROS * (1 + lasts.len() as u64);
+        assert!(cuts + boundaries > end - before, "{cuts} of {}, {lasts:?}", end - before);
+        assert!(lasts.len() > 1, "some of it was whole: {lasts:?}");
+    }
+}
+
+#[test]
+fn one_flipped_bit_anywhere_is_never_silent() {
+    let wanted = asked("LONGSHORE_BIT_FLIPS", 1_500);
+    let (mut refused, mut whole, mut rotten) = (0, 0, 0);
+    let mut random = StdRng::seed_from_u64(5);
+    for seed in 0.. {
+        let world = closed(World::new(seed, options()), 60);
+        let files = world.disk.paths();
+        for _ in 0..100 {
+            let path = &files[random.random_range(0..files.len())];
+            let data = match random.random_bool(0.9) {
+                true => end_of_data(&world.disk, path),
+                false => world.disk.bytes(path).len() as u64,
+            };
+            let bit = random.random_range(0..(data * 8).max(1));
+            let disk = world.disk.after_kill();
+            disk.flip(path, bit);
+            let what = format!("seed {seed}: bit {bit} of {path:?}");
+            match start_on(&world, disk, &what) {
+                Found::Refused { file, offset } => {
+                    refused += 1;
+                    assert!(file.starts_with(DIR), "{what}: {file:?}");
+                    assert!(file != *path || offset <= bit / 8, "{what}: told at {offset}");
+                }
+                Found::Whole { .. } => whole += 1,
+                Found::Rotten(_) => rotten += 1,
+            }
+        }
+        if refused + whole + rotten >= wanted {
+            break;
+        }
+    }
+    assert!(refused > wanted / 10 && whole > wanted / 100, "{refused} {whole} {rotten}");
+}

@@ -1,0 +1,272 @@
+//! The journal without its threads, as a log: what it does, and in which order, is up to the examination alone.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::super::cleaner::{Around, Cleaner, CycleError, CycleFigures};
+use super::super::directory::{Directory, Segment, poisoned};
+use super::super::files::{Files, JournalFile};
+use super::super::mark::Mark;
+use super::super::progress::Progress;
+use super::super::records::JournalRecords;
+use super::super::simulated_disk::SimulatedDisk;
+use super::super::writer::{Chores, Pending, Writer};
+use super::super::{JournalOptions, OpenError, Parts, Recovered};
+use super::DIR;
+use crate::log::{Log, LogFigures, Poisoned, Reader, Snapshot};
+use crate::{Now, Replay};
+
+/// A command as it was given to the log.
+#[derive(Clone)]
+pub(super) struct Submitted {
+    pub(super) index: u64,
+    pub(super) now: Now,
+    pub(super) kind: u8,
+    pub(super) body: Bytes,
+}
+
+/// Every command that was given to the log, whatever became of it.
+pub(super) type AllSubmitted = Arc<Mutex<Vec<Submitted>>>;
+
+/// The journal, stepped.
+pub(super) struct SteppedLog {
+    writer: Writer<Chore>,
+    hand: Hand,
+    batch: Vec<Pending>,
+    appended: u64,
+    submitted: AllSubmitted,
+    _lock: Box<dyn Send + Sync>,
+}
+
+/// Does by hand what the journal's threads do beside the commits.
+#[derive(Clone)]
+pub(super) struct Hand {
+    directory: Arc<Directory>,
+    progress: Arc<Progress>,
+    records: Arc<JournalRecords>,
+    mark: Arc<Mark>,
+    next: Arc<Mutex<Option<Segment>>>,
+    cleaner: Arc<Mutex<Cleaner>>,
+    /// A snapshot is wanted.
+    wants: Arc<AtomicBool>,
+    /// The snapshot that was wanted, until a cycle writes it.
+    frozen: Arc<Mutex<Option<Box<dyn Snapshot>>>>,
+}
+
+/// The writer's side of the hand.
+struct Chore(Hand);
+
+impl SteppedLog {
+    /// Opens what is on the disk.
+    pub(super) fn open(
+        disk: &SimulatedDisk,
+        options: JournalOptions,
+        replay: &mut Replay,
+        submitted: AllSubmitted,
+    ) -> Result<(SteppedLog, Hand, Recovered), OpenError> {
+        let durability = options.durability;
+        let files: Arc<dyn Files> = Arc::new(disk.clone());
+        let parts = Parts::open(files, Path::new(DIR), options, replay)?;
+        let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
+        if let Some(segment) = &segment {
+            directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
+        }
+        directory.open_reserve()?;
+        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        let cycles = Arc::new(CycleFigures::default());
+        cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
+        directory.reserve.note_snapshot(newest_bytes);
+        let cleaner = Cleaner::new(Arc::clone(&directory), Arc::clone(&records), cycles);
+        let hand = Hand {
+            directory,
+            progress,
+            records,
+            mark,
+            next: Arc::default(),
+            cleaner: Arc::new(Mutex::new(cleaner)),
+            wants: Arc::default(),
+            frozen: Arc::default(),
+        };
+        let writer = Writer::new(
+            Arc::clone(&hand.directory),
+            Arc::clone(&hand.records),
+            Arc::clone(&hand.progress),
+            Arc::clone(&hand.mark),
+            Chore(hand.clone()),
+            durability,
+            segment,
+        );
+        let appended = recovered.last_index;
+        let log = SteppedLog {
+            writer,
+            hand: hand.clone(),
+            batch: Vec::new(),
+            appended,
+            submitted,
+            _lock: lock,
+        };
+        Ok((log, hand, recovered))
+    }
+}
+
+impl Hand {
+    /// Makes the next segment before it is needed.
+    pub(super) fn make_segment(&self) -> Result<(), Poisoned> {
+        let mut next = self.next.lock();
+        if next.is_none() {
+            let made = self.directory.create_segment(0);
+            *next = Some(made.inspect_err(|why| self.progress.poison(why.clone()))?);
+        }
+        Ok(())
+    }
+
+    /// Makes the mark firm.
+    pub(super) fn firm_mark(&self) -> Result<(), Poisoned> {
+        let firm = self.mark.firm(self.progress.committed());
+        let failed = firm.map_err(|error| poisoned("syncing", &self.mark.path, error));
+        failed.inspect_err(|why| self.progress.poison(why.clone()))
+    }
+
+    /// Wants a snapshot, unless one waits to be written.
+    pub(super) fn want_snapshot(&self) {
+        self.wants.store(self.frozen.lock().is_none(), Ordering::Relaxed);
+    }
+
+    /// Whether a snapshot waits to be written, and all that it reflects is committed.
+    pub(super) fn is_cycle_due(&self) -> bool {
+        let committed = self.progress.committed();
+        self.frozen.lock().as_ref().is_some_and(|frozen| frozen.index() <= committed)
+    }
+
+    /// Writes the snapshot that waits and removes what it makes needless; between its pieces, others have their turn.
+    pub(super) fn cycle(&self, meanwhile: &mut dyn FnMut()) -> Result<(), Poisoned> {
+        let Some(mut frozen) = self.frozen.lock().take() else { return Ok(()) };
+        let short = self.directory.reserve.level().is_short();
+        let around = &mut Turns { meanwhile, short };
+        match self.cleaner.lock().cycle(&mut *frozen, around) {
+            Err(CycleError::Failed(why)) => {
+                self.progress.poison(why.clone());
+                Err(why)
+            }
+            // Tried again with the next snapshot.
+            Ok(()) | Err(CycleError::NotNow { .. } | CycleError::Closing) => Ok(()),
+        }
+    }
+
+    /// Measures the disk, and brings the reserve to its size.
+    pub(super) fn keep_reserve(&self) -> Result<(), Poisoned> {
+        let kept = self.directory.keep_reserve();
+        kept.inspect_err(|why| self.progress.poison(why.clone()))
+    }
+
+    pub(super) fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.records) as _)
+    }
+}
+
+/// Lets others have their turn between the pieces of a cycle.
+struct Turns<'a> {
+    meanwhile: &'a mut dyn FnMut(),
+    short: bool,
+}
+
+impl Around for Turns<'_> {
+    fn settle(&mut self, _: u64) -> Result<(), Poisoned> {
+        // What is committed here is synced.
+        Ok(())
+    }
+
+    fn pace(&mut self, _: usize) -> io::Result<()> {
+        (self.meanwhile)();
+        Ok(())
+    }
+
+    fn is_short(&self) -> bool {
+        self.short
+    }
+}
+
+impl Chores for Chore {
+    fn segment(&mut self, least: u64) -> Result<Segment, Poisoned> {
+        match self.0.next.lock().take_if(|next| next.capacity >= least) {
+            Some(segment) => Ok(segment),
+            None => self.0.directory.create_segment(least),
+        }
+    }
+
+    fn committed(&mut self, _: u64, _: &Arc<dyn JournalFile>, _: bool) {}
+}
+
+impl Log for SteppedLog {
+    fn append(&mut self, now: Now, kind: u8, head: Bytes, body: Bytes) -> Result<u64, Poisoned> {
+        self.hand.progress.check()?;
+        self.appended += 1;
+        let index = self.appended;
+        let whole = Bytes::from([&head[..], &body[..]].concat());
+        self.submitted.lock().push(Submitted { index, now, kind, body: whole });
+        let command = Pending { index, now, kind, head, body, synced: false };
+        let bytes = command.record_len();
+        self.hand.progress.uncommitted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.batch.push(command);
+        Ok(index)
+    }
+
+    fn sync(&mut self) {
+        if let Some(last) = self.batch.last_mut() {
+            last.synced = true;
+        }
+    }
+
+    fn flush(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        if self.hand.progress.check().is_ok()
+            && let Err(why) = self.writer.write(&batch)
+        {
+            self.hand.progress.poison(why);
+        }
+    }
+
+    fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    fn committed(&self) -> u64 {
+        self.hand.progress.committed()
+    }
+
+    async fn committed_beyond(&mut self, index: u64) -> Result<u64, Poisoned> {
+        if self.committed() <= index {
+            self.hand.progress.check()?;
+            // Nobody else can append or flush while this waits.
+            std::future::pending::<()>().await;
+        }
+        Ok(self.committed())
+    }
+
+    fn uncommitted_bytes(&self) -> usize {
+        self.hand.progress.uncommitted_bytes.load(Ordering::Relaxed)
+    }
+
+    fn reader(&self) -> Reader {
+        self.hand.reader()
+    }
+
+    fn wants_snapshot(&self, _: u64) -> bool {
+        self.hand.wants.load(Ordering::Relaxed)
+    }
+
+    fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
+        assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
+        self.hand.wants.store(false, Ordering::Relaxed);
+        *self.hand.frozen.lock() = Some(snapshot);
+    }
+
+    fn figures(&self) -> LogFigures {
+        LogFigures::default()
+    }
+}

@@ -1,0 +1,41 @@
+//! A whole store on a faulty disk: its clients are told things, the disk does its worst, and what the publisher finds at its
+//! next start is held against what was told.
+//!
+//! - [`world`] is the publisher, its clients and its disk in virtual time, of one seed; [`session`] is a client.
+//! - [`told`] keeps what was promised; [`reference`] keeps what every command comes to. Both are asked at each start.
+//! - [`log`] is the journal without its threads. [`phase`] says what the publisher was doing when the disk failed: an
+//!   examination in which a phase never met its fault has failed.
+//!
+//! `LONGSHORE_POWER_CUTS` and `LONGSHORE_BIT_FLIPS` ask for more than a run of the tests has; both are numbers.
+
+mod calls;
+mod damage;
+mod log;
+mod phase;
+mod power;
+mod reference;
+mod session;
+mod told;
+mod world;
+
+use longshore_protocol::{Durability, PublisherId};
+
+use super::JournalOptions;
+
+const DIR: &str = "/data";
+/// So short that every run goes over many.
+const SEGMENT_BYTES: u64 = 64 * 1024;
+
+fn options() -> JournalOptions {
+    JournalOptions {
+        segment_bytes: SEGMENT_BYTES,
+        durability: Durability::Fsync,
+        accept_loss: false,
+        new_publisher: PublisherId([9; 16]),
+    }
+}
+
+/// A number of the environment, or that many.
+fn asked(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+}

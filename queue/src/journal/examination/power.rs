@@ -1,0 +1,109 @@
+//! Power cuts at any call: what was told is true afterwards, and nothing is there that nobody has asked for.
+
+use rand::RngExt;
+
+use super::super::simulated_disk::Fault;
+use super::super::{OpenError, SEGMENT_BYTES_MIN};
+use super::phase::{Coverage, Phase};
+use super::world::World;
+use super::{asked, options};
+
+/// Phases that cuts have to fall into.
+const PHASES: [Phase; 7] = [
+    Phase::Recovery,
+    Phase::Commit,
+    Phase::Mark,
+    Phase::Rotation,
+    Phase::SnapshotWrite,
+    Phase::SnapshotSwitch,
+    Phase::Deletion,
+];
+
+/// Lives of one seed, each of which ends with a power cut, or a kill. Gives the cuts, and what tells runs apart.
+fn lives(seed: u64, coverage: &mut Coverage) -> (u64, u32) {
+    let mut world = World::new(seed, options());
+    let mut cuts = 0;
+    for _ in 0..world.random.random_range(2..7) {
+        arm(&mut world);
+        let starting = live(&mut world, seed);
+        coverage.note(&world.disk, starting);
+        let power_goes = world.random.random_bool(0.9);
+        let next = world.random.random();
+        world.disk = match power_goes {
+            true => world.disk.after_power_cut(next),
+            false => world.disk.after_kill(),
+        };
+        cuts += u64::from(power_goes);
+    }
+    // In the end nothing fails, and everything is there.
+    assert!(!live(&mut world, seed), "seed {seed}: a start without a fault");
+    (cuts, world.disk.trace())
+}
+
+/// The power goes at some call, or at one of a kind that is rare.
+fn arm(world: &mut World) {
+    let random = &mut world.random;
+    let fault = match random.random_range(0..10) {
+        0..5 => Fault::nth_where(random.random_range(1..150), |call, _| call.is_change()),
+        5 | 6 => Fault::nth_where(random.random_range(1..15), |call, _| call.is_change()),
+        _ => {
+            let phase = PHASES[random.random_range(0..PHASES.len())];
+            let of = move |call, path: &_| Phase::of(call, path) == phase;
+            Fault::nth_where(random.random_range(1..6), of)
+        }
+    };
+    world.disk.fail(fault.for_good());
+}
+
+/// The publisher starts and runs until the disk fails, or for a while. True when it failed while it started.
+fn live(world: &mut World, seed: u64) -> bool {
+    let mut run = match world.open() {
+        Ok(run) => run,
+        Err(OpenError::Io { .. }) if world.disk.hit().is_some() => return true,
+        Err(why) => panic!("seed {seed}: {why}"),
+    };
+    let steps = world.random.random_range(5..80);
+    let lived = world.live(&mut run, steps);
+    assert!(lived.is_ok() || world.disk.hit().is_some(), "seed {seed}: {lived:?}");
+    false
+}
+
+/// Says of which seed it was.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("FAULT seed {}", self.0);
+        }
+    }
+}
+
+#[test]
+fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
+    let mut coverage = Coverage::default();
+    let (wanted, mut cuts, mut seed) = (asked("LONGSHORE_POWER_CUTS", 1_500), 0, 0);
+    while cuts < wanted {
+        // Whatever is wrong says of which seed it is.
+        let told = Seed(seed);
+        cuts += lives(seed, &mut coverage).0;
+        drop(told);
+        seed += 1;
+    }
+    coverage.assert(&PHASES, wanted / 100);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let mut traces = Vec::new();
+    for seed in 0..10 {
+        let coverage = &mut Coverage::default();
+        let once = lives(seed, coverage);
+        assert_eq!(once, lives(seed, coverage), "seed {seed}");
+        traces.push(once.1);
+    }
+    traces.sort_unstable();
+    traces.dedup();
+    assert_eq!(traces.len(), 10, "and another seed is another run");
+    assert!(super::SEGMENT_BYTES < SEGMENT_BYTES_MIN);
+}

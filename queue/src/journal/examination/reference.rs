@@ -1,0 +1,88 @@
+//! What the state has to be: every command that was given to the log, applied in order, up to the last one that is there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use longshore_protocol::Glob;
+use longshore_protocol::messages::work::{Filter, JobsQuery, QueueStat};
+use parking_lot::Mutex;
+
+use super::log::{AllSubmitted, Submitted};
+use crate::{Command, JobView, Now, Outcomes, RecordRef, RunningLease, State, Totals};
+
+/// The state beside the journal.
+#[derive(Default)]
+pub(super) struct Reference {
+    state: State,
+    outcomes: Outcomes,
+    submitted: AllSubmitted,
+    /// The bodies of all commands that are there.
+    bodies: BTreeMap<u64, Bytes>,
+}
+
+impl Reference {
+    /// The same, to go its own way.
+    pub(super) fn fork(&self) -> Reference {
+        Reference {
+            state: self.state.clone(),
+            outcomes: Outcomes::default(),
+            submitted: Arc::new(Mutex::new(self.submitted.lock().clone())),
+            bodies: self.bodies.clone(),
+        }
+    }
+
+    /// Where the log tells what it is given.
+    pub(super) fn submitted(&self) -> AllSubmitted {
+        Arc::clone(&self.submitted)
+    }
+
+    /// The journal's last command is that one: all before it are there, and those after it are gone.
+    pub(super) fn recovered(&mut self, last: u64) {
+        for Submitted { index, now, kind, body } in self.submitted.lock().drain(..) {
+            if index > last {
+                break;
+            }
+            let command = Command::decode(kind, body.clone()).expect("it was encoded");
+            self.state.apply(index, now, &command, &mut self.outcomes);
+            self.outcomes.clear();
+            self.bodies.insert(index, body);
+        }
+        assert_eq!(self.state.applied(), last, "commands that nobody has submitted");
+    }
+
+    /// The state that was read back is the one that was.
+    pub(super) fn compare(&self, state: &State, now: Now) {
+        // What can be seen of it, too: what writes the bytes may be what is wrong.
+        assert_eq!(seen(state, now), seen(&self.state, now));
+        assert!(
+            state.snapshot_bytes() == self.state.snapshot_bytes(),
+            "after command {} the state is not what its commands come to",
+            self.state.applied()
+        );
+    }
+
+    /// What stands there in the command, as it was submitted.
+    pub(super) fn part(&self, at: RecordRef) -> Bytes {
+        let from = at.at as usize;
+        self.bodies[&at.index].slice(from..from + at.length as usize)
+    }
+}
+
+/// What anybody can see of a state.
+#[derive(PartialEq, Debug)]
+struct Seen {
+    totals: Totals,
+    running: Vec<RunningLease>,
+    queues: Vec<QueueStat>,
+    jobs: Vec<JobView>,
+}
+
+fn seen(state: &State, now: Now) -> Seen {
+    let all: Glob = "/**".parse().expect("a pattern");
+    let mut running: Vec<_> = state.running().collect();
+    running.sort_unstable_by_key(|lease| lease.token);
+    let query = JobsQuery { filter: Filter::of(all.clone()), cursor: 0, limit: 1_000, full: true };
+    let (jobs, _) = state.jobs(&query, now);
+    Seen { totals: state.totals(), running, queues: state.queue_stats(&all, now), jobs }
+}

@@ -1,0 +1,64 @@
+//! One client of the publisher: what it has sent, what it waits for, and what it holds.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{Action, SealedBatch};
+use longshore_protocol::{JobId, JobState, LinkId, Role, SessionId, Token};
+
+/// A client's process, over all its links.
+#[derive(Clone)]
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) role: Role,
+    pub(super) link: Option<LinkId>,
+    pub(super) next_batch: u64,
+    /// Sent and not answered, by number.
+    pub(super) batches: BTreeMap<u64, (SealedBatch, Vec<JobId>)>,
+    pub(super) next_settle: u64,
+    pub(super) settles: BTreeMap<u64, (Bytes, Vec<Settle>)>,
+    /// Settles up to this number were sent over an older link, too.
+    pub(super) resent: u64,
+    /// Leases, with how many checkpoints were left of each.
+    pub(super) held: BTreeMap<Token, (JobId, u64)>,
+    pub(super) asked: Option<(u64, Action, Vec<JobId>)>,
+    /// What the publisher said when the link was up: the numbers of the next batches.
+    pub(super) attached: Option<(u64, u64)>,
+}
+
+/// One settle of a batch.
+#[derive(Clone)]
+pub(super) struct Settle {
+    pub(super) token: Token,
+    pub(super) job: JobId,
+    /// The state that it ends its job in, if it does.
+    pub(super) end: Option<JobState>,
+}
+
+impl Session {
+    pub(super) fn new(number: u8, role: Role) -> Session {
+        Session {
+            id: SessionId([number; 16]),
+            role,
+            link: None,
+            next_batch: 1,
+            batches: BTreeMap::new(),
+            next_settle: 1,
+            settles: BTreeMap::new(),
+            resent: 0,
+            held: BTreeMap::new(),
+            asked: None,
+            attached: None,
+        }
+    }
+
+    /// What the publisher says of the numbers: all that it has answered, and nothing that was never sent.
+    pub(super) fn check_attached(&mut self) {
+        let Some((batch, settle)) = self.attached.take() else { return };
+        let answered = |next, oldest: Option<u64>| oldest.unwrap_or(next);
+        let oldest = answered(self.next_batch, self.batches.keys().next().copied());
+        assert!((oldest..=self.next_batch).contains(&batch), "batch {batch}, {oldest} is next");
+        let oldest = answered(self.next_settle, self.settles.keys().next().copied());
+        assert!((oldest..=self.next_settle).contains(&settle), "settle {settle}, {oldest} is next");
+    }
+}

@@ -1,0 +1,519 @@
+//! A copy of a journal, also of one that is in use: a backup. A publisher that is started on it is another one.
+//!
+//! ```text
+//! pin ─▶ read the mark ─▶ choose a snapshot ─▶ copy what it names, then the log after it ─▶ snapshot ─▶ mark ─▶ `publisher`, last
+//! ```
+//! Until the last step nobody can start on what is there of it: a directory with records and without that file is refused.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_protocol::PublisherId;
+
+use super::super::directory::{Directory, SEGMENTS_DIR};
+use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
+use super::super::format::SEGMENT_HEADER_BYTES;
+use super::super::locations::{Run, RunRecords};
+use super::super::mark::{MARK_FILE, Mark};
+use super::super::pin::Pin;
+use super::super::record::NoRecord;
+use super::super::snapshots::{self, Checked, SnapshotFileError};
+use super::super::{SEGMENT_BYTES, identity};
+use super::findings::{Effect, Findings};
+use super::segments::{self, SegmentFile};
+use super::source::Source;
+use super::walk::Walk;
+use super::{Finding, InspectError, PIECE_BYTES, Progress, disk};
+
+/// How often the source is looked at anew when a file goes between the look and the copy.
+const TRIES_MAX: usize = 5;
+/// Bytes of the copy between two syncs: a commit on the same disk waits for no more than these.
+const SYNC_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A finished copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Copied {
+    /// Whose records they are.
+    pub journal: PublisherId,
+    /// What a publisher that is started on the copy calls itself.
+    pub publisher: PublisherId,
+    /// The last command in it.
+    pub last_index: u64,
+    /// The last command of the snapshot in it; none without one.
+    pub snapshot: Option<u64>,
+    /// Files of records and snapshots.
+    pub files: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// What had rotted in the source, and is in the copy as it was found.
+    pub findings: Vec<Finding>,
+}
+
+/// Copies the journal in `dir`, which may be in use, into `dest`, which must not be there or be empty. `publisher` is the id of a
+/// publisher that is started on the copy; random. Everything that was acknowledged before the call is in the copy.
+pub fn copy(
+    dir: &Path,
+    dest: &Path,
+    publisher: PublisherId,
+    progress: &mut Progress<'_>,
+) -> Result<Copied, InspectError> {
+    copy_on(&disk(), dir, dest, publisher, progress)
+}
+
+pub(crate) fn copy_on(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    dest: &Path,
+    publisher: PublisherId,
+    progress: &mut Progress<'_>,
+) -> Result<Copied, InspectError> {
+    let source = Source::open(files, dir)?;
+    let target = Target::make(files, dest, source.journal())?;
+    let pin = pin(&**files, dir)?;
+    let mut tries = 0;
+    let plan = loop {
+        tries += 1;
+        match Plan::of(&source) {
+            // A start removes what nothing needs, whoever looks at it.
+            Err(error) if error.is_not_found() && tries < TRIES_MAX => {}
+            planned => break planned?,
+        }
+    };
+    let mut copying = Copying {
+        source: &source,
+        target: &target,
+        findings: Findings::default(),
+        files: 0,
+        bytes: 0,
+        total: plan.bytes(),
+        progress,
+    };
+    let last_index = copying.all(&plan)?;
+    drop(pin);
+    target.finish(last_index, publisher)?;
+    let Copying { findings, files, bytes, .. } = copying;
+    Ok(Copied {
+        journal: source.journal(),
+        publisher,
+        last_index,
+        snapshot: plan.base.map(|base| base.header.index),
+        files,
+        bytes,
+        findings: findings.kept,
+    })
+}
+
+/// Keeps the source's files where they are.
+fn pin(files: &dyn Files, dir: &Path) -> Result<Option<Pin>, InspectError> {
+    match Pin::to_read(files, dir) {
+        Ok(pin) => Ok(Some(pin)),
+        // Nobody can delete anything there either.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(None),
+        Err(error) => Err(InspectError::io("pinning", dir)(error)),
+    }
+}
+
+/// What is to be copied.
+struct Plan {
+    /// The last command known to be committed.
+    mark: u64,
+    base: Option<Checked>,
+    /// Files of which the snapshot names something, and their runs; then those with commands after it.
+    pieces: Vec<Wanted>,
+}
+
+struct Wanted {
+    piece: SegmentFile,
+    run: Option<Run>,
+    /// Where the commands after the snapshot begin in it.
+    log_from: Option<u64>,
+}
+
+impl Plan {
+    fn of(source: &Source) -> Result<Plan, InspectError> {
+        let directory = &source.directory;
+        // First of all: what is found afterwards reaches at least as far.
+        let mark = source.mark()?.ok_or_else(|| InspectError::Damaged {
+            file: directory.dir.join(MARK_FILE),
+            offset: 0,
+            index: 0,
+            why: "without a mark nobody can tell how far commits had come",
+        })?;
+        let listed = segments::list(directory)?;
+        let mut base = None;
+        let mut bad = None;
+        for index in source.snapshots()? {
+            match snapshots::check(directory, index) {
+                Ok(checked) => {
+                    base = Some(checked);
+                    break;
+                }
+                Err(error) => bad = Some(refused(error, index)?),
+            }
+        }
+        if let (None, Some(bad)) = (&base, bad) {
+            return Err(bad);
+        }
+        let index = base.as_ref().map_or(0, |base| base.header.index);
+        let mut named: Vec<Run> = base.as_ref().map(runs).unwrap_or_default();
+        let mut wanted = Vec::new();
+        for piece in listed {
+            let resume = base.as_ref().map(|base| base.resume);
+            let resumed = resume.filter(|at| at.sequence == piece.sequence && !piece.is_carried);
+            let log_from = match resumed {
+                Some(resume) => piece.header.is_ok().then_some(resume.offset),
+                None => piece
+                    .first_index()
+                    .filter(|&first| first > index)
+                    .map(|_| SEGMENT_HEADER_BYTES as u64),
+            };
+            let place = named.iter().position(|run| {
+                run.sequence == piece.sequence && is_carried(run) == piece.is_carried
+            });
+            let run = place.filter(|_| piece.header.is_ok()).map(|place| named.remove(place));
+            if run.is_some() || log_from.is_some() {
+                wanted.push(Wanted { piece, run, log_from });
+            }
+        }
+        // What nothing has to be copied of comes first; the log is in order.
+        wanted.sort_by_key(|wanted| wanted.log_from.is_some());
+        if let Some(run) = named.first() {
+            return Err(InspectError::Damaged {
+                file: directory.path_of(run.sequence, is_carried(run)),
+                offset: 0,
+                index: run.first,
+                why: "a snapshot needs the file",
+            });
+        }
+        Ok(Plan { mark, base, pieces: wanted })
+    }
+
+    fn base_index(&self) -> u64 {
+        self.base.as_ref().map_or(0, |base| base.header.index)
+    }
+
+    /// About how many bytes there are to read.
+    fn bytes(&self) -> u64 {
+        let pieces: u64 = self.pieces.iter().map(|wanted| wanted.piece.bytes).sum();
+        pieces + self.base.as_ref().map_or(0, |base| base.bytes)
+    }
+}
+
+fn runs(base: &Checked) -> Vec<Run> {
+    base.locations.runs().to_vec()
+}
+
+fn is_carried(run: &Run) -> bool {
+    matches!(run.records, RunRecords::Carried(_))
+}
+
+/// Copies what was planned.
+struct Copying<'a, 'p> {
+    source: &'a Source,
+    target: &'a Target,
+    findings: Findings,
+    files: u64,
+    bytes: u64,
+    total: u64,
+    progress: &'a mut Progress<'p>,
+}
+
+impl Copying<'_, '_> {
+    /// Gives the last command that was copied.
+    fn all(&mut self, plan: &Plan) -> Result<u64, InspectError> {
+        let mut last = plan.base_index();
+        let mut log = plan.pieces.iter().filter(|wanted| wanted.log_from.is_some()).count();
+        for wanted in &plan.pieces {
+            log -= usize::from(wanted.log_from.is_some());
+            self.piece(wanted, &mut last, log == 0, plan.mark)?;
+        }
+        // Segments without the file that says whose they are cannot be taken for a new directory; a snapshot alone could.
+        let dir = self.target.directory.segments_dir();
+        let synced = self.target.directory.files.sync_dir(&dir);
+        synced.map_err(InspectError::io("syncing", &dir))?;
+        if let Some(base) = &plan.base {
+            let from = self.source.directory.snapshot_path(base.header.index);
+            let to = self.target.directory.snapshot_path(base.header.index);
+            self.whole(&from, &to, base.bytes)?;
+            // The state itself: nothing else is checked again when the copy is started.
+            snapshots::check(&self.target.directory, base.header.index)
+                .map_err(|_| InspectError::NotAsWritten { file: to, offset: 0 })?;
+        }
+        Ok(last)
+    }
+
+    fn whole(&mut self, from: &Path, to: &Path, bytes: u64) -> Result<(), InspectError> {
+        let files = &self.source.directory.files;
+        let file = files.open(from).map_err(InspectError::io("opening", from))?;
+        let mut output = Output::make(self.target, to.to_owned())?;
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut at = 0;
+        while at < bytes {
+            let n = piece.len().min((bytes - at) as usize);
+            let n = file.read_at(&mut piece[..n], at).map_err(InspectError::io("reading", from))?;
+            if n == 0 {
+                break;
+            }
+            output.write(at, &piece[..n])?;
+            at += n as u64;
+            self.copied(n);
+        }
+        file.forget_cached().map_err(InspectError::io("reading", from))?;
+        self.finished(output)
+    }
+
+    /// One file with records. `is_last` is the one that the log goes on in.
+    fn piece(
+        &mut self,
+        wanted: &Wanted,
+        last: &mut u64,
+        is_last: bool,
+        mark: u64,
+    ) -> Result<(), InspectError> {
+        let Wanted { piece, run, log_from } = wanted;
+        let is_later = piece.first_index().is_some_and(|first| first > *last + 1);
+        if log_from.is_some() && is_later {
+            let why = "commands before this segment are missing";
+            let file = piece.path.clone();
+            return Err(InspectError::Damaged { file, offset: 0, index: *last + 1, why });
+        }
+        let io = || InspectError::io("reading", &piece.path);
+        let file = piece.open(&*self.source.directory.files)?;
+        let mut walk = Walk::new(file, piece.seed(self.source.journal())).map_err(io())?;
+        let target = &self.target.directory;
+        let to = target.path_of(piece.sequence, piece.is_carried);
+        let mut output = Output::make(self.target, to)?;
+        let header = walk.span(0, SEGMENT_HEADER_BYTES).map_err(io())?;
+        output.write(0, &header)?;
+        if let Some(run) = run {
+            self.run(piece, run, &mut walk, &mut output)?;
+        }
+        if let Some(from) = *log_from {
+            self.log(piece, from, &mut walk, &mut output, last)?;
+            if is_last {
+                if mark > *last {
+                    let why = "the mark shows that more commands were committed";
+                    let (file, offset) = (piece.path.clone(), output.end.max(from));
+                    return Err(InspectError::Damaged { file, offset, index: *last + 1, why });
+                }
+                // The log goes on in it: its room is there.
+                output.allocate(piece.bytes)?;
+            }
+        }
+        walk.forget().map_err(io())?;
+        self.finished(output)
+    }
+
+    /// What a snapshot names. A record that has rotted is copied as it is: it buries its job there as it does here.
+    fn run(
+        &mut self,
+        piece: &SegmentFile,
+        run: &Run,
+        walk: &mut Walk,
+        output: &mut Output,
+    ) -> Result<(), InspectError> {
+        let io = || InspectError::io("reading", &piece.path);
+        match &run.records {
+            RunRecords::Log { offsets, end } => {
+                for (place, &offset) in offsets.iter().enumerate() {
+                    let index = run.first + place as u64;
+                    let from = u64::from(offset);
+                    let to = u64::from(*offsets.get(place + 1).unwrap_or(end));
+                    let good = walk.record(from).map_err(io())?;
+                    if !good.is_ok_and(|record| record.header.index == index) {
+                        let what = "a record is not what was written";
+                        self.findings.add(Effect::Buries, &piece.path, from, Some(index), what);
+                    }
+                    self.span(piece, walk, from, to, output)?;
+                }
+            }
+            RunRecords::Carried(records) => {
+                for known in records {
+                    let from = u64::from(known.offset);
+                    let good = walk.record(from).map_err(io())?;
+                    if !good.is_ok_and(|record| record.header.index == known.index) {
+                        let what = "a carried record is not what was written";
+                        let index = Some(known.index);
+                        self.findings.add(Effect::Buries, &piece.path, from, index, what);
+                    }
+                }
+                // It was sealed: no byte of it changes any more.
+                self.span(piece, walk, SEGMENT_HEADER_BYTES as u64, piece.bytes, output)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole records that follow each other from `from` on. What comes after them was acknowledged by nobody when the copy
+    /// began, unless the mark or a later segment says so.
+    fn log(
+        &mut self,
+        piece: &SegmentFile,
+        from: u64,
+        walk: &mut Walk,
+        output: &mut Output,
+        last: &mut u64,
+    ) -> Result<(), InspectError> {
+        let mut at = from;
+        loop {
+            match walk.record(at).map_err(InspectError::io("reading", &piece.path))? {
+                Ok(record) if record.header.index == *last + 1 => {
+                    output.write(at, &record.bytes)?;
+                    at = record.end();
+                    *last += 1;
+                    self.copied(record.bytes.len());
+                }
+                Ok(_) | Err(NoRecord::Empty | NoRecord::Bad) => return Ok(()),
+            }
+        }
+    }
+
+    fn span(
+        &mut self,
+        piece: &SegmentFile,
+        walk: &mut Walk,
+        from: u64,
+        to: u64,
+        output: &mut Output,
+    ) -> Result<(), InspectError> {
+        let mut at = from;
+        while at < to {
+            let n = PIECE_BYTES.min((to - at) as usize);
+            let bytes = walk.span(at, n).map_err(InspectError::io("reading", &piece.path))?;
+            if bytes.is_empty() {
+                break;
+            }
+            output.write(at, &bytes)?;
+            at += bytes.len() as u64;
+            self.copied(bytes.len());
+        }
+        Ok(())
+    }
+
+    fn copied(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        (self.progress)(self.bytes, self.total);
+    }
+
+    fn finished(&mut self, output: Output) -> Result<(), InspectError> {
+        self.files += 1;
+        output.finish()
+    }
+}
+
+/// A file of the copy.
+struct Output {
+    path: PathBuf,
+    file: Arc<dyn JournalFile>,
+    /// Where the last byte ends.
+    end: u64,
+    unsynced: u64,
+}
+
+impl Output {
+    fn make(target: &Target, path: PathBuf) -> Result<Output, InspectError> {
+        let made = target.directory.files.create(&path);
+        let file = made.map_err(InspectError::io("making", &path))?;
+        Ok(Output { path, file, end: 0, unsynced: 0 })
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), InspectError> {
+        let io = || InspectError::io("writing", &self.path);
+        self.file.write_at(bytes, at).map_err(io())?;
+        self.end = self.end.max(at + bytes.len() as u64);
+        self.unsynced += bytes.len() as u64;
+        if self.unsynced >= SYNC_BYTES {
+            self.unsynced = 0;
+            self.file.sync_data().map_err(io())?;
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<(), InspectError> {
+        self.file.allocate(bytes).map_err(InspectError::io("making room in", &self.path))
+    }
+
+    fn finish(self) -> Result<(), InspectError> {
+        let io = || InspectError::io("syncing", &self.path);
+        self.file.sync_data().map_err(io())?;
+        self.file.forget_cached().map_err(io())
+    }
+}
+
+/// Where the copy goes. Nobody can start there while it is made, nor on what is left of one that was not finished.
+struct Target {
+    directory: Directory,
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl Target {
+    fn make(
+        files: &Arc<dyn Files>,
+        dest: &Path,
+        journal: PublisherId,
+    ) -> Result<Target, InspectError> {
+        let list = || match files.list(dest) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            listed => listed.map_err(InspectError::io("listing", dest)),
+        };
+        let not_empty = || InspectError::NotEmpty { dir: dest.to_owned() };
+        if !list()?.is_empty() {
+            return Err(not_empty());
+        }
+        files.create_dir(dest).map_err(InspectError::io("making", dest))?;
+        let lock = files.lock(dest).map_err(|error| match error {
+            LockError::Held(holder) => InspectError::InUse { dir: dest.to_owned(), holder },
+            LockError::Io(error) => InspectError::io("locking", dest)(error),
+        })?;
+        // Somebody else may have been quicker.
+        if list()?.iter().any(|name| name != LOCK_FILE) {
+            return Err(not_empty());
+        }
+        let directory = Directory::new(Arc::clone(files), dest.to_owned(), journal, SEGMENT_BYTES);
+        for dir in [dest.join(SEGMENTS_DIR), directory.snapshots_dir()] {
+            files.create_dir(&dir).map_err(InspectError::io("making", &dir))?;
+        }
+        Ok(Target { directory, _lock: lock })
+    }
+
+    /// All names last, then the mark, and last of all the file that makes it a journal.
+    fn finish(&self, last_index: u64, publisher: PublisherId) -> Result<(), InspectError> {
+        let Directory { files, dir, journal, .. } = &self.directory;
+        let snapshots = self.directory.snapshots_dir();
+        files.sync_dir(&snapshots).map_err(InspectError::io("syncing", &snapshots))?;
+        let path = dir.join(MARK_FILE);
+        let io = || InspectError::io("making", &path);
+        let file = files.create(&path).map_err(io())?;
+        let nothing = Mark::read(&*file, *journal).map_err(io())?;
+        let mark = Mark::new(file, path.clone(), *journal, nothing);
+        mark.reset(last_index).map_err(io())?;
+        files.sync_dir(dir).map_err(InspectError::io("syncing", dir))?;
+        identity::write(&**files, dir, *journal, publisher).map_err(|error| match error {
+            identity::IdentityError::Io(file, error) => {
+                InspectError::Io { what: "making", file, error }
+            }
+            identity::IdentityError::Damaged(file)
+            | identity::IdentityError::OtherFormat(file, _) => InspectError::NoIdentity { file },
+        })
+    }
+}
+
+/// Why a snapshot cannot be copied; an error at once when the disk fails.
+fn refused(error: SnapshotFileError, index: u64) -> Result<InspectError, InspectError> {
+    Ok(match error {
+        SnapshotFileError::Damaged { file, offset, why } => {
+            InspectError::Damaged { file, offset, index, why }
+        }
+        SnapshotFileError::OtherFormat { file, version } => {
+            InspectError::OtherFormat { file, version }
+        }
+        SnapshotFileError::Foreign { file, .. } => {
+            let why = "it belongs to another journal";
+            InspectError::Damaged { file, offset: 0, index, why }
+        }
+        SnapshotFileError::Io { what, file, error } => {
+            return Err(InspectError::Io { what, file, error });
+        }
+    })
+}

@@ -1,0 +1,107 @@
+//! Why a journal cannot be looked at.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::super::format::FORMAT_VERSION;
+
+/// Why a journal cannot be looked at, or not be copied. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// It is no publisher's data directory.
+    #[error("{dir:?} holds no journal: there is no file \"publisher\" in it")]
+    NoJournal {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The file that says whose journal it is cannot be read.
+    #[error(
+        "{file:?} is missing or damaged: without it nobody can tell which records are this journal's"
+    )]
+    NoIdentity {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A program of another format wrote it.
+    #[error(
+        "{file:?} has journal format {version}; this program reads format {FORMAT_VERSION}: use the program that wrote it"
+    )]
+    OtherFormat {
+        /// The file.
+        file: PathBuf,
+        /// Its format.
+        version: u16,
+    },
+    /// A process writes to it.
+    #[error(
+        "{dir:?} is in use by {holder}, and changes while it is read. Stop that process, or look at a copy: longshore journal \
+         copy {dir:?} DEST"
+    )]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Who has it.
+        holder: String,
+    },
+    /// It changed while it was looked at.
+    #[error("{dir:?} changed while it was read: {what}. Try again")]
+    Changed {
+        /// The directory.
+        dir: PathBuf,
+        /// What happened.
+        what: String,
+    },
+    /// A copy needs a place of its own.
+    #[error("{dir:?} is not empty; a copy is made into a new directory, or an empty one")]
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// What a copy would have to hold cannot be read.
+    #[error(
+        "{file:?} is damaged at byte {offset}: command {index} cannot be read, and {why}. A copy would lack it, so none is made; \
+         longshore journal verify tells more"
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where.
+        offset: u64,
+        /// The first command that is lost.
+        index: u64,
+        /// How it is known to have been there.
+        why: &'static str,
+    },
+    /// What was copied does not read back as it was written.
+    #[error(
+        "{file:?} does not read back as it was written, at byte {offset}: the disk of the copy is bad"
+    )]
+    NotAsWritten {
+        /// The file.
+        file: PathBuf,
+        /// Where.
+        offset: u64,
+    },
+    /// The system refused.
+    #[error("{what} {file:?} failed: {error}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl InspectError {
+    pub(super) fn io(what: &'static str, file: &Path) -> impl FnOnce(io::Error) -> InspectError {
+        let file = file.to_owned();
+        move |error| InspectError::Io { what, file, error }
+    }
+
+    /// A file that was there is gone.
+    pub(super) fn is_not_found(&self) -> bool {
+        matches!(self, InspectError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound)
+    }
+}

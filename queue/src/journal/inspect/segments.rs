@@ -1,0 +1,133 @@
+//! The files that hold records, as their names and headers say.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_protocol::PublisherId;
+
+use super::super::directory::Directory;
+use super::super::files::{Files, JournalFile};
+use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
+use super::InspectError;
+
+/// What a file of `segments/` is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SegmentKind {
+    /// A segment of the log.
+    Log,
+    /// A segment that was made ahead: it holds no record yet. Or one that was begun and whose header is not whole.
+    Unused,
+    /// What was wanted of segments that were given up.
+    Carried,
+}
+
+/// A file that holds records, or is to.
+pub(super) struct SegmentFile {
+    pub(super) sequence: u64,
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+    /// What its name says.
+    pub(super) is_carried: bool,
+    pub(super) header: Result<SegmentHeader, BadHeader>,
+}
+
+/// Why a header is not that of a file of this journal and this name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BadHeader {
+    /// Nothing was written yet.
+    Blank,
+    NotAsWritten,
+    OtherFormat(u16),
+    Foreign(PublisherId),
+}
+
+impl SegmentFile {
+    /// Reads a file's header. `sequence` is the number in its name, `journal` whose it should be.
+    pub(super) fn read(
+        files: &dyn Files,
+        path: PathBuf,
+        sequence: u64,
+        is_carried: bool,
+        journal: PublisherId,
+    ) -> Result<SegmentFile, InspectError> {
+        let file = files.open_to_read(&path).map_err(InspectError::io("opening", &path))?;
+        let bytes = file.len().map_err(InspectError::io("reading", &path))?;
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        file.read_at(&mut header, 0).map_err(InspectError::io("reading", &path))?;
+        let header = match SegmentHeader::decode(&header) {
+            Ok(known) if known.journal != journal => Err(BadHeader::Foreign(known.journal)),
+            Ok(known) if known.sequence == sequence && known.is_carried() == is_carried => {
+                Ok(known)
+            }
+            Err(HeaderError::OtherFormat(version)) => Err(BadHeader::OtherFormat(version)),
+            Err(HeaderError::Bad) if header.iter().all(|&byte| byte == 0) => Err(BadHeader::Blank),
+            Ok(_) | Err(HeaderError::Bad) => Err(BadHeader::NotAsWritten),
+        };
+        Ok(SegmentFile { sequence, path, bytes, is_carried, header })
+    }
+
+    pub(super) fn kind(&self) -> SegmentKind {
+        match (self.is_carried, self.first_index()) {
+            (true, _) => SegmentKind::Carried,
+            (false, Some(_)) => SegmentKind::Log,
+            (false, None) => SegmentKind::Unused,
+        }
+    }
+
+    /// The index of the first record of a segment of the log that has one.
+    pub(super) fn first_index(&self) -> Option<u64> {
+        let header = self.header.ok()?;
+        Some(header.first_index).filter(|&first| first != 0 && !self.is_carried)
+    }
+
+    pub(super) fn open(&self, files: &dyn Files) -> Result<Arc<dyn JournalFile>, InspectError> {
+        files.open_to_read(&self.path).map_err(InspectError::io("opening", &self.path))
+    }
+
+    /// Where the checksums of its records begin.
+    pub(super) fn seed(&self, journal: PublisherId) -> u32 {
+        crc_seed(journal, self.sequence)
+    }
+}
+
+/// All files of `segments/` that hold records, or are to: those of the log by their first command, the unused and the carried by
+/// their sequence after them.
+pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectError> {
+    let dir = directory.segments_dir();
+    let names = directory.files.list(&dir).map_err(InspectError::io("listing", &dir))?;
+    let mut pieces = Vec::new();
+    for name in names {
+        let (sequence, is_carried) = match numbered(&name) {
+            Some(numbered) => numbered,
+            None => continue,
+        };
+        let path = dir.join(&name);
+        pieces.push(SegmentFile::read(
+            &*directory.files,
+            path,
+            sequence,
+            is_carried,
+            directory.journal,
+        )?);
+    }
+    pieces.sort_by_key(|piece| {
+        (piece.first_index().unwrap_or(u64::MAX), piece.is_carried, piece.sequence)
+    });
+    Ok(pieces)
+}
+
+/// The sequence in a file's name, and whether it is one of a carried file; none for other files.
+pub(super) fn numbered(name: &str) -> Option<(u64, bool)> {
+    Directory::sequence_of(name)
+        .map(|sequence| (sequence, false))
+        .or_else(|| Directory::carried_sequence_of(name).map(|sequence| (sequence, true)))
+}
+
+/// Bytes of a file; none when it is not there.
+pub(super) fn bytes_of(files: &dyn Files, path: &Path) -> Result<Option<u64>, InspectError> {
+    match files.open_to_read(path).and_then(|file| file.len()) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(InspectError::io("reading", path)(error)),
+    }
+}

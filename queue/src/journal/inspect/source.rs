@@ -1,0 +1,79 @@
+//! A directory that is looked at: whose journal it is, and who has it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore_protocol::PublisherId;
+
+use super::super::directory::Directory;
+use super::super::files::Files;
+use super::super::identity::{self, Identity, IdentityError};
+use super::super::mark::{MARK_FILE, Mark};
+use super::super::{SEGMENT_BYTES, snapshots};
+use super::InspectError;
+use super::read_only::ReadOnly;
+
+/// A journal that is looked at.
+pub(super) struct Source {
+    /// Its files, to read alone.
+    pub(super) directory: Directory,
+    /// The format of the directory.
+    pub(super) format: u16,
+    /// Whose journal it is.
+    pub(super) publisher: PublisherId,
+    /// The process that has it, if one does.
+    pub(super) holder: Option<String>,
+}
+
+impl Source {
+    pub(super) fn open(files: &Arc<dyn Files>, dir: &Path) -> Result<Source, InspectError> {
+        let read_only: Arc<dyn Files> = Arc::new(ReadOnly(Arc::clone(files)));
+        let Identity { version: format, journal, publisher } = identity_of(&*read_only, dir)?
+            .ok_or_else(|| InspectError::NoJournal { dir: dir.to_owned() })?;
+        let holder = read_only.holder(dir).map_err(InspectError::io("looking at", dir))?;
+        // It makes no segments, so how long one would be is all the same.
+        let directory = Directory::new(read_only, dir.to_owned(), journal, SEGMENT_BYTES);
+        Ok(Source { directory, format, publisher, holder })
+    }
+
+    pub(super) fn journal(&self) -> PublisherId {
+        self.directory.journal
+    }
+
+    /// How far commits have come, as far as the mark says; none without a good one.
+    pub(super) fn mark(&self) -> Result<Option<u64>, InspectError> {
+        let path = self.directory.dir.join(MARK_FILE);
+        let file = match self.directory.files.open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(InspectError::io("opening", &path)(error)),
+        };
+        let read =
+            Mark::read(&*file, self.journal()).map_err(InspectError::io("reading", &path))?;
+        Ok(read.index)
+    }
+
+    /// The last commands that there are snapshots of, the newest first.
+    pub(super) fn snapshots(&self) -> Result<Vec<u64>, InspectError> {
+        match snapshots::list(&self.directory) {
+            // A journal of an older format has no folder for them.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            listed => listed.map_err(InspectError::io("listing", &self.directory.snapshots_dir())),
+        }
+    }
+}
+
+/// What a directory says of itself; nothing if it holds no journal.
+pub(super) fn identity_of(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, InspectError> {
+    match identity::read(files, dir) {
+        Ok(known) => Ok(known),
+        Err(IdentityError::Io(file, error)) => {
+            Err(InspectError::Io { what: "reading", file, error })
+        }
+        Err(IdentityError::Damaged(file)) => Err(InspectError::NoIdentity { file }),
+        Err(IdentityError::OtherFormat(file, version)) => {
+            Err(InspectError::OtherFormat { file, version })
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a journal's files say at their beginnings: quick, however much they hold.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_protocol::PublisherId;
+
+use super::super::directory::LOST_DIR;
+use super::super::files::Files;
+use super::super::locations::Locations;
+use super::super::snapshots::{self, Head};
+use super::source::Source;
+use super::{InspectError, SegmentKind, disk, segments};
+
+/// The name of the file of room that is kept for what has to go on when the disk is full.
+const RESERVE_FILE: &str = "reserve";
+
+/// What a journal's files say of themselves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JournalStat {
+    /// The format of the directory.
+    pub format: u16,
+    /// Whose records these are: what their checksums begin with.
+    pub journal: PublisherId,
+    /// What the publisher calls itself; another than the journal's in a copy.
+    pub publisher: PublisherId,
+    /// The last command known to be committed; none without a good mark.
+    pub mark: Option<u64>,
+    /// The process that has the directory, if one does: then figures may change while they are read.
+    pub holder: Option<String>,
+    /// The newest first.
+    pub snapshots: Vec<SnapshotStat>,
+    /// Those of the log by their first command, the others after them.
+    pub segments: Vec<SegmentStat>,
+    /// Bytes kept for what has to go on when the disk is full.
+    pub reserve_bytes: u64,
+    /// Files that `--accept-loss` has set aside, and their bytes.
+    pub lost: (u64, u64),
+}
+
+/// A snapshot, as its header says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotStat {
+    /// The last command that it reflects.
+    pub index: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// The epoch of the last start that it reflects; none when its header is not what was written.
+    pub epoch: Option<u64>,
+}
+
+/// A file that holds records, or is to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentStat {
+    /// Its number.
+    pub sequence: u64,
+    /// What it is.
+    pub kind: SegmentKind,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Whether its header is what was written, and this journal's.
+    pub is_good: bool,
+    /// The first command that lies in it, where header or snapshot say so.
+    pub first_index: Option<u64>,
+    /// The last one, where a later header or the snapshot say so.
+    pub last_index: Option<u64>,
+}
+
+impl JournalStat {
+    /// Bytes of segments, snapshots and reserve.
+    pub fn bytes(&self) -> u64 {
+        let segments: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        let snapshots: u64 = self.snapshots.iter().map(|snapshot| snapshot.bytes).sum();
+        segments + snapshots + self.reserve_bytes
+    }
+}
+
+/// What the journal in `dir` says of itself. Reads the beginnings of its files alone; `dir` may be in use.
+pub fn stat(dir: &Path) -> Result<JournalStat, InspectError> {
+    stat_on(&disk(), dir)
+}
+
+pub(in crate::journal) fn stat_on(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+) -> Result<JournalStat, InspectError> {
+    let source = Source::open(files, dir)?;
+    let directory = &source.directory;
+    let mark = source.mark()?;
+    let (mut snapshots, mut covered) = (Vec::new(), None);
+    for index in source.snapshots()? {
+        let path = directory.snapshot_path(index);
+        // In use, one may go between the listing and the look.
+        let Some(bytes) = segments::bytes_of(&*directory.files, &path)? else { continue };
+        let head = snapshots::head(directory, index).ok();
+        snapshots.push(SnapshotStat { index, bytes, epoch: head.as_ref().map(|head| head.epoch) });
+        if covered.is_none() {
+            covered = head.map(|Head { locations, .. }| (index, locations));
+        }
+    }
+    let (covered, locations) = covered.unwrap_or_default();
+    let segments = segments(&source, covered, &spans(&locations))?;
+    let reserve = segments::bytes_of(&*directory.files, &dir.join(RESERVE_FILE))?;
+    Ok(JournalStat {
+        format: source.format,
+        journal: source.journal(),
+        publisher: source.publisher,
+        mark,
+        snapshots,
+        segments,
+        reserve_bytes: reserve.unwrap_or(0),
+        lost: lost(&source, dir.join(LOST_DIR))?,
+        holder: source.holder,
+    })
+}
+
+/// The first and the last command that a snapshot knows of in each file.
+fn spans(locations: &Locations) -> BTreeMap<u64, (u64, u64)> {
+    let mut spans = BTreeMap::new();
+    for run in locations.runs() {
+        let span = spans.entry(run.sequence).or_insert((run.first, run.last));
+        *span = (span.0.min(run.first), span.1.max(run.last));
+    }
+    spans
+}
+
+/// `covered` is the last command that the snapshot reflects, `named` what it says of each file.
+fn segments(
+    source: &Source,
+    covered: u64,
+    named: &BTreeMap<u64, (u64, u64)>,
+) -> Result<Vec<SegmentStat>, InspectError> {
+    let pieces = match segments::list(&source.directory) {
+        // A segment went between the listing and the look: the second look finds fewer of them.
+        Err(error) if error.is_not_found() => segments::list(&source.directory)?,
+        listed => listed?,
+    };
+    let mut segments = Vec::with_capacity(pieces.len());
+    for (place, piece) in pieces.iter().enumerate() {
+        let known = named.get(&piece.sequence);
+        let (first_index, last_index) = match piece.kind() {
+            SegmentKind::Log => {
+                let next = pieces.get(place + 1).and_then(segments::SegmentFile::first_index);
+                let first = piece.first_index();
+                // A segment that is gone may have stood between the two: then the snapshot knows the last one, unless it
+                // was taken halfway through this segment.
+                let known = known.map(|known| known.1).filter(|&last| last < covered);
+                (first, known.or(next.map(|next| next.saturating_sub(1))))
+            }
+            SegmentKind::Carried => (known.map(|known| known.0), known.map(|known| known.1)),
+            SegmentKind::Unused => (None, None),
+        };
+        segments.push(SegmentStat {
+            sequence: piece.sequence,
+            kind: piece.kind(),
+            bytes: piece.bytes,
+            is_good: piece.header.is_ok(),
+            first_index,
+            last_index,
+        });
+    }
+    Ok(segments)
+}
+
+/// Files and bytes of what was set aside.
+fn lost(source: &Source, dir: PathBuf) -> Result<(u64, u64), InspectError> {
+    let files = &source.directory.files;
+    let names = match files.list(&dir) {
+        Ok(names) => names,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((0, 0)),
+        Err(error) => return Err(InspectError::io("listing", &dir)(error)),
+    };
+    let mut bytes = 0;
+    for name in &names {
+        bytes += segments::bytes_of(&**files, &dir.join(name))?.unwrap_or(0);
+    }
+    Ok((names.len() as u64, bytes))
+}

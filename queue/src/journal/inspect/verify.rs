@@ -1,0 +1,460 @@
+//! Whether a journal is whole: everything in it is read, and what a start would make of it is told.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::super::carried;
+use super::super::directory::Directory;
+use super::super::files::Files;
+use super::super::format::SEGMENT_HEADER_BYTES;
+use super::super::locations::{Locations, Run, RunRecords};
+use super::super::mark::MARK_FILE;
+use super::super::record::{FLAG_FIRST, NoRecord};
+use super::super::snapshots::{self, Checked, SnapshotFileError};
+use super::findings::{Effect, Findings};
+use super::segments::{BadHeader, SegmentFile};
+use super::source::Source;
+use super::walk::{Record, Walk};
+use super::{Finding, InspectError, Progress, disk, segments};
+use crate::command::Command;
+
+/// What reading all of a journal came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verified {
+    /// The last command that a start would go on after, up to the first damage.
+    pub last_index: u64,
+    /// The last command known to be committed; none without a good mark.
+    pub mark: Option<u64>,
+    /// The last command of the snapshot that a start would begin with; none without one.
+    pub snapshot: Option<u64>,
+    /// Whole records read.
+    pub records: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// What is not as it was written, in the order in which it was come upon.
+    pub findings: Vec<Finding>,
+    /// How many more findings there were than are listed.
+    pub more_findings: u64,
+    /// Whether a start would refuse.
+    pub is_refused: bool,
+}
+
+impl Verified {
+    /// Whether anything that was acknowledged, or a file, is not as it was written. A torn tail is no damage.
+    pub fn is_damaged(&self) -> bool {
+        self.findings.iter().any(|finding| finding.effect != Effect::CutsOff)
+    }
+}
+
+/// Reads everything in the journal of `dir`, which nobody may have open, and tells what is not as it was written. Writes nothing.
+pub fn verify(dir: &Path, progress: &mut Progress<'_>) -> Result<Verified, InspectError> {
+    let decodes = |kind, body| Command::decode(kind, body).is_ok();
+    verify_on(&disk(), dir, &decodes, progress)
+}
+
+pub(in crate::journal) fn verify_on(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    decodes: &dyn Fn(u8, Bytes) -> bool,
+    progress: &mut Progress<'_>,
+) -> Result<Verified, InspectError> {
+    let source = Source::open(files, dir)?;
+    if let Some(holder) = source.holder {
+        return Err(InspectError::InUse { dir: dir.to_owned(), holder });
+    }
+    let mark = source.mark()?;
+    let pieces = segments::list(&source.directory)?;
+    let snapshots = source.snapshots()?;
+    let mut total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    for &index in &snapshots {
+        let path = source.directory.snapshot_path(index);
+        total += segments::bytes_of(&*source.directory.files, &path)?.unwrap_or(0);
+    }
+    let mut check = Check {
+        directory: &source.directory,
+        pieces: &pieces,
+        decodes,
+        findings: Findings::default(),
+        records: 0,
+        bytes: 0,
+        total,
+        progress,
+    };
+    if mark.is_none() {
+        let what = "without a mark nobody can tell how far commits had come";
+        check.findings.add(Effect::Refuses, dir.join(MARK_FILE), 0, None, what);
+    }
+    let base = check.base(&snapshots)?;
+    check.headers(&base);
+    for run in base.locations.runs() {
+        check.run(run)?;
+    }
+    let known = mark.unwrap_or(0).max(snapshots.first().copied().unwrap_or(0));
+    let last_index = check.log(&base, known)?;
+    let Check { findings, records, bytes, .. } = check;
+
+    let holder = source.directory.files.holder(dir).map_err(InspectError::io("looking at", dir))?;
+    if holder.is_some() || source.mark()? != mark {
+        let what = match holder {
+            Some(holder) => format!("{holder} has opened it"),
+            None => "somebody has written to it".to_owned(),
+        };
+        return Err(InspectError::Changed { dir: dir.to_owned(), what });
+    }
+    Ok(Verified {
+        last_index,
+        mark,
+        snapshot: base.resume.map(|_| base.index),
+        records,
+        bytes,
+        is_refused: findings.refused,
+        findings: findings.kept,
+        more_findings: findings.more,
+    })
+}
+
+/// What a start begins with: a snapshot, or nothing.
+#[derive(Default)]
+struct Base {
+    index: u64,
+    resume: Option<snapshots::Resume>,
+    locations: Locations,
+}
+
+/// How far the log was read.
+struct Heights {
+    /// The last command.
+    last: u64,
+    /// The last one before the first damage: a start would go on from there.
+    sound: Option<u64>,
+}
+
+impl Heights {
+    fn damaged(&mut self) {
+        self.sound.get_or_insert(self.last);
+    }
+}
+
+struct Check<'a, 'p> {
+    directory: &'a Directory,
+    pieces: &'a [SegmentFile],
+    /// Whether a command of that kind can be read.
+    decodes: &'a dyn Fn(u8, Bytes) -> bool,
+    findings: Findings,
+    records: u64,
+    bytes: u64,
+    total: u64,
+    progress: &'a mut Progress<'p>,
+}
+
+impl Check<'_, '_> {
+    fn read(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        (self.progress)(self.bytes, self.total);
+    }
+
+    /// Reads every snapshot, and gives the newest of which all is there.
+    fn base(&mut self, snapshots: &[u64]) -> Result<Base, InspectError> {
+        let mut base = None;
+        let mut bad: Vec<(PathBuf, u64, u64, &'static str)> = Vec::new();
+        for &index in snapshots {
+            let path = self.directory.snapshot_path(index);
+            let checked = match snapshots::check(self.directory, index) {
+                Ok(checked) => checked,
+                Err(error) => {
+                    let (file, offset, why) = damage_of(error)?;
+                    bad.push((file, offset, index, why));
+                    let bytes = segments::bytes_of(&*self.directory.files, &path)?;
+                    self.read(bytes.unwrap_or(0));
+                    continue;
+                }
+            };
+            let Checked { resume, locations, bytes, .. } = checked;
+            self.read(bytes);
+            if let Some((file, why)) = self.missing(&locations) {
+                bad.push((file, 0, index, why));
+            } else if base.is_none() {
+                base = Some(Base { index, resume: Some(resume), locations });
+            }
+        }
+        let effect = if base.is_some() { Effect::DoesWithout } else { Effect::Refuses };
+        for (file, offset, index, why) in bad {
+            self.findings.add(effect, file, offset, Some(index), why);
+        }
+        Ok(base.unwrap_or_default())
+    }
+
+    /// The first file that these locations name and that is not there as it was written.
+    fn missing(&self, locations: &Locations) -> Option<(PathBuf, &'static str)> {
+        locations.runs().iter().find_map(|run| {
+            let carried = matches!(run.records, RunRecords::Carried(_));
+            match self.piece(run.sequence, carried) {
+                Some(piece) if piece.header.is_ok() => None,
+                Some(piece) => Some((
+                    piece.path.clone(),
+                    "its header is not what was written, and a snapshot needs the file",
+                )),
+                None => Some((
+                    self.directory.path_of(run.sequence, carried),
+                    "the file is missing, and a snapshot needs it",
+                )),
+            }
+        })
+    }
+
+    fn piece(&self, sequence: u64, carried: bool) -> Option<&SegmentFile> {
+        self.pieces.iter().find(|piece| piece.sequence == sequence && piece.is_carried == carried)
+    }
+
+    /// Headers that no start gets past, or that it takes for those of files without a record.
+    fn headers(&mut self, base: &Base) {
+        let named: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
+        for piece in self.pieces {
+            let (effect, what) = match piece.header {
+                Err(BadHeader::OtherFormat(_)) => {
+                    (Effect::Refuses, "a program of another format wrote it")
+                }
+                Err(BadHeader::Foreign(_)) => {
+                    (Effect::Refuses, "it belongs to another journal: files of two were mixed")
+                }
+                // Whether anything was committed in it is told by what the log should go on with.
+                Err(BadHeader::NotAsWritten)
+                    if !piece.is_carried && !named.contains(&piece.sequence) =>
+                {
+                    (Effect::CutsOff, "its header is not what was written: it was begun, and torn")
+                }
+                _ => continue,
+            };
+            self.findings.add(effect, &piece.path, 0, None, what);
+        }
+    }
+
+    /// Reads what a snapshot says is in a file.
+    fn run(&mut self, run: &Run) -> Result<(), InspectError> {
+        let carried = matches!(run.records, RunRecords::Carried(_));
+        let Some(piece) = self.pieces.iter().find(|piece| {
+            piece.sequence == run.sequence && piece.is_carried == carried && piece.header.is_ok()
+        }) else {
+            return Ok(());
+        };
+        let mut walk = self.walk(piece)?;
+        let io = || InspectError::io("reading", &piece.path);
+        match &run.records {
+            RunRecords::Log { offsets, end } => {
+                for (place, &offset) in offsets.iter().enumerate() {
+                    let index = run.first + place as u64;
+                    let next = offsets.get(place + 1).unwrap_or(end);
+                    match walk.record(u64::from(offset)).map_err(io())? {
+                        Ok(record) if record.header.index == index => self.records += 1,
+                        _ => {
+                            let what = "a record is not what was written";
+                            let offset = u64::from(offset);
+                            self.findings.add(
+                                Effect::Buries,
+                                &piece.path,
+                                offset,
+                                Some(index),
+                                what,
+                            );
+                        }
+                    }
+                    self.read(u64::from(next.saturating_sub(offset)));
+                }
+            }
+            RunRecords::Carried(records) => {
+                for known in records {
+                    let offset = u64::from(known.offset);
+                    match walk.record(offset).map_err(io())? {
+                        Ok(record) if record.header.index == known.index => {
+                            self.records += 1;
+                            self.read(record.bytes.len() as u64);
+                            self.carried_parts(piece, &record);
+                        }
+                        _ => {
+                            let what = "a carried record is not what was written";
+                            let index = Some(known.index);
+                            self.findings.add(Effect::Buries, &piece.path, offset, index, what);
+                        }
+                    }
+                }
+            }
+        }
+        walk.forget().map_err(io())
+    }
+
+    /// Parts that had rotted when they were to be carried.
+    fn carried_parts(&mut self, piece: &SegmentFile, record: &Record) {
+        let index = Some(record.header.index);
+        match carried::decode(&record.body()) {
+            Some(parts) => {
+                for _ in parts.iter().filter(|part| part.bytes.is_none()) {
+                    let what = "what is carried here had rotted before";
+                    self.findings.add(Effect::Buries, &piece.path, record.offset, index, what);
+                }
+            }
+            None => {
+                let what = "a carried record whose parts do not fit together";
+                self.findings.add(Effect::Buries, &piece.path, record.offset, index, what);
+            }
+        }
+    }
+
+    fn walk(&self, piece: &SegmentFile) -> Result<Walk, InspectError> {
+        let file = piece.open(&*self.directory.files)?;
+        Walk::new(file, piece.seed(self.directory.journal))
+            .map_err(InspectError::io("reading", &piece.path))
+    }
+
+    /// Reads the log from where replay begins to its end; gives the last command before the first damage. `known` is the last one
+    /// known to be committed.
+    fn log(&mut self, base: &Base, known: u64) -> Result<u64, InspectError> {
+        let resumed = |piece: &SegmentFile| {
+            base.resume.filter(|resume| resume.sequence == piece.sequence && !piece.is_carried)
+        };
+        let log: Vec<&SegmentFile> = self
+            .pieces
+            .iter()
+            .filter(|piece| {
+                piece
+                    .first_index()
+                    .is_some_and(|first| first > base.index || resumed(piece).is_some())
+            })
+            .collect();
+        let unused: Vec<&SegmentFile> = self
+            .pieces
+            .iter()
+            .filter(|piece| !piece.is_carried && piece.first_index().is_none())
+            .collect();
+        let mut heights = Heights { last: base.index, sound: None };
+        // Where the next record should be.
+        let mut end = (self.directory.segments_dir(), 0);
+        for (place, piece) in log.iter().enumerate() {
+            let first = piece.first_index().unwrap_or(0);
+            if resumed(piece).is_none() && first != heights.last + 1 {
+                let what = "commands before this segment are missing";
+                let index = Some(heights.last + 1);
+                heights.damaged();
+                self.findings.add(Effect::Refuses, &piece.path, 0, index, what);
+                heights.last = first.saturating_sub(1);
+            }
+            let from = resumed(piece).map_or(SEGMENT_HEADER_BYTES as u64, |resume| resume.offset);
+            let next = log.get(place + 1).and_then(|next| next.first_index());
+            end = (piece.path.clone(), self.segment(piece, from, next, known, &mut heights)?);
+        }
+        // A commit in a segment whose header does not say that it was begun.
+        for piece in unused {
+            let mut walk = self.walk(piece)?;
+            let found = later_commit(&mut walk, SEGMENT_HEADER_BYTES as u64, heights.last)
+                .map_err(InspectError::io("reading", &piece.path))?;
+            self.read(piece.bytes);
+            if found {
+                heights.damaged();
+                let what = "its header is not what was written, and a later commit stands in it";
+                let index = Some(heights.last + 1);
+                self.findings.add(Effect::Refuses, &piece.path, 0, index, what);
+            }
+        }
+        if known > heights.last && heights.sound.is_none() {
+            heights.damaged();
+            let what = "the mark or a snapshot shows that more commands were committed";
+            self.findings.add(Effect::Refuses, end.0, end.1, Some(heights.last + 1), what);
+        }
+        Ok(heights.sound.unwrap_or(heights.last))
+    }
+
+    /// Reads one segment of the log from `from` on. `next` is the first command of the one after it. Gives where its whole records
+    /// end.
+    fn segment(
+        &mut self,
+        piece: &SegmentFile,
+        from: u64,
+        next: Option<u64>,
+        known: u64,
+        heights: &mut Heights,
+    ) -> Result<u64, InspectError> {
+        let io = || InspectError::io("reading", &piece.path);
+        let mut walk = self.walk(piece)?;
+        let mut at = from;
+        let end = loop {
+            let last = heights.last;
+            let bad = match walk.record(at).map_err(io())? {
+                Ok(record) if record.header.index == last + 1 => {
+                    at = record.end();
+                    heights.last += 1;
+                    self.command(piece, &record);
+                    self.read(record.bytes.len() as u64);
+                    continue;
+                }
+                // The next segment goes on where this one ends; what else there is in it is of no use to anybody.
+                _ if next.is_some_and(|next| next <= last + 1) => break at,
+                Ok(_) => "a record of another command stands here",
+                Err(NoRecord::Empty) => "nothing is written here, and more was committed",
+                Err(NoRecord::Bad) => "a record is not what was written, and more was committed",
+            };
+            let is_known = next.is_some() || known > last;
+            if !is_known && !later_commit(&mut walk, at, last).map_err(io())? {
+                let data_end = walk.end_of_data(at).map_err(io())?;
+                if data_end > at {
+                    let what = "a torn tail: the end of a commit that nobody was told of";
+                    self.findings.add(Effect::CutsOff, &piece.path, at, Some(last + 1), what);
+                }
+                break at;
+            }
+            heights.damaged();
+            self.findings.add(Effect::Refuses, &piece.path, at, Some(last + 1), bad);
+            // Past it, to what can still be read.
+            match walk.next_good(at, last).map_err(io())? {
+                Some(found) => {
+                    self.read(found.offset - at);
+                    (at, heights.last) = (found.offset, found.header.index - 1);
+                }
+                None => {
+                    heights.last = next.map_or(last, |next| next - 1);
+                    break at;
+                }
+            }
+        };
+        self.read(walk.length().saturating_sub(end));
+        walk.forget().map_err(io())?;
+        Ok(end)
+    }
+
+    fn command(&mut self, piece: &SegmentFile, record: &Record) {
+        self.records += 1;
+        let header = record.header;
+        if !(self.decodes)(header.kind, record.body()) {
+            let what = "a whole record that this program does not know: a newer one wrote it";
+            let (offset, index) = (record.offset, Some(header.index));
+            self.findings.add(Effect::Refuses, &piece.path, offset, index, what);
+        }
+    }
+}
+
+/// Whether a record that begins a commit, later than the one that should follow `last`, stands anywhere after `from`.
+fn later_commit(walk: &mut Walk, from: u64, last: u64) -> std::io::Result<bool> {
+    let mut at = from;
+    while let Some(found) = walk.next_good(at, last + 1)? {
+        if found.header.flags & FLAG_FIRST != 0 {
+            return Ok(true);
+        }
+        at = found.end();
+    }
+    Ok(false)
+}
+
+/// Where a snapshot is damaged; an error when the disk fails.
+fn damage_of(error: SnapshotFileError) -> Result<(PathBuf, u64, &'static str), InspectError> {
+    match error {
+        SnapshotFileError::Damaged { file, offset, why } => Ok((file, offset, why)),
+        SnapshotFileError::OtherFormat { file, .. } => {
+            Ok((file, 0, "a program of another format wrote it"))
+        }
+        SnapshotFileError::Foreign { file, .. } => {
+            Ok((file, 0, "it belongs to another journal: files of two were mixed"))
+        }
+        SnapshotFileError::Io { what, file, error } => Err(InspectError::Io { what, file, error }),
+    }
+}

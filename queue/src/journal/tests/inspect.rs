@@ -1,0 +1,277 @@
+//! What is told of a journal from outside is what a start makes of it; a copy is another journal with the same commands.
+
+use std::path::PathBuf;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::journal::inspect::{
+    Copied, Dump, DumpOptions, Dumped, Effect, InspectError, SegmentKind, Verified, copy_on,
+    stat_on, verify_on,
+};
+
+const COPY: &str = "/copy";
+const OTHER: PublisherId = PublisherId([5; 16]);
+
+fn segment(number: u64) -> PathBuf {
+    Path::new(DIR).join(format!("segments/{number:010}.seg"))
+}
+
+fn verify(disk: &SimulatedDisk, dir: &str) -> Result<Verified, InspectError> {
+    verify_on(&disk.files(), Path::new(dir), &|_, _| true, &mut |_, _| {})
+}
+
+fn copy(disk: &SimulatedDisk) -> Result<Copied, InspectError> {
+    copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut |_, _| {})
+}
+
+/// A journal of a few segments; with a snapshot of the first commands, or without.
+fn journal(commits: u64, length: usize, snapshot: Option<u64>) -> (SimulatedDisk, u64) {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    for commit in 0..commits {
+        journal.write(1 + commit % 3, length).unwrap();
+    }
+    if let Some(index) = snapshot {
+        journal.snapshot(index, length, |_| true).unwrap();
+    }
+    journal.firm_mark().unwrap();
+    let committed = journal.committed();
+    (disk, committed)
+}
+
+fn open_at(disk: &SimulatedDisk, dir: &str) -> Result<(Recovered, Read), OpenError> {
+    let mut rebuilt = Rebuilt::default();
+    let parts = Parts::open(disk.files(), Path::new(dir), options(), &mut rebuilt)?;
+    Ok((parts.recovered, rebuilt.read))
+}
+
+#[test]
+fn a_good_journal_has_no_findings_and_nothing_in_it_is_changed() {
+    for snapshot in [None, Some(1), Some(9), Some(19)] {
+        let (disk, committed) = journal(10, 150_000, snapshot);
+        let calls = disk.calls();
+        let verified = verify(&disk, DIR).unwrap();
+        assert_eq!(verified.findings, []);
+        assert!(!verified.is_refused && !verified.is_damaged());
+        assert_eq!((verified.last_index, verified.snapshot), (committed, snapshot));
+        assert_eq!(verified.mark, Some(committed));
+        // What a snapshot covers is read where it says that it lies.
+        assert_eq!(verified.records, committed);
+        let stat = stat_on(&disk.files(), Path::new(DIR)).unwrap();
+        assert_eq!(
+            (stat.journal, stat.publisher, stat.mark),
+            (PUBLISHER, PUBLISHER, Some(committed))
+        );
+        let log = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Log);
+        let spans: Vec<_> = log.map(|segment| (segment.first_index, segment.last_index)).collect();
+        assert!(spans.len() > 2 && spans[0].0 == Some(1), "{spans:?}");
+        for pair in spans.windows(2) {
+            assert_eq!(pair[0].1.map(|last| last + 1), pair[1].0);
+        }
+        assert_eq!(stat.snapshots.first().map(|snapshot| snapshot.index), snapshot);
+        assert_eq!(disk.calls(), calls, "nothing was made, written, synced or removed");
+    }
+}
+
+#[test]
+fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
+    let mut seen = [0; 4];
+    for seed in 0..400 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let snapshot = [None, Some(3), Some(7)][random.random_range(0..3)];
+        // Small records, so that random bytes hit all there is; sometimes several segments.
+        let length = if random.random_bool(0.2) { 250_000 } else { 30 };
+        let (disk, _) = journal(6, length, snapshot);
+        let disk = disk.after_kill();
+        // As after a power cut: the mark knows nothing of the last commits, or of any.
+        if random.random_bool(0.7) {
+            let file = disk.open(&Path::new(DIR).join("mark")).unwrap();
+            let nothing = Mark::read(&*file, PUBLISHER).unwrap();
+            let mark = Mark::new(file, Path::new(DIR).join("mark"), PUBLISHER, nothing);
+            mark.reset(random.random_range(0..8)).unwrap();
+        }
+        let paths: Vec<PathBuf> =
+            disk.paths().into_iter().filter(|path| path.parent() == segment(1).parent()).collect();
+        for _ in 0..random.random_range(1..3) {
+            let path = &paths[random.random_range(0..paths.len())];
+            disk.tamper(path, |bytes| {
+                let end = bytes.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
+                let from = if random.random_bool(0.3) { 0 } else { 4096.min(end - 1) };
+                let at = random.random_range(from..end);
+                match random.random_range(0..3) {
+                    0 => bytes[at] ^= 1 << random.random_range(0..8),
+                    1 => bytes[at..end].fill(0),
+                    _ => bytes.truncate(at),
+                }
+            });
+        }
+        let told = verify(&disk, DIR).unwrap();
+        let effects: Vec<Effect> = told.findings.iter().map(|finding| finding.effect).collect();
+        match open_at(&disk.after_kill(), DIR) {
+            Ok((recovered, _)) => {
+                assert!(!told.is_refused, "{seed}: {told:?}");
+                assert_eq!(told.last_index, recovered.last_index, "{seed}: {told:?}");
+                if let Some(cut) = recovered.cut {
+                    seen[0] += 1;
+                    let found = told.findings.iter().any(|finding| {
+                        finding.effect == Effect::CutsOff
+                            && (&finding.file, finding.offset) == (&cut.file, cut.offset)
+                    });
+                    assert!(found, "{seed}: {cut:?}, {told:?}");
+                }
+                seen[1] += usize::from(effects.contains(&Effect::Buries));
+                seen[2] += usize::from(told.findings.is_empty());
+            }
+            Err(OpenError::Damaged { file, offset, index, .. }) => {
+                seen[3] += 1;
+                assert!(told.is_refused, "{seed}: {file:?} {offset}, {told:?}");
+                assert!(
+                    told.findings.iter().any(|finding| {
+                        finding.effect == Effect::Refuses && finding.index == Some(index)
+                    }) || index <= 1,
+                    "{seed}: {index} in {file:?} at {offset}, {told:?}"
+                );
+            }
+            Err(error) => panic!("{seed}: {error}"),
+        }
+    }
+    assert!(seen.iter().all(|&times| times > 5), "not all was seen: {seen:?}");
+}
+
+#[test]
+fn a_directory_that_is_in_use_is_not_verified_and_the_answer_says_who_has_it() {
+    let (disk, _) = journal(3, 30, None);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let error = verify(&disk, DIR).unwrap_err().to_string();
+    assert!(error.contains("in use by process 0 (simulated)") && error.contains("copy"), "{error}");
+    assert_eq!(
+        stat_on(&disk.files(), Path::new(DIR)).unwrap().holder.as_deref(),
+        Some("process 0 (simulated)")
+    );
+    drop(parts);
+    verify(&disk, DIR).unwrap();
+}
+
+#[test]
+fn a_copy_has_all_commands_and_an_id_of_its_own() {
+    for (length, snapshot) in [(30, None), (200_000, None), (200_000, Some(4)), (200_000, Some(12))]
+    {
+        let (disk, committed) = journal(8, length, snapshot);
+        let (parts, _) = open_parts(&disk, options()).unwrap();
+        let copied = copy(&disk).unwrap();
+        assert_eq!((copied.journal, copied.publisher), (PUBLISHER, OTHER));
+        assert_eq!((copied.last_index, copied.snapshot), (committed, snapshot));
+        drop(parts);
+        let verified = verify(&disk, COPY).unwrap();
+        assert_eq!((verified.findings, verified.last_index), (vec![], committed));
+        let (recovered, read) = open_at(&disk, COPY).unwrap();
+        assert_eq!((recovered.publisher, recovered.last_index), (OTHER, committed));
+        assert_eq!(assert_is_a_prefix(&read, |_| length), committed);
+        let (original, _) = open_at(&disk, DIR).unwrap();
+        assert_eq!((original.publisher, original.last_index), (PUBLISHER, committed));
+        assert!(matches!(copy(&disk), Err(InspectError::NotEmpty { .. })));
+    }
+}
+
+#[test]
+fn a_copy_ends_before_a_torn_tail_and_is_not_made_of_a_damaged_journal() {
+    let (disk, committed) = journal(6, 30, None);
+    let end =
+        disk.tamper(&segment(1), |bytes| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1);
+    let torn = disk.after_kill();
+    torn.tamper(&segment(1), |bytes| bytes[end + 60..end + 80].fill(7));
+    assert_eq!(copy(&torn).unwrap().last_index, committed);
+    assert_eq!(verify(&torn, COPY).unwrap().findings, []);
+    let damaged = disk.after_kill();
+    damaged.tamper(&segment(1), |bytes| bytes[end - 20] ^= 1);
+    assert!(matches!(copy(&damaged), Err(InspectError::Damaged { .. })));
+    assert!(
+        matches!(open_at(&damaged, COPY), Err(OpenError::NoIdentity { .. })),
+        "what there is of it cannot be started on"
+    );
+}
+
+#[test]
+fn what_is_there_of_a_copy_that_was_cut_short_is_never_started_on() {
+    let (disk, committed) = journal(4, 300_000, Some(4));
+    let (before, whole) = (disk.calls(), disk.after_kill());
+    copy(&disk).unwrap();
+    let calls = disk.calls() - before;
+    assert!(calls > 20);
+    let mut refused = 0;
+    for call in 1..=calls {
+        for seed in 0..3 {
+            let cut = whole.after_kill();
+            cut.fail_at(cut.calls() + call);
+            assert!(copy(&cut).is_err());
+            let after = cut.after_power_cut(seed * 1_000 + call);
+            match open_at(&after, COPY) {
+                Ok((recovered, read)) if recovered.last_index > 0 => {
+                    assert_eq!(assert_is_a_prefix(&read, |_| 300_000), committed);
+                    assert_eq!(recovered.publisher, OTHER);
+                }
+                // Nothing of it is there.
+                Ok((recovered, _)) => assert_eq!(recovered.publisher, options().new_publisher),
+                Err(OpenError::NoIdentity { .. }) => refused += 1,
+                Err(error) => panic!("call {call}: {error}"),
+            }
+            open_at(&after, DIR).unwrap();
+        }
+    }
+    assert!(refused > 10);
+}
+
+fn dump(disk: &SimulatedDisk, path: &Path, options: DumpOptions) -> Vec<Dumped> {
+    let mut dump = Dump::open_on(&disk.files(), path, options).unwrap();
+    std::iter::from_fn(|| dump.next().unwrap()).collect()
+}
+
+fn indexes(dumped: &[Dumped]) -> Vec<u64> {
+    dumped
+        .iter()
+        .filter_map(|dumped| match dumped {
+            Dumped::Record { index, .. } => Some(*index),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn every_record_is_dumped_and_those_behind_damage_too() {
+    let (disk, committed) = journal(8, 200_000, Some(4));
+    let all = dump(&disk, Path::new(DIR), DumpOptions::default());
+    assert!(matches!(all[0], Dumped::Snapshot { index: 4, epoch: Ok(_), .. }));
+    assert_eq!(indexes(&all), (1..=committed).collect::<Vec<_>>());
+    let some = dump(&disk, Path::new(DIR), DumpOptions { from: 3, to: 9 });
+    assert_eq!(indexes(&some), (3..=9).collect::<Vec<_>>());
+
+    disk.tamper(&segment(1), |bytes| bytes[4096 + 100] ^= 1);
+    let all = dump(&disk, Path::new(DIR), DumpOptions::default());
+    assert!(
+        matches!(all[1], Dumped::Damage { offset: 4096, bytes, .. } if bytes > 200_000),
+        "{:?}",
+        all[1]
+    );
+    assert_eq!(indexes(&all), (2..=committed).collect::<Vec<_>>());
+    let one = dump(&disk, &segment(2), DumpOptions::default());
+    let first = indexes(&one)[0];
+    assert!(first > 1 && indexes(&one).len() > 1, "a file alone");
+}
+
+#[test]
+fn what_was_set_aside_can_be_dumped() {
+    let (disk, committed) = journal(8, 30, None);
+    disk.tamper(&segment(1), |bytes| bytes[4096 + 200] ^= 1);
+    let accepting = JournalOptions { accept_loss: true, ..options() };
+    let (_, read, recovered) = Stepped::open_with(&disk, accepting).unwrap();
+    let dropped = recovered.dropped.unwrap();
+    let lost: Vec<PathBuf> =
+        disk.paths().into_iter().filter(|path| path.starts_with(&dropped.kept_in)).collect();
+    assert_eq!(lost.len(), 1);
+    let all = dump(&disk, &lost[0], DumpOptions::default());
+    assert!(matches!(all[0], Dumped::Damage { offset: 0, .. }));
+    let kept = read.len() as u64;
+    assert_eq!(indexes(&all), (kept + 2..=committed).collect::<Vec<_>>());
+}
