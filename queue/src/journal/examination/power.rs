@@ -2,8 +2,8 @@
 
 use rand::RngExt;
 
+use super::super::OpenError;
 use super::super::simulated_disk::Fault;
-use super::super::{OpenError, SEGMENT_BYTES_MIN};
 use super::phase::{Coverage, Phase};
 use super::world::World;
 use super::{asked, options};
@@ -105,5 +105,4 @@ fn the_same_seed_is_the_same_run() {
     traces.sort_unstable();
     traces.dedup();
     assert_eq!(traces.len(), 10, "and another seed is another run");
-    assert!(super::SEGMENT_BYTES < SEGMENT_BYTES_MIN);
 }

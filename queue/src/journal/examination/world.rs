@@ -44,6 +44,8 @@ pub(super) struct World {
     payload_max: usize,
     /// Workers keep up, and most jobs are forgotten at once: segments die, but for the little that is kept.
     drains: bool,
+    /// Snapshots are taken now and then.
+    pub(super) takes_snapshots: bool,
     next_job: u64,
     next_link: u64,
     next_request: u64,
@@ -80,7 +82,8 @@ impl World {
             reference: Reference::default(),
             sessions,
             payload_max,
-            drains: seed % 2 == 0,
+            drains: seed.is_multiple_of(2),
+            takes_snapshots: true,
             next_job: 0,
             next_link: 0,
             next_request: 0,
@@ -99,6 +102,7 @@ impl World {
             sessions: self.sessions.clone(),
             payload_max: self.payload_max,
             drains: self.drains,
+            takes_snapshots: self.takes_snapshots,
             next_job: self.next_job,
             next_link: self.next_link,
             next_request: self.next_request,
@@ -141,17 +145,30 @@ impl World {
         for session in 0..self.sessions.len() {
             self.attach(run, session)?;
         }
+        self.steps(run, steps)
+    }
+
+    /// So many steps, with the clients as they are.
+    pub(super) fn steps(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
         for _ in 0..steps {
             self.step(run)?;
         }
         self.release(run)
     }
 
+    /// A snapshot of all that there is, with nothing meanwhile.
+    pub(super) fn snapshot(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        run.hand.want_snapshot();
+        run.store.turn(self.now)?;
+        self.release(run)?;
+        run.hand.cycle(&mut || {})
+    }
+
     fn step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         if run.hand.is_cycle_due() && self.random.random_bool(0.5) {
             self.cycle(run)?;
         }
-        if self.random.random_bool(0.05) {
+        if self.takes_snapshots && self.random.random_bool(0.05) {
             run.hand.want_snapshot();
         }
         self.small_step(run)
@@ -462,7 +479,7 @@ impl World {
         match reply {
             Reply::Attached(attached) => {
                 session.attached = Some((attached.next_batch, attached.next_settle));
-                attached.gone.0.iter().for_each(|token| drop(session.held.remove(token)));
+                session.held.retain(|token, _| !attached.gone.0.contains(token));
             }
             Reply::Enqueued(answer) => {
                 let outcome = answer.outcome.expect("batches follow each other without a gap");

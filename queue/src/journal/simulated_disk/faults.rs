@@ -54,11 +54,14 @@ impl Failure {
     }
 }
 
+/// Which calls are meant.
+pub(crate) type Choice = dyn Fn(Call, &Path) -> bool + Send + Sync;
+
 /// Calls that fail.
 #[derive(Clone)]
 pub(crate) struct Fault {
     /// Which calls count.
-    pub(crate) of: Arc<dyn Fn(Call, &Path) -> bool + Send + Sync>,
+    pub(crate) of: Arc<Choice>,
     /// Which of them fails, counted from now: 1 is the next one.
     pub(crate) nth: u64,
     /// Every call of any kind after that one fails, too: the power has gone. Otherwise that one alone fails.

@@ -53,6 +53,8 @@ pub(crate) struct SnapshotReader {
 
 /// A snapshot file of which every block is good.
 pub(crate) struct Checked {
+    /// The last command that it reflects.
+    pub(crate) index: u64,
     pub(crate) resume: Resume,
     pub(crate) locations: Locations,
     pub(crate) bytes: u64,
@@ -80,7 +82,7 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
         return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
     };
     let bytes = reader.length;
-    Ok(Checked { resume, locations: together.locations(), bytes })
+    Ok(Checked { index, resume, locations: together.locations(), bytes })
 }
 
 impl SnapshotReader {
