@@ -59,10 +59,9 @@ fn exchange(parts: &Parts, victims: &BTreeSet<u64>, carried: Carried) {
     for run in bounds.iter().filter(|run| victims.contains(&run.sequence)) {
         parts.records.forget(run.sequence);
         let path = parts.directory.path_of(run.sequence, run.carried);
-        match parts.directory.files.remove(&path) {
+        if let Err(error) = parts.directory.files.remove(&path) {
             // Another run of the same file came before it.
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
-            Ok(()) => {}
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         }
     }
 }
