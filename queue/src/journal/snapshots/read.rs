@@ -53,6 +53,7 @@ pub(crate) struct SnapshotReader {
 
 /// A snapshot file of which every block is good.
 pub(crate) struct Checked {
+    pub(crate) header: SnapshotHeader,
     pub(crate) resume: Resume,
     pub(crate) locations: Locations,
     pub(crate) bytes: u64,
@@ -80,7 +81,7 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
         return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
     };
     let bytes = reader.length;
-    Ok(Checked { resume, locations: together.locations(), bytes })
+    Ok(Checked { header: reader.header(), resume, locations: together.locations(), bytes })
 }
 
 impl SnapshotReader {
