@@ -26,8 +26,8 @@ use crate::log::ReadError;
 
 /// Most bytes written before the caller is asked to pace it.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Bytes written between two syncs: so that no commit ever waits for a whole file to reach the disk.
-const SYNC_BYTES: u64 = 2 * 1024 * 1024;
+/// Bytes written between two syncs: a commit waits for no more than these to reach the disk (0.6 ms at 400 MB/s).
+const SYNC_BYTES: u64 = PIECE_BYTES as u64;
 /// The kind of a carried record: none of a command's.
 const KIND_CARRIED: u8 = 0;
 

@@ -117,7 +117,7 @@ impl Cleaner {
         self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
         self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
         self.directory.reserve.note_snapshot(written.bytes);
-        self.remove(index)
+        self.remove(index, around)
     }
 
     /// Carries what is wanted out of segments that are mostly dead, and lets no location lead to what is given up.
@@ -212,7 +212,7 @@ impl Cleaner {
     }
 
     /// The snapshot of `index` counts: what only older ones needed goes.
-    fn remove(&mut self, index: u64) -> Result<(), CycleError> {
+    fn remove(&mut self, index: u64, around: &mut dyn Around) -> Result<(), CycleError> {
         let pin = Pin::to_delete(&*self.directory.files, &self.directory.dir);
         let pin = pin.map_err(|error| poisoned("pinning", &self.directory.dir, error))?;
         let Some(_unpinned) = pin else {
@@ -222,12 +222,12 @@ impl Cleaner {
         let dir = self.directory.snapshots_dir();
         snapshots::remove_others(&self.directory, index)
             .map_err(|error| poisoned("removing older snapshots in", &dir, error))?;
-        for GivenUp { path, bytes } in self.given_up.drain(..) {
-            self.directory
-                .files
-                .remove(&path)
-                .map_err(|error| poisoned("removing", &path, error))?;
+        while let Some(GivenUp { path, bytes }) = self.given_up.pop() {
+            let removed = self.directory.files.remove(&path);
+            removed.map_err(|error| poisoned("removing", &path, error))?;
             self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            // Many large files at once would keep the file system busy.
+            around.pace(0).map_err(|error| CycleError::of("removing", path, error))?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::process::setpriority_process;
 
 use super::cleaner::{Around, Cleaner, CycleError};
 use super::directory::Directory;
@@ -107,6 +108,9 @@ impl Desk {
     }
 }
 
+/// How much less of a processor a cycle gets than what serves links, where there are not enough for both.
+const NICENESS: i32 = 15;
+
 /// Runs cycles until the journal is closed or has failed.
 pub(crate) fn run(
     desk: &Desk,
@@ -114,6 +118,8 @@ pub(crate) fn run(
     housekeeper: &Housekeeper,
     progress: &Progress,
 ) {
+    // Of this thread alone. Where the system refuses, a cycle is as quick as everything else.
+    let _refused = setpriority_process(None, NICENESS);
     while let Some(mut snapshot) = desk.next() {
         let index = snapshot.index();
         let began = Instant::now();

@@ -316,6 +316,16 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_another_command_is_damage() {
+        for length in [300, 50_000] {
+            let (file, place) = file(length);
+            let reading = Reading { file: &file, path: Path::new("segment"), seed: SEED, place };
+            let part = RecordRef { index: 8, at: 0, length: 10 };
+            assert!(matches!(reading.log_piece(part), Err(ReadError::Damaged { .. })));
+        }
+    }
+
+    #[test]
     fn a_file_cut_short_is_damage_and_never_a_panic() {
         for length in [300, 50_000] {
             let (file, place) = file(length);

@@ -155,25 +155,25 @@ impl JournalRecords {
         at: RecordRef,
         pieces: &Mutex<Pieces>,
     ) -> Result<Bytes, ReadError> {
-        let path = self.directory.path_of(place.sequence, place.carried);
         if place.carried {
-            self.carried_part(place, &path, at, pieces)
+            self.carried_part(place, at, pieces)
         } else {
-            self.log_part(place, &path, at, pieces)
+            self.log_part(place, at, pieces)
         }
     }
 
     fn log_part(
         &self,
         place: Place,
-        path: &Path,
         at: RecordRef,
         pieces: &Mutex<Pieces>,
     ) -> Result<Bytes, ReadError> {
         let record = (place.sequence, place.offset);
+        // Most parts are found here: nothing is allocated for them, not even a name.
         if let Some(part) = pieces.lock().get(record, at) {
             return Ok(part);
         }
+        let path = &self.directory.path_of(place.sequence, false);
         let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
         let piece = self.reading(&*file, place, path).log_piece(at)?;
         let from = at.at as usize - piece.from;
@@ -188,15 +188,16 @@ impl JournalRecords {
     fn carried_part(
         &self,
         place: Place,
-        path: &Path,
         at: RecordRef,
         pieces: &Mutex<Pieces>,
     ) -> Result<Bytes, ReadError> {
         let record = (place.sequence, place.offset);
+        let path = || self.directory.path_of(place.sequence, true);
         let kept = pieces.lock().whole(record);
         let body = match kept {
             Some(body) => body,
             None => {
+                let path = &path();
                 let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
                 let body = self.reading(&*file, place, path).carried_body(at.index)?;
                 pieces.lock().keep(record, 0, body.clone());
@@ -205,7 +206,7 @@ impl JournalRecords {
         };
         match carried::part_of(&body, at) {
             CarriedRead::Bytes(bytes) => Ok(bytes),
-            CarriedRead::Rotten => Err(damaged(path, place.offset)),
+            CarriedRead::Rotten => Err(damaged(&path(), place.offset)),
             CarriedRead::NotHere => Err(ReadError::NotThere { index: at.index }),
         }
     }

@@ -332,8 +332,10 @@ fn file_name(name: &str) -> Option<(u64, bool, bool)> {
 fn snapshot(source: &Source, index: u64) -> Result<Option<Dumped>, InspectError> {
     let file = source.directory.snapshot_path(index);
     let Some(bytes) = segments::bytes_of(&*source.directory.files, &file)? else { return Ok(None) };
-    let epoch = match snapshots::check(&source.directory, index) {
-        Ok(checked) => Ok(checked.header.epoch),
+    let checked = snapshots::check(&source.directory, index)
+        .and_then(|_| snapshots::head(&source.directory, index));
+    let epoch = match checked {
+        Ok(head) => Ok(head.epoch),
         Err(SnapshotFileError::Damaged { offset, why, .. }) => Err((offset, why)),
         Err(SnapshotFileError::OtherFormat { .. }) => Err((0, "it is of another format")),
         Err(SnapshotFileError::Foreign { .. }) => Err((0, "it belongs to another journal")),

@@ -40,7 +40,7 @@ pub(super) fn choose(
             damaged.push(missing);
             continue;
         }
-        let snapshots::Checked { resume, locations, bytes } = checked;
+        let snapshots::Checked { resume, locations, bytes, .. } = checked;
         let base = Base { index, resume: Some(resume), locations, bytes };
         return Ok((Some(base), damaged));
     }

@@ -2,14 +2,13 @@
 
 use super::super::directory::Directory;
 use super::super::locations::Locations;
-use super::format::{KIND_LOCATIONS, KIND_RESUME, KIND_STATE, Resume};
+use super::format::{KIND_LOCATIONS, KIND_STATE};
 use super::read::{SnapshotFileError, SnapshotReader};
 use super::runs::Together;
 
 /// What a snapshot file says before the state; the state itself was not looked at.
 pub(crate) struct Head {
     pub(crate) epoch: u64,
-    pub(crate) resume: Option<Resume>,
     pub(crate) locations: Locations,
 }
 
@@ -17,10 +16,9 @@ pub(crate) struct Head {
 pub(crate) fn head(directory: &Directory, index: u64) -> Result<Head, SnapshotFileError> {
     let mut reader = SnapshotReader::open(directory, directory.snapshot_path(index), index)?;
     let epoch = reader.header().epoch;
-    let (mut resume, mut together) = (None, Together::up_to(index));
+    let mut together = Together::up_to(index);
     while let Some(block) = reader.next()? {
         match block.kind {
-            KIND_RESUME => resume = Resume::decode(&block.body),
             KIND_LOCATIONS if together.add(&block.body).is_none() => {
                 return Err(reader.damaged(block.offset, "a block whose parts do not fit together"));
             }
@@ -28,5 +26,5 @@ pub(crate) fn head(directory: &Directory, index: u64) -> Result<Head, SnapshotFi
             _ => {}
         }
     }
-    Ok(Head { epoch, resume, locations: together.locations() })
+    Ok(Head { epoch, locations: together.locations() })
 }

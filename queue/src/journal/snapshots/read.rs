@@ -80,8 +80,8 @@ pub(crate) fn check(directory: &Directory, index: u64) -> Result<Checked, Snapsh
     let Some(resume) = resume else {
         return Err(reader.damaged(HEADER_BYTES as u64, "it does not say where the log goes on"));
     };
-    let bytes = reader.length;
-    Ok(Checked { header: reader.header(), resume, locations: together.locations(), bytes })
+    let (header, bytes) = (reader.header, reader.length);
+    Ok(Checked { header, resume, locations: together.locations(), bytes })
 }
 
 impl SnapshotReader {
