@@ -97,7 +97,7 @@ pub(crate) fn copy_on(
         journal: source.journal(),
         publisher,
         last_index,
-        snapshot: plan.base.map(|base| base.index),
+        snapshot: plan.base.map(|base| base.header.index),
         files,
         bytes,
         findings: findings.kept,
@@ -155,7 +155,7 @@ impl Plan {
         if let (None, Some(bad)) = (&base, bad) {
             return Err(bad);
         }
-        let index = base.as_ref().map_or(0, |base| base.index);
+        let index = base.as_ref().map_or(0, |base| base.header.index);
         let mut named: Vec<Run> = base.as_ref().map(runs).unwrap_or_default();
         let mut wanted = Vec::new();
         for piece in listed {
@@ -190,7 +190,7 @@ impl Plan {
     }
 
     fn base_index(&self) -> u64 {
-        self.base.as_ref().map_or(0, |base| base.index)
+        self.base.as_ref().map_or(0, |base| base.header.index)
     }
 
     /// About how many bytes there are to read.
@@ -233,11 +233,11 @@ impl Copying<'_, '_> {
         let synced = self.target.directory.files.sync_dir(&dir);
         synced.map_err(InspectError::io("syncing", &dir))?;
         if let Some(base) = &plan.base {
-            let from = self.source.directory.snapshot_path(base.index);
-            let to = self.target.directory.snapshot_path(base.index);
+            let from = self.source.directory.snapshot_path(base.header.index);
+            let to = self.target.directory.snapshot_path(base.header.index);
             self.whole(&from, &to, base.bytes)?;
             // The state itself: nothing else is checked again when the copy is started.
-            snapshots::check(&self.target.directory, base.index)
+            snapshots::check(&self.target.directory, base.header.index)
                 .map_err(|_| InspectError::NotAsWritten { file: to, offset: 0 })?;
         }
         Ok(last)
