@@ -9,13 +9,14 @@ use super::world::World;
 use super::{asked, options};
 
 /// Phases that cuts have to fall into.
-const PHASES: [Phase; 7] = [
+const PHASES: [Phase; 8] = [
     Phase::Recovery,
     Phase::Commit,
     Phase::Mark,
     Phase::Rotation,
     Phase::SnapshotWrite,
     Phase::SnapshotSwitch,
+    Phase::Carrying,
     Phase::Deletion,
 ];
 

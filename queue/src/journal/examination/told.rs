@@ -29,8 +29,9 @@ struct Job {
     /// It stays readable once it has ended.
     is_kept: bool,
     firm: Firm,
-    /// The lease that was told to have ended it.
+    /// The lease that was told to have ended it. None may be the second, unless somebody has wanted the job revived.
     ended_by: Option<Token>,
+    may_be_revived: bool,
     /// What was asked for and not yet answered, and how often.
     tried: BTreeMap<Try, u32>,
 }
@@ -72,7 +73,7 @@ impl Told {
         let (path, payload) = (job.path.clone(), job.payload.clone());
         let is_kept = job.options.keep_ms != Some(0);
         let (firm, tried) = (Firm::Unknown, BTreeMap::new());
-        let told = Job { path, payload, is_kept, firm, ended_by: None, tried };
+        let told = Job { path, payload, is_kept, firm, ended_by: None, may_be_revived: false, tried };
         self.jobs.insert(job.id, told);
     }
 
@@ -106,6 +107,7 @@ impl Told {
     pub(super) fn try_(&mut self, id: JobId, what: Try) {
         if let Some(job) = self.jobs.get_mut(&id) {
             *job.tried.entry(what).or_default() += 1;
+            job.may_be_revived |= what == Try::Revive;
         }
     }
 
@@ -120,7 +122,7 @@ impl Told {
         let end = settle.end.filter(|_| counts);
         if end.is_some() {
             let by_another = job.ended_by.is_some_and(|before| before != settle.token);
-            assert!(!by_another, "{:?} has ended twice", settle.job);
+            assert!(!by_another || job.may_be_revived, "{:?} has ended twice", settle.job);
             job.ended_by = Some(settle.token);
         }
         if !resent {
@@ -138,9 +140,6 @@ impl Told {
                 Action::Cancel => Firm::Ended(JobState::Cancelled),
                 _ => Firm::There,
             };
-            if action == Action::Revive {
-                job.ended_by = None;
-            }
         }
     }
 
