@@ -182,7 +182,7 @@ async fn a_full_disk_refuses_jobs_lets_workers_settle_and_takes_jobs_again_by_it
     eventually("those, too", || async { system.completed().await == all }).await;
     handle.drain();
     working.await.unwrap().unwrap();
-    let ran = ran.lock().unwrap();
+    let ran = std::mem::take(&mut *ran.lock().unwrap());
     assert!(acknowledged.iter().all(|id| ran.contains(id)), "nothing is lost");
     let stats = system.inside().stats(Glob::everything()).await.unwrap().merged();
     assert_eq!(stats.iter().map(|queue| queue.stale_refused).sum::<u64>(), 0);

@@ -167,7 +167,7 @@ impl Files for Disk {
         let text = format!("process {} ({program})\n", std::process::id());
         // Over the old text, so that a full disk has nothing to find room for. A lock without a text is one, too.
         match file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64)) {
-            Err(error) if !is_full(&error) => return Err(LockError::Io(error)),
+            Err(error) if !is_full(&error) => Err(LockError::Io(error)),
             _ => Ok(Box::new(file)),
         }
     }

@@ -75,8 +75,7 @@ fn whichever_call_fails_nothing_is_told_that_is_not_true() {
     let calls = each("call", &mut coverage, Fault::nth);
     assert!(calls > 150, "{calls} calls");
     let phases = [Phase::Recovery, Phase::Commit, Phase::Mark, Phase::Rotation];
-    let of_cycles =
-        [Phase::SnapshotWrite, Phase::SnapshotSwitch, Phase::Carrying, Phase::Deletion];
+    let of_cycles = [Phase::SnapshotWrite, Phase::SnapshotSwitch, Phase::Carrying, Phase::Deletion];
     coverage.assert(&phases, 2);
     coverage.assert(&of_cycles, 2);
 }

@@ -73,7 +73,8 @@ impl Told {
         let (path, payload) = (job.path.clone(), job.payload.clone());
         let is_kept = job.options.keep_ms != Some(0);
         let (firm, tried) = (Firm::Unknown, BTreeMap::new());
-        let told = Job { path, payload, is_kept, firm, ended_by: None, may_be_revived: false, tried };
+        let told =
+            Job { path, payload, is_kept, firm, ended_by: None, may_be_revived: false, tried };
         self.jobs.insert(job.id, told);
     }
 
