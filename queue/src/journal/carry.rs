@@ -102,6 +102,7 @@ fn write_unfinished(
     };
     let made = directory.reserve.make(planned, planned, create);
     let file = made.map_err(failed("making"))?;
+    directory.reserve.lend(planned);
     let mut output =
         Output { file: Arc::clone(&file), buffer: Vec::new(), at: 0, synced_to: 0, pace };
     output.buffer.extend_from_slice(&SegmentHeader::carried(directory.journal, sequence).encode());

@@ -105,6 +105,16 @@ impl Cleaner {
         snapshot: &mut dyn Snapshot,
         around: &mut dyn Around,
     ) -> Result<(), CycleError> {
+        let done = self.take_and_clean(snapshot, around);
+        self.directory.reserve.repaid();
+        done
+    }
+
+    fn take_and_clean(
+        &mut self,
+        snapshot: &mut dyn Snapshot,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
         let index = snapshot.index();
         // What is not committed has no place yet, and a snapshot is never ahead of the log.
         around.settle(index)?;
@@ -116,7 +126,6 @@ impl Cleaner {
         self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
         self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
         self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
-        self.directory.reserve.note_snapshot(written.bytes);
         self.remove(index, around)
     }
 

@@ -19,6 +19,10 @@ const REST: u32 = 1;
 /// The longest rest after a piece. Of a machine that is busy a cycle gets its share all the same, or the log would grow faster than
 /// it is cleaned: 256 KiB in 5 ms are 50 MB/s.
 const REST_MAX: Duration = Duration::from_millis(5);
+/// While the disk is short, cycles follow each other after so many times as long as one took,
+const SHORT_REST: u32 = 4;
+/// and this at least.
+const SHORT_REST_MIN: Duration = Duration::from_secs(1);
 /// After a cycle that found no room, the next is tried so much later.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Of all that is written, one part in so many is snapshots at most: so much log comes before each, in lengths of a snapshot.
@@ -34,15 +38,17 @@ pub(crate) struct Due {
     pub(crate) segment_bytes: u64,
     /// The disk is short: room matters more than what is written.
     pub(crate) short: bool,
+    /// The last cycle is over for long enough: see [`Desk::is_rested`].
+    pub(crate) rested: bool,
 }
 
 impl Due {
     pub(crate) fn is_due(self) -> bool {
-        let enough = match self.short {
-            true => self.segment_bytes / 4,
-            false => self.segment_bytes.max(LOG_PER_SNAPSHOT * self.about_bytes),
-        };
-        self.log_bytes >= enough
+        if self.short {
+            // A few settles may be all that kept whole segments from going.
+            return self.rested && self.log_bytes > 0;
+        }
+        self.log_bytes >= self.segment_bytes.max(LOG_PER_SNAPSHOT * self.about_bytes)
     }
 }
 
@@ -55,6 +61,8 @@ pub(crate) struct Desk {
 
 #[derive(Default)]
 struct Waiting {
+    /// When the last cycle ended, and how long it took.
+    last: Option<(Instant, Duration)>,
     snapshot: Option<Box<dyn Snapshot>>,
     /// A cycle is under way, or one is about to be.
     busy: bool,
@@ -95,8 +103,16 @@ impl Desk {
         }
     }
 
-    fn done(&self) {
-        self.waiting.lock().busy = false;
+    /// Since the last cycle four times as long has passed as it took, and a second at least.
+    pub(crate) fn is_rested(&self) -> bool {
+        let last = self.waiting.lock().last;
+        last.is_none_or(|(ended, took)| ended.elapsed() >= SHORT_REST_MIN.max(took * SHORT_REST))
+    }
+
+    fn done(&self, took: Duration) {
+        let mut waiting = self.waiting.lock();
+        waiting.busy = false;
+        waiting.last = Some((Instant::now(), took));
     }
 
     /// Waits for that long; false once the journal is closing.
@@ -143,7 +159,7 @@ pub(crate) fn run(
                 return;
             }
         }
-        desk.done();
+        desk.done(began.elapsed());
     }
 }
 
@@ -174,5 +190,62 @@ impl Around for Surroundings<'_> {
 
     fn is_short(&self) -> bool {
         self.directory.reserve.level().is_short()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn due(log_bytes: u64, about_bytes: u64) -> Due {
+        Due { log_bytes, about_bytes, segment_bytes: MIB, short: false, rested: true }
+    }
+
+    #[test]
+    fn a_snapshot_is_at_most_a_quarter_of_what_is_written() {
+        assert!(!due(MIB - 1, 0).is_due(), "a small state waits for a segment");
+        assert!(due(MIB, 0).is_due());
+        assert!(!due(3 * 10 * MIB - 1, 10 * MIB).is_due());
+        assert!(due(3 * 10 * MIB, 10 * MIB).is_due());
+    }
+
+    #[test]
+    fn on_a_short_disk_anything_is_enough_but_not_all_the_time() {
+        let short = |log_bytes, rested| Due { short: true, rested, ..due(log_bytes, 10 * MIB) };
+        assert!(short(1, true).is_due());
+        assert!(!short(1, false).is_due());
+        assert!(!short(0, true).is_due(), "nothing has changed");
+    }
+
+    #[test]
+    fn one_cycle_at_a_time_and_none_once_it_closes() {
+        struct Nothing;
+        impl Snapshot for Nothing {
+            fn index(&self) -> u64 {
+                1
+            }
+            fn epoch(&self) -> u64 {
+                1
+            }
+            fn parts(&self, _: &mut dyn FnMut(crate::RecordRef)) {}
+            fn next_block(&mut self, _: &mut Vec<u8>) -> bool {
+                false
+            }
+        }
+        let desk = Desk::default();
+        assert!(desk.is_rested() && !desk.is_busy());
+        desk.put(Box::new(Nothing));
+        assert!(desk.is_busy());
+        desk.put(Box::new(Nothing));
+        assert!(desk.next().is_some());
+        desk.done(Duration::ZERO);
+        assert!(!desk.is_busy() && !desk.is_rested(), "it has only just ended");
+        assert!(desk.rest(Duration::ZERO));
+        desk.close();
+        assert!(!desk.rest(Duration::ZERO) && desk.next().is_none());
+        desk.put(Box::new(Nothing));
+        assert!(!desk.is_busy());
     }
 }

@@ -595,12 +595,15 @@ impl Log for Journal {
     }
 
     fn wants_snapshot(&self, about_bytes: u64) -> bool {
+        let newest_bytes = self.cycles.newest_bytes.load(Ordering::Relaxed);
+        self.directory.reserve.note_snapshot(about_bytes.max(newest_bytes));
         let written = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
         let due = Due {
             log_bytes: (written - self.written_at_snapshot).max(0) as u64,
             about_bytes,
             segment_bytes: self.directory.segment_bytes,
             short: self.directory.reserve.level().is_short(),
+            rested: self.desk.is_rested(),
         };
         due.is_due() && !self.desk.is_busy()
     }

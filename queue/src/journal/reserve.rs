@@ -31,6 +31,8 @@ pub(crate) struct Reserve {
     room: AtomicU64,
     running_leases: AtomicU64,
     snapshot_bytes: AtomicU64,
+    /// Bytes that the cycle under way has taken: what part of the reserve is there for, and what it gives back at its end.
+    lent: AtomicU64,
     /// The last level, as its place in [`SpaceLevel::ALL`].
     level: AtomicU8,
 }
@@ -47,6 +49,7 @@ impl Reserve {
             room: AtomicU64::new(0),
             running_leases: AtomicU64::new(0),
             snapshot_bytes: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
             level: AtomicU8::new(0),
         }
     }
@@ -97,7 +100,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Makes a file of `usual` bytes. On a full disk, one of `least` bytes, out of the reserve if need be.
+    /// Makes a file of `usual` bytes, or writes as many. On a full disk, of `least` bytes, out of the reserve if need be.
     ///
     /// # Errors
     /// As `make` said: with a full disk only once nothing is left of the reserve.
@@ -162,8 +165,18 @@ impl Reserve {
         self.running_leases.store(leases, Ordering::Relaxed);
     }
 
-    /// The last snapshot had so many bytes.
-    #[allow(dead_code, reason = "nothing writes snapshots yet")]
+    /// A cycle has taken so many bytes.
+    pub(crate) fn lend(&self, bytes: u64) {
+        self.lent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The cycle is over: what it took was worth it, or has been given back.
+    pub(crate) fn repaid(&self) {
+        self.measure();
+        self.lent.store(0, Ordering::Relaxed);
+    }
+
+    /// A snapshot has so many bytes, or would have.
     pub(crate) fn note_snapshot(&self, bytes: u64) {
         self.snapshot_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -184,7 +197,7 @@ impl Reserve {
         let stock = Stock {
             room: self.room.load(Ordering::Relaxed),
             free: self.free.load(Ordering::Relaxed),
-            reserve: self.bytes(),
+            reserve: self.bytes() + self.lent.load(Ordering::Relaxed),
             uncommitted,
         };
         let (needs, before) = (self.needs(), self.level());
@@ -294,6 +307,19 @@ mod tests {
         ballast.truncate(0).unwrap();
         reserve.keep().unwrap();
         assert_eq!(reserve.bytes(), FULL);
+    }
+
+    #[test]
+    fn what_a_cycle_takes_of_the_reserve_holds_no_work_up() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(FULL));
+        let reserve = reserve(&disk);
+        assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues);
+        make(&disk, &reserve, "/unfinished", MIB).unwrap();
+        reserve.lend(MIB);
+        assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues, "that is what it is for");
+        reserve.repaid();
+        assert_eq!(reserve.space(0).level, SpaceLevel::Hold, "it has not come back");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::super::directory::Directory;
 use super::super::files::JournalFile;
 use super::super::locations::Locations;
+use super::super::reserve::Reserve;
 use super::format::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, End, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
     Resume, SnapshotHeader, seal_block,
@@ -86,7 +87,7 @@ fn write_unfinished(
 ) -> Result<u64, WriteError> {
     let failed = |what| move |error| WriteError::Io { what, file: path.to_owned(), error };
     let file = directory.files.create(path).map_err(failed("making"))?;
-    let mut output = Output::new(Arc::clone(&file), header, pace);
+    let mut output = Output::new(Arc::clone(&file), &directory.reserve, header, pace);
     output.all_blocks(snapshot, locations, resume).map_err(failed("writing"))?;
     let Output { at: bytes, number: blocks, .. } = output;
     file.sync_data().map_err(failed("syncing"))?;
@@ -114,6 +115,8 @@ fn write_unfinished(
 /// A snapshot file on its way.
 struct Output<'a> {
     file: Arc<dyn JournalFile>,
+    /// Room for it on a full disk.
+    reserve: &'a Reserve,
     header: SnapshotHeader,
     pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
     /// Not yet written.
@@ -128,12 +131,13 @@ struct Output<'a> {
 impl<'a> Output<'a> {
     fn new(
         file: Arc<dyn JournalFile>,
+        reserve: &'a Reserve,
         header: SnapshotHeader,
         pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
     ) -> Output<'a> {
         let mut buffer = Vec::with_capacity(2 * PIECE_BYTES);
         buffer.extend_from_slice(&header.encode());
-        Output { file, header, pace, buffer, at: 0, synced_to: 0, number: 0 }
+        Output { file, reserve, header, pace, buffer, at: 0, synced_to: 0, number: 0 }
     }
 
     fn all_blocks(
@@ -182,7 +186,9 @@ impl<'a> Output<'a> {
         while self.buffer.len() - written >= least {
             let piece = &self.buffer[written..];
             let piece = &piece[..piece.len().min(PIECE_BYTES)];
-            self.file.write_at(piece, self.at)?;
+            let (file, at, length) = (&self.file, self.at, piece.len() as u64);
+            self.reserve.make(length, length, |_| file.write_at(piece, at))?;
+            self.reserve.lend(length);
             self.at += piece.len() as u64;
             written += piece.len();
             if self.at - self.synced_to >= SYNC_BYTES {

@@ -61,7 +61,9 @@ async fn on_a_full_disk_segments_are_short_and_made_of_the_reserve_until_nothing
     // What is missing are the rests of segments in which the next record had no room.
     assert!(bytes > 28 * MIB, "{bytes} bytes of 40 MiB");
     drop(journal);
-    let (journal, read) = open(&disk.after_kill());
+    let disk = disk.after_kill();
+    disk.set_capacity(None);
+    let (journal, read) = open(&disk);
     assert!(assert_is_a_prefix(&read, length) >= index - 1);
     assert_eq!(journal.figures().reserve_bytes, 10 * MIB, "the disk has room again");
 }
