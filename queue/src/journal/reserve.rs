@@ -315,8 +315,10 @@ mod tests {
         disk.set_capacity(Some(FULL));
         let reserve = reserve(&disk);
         assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues);
-        make(&disk, &reserve, "/unfinished", MIB).unwrap();
-        reserve.lend(MIB);
+        for n in 0..3 {
+            make(&disk, &reserve, &format!("/unfinished{n}"), MIB).unwrap();
+            reserve.lend(MIB);
+        }
         assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues, "that is what it is for");
         reserve.repaid();
         assert_eq!(reserve.space(0).level, SpaceLevel::Hold, "it has not come back");
@@ -346,10 +348,10 @@ mod tests {
         assert_eq!(reserve.space(0), Space { level: SpaceLevel::NoEnqueues, headroom: 0 });
         reserve.use_room(MIB);
         assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues);
-        for name in ["/a", "/b"] {
+        for name in ["/a", "/b", "/c", "/d"] {
             make(&disk, &reserve, name, MIB).unwrap();
         }
-        assert_eq!((reserve.bytes(), reserve.space(0).level), (FULL - MIB, SpaceLevel::Hold));
+        assert_eq!((reserve.bytes(), reserve.space(0).level), (FULL - 3 * MIB, SpaceLevel::Hold));
         ballast.truncate(4 * MIB).unwrap();
         reserve.keep().unwrap();
         assert_eq!((reserve.bytes(), reserve.level()), (FULL, SpaceLevel::Hold));

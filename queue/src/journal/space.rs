@@ -2,9 +2,10 @@
 //! new jobs and nothing else: first enqueues are refused, then no more jobs are handed out, and what runs can still end.
 //!
 //! ```text
-//!   room + free + reserve:   0 ────────── reserve's full size ────── + two segments ──────────▶
-//!                               Hold      │      NoEnqueues          │       Open
+//!   room + free + reserve:   0 ─── reserve without cleaning's segments ─── reserve + two segments ───▶
+//!                               Hold │              NoEnqueues                       │     Open
 //! ```
+//! Cleaning's segments stand between the two: a queue whose jobs all wait has to be handed out to become shorter, and settles are small.
 //! Pure: numbers in, decisions out.
 
 use super::SEGMENT_BYTES_MIN;
@@ -134,9 +135,10 @@ impl Needs {
 
     /// What is taken now, when it was `before` until now.
     pub(crate) fn level(&self, before: SpaceLevel, stock: &Stock) -> SpaceLevel {
+        let ends = self.reserve_bytes().saturating_sub(CLEANING_SEGMENTS * self.segment_bytes);
         let hold_below = match before {
-            SpaceLevel::Hold => self.reserve_bytes().saturating_add(HOLD_RESUMES_ABOVE),
-            _ => self.reserve_bytes(),
+            SpaceLevel::Hold => ends.saturating_add(HOLD_RESUMES_ABOVE),
+            _ => ends,
         };
         if stock.all() < hold_below {
             return SpaceLevel::Hold;
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn levels_change_at_their_bounds_and_back_above_them() {
-        // The reserve is 4 MiB: enqueues end 2 MiB above it, work at it.
+        // The reserve is 4 MiB, half of it for cleaning: enqueues end 2 MiB above it, work 2 MiB below.
         let needs = needs(1, 0, 0);
         let ends = 6 * MIB + HEADROOM_MIN;
         for (before, bytes, after) in [
@@ -211,11 +213,11 @@ mod tests {
             (Open, ends - 1, NoEnqueues),
             (NoEnqueues, 7 * MIB - 1, NoEnqueues),
             (NoEnqueues, 7 * MIB, Open),
-            (NoEnqueues, 4 * MIB, NoEnqueues),
-            (NoEnqueues, 4 * MIB - 1, Hold),
-            (Open, 4 * MIB - 1, Hold),
-            (Hold, 5 * MIB - 1, Hold),
-            (Hold, 5 * MIB, NoEnqueues),
+            (NoEnqueues, 2 * MIB, NoEnqueues),
+            (NoEnqueues, 2 * MIB - 1, Hold),
+            (Open, 2 * MIB - 1, Hold),
+            (Hold, 3 * MIB - 1, Hold),
+            (Hold, 3 * MIB, NoEnqueues),
             (Hold, 7 * MIB - 1, NoEnqueues),
             (Hold, 7 * MIB, Open),
         ] {
@@ -230,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_lease_that_begins_raises_what_is_held_back_for_its_end() {
-        let stock = stock(MIB, 0, 4 * MIB, 0);
+        let stock = stock(MIB, 0, 2 * MIB, 0);
         assert_eq!(needs(1, 0, 0).level(NoEnqueues, &stock), NoEnqueues);
         // Beyond the first MiB of them there is no room for another's end.
         assert_eq!(needs(1, 0, 227).level(NoEnqueues, &stock), NoEnqueues);
