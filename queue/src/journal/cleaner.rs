@@ -24,6 +24,7 @@ use super::pin::Pin;
 use super::records::JournalRecords;
 use super::reserve::is_full;
 use super::snapshots::{self, Resume, WriteError};
+use super::space::CLEANING_SEGMENTS;
 use crate::log::Snapshot;
 use crate::{Poisoned, RecordRef};
 
@@ -159,6 +160,7 @@ impl Cleaner {
                 snapshot_bytes: self.figures.newest_bytes.load(Ordering::Relaxed),
                 short: around.is_short(),
                 segment_bytes: self.directory.segment_bytes,
+                carry_bytes: self.carry_bytes(around.is_short()),
             },
         );
         let mut parts = plan.collect(&live, snapshot);
@@ -169,6 +171,15 @@ impl Cleaner {
         }
         self.give_up(plan.dead.into_iter(), &files);
         Ok(())
+    }
+
+    /// Most bytes that a cycle may carry: what it takes has to leave the disk open, and on a short one only its own part of the
+    /// reserve is there for it.
+    fn carry_bytes(&self, short: bool) -> u64 {
+        match short {
+            true => CLEANING_SEGMENTS * self.directory.segment_bytes,
+            false => self.directory.reserve.free() / 2,
+        }
     }
 
     /// Carries the wanted parts of these segments into one file, and gives the segments up.

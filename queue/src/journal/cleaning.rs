@@ -102,6 +102,8 @@ pub(crate) struct Budget {
     pub(crate) short: bool,
     /// Bytes of wanted parts that go into one carried file.
     pub(crate) segment_bytes: u64,
+    /// Most bytes that are carried: until the cycle's end they are there twice.
+    pub(crate) carry_bytes: u64,
 }
 
 /// What to do.
@@ -135,11 +137,12 @@ impl Plan {
             kept.filter(may_go).filter(|(_, segment)| segment.share() <= SHARE_MAX).collect();
         victims.sort_by(|a, b| a.1.share().total_cmp(&b.1.share()));
         let mut groups: Vec<Vec<usize>> = Vec::new();
-        let mut room = 0;
+        let (mut room, mut carry_left) = (0, budget.carry_bytes);
         for &&(place, segment) in &victims {
-            if bytes <= most || segment.live_parts > parts_left {
+            if bytes <= most || segment.live_parts > parts_left || segment.live_bytes > carry_left {
                 break;
             }
+            carry_left -= segment.live_bytes;
             parts_left -= segment.live_parts;
             bytes -= segment.bytes - segment.live_bytes;
             match groups.last_mut() {
@@ -218,7 +221,14 @@ mod tests {
     }
 
     fn budget(covered: u64, writing: u64) -> Budget {
-        Budget { covered, writing, snapshot_bytes: 0, short: false, segment_bytes: MIB }
+        Budget {
+            covered,
+            writing,
+            snapshot_bytes: 0,
+            short: false,
+            segment_bytes: MIB,
+            carry_bytes: u64::MAX,
+        }
     }
 
     #[test]
@@ -261,6 +271,14 @@ mod tests {
         let plan = Plan::of(&live, short);
         assert!(plan.groups.iter().all(|group| group.len() <= 2), "{plan:?}");
         assert!(!plan.groups.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_carried_than_there_is_room_for() {
+        let live = live(&[500, 500, 500, 500, 500, 0]);
+        let short = Budget { short: true, carry_bytes: MIB, ..budget(600, 15) };
+        assert_eq!(Plan::of(&live, short).groups, [vec![0, 1]]);
+        assert!(Plan::of(&live, Budget { carry_bytes: 0, ..short }).groups.is_empty());
     }
 
     #[test]

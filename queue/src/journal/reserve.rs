@@ -165,6 +165,11 @@ impl Reserve {
         self.running_leases.store(leases, Ordering::Relaxed);
     }
 
+    /// Bytes of the disk that were free when it was measured last.
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
     /// A cycle has taken so many bytes.
     pub(crate) fn lend(&self, bytes: u64) {
         self.lent.fetch_add(bytes, Ordering::Relaxed);
