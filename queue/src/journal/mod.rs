@@ -440,6 +440,8 @@ fn identify(
         IdentityError::OtherFormat(file, version) => OpenError::other_format(dir, file, version),
     })?;
     if let Some(known) = known {
+        // The run that made it may have ended before its name, or that of the mark, was known to last.
+        files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))?;
         return Ok(known);
     }
     let names =
