@@ -16,18 +16,14 @@ use bytes::Bytes;
 
 use super::carried::{self, CARRIED_BYTES_MAX, CARRIED_PARTS_MAX, CarriedPart};
 use super::directory::Directory;
-use super::files::JournalFile;
 use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use super::locations::{Bounds, CarriedAt, Run, RunRecords};
+use super::paced::PacedFile;
 use super::record::{FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader};
 use super::records::{JournalRecords, Sideline};
 use crate::RecordRef;
 use crate::log::ReadError;
 
-/// Most bytes written before the caller is asked to pace it.
-const PIECE_BYTES: usize = 256 * 1024;
-/// Bytes written between two syncs: a commit waits for no more than these to reach the disk (0.6 ms at 400 MB/s).
-const SYNC_BYTES: u64 = PIECE_BYTES as u64;
 /// The kind of a carried record: none of a command's.
 const KIND_CARRIED: u8 = 0;
 
@@ -103,8 +99,7 @@ fn write_unfinished(
     let made = directory.reserve.make(planned, planned, create);
     let file = made.map_err(failed("making"))?;
     directory.reserve.lend(planned);
-    let mut output =
-        Output { file: Arc::clone(&file), buffer: Vec::new(), at: 0, synced_to: 0, pace };
+    let mut output = PacedFile::new(Arc::clone(&file), None, pace);
     output.buffer.extend_from_slice(&SegmentHeader::carried(directory.journal, sequence).encode());
     let seed = crc_seed(directory.journal, sequence);
     let (mut runs, mut sideline) = (Runs { sequence, runs: Vec::new() }, Sideline::default());
@@ -127,15 +122,15 @@ fn write_unfinished(
         let mut body = Vec::with_capacity(body_len);
         carried::encode(&carried, &mut body);
         header.encode(seed, &body, &[], &mut output.buffer);
-        output.drain(PIECE_BYTES).map_err(failed("writing"))?;
+        output.write_pieces().map_err(failed("writing"))?;
     }
-    output.drain(1).map_err(failed("writing"))?;
-    let bytes = output.at;
+    output.finish().map_err(failed("writing"))?;
+    let bytes = output.end();
     if bytes < planned {
         // What had rotted took no room.
         file.truncate(bytes).map_err(failed("shortening"))?;
+        file.sync_data().map_err(failed("syncing"))?;
     }
-    file.sync_data().map_err(failed("syncing"))?;
     Ok((runs.runs, bytes))
 }
 
@@ -238,42 +233,6 @@ impl Runs {
         let (Bounds { first, last, .. }, sequence) = (bounds, self.sequence);
         let records = RunRecords::Carried(vec![record]);
         self.runs.push(Run { first, last, sequence, records });
-    }
-}
-
-/// A carried file on its way.
-struct Output<'a> {
-    file: Arc<dyn JournalFile>,
-    /// Not yet written.
-    buffer: Vec<u8>,
-    /// How far it is written.
-    at: u64,
-    synced_to: u64,
-    pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
-}
-
-impl Output<'_> {
-    fn end(&self) -> u64 {
-        self.at + self.buffer.len() as u64
-    }
-
-    /// Writes pieces until less than `least` bytes wait.
-    fn drain(&mut self, least: usize) -> io::Result<()> {
-        let mut written = 0;
-        while self.buffer.len() - written >= least {
-            let piece = &self.buffer[written..];
-            let piece = &piece[..piece.len().min(PIECE_BYTES)];
-            self.file.write_at(piece, self.at)?;
-            self.at += piece.len() as u64;
-            written += piece.len();
-            if self.at - self.synced_to >= SYNC_BYTES {
-                self.file.sync_data()?;
-                self.synced_to = self.at;
-            }
-            (self.pace)(piece.len())?;
-        }
-        self.buffer.drain(..written);
-        Ok(())
     }
 }
 

@@ -23,7 +23,7 @@ use super::locations::{Bounds, Locations, Run, RunRecords};
 use super::pin::Pin;
 use super::records::JournalRecords;
 use super::reserve::is_full;
-use super::snapshots::{self, Resume, WriteError};
+use super::snapshots::{self, Resume, SnapshotFileError, WriteError};
 use super::space::CLEANING_SEGMENTS;
 use crate::log::Snapshot;
 use crate::{Poisoned, RecordRef};
@@ -270,9 +270,13 @@ impl From<WriteError> for CycleError {
     fn from(error: WriteError) -> CycleError {
         match error {
             WriteError::Io { what, file, error } => CycleError::of(what, file, error),
-            WriteError::NotAsWritten(why) => {
+            // It cannot be read, which need not be the disk's fault; or the disk has not kept it.
+            WriteError::NotAsWritten {
+                why: SnapshotFileError::Io { what, file, error }, ..
+            } => CycleError::of(what, file, error),
+            WriteError::NotAsWritten { file, why } => {
                 let error = io::Error::new(io::ErrorKind::InvalidData, why.to_string());
-                CycleError::of("reading back", PathBuf::from("a snapshot"), error)
+                CycleError::Failed(poisoned("reading back", &file, error))
             }
             WriteError::NotSwitched { file, error } => {
                 CycleError::Failed(poisoned("syncing", &file, error))

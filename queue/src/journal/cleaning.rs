@@ -121,10 +121,10 @@ impl Plan {
             segment.1.last <= budget.covered && segment.1.sequence != budget.writing
         };
         let all: Vec<(usize, &Usage)> = live.segments.iter().enumerate().collect();
-        let dead = all.iter().filter(may_go).filter(|(_, segment)| segment.live_parts == 0);
-        let dead: Vec<u64> = dead.map(|(_, segment)| segment.sequence).collect();
+        let is_dead = |segment: &&(usize, &Usage)| segment.1.live_parts == 0 && may_go(segment);
+        let dead = all.iter().filter(is_dead).map(|(_, segment)| segment.sequence).collect();
 
-        let kept = all.iter().filter(|(_, segment)| !dead.contains(&segment.sequence));
+        let kept = all.iter().filter(|segment| !is_dead(segment));
         let (mut bytes, mut wanted, mut parts) = (0, 0, 0);
         for (_, segment) in kept.clone() {
             bytes += segment.bytes;

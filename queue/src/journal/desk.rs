@@ -19,12 +19,10 @@ const REST: u32 = 1;
 /// The longest rest after a piece. Of a machine that is busy a cycle gets its share all the same, or the log would grow faster than
 /// it is cleaned: 256 KiB in 5 ms are 50 MB/s.
 const REST_MAX: Duration = Duration::from_millis(5);
-/// While the disk is short, cycles follow each other after so many times as long as one took,
-const SHORT_REST: u32 = 4;
+/// While the disk is short, and after one that was given up, cycles follow each other after so many times as long as one took,
+const CYCLES_APART: u32 = 4;
 /// and this at least.
-const SHORT_REST_MIN: Duration = Duration::from_secs(1);
-/// After a cycle that found no room, the next is tried so much later.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+const CYCLES_APART_MIN: Duration = Duration::from_secs(1);
 /// Of all that is written, one part in so many is snapshots at most: so much log comes before each, in lengths of a snapshot.
 const LOG_PER_SNAPSHOT: u64 = 3;
 
@@ -38,15 +36,17 @@ pub(crate) struct Due {
     pub(crate) segment_bytes: u64,
     /// The disk is short: room matters more than what is written.
     pub(crate) short: bool,
+    /// The last cycle was given up.
+    pub(crate) again: bool,
     /// The last cycle is over for long enough: see [`Desk::is_rested`].
     pub(crate) rested: bool,
 }
 
 impl Due {
     pub(crate) fn is_due(self) -> bool {
-        if self.short {
-            // A few settles may be all that kept whole segments from going.
-            return self.rested && self.log_bytes > 0;
+        if self.again || self.short {
+            // On a short disk a few settles may be all that kept whole segments from going.
+            return self.rested && (self.again || self.log_bytes > 0);
         }
         self.log_bytes >= self.segment_bytes.max(LOG_PER_SNAPSHOT * self.about_bytes)
     }
@@ -66,6 +66,8 @@ struct Waiting {
     snapshot: Option<Box<dyn Snapshot>>,
     /// A cycle is under way, or one is about to be.
     busy: bool,
+    /// The last cycle came to nothing.
+    given_up: bool,
     closing: bool,
 }
 
@@ -106,12 +108,20 @@ impl Desk {
     /// Since the last cycle four times as long has passed as it took, and a second at least.
     pub(crate) fn is_rested(&self) -> bool {
         let last = self.waiting.lock().last;
-        last.is_none_or(|(ended, took)| ended.elapsed() >= SHORT_REST_MIN.max(took * SHORT_REST))
+        last.is_none_or(|(ended, took)| {
+            ended.elapsed() >= CYCLES_APART_MIN.max(took * CYCLES_APART)
+        })
     }
 
-    fn done(&self, took: Duration) {
+    /// The last cycle came to nothing: what it was for is still to be done.
+    pub(crate) fn was_given_up(&self) -> bool {
+        self.waiting.lock().given_up
+    }
+
+    fn done(&self, took: Duration, given_up: bool) {
         let mut waiting = self.waiting.lock();
         waiting.busy = false;
+        waiting.given_up = given_up;
         waiting.last = Some((Instant::now(), took));
     }
 
@@ -146,12 +156,13 @@ pub(crate) fn run(
         let done = cleaner.cycle(&mut *snapshot, &mut around);
         // What was frozen is given free before the next is asked for.
         drop(snapshot);
+        let mut given_up = false;
         match done {
             Ok(()) => tracing::debug!(index, took = ?began.elapsed(), "snapshot"),
             Err(CycleError::Closing) => {}
             Err(error @ CycleError::NotNow { .. }) => {
                 tracing::warn!(%error, "no snapshot could be made; trying again");
-                desk.rest(RETRY_AFTER);
+                given_up = true;
             }
             Err(CycleError::Failed(why)) => {
                 tracing::error!(%why, "the journal has failed; nothing is acknowledged any more");
@@ -159,7 +170,7 @@ pub(crate) fn run(
                 return;
             }
         }
-        desk.done(began.elapsed());
+        desk.done(began.elapsed(), given_up);
     }
 }
 
@@ -200,7 +211,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     fn due(log_bytes: u64, about_bytes: u64) -> Due {
-        Due { log_bytes, about_bytes, segment_bytes: MIB, short: false, rested: true }
+        Due { log_bytes, about_bytes, segment_bytes: MIB, short: false, again: false, rested: true }
     }
 
     #[test]
@@ -217,6 +228,17 @@ mod tests {
         assert!(short(1, true).is_due());
         assert!(!short(1, false).is_due());
         assert!(!short(0, true).is_due(), "nothing has changed");
+    }
+
+    #[test]
+    fn a_cycle_that_was_given_up_is_tried_again_though_nothing_was_written() {
+        let again = |rested| Due { again: true, rested, ..due(0, 10 * MIB) };
+        assert!(again(true).is_due() && !again(false).is_due());
+        let desk = Desk::default();
+        desk.done(Duration::ZERO, true);
+        assert!(desk.was_given_up());
+        desk.done(Duration::ZERO, false);
+        assert!(!desk.was_given_up());
     }
 
     #[test]
@@ -240,7 +262,7 @@ mod tests {
         assert!(desk.is_busy());
         desk.put(Box::new(Nothing));
         assert!(desk.next().is_some());
-        desk.done(Duration::ZERO);
+        desk.done(Duration::ZERO, false);
         assert!(!desk.is_busy() && !desk.is_rested(), "it has only just ended");
         assert!(desk.rest(Duration::ZERO));
         desk.close();

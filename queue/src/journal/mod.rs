@@ -21,6 +21,7 @@ mod identity;
 pub mod inspect;
 mod locations;
 mod mark;
+mod paced;
 mod pieces;
 mod pin;
 mod progress;
@@ -444,9 +445,15 @@ fn identify(
         files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))?;
         return Ok(known);
     }
-    let names =
-        files.list(segments_dir).map_err(|error| OpenError::io("listing", segments_dir, error))?;
-    if names.iter().any(|name| Directory::sequence_of(name).is_some()) {
+    let list = |dir: &Path| files.list(dir).map_err(|error| OpenError::io("listing", dir, error));
+    let is_segment = |name: &String| {
+        Directory::sequence_of(name).or_else(|| Directory::carried_sequence_of(name)).is_some()
+    };
+    let is_snapshot = |name: &String| Directory::snapshot_index_of(name).is_some();
+    // Any of them is a journal's: a new id would make all of them foreign.
+    if list(segments_dir)?.iter().any(is_segment)
+        || list(&dir.join(SNAPSHOTS_DIR))?.iter().any(is_snapshot)
+    {
         return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
     }
     // The mark first: a directory with an id has one, so a missing mark is never taken for a new journal.
@@ -605,6 +612,7 @@ impl Log for Journal {
             about_bytes,
             segment_bytes: self.directory.segment_bytes,
             short: self.directory.reserve.level().is_short(),
+            again: self.desk.was_given_up(),
             rested: self.desk.is_rested(),
         };
         due.is_due() && !self.desk.is_busy()

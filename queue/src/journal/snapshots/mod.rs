@@ -17,7 +17,7 @@ pub(crate) use self::format::{KIND_STATE, Resume};
 pub(crate) use self::head::{Head, head};
 pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check, told_epoch};
 #[cfg(test)]
-pub(crate) use self::write::{PIECE_BYTES, Written};
+pub(crate) use self::write::Written;
 pub(crate) use self::write::{WriteError, write};
 use super::directory::Directory;
 

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::directory::Directory;
-use super::super::files::JournalFile;
 use super::super::locations::Locations;
-use super::super::reserve::Reserve;
+use super::super::paced::{PIECE_BYTES, PacedFile};
 use super::format::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, End, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
     Resume, SnapshotHeader, seal_block,
@@ -15,11 +14,6 @@ use super::format::{
 use super::read::{SnapshotFileError, SnapshotReader};
 use super::runs::Pieces;
 use crate::log::Snapshot;
-
-/// Most bytes written, or read back, before the caller is asked to pace it.
-pub(crate) const PIECE_BYTES: usize = 256 * 1024;
-/// Bytes written between two syncs: a commit waits for no more than these to reach the disk (0.6 ms at 400 MB/s).
-const SYNC_BYTES: u64 = PIECE_BYTES as u64;
 
 /// A snapshot that is on the disk for good.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,16 +31,16 @@ pub(crate) enum WriteError {
     #[error("{what} {file:?} failed: {error}")]
     Io { what: &'static str, file: PathBuf, error: io::Error },
     /// The same, because what was read back is not what was written.
-    #[error("reading a snapshot back: {0}")]
-    NotAsWritten(SnapshotFileError),
+    #[error("reading {file:?} back: {why}")]
+    NotAsWritten { file: PathBuf, why: SnapshotFileError },
     /// It may count after a crash, or the one before it: nothing that either needs may go.
     #[error("syncing {file:?} failed: {error}")]
     NotSwitched { file: PathBuf, error: io::Error },
 }
 
 /// Writes a snapshot with the locations of what it needs. Each piece of at most [`PIECE_BYTES`] is given to `pace` after it
-/// was written, and again after it was read back; an error of it gives the snapshot up. Once this returns well, it counts for good. Holds a few pieces in memory, and
-/// no more, unless one block is longer.
+/// was written, and again after it was read back; an error of it gives the snapshot up. Once this returns well, it counts for
+/// good. Holds a few pieces in memory, and no more, unless one block is longer.
 pub(crate) fn write(
     directory: &Directory,
     snapshot: &mut dyn Snapshot,
@@ -87,16 +81,18 @@ fn write_unfinished(
 ) -> Result<u64, WriteError> {
     let failed = |what| move |error| WriteError::Io { what, file: path.to_owned(), error };
     let file = directory.files.create(path).map_err(failed("making"))?;
-    let mut output = Output::new(Arc::clone(&file), &directory.reserve, header, pace);
+    let paced = PacedFile::new(Arc::clone(&file), Some(&directory.reserve), pace);
+    let mut output = Output { file: paced, header, number: 0 };
+    output.file.buffer.extend_from_slice(&header.encode());
     output.all_blocks(snapshot, locations, resume).map_err(failed("writing"))?;
-    let Output { at: bytes, number: blocks, .. } = output;
-    file.sync_data().map_err(failed("syncing"))?;
+    let (bytes, blocks) = (output.file.end(), output.number);
     // From the disk, not from memory.
     file.forget_cached().map_err(failed("reading back"))?;
-    let mut reader = SnapshotReader::open(directory, path.to_owned(), header.index)
-        .map_err(WriteError::NotAsWritten)?;
+    let not_as_written = |why| WriteError::NotAsWritten { file: path.to_owned(), why };
+    let mut reader =
+        SnapshotReader::open(directory, path.to_owned(), header.index).map_err(not_as_written)?;
     let mut paced = 0;
-    while reader.next().map_err(WriteError::NotAsWritten)?.is_some() {
+    while reader.next().map_err(not_as_written)?.is_some() {
         let read = (reader.at() - paced) as usize;
         if read >= PIECE_BYTES {
             pace(read).map_err(failed("reading back"))?;
@@ -105,7 +101,7 @@ fn write_unfinished(
     }
     if (reader.at(), reader.blocks()) != (bytes, blocks) || reader.header() != header {
         let why = "it ends elsewhere than it was written to";
-        return Err(WriteError::NotAsWritten(reader.damaged(reader.at(), why)));
+        return Err(not_as_written(reader.damaged(reader.at(), why)));
     }
     // The next one to read it is the next start: the memory is better used by payloads.
     file.forget_cached().map_err(failed("reading back"))?;
@@ -114,32 +110,13 @@ fn write_unfinished(
 
 /// A snapshot file on its way.
 struct Output<'a> {
-    file: Arc<dyn JournalFile>,
-    /// Room for it on a full disk.
-    reserve: &'a Reserve,
+    file: PacedFile<'a>,
     header: SnapshotHeader,
-    pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
-    /// Not yet written.
-    buffer: Vec<u8>,
-    /// How far it is written.
-    at: u64,
-    synced_to: u64,
     /// The next block's number.
     number: u64,
 }
 
-impl<'a> Output<'a> {
-    fn new(
-        file: Arc<dyn JournalFile>,
-        reserve: &'a Reserve,
-        header: SnapshotHeader,
-        pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
-    ) -> Output<'a> {
-        let mut buffer = Vec::with_capacity(2 * PIECE_BYTES);
-        buffer.extend_from_slice(&header.encode());
-        Output { file, reserve, header, pace, buffer, at: 0, synced_to: 0, number: 0 }
-    }
-
+impl Output<'_> {
     fn all_blocks(
         &mut self,
         snapshot: &mut dyn Snapshot,
@@ -159,45 +136,25 @@ impl<'a> Output<'a> {
             end.encode(out);
             true
         })?;
-        self.drain(1)
+        self.file.finish()
     }
 
     /// Adds a block of what `fill` appends, unless it says that there is none.
     fn block(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>) -> bool) -> io::Result<bool> {
-        let start = self.buffer.len();
-        self.buffer.resize(start + BLOCK_HEADER_BYTES, 0);
-        if !fill(&mut self.buffer) {
-            self.buffer.truncate(start);
+        let buffer = &mut self.file.buffer;
+        let start = buffer.len();
+        buffer.resize(start + BLOCK_HEADER_BYTES, 0);
+        if !fill(buffer) {
+            buffer.truncate(start);
             return Ok(false);
         }
-        if self.buffer.len() - start - BLOCK_HEADER_BYTES > BLOCK_BYTES_MAX {
+        if buffer.len() - start - BLOCK_HEADER_BYTES > BLOCK_BYTES_MAX {
             let why = "a block of a snapshot is over 64 MiB";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        seal_block(self.header.seed(), self.number, kind, start, &mut self.buffer);
+        seal_block(self.header.seed(), self.number, kind, start, buffer);
         self.number += 1;
-        self.drain(PIECE_BYTES)?;
+        self.file.write_pieces()?;
         Ok(true)
-    }
-
-    /// Writes pieces until less than `least` bytes wait.
-    fn drain(&mut self, least: usize) -> io::Result<()> {
-        let mut written = 0;
-        while self.buffer.len() - written >= least {
-            let piece = &self.buffer[written..];
-            let piece = &piece[..piece.len().min(PIECE_BYTES)];
-            let (file, at, length) = (&self.file, self.at, piece.len() as u64);
-            self.reserve.make(length, length, |_| file.write_at(piece, at))?;
-            self.reserve.lend(length);
-            self.at += piece.len() as u64;
-            written += piece.len();
-            if self.at - self.synced_to >= SYNC_BYTES {
-                self.file.sync_data()?;
-                self.synced_to = self.at;
-            }
-            (self.pace)(piece.len())?;
-        }
-        self.buffer.drain(..written);
-        Ok(())
     }
 }

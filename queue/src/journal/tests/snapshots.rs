@@ -7,10 +7,11 @@ use super::*;
 use crate::RecordRef;
 use crate::journal::format::SegmentHeader;
 use crate::journal::locations::{CarriedAt, Locations, Run, RunRecords};
+use crate::journal::paced::PIECE_BYTES;
 use crate::journal::pin::Pin;
 use crate::journal::record::record_len;
 use crate::journal::recovery::LostStarts;
-use crate::journal::snapshots::{self, PIECE_BYTES, Resume, WriteError, Written};
+use crate::journal::snapshots::{self, Resume, WriteError, Written};
 use crate::log::Snapshot;
 
 const EPOCH: u64 = 77;
@@ -336,7 +337,7 @@ fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
         }
         Ok(())
     });
-    let Err(WriteError::NotAsWritten(why)) = wrote else { panic!("{wrote:?}") };
+    let Err(WriteError::NotAsWritten { why, .. }) = wrote else { panic!("{wrote:?}") };
     assert!(why.to_string().contains("snap.new") && why.to_string().contains("byte"), "{why}");
     assert_eq!(snapshots_of(&disk), Vec::<PathBuf>::new());
 }
@@ -569,6 +570,23 @@ fn a_snapshot_file_has_exactly_these_bytes() {
     assert_eq!(read[4105..4121], [&[1, 0, 0, 0, 0, 0, 0, 0], &end[..]].concat());
     let last = [&[255][..], &5u64.to_le_bytes(), &3u64.to_le_bytes(), &EPOCH.to_le_bytes()];
     assert_eq!(read[read.len() - 25..], last.concat());
+}
+
+#[test]
+fn a_directory_with_a_snapshot_alone_gets_no_new_id() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(last, 200_000, |_| false).unwrap();
+    drop(journal);
+    for path in disk.paths() {
+        if !path.starts_with(Path::new(DIR).join("snapshots")) {
+            disk.remove(&path).unwrap();
+        }
+    }
+    for options in [options(), accepting()] {
+        let refused = Stepped::open_with(&disk, options).map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::NoIdentity { .. }), "{refused:?}");
+        assert_eq!(disk.paths(), [snapshot_path(last)], "nothing was made");
+    }
 }
 
 #[test]
