@@ -107,20 +107,24 @@ fn jobs(count: usize) -> Vec<NewJob> {
     (0..count).map(|_| new_job(Path::new(QUEUE).unwrap(), payload.clone())).collect()
 }
 
-/// Hands in batches until one is refused for want of room; gives what was acknowledged.
+/// Hands in batches until one is refused for want of room, then single jobs until one is; gives what was acknowledged.
 async fn fill(producer: &Producer) -> HashSet<JobId> {
     let mut acknowledged = HashSet::new();
+    let mut at_a_time = BATCH_JOBS;
     loop {
         let mut refused = 0;
-        for receipt in producer.enqueue_all(jobs(BATCH_JOBS), BatchOptions::default()).await {
+        for receipt in producer.enqueue_all(jobs(at_a_time), BatchOptions::default()).await {
             match receipt.outcome {
                 Ok(_) => assert!(acknowledged.insert(receipt.id)),
                 Err(EnqueueError::Refused { refusal: Refusal::NoSpace, .. }) => refused += 1,
                 Err(other) => panic!("{other}"),
             }
         }
-        if refused > 0 {
+        if refused > 0 && at_a_time == 1 {
             return acknowledged;
+        }
+        if refused > 0 {
+            at_a_time = 1;
         }
         assert!(acknowledged.len() < 100_000, "the disk is never full");
     }
