@@ -15,6 +15,8 @@ use longshore::{Job, JobContext, JobId, NewJob, Path, PipelineOptions, Receipts,
 use tokio::time::timeout;
 
 const QUEUE: &str = "/jobs/load";
+/// The smallest there are: snapshots are made and segments go while the publisher is killed.
+const SMALL_SEGMENTS: &str = "\n[publisher]\nsegment_bytes = 1048576\n";
 /// A job that is ready is with a worker again, and a batch answered, this soon after a killed publisher was started again.
 const RECOVERY: Duration = Duration::from_secs(5);
 
@@ -119,8 +121,8 @@ async fn k0_every_receipt_outlives_a_publisher_killed_while_jobs_are_enqueued() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_again_under_load() {
-    let kills = if long() { 100 } else { 5 };
-    let mut site = Site::start().await;
+    let kills = if long() { 500 } else { 20 };
+    let mut site = Site::configured(1, 1, None, SMALL_SEGMENTS).await;
     let worker = Worker::connect(site.cluster()).await.unwrap().durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(1_000);
     let (handle, stats) = (worker.handle(), worker.stats());
@@ -157,7 +159,8 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     let at = || (acknowledged.load(Ordering::Relaxed), stats.now().completed);
     for kill in 1..=kills {
         let (acknowledged, completed) = at();
-        let loaded = || async { at().0 > acknowledged + 500 && at().1 > completed + 500 };
+        // Of about 100 bytes of log each: a few snapshots for twenty kills.
+        let loaded = || async { at().0 > acknowledged + 2_500 && at().1 > completed + 2_500 };
         eventually("jobs go in and are done", loaded).await;
         site.kill_publisher();
         // What was on its way to them arrives; then both stand still.
@@ -185,5 +188,13 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     assert_eq!((report.completed, report.unanswered), (sent, 0), "{report:?}");
     let runs = runs.lock().unwrap();
     assert!(runs.keys().copied().eq(0..sent), "{} of {sent} jobs ran", runs.len());
+    let data = site.folder.path().join("publisher-1");
+    let names = |folder: &str| {
+        let names = data.join(folder).read_dir().unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(names("snapshots").iter().any(|name| name.ends_with(".snap")), "no snapshot was made");
+    let first = names("segments").into_iter().min().unwrap();
+    assert!(!first.starts_with("0000000001."), "no segment was removed");
     println!("{sent} jobs, {kills} kills, slowest recovery {slowest:?}");
 }

@@ -99,9 +99,19 @@ impl Site {
     }
 
     pub(crate) async fn of(replicas: usize, publishers: usize, wire: Option<Wire>) -> Site {
+        Site::configured(replicas, publishers, wire, "").await
+    }
+
+    /// The same, with more lines of configuration.
+    pub(crate) async fn configured(
+        replicas: usize,
+        publishers: usize,
+        wire: Option<Wire>,
+        more: &str,
+    ) -> Site {
         let folder = tempfile::tempdir().unwrap();
         let configuration = folder.path().join("config.toml");
-        std::fs::write(&configuration, CONFIGURATION).unwrap();
+        std::fs::write(&configuration, [CONFIGURATION, more].concat()).unwrap();
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
 
         let resolver =
