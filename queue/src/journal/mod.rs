@@ -21,6 +21,7 @@ mod identity;
 pub mod inspect;
 mod locations;
 mod mark;
+mod pace;
 mod paced;
 mod pieces;
 mod pin;
@@ -579,7 +580,7 @@ impl Log for Journal {
     }
 
     fn figures(&self) -> LogFigures {
-        let log_bytes = self.progress.written_bytes.load(Ordering::Relaxed);
+        let log_bytes = self.progress.log_bytes();
         let snapshot_bytes = self.cycles.snapshot_bytes.load(Ordering::Relaxed);
         let carried_bytes = self.cycles.carried_bytes.load(Ordering::Relaxed);
         LogFigures {
@@ -605,11 +606,12 @@ impl Log for Journal {
 
     fn wants_snapshot(&self, about_bytes: u64) -> bool {
         let newest_bytes = self.cycles.newest_bytes.load(Ordering::Relaxed);
-        self.directory.reserve.note_snapshot(about_bytes.max(newest_bytes));
-        let written = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        let expected_bytes = self.cycles.expected_bytes(about_bytes);
+        self.directory.reserve.note_snapshot(expected_bytes.max(newest_bytes));
+        let written = self.progress.log_bytes() as i64;
         let due = Due {
             log_bytes: (written - self.written_at_snapshot).max(0) as u64,
-            about_bytes,
+            expected_bytes,
             segment_bytes: self.directory.segment_bytes,
             short: self.directory.reserve.level().is_short(),
             again: self.desk.was_given_up(),
@@ -620,7 +622,7 @@ impl Log for Journal {
 
     fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
         debug_assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
-        self.written_at_snapshot = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        self.written_at_snapshot = self.progress.log_bytes() as i64;
         self.desk.put(snapshot);
     }
 }
