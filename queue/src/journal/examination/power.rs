@@ -4,6 +4,7 @@ use rand::RngExt;
 
 use super::super::OpenError;
 use super::super::simulated_disk::Fault;
+use super::executed::{Executed, ROOMY};
 use super::phase::{Coverage, Phase};
 use super::world::World;
 use super::{asked, options};
@@ -21,7 +22,7 @@ const PHASES: [Phase; 8] = [
 ];
 
 /// Lives of one seed, each of which ends with a power cut, or a kill. Gives the cuts, and what tells runs apart.
-fn lives(seed: u64, coverage: &mut Coverage) -> (u64, u32) {
+fn lives(seed: u64, coverage: &mut Coverage, executed: &mut Executed) -> (u64, u32) {
     let mut world = World::new(seed, options());
     let mut cuts = 0;
     for _ in 0..world.random.random_range(2..7) {
@@ -38,6 +39,7 @@ fn lives(seed: u64, coverage: &mut Coverage) -> (u64, u32) {
     }
     // In the end nothing fails, and everything is there.
     assert!(!live(&mut world, seed), "seed {seed}: a start without a fault");
+    executed.add(&world.executed());
     (cuts, world.disk.trace())
 }
 
@@ -82,25 +84,27 @@ impl Drop for Seed {
 
 #[test]
 fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
-    let mut coverage = Coverage::default();
+    let (mut coverage, mut executed) = (Coverage::default(), Executed::default());
     let (wanted, mut cuts, mut seed) = (asked("LONGSHORE_POWER_CUTS", 1_500), 0, 0);
     while cuts < wanted {
         // Whatever is wrong says of which seed it is.
         let told = Seed(seed);
-        cuts += lives(seed, &mut coverage).0;
+        cuts += lives(seed, &mut coverage, &mut executed).0;
         drop(told);
         seed += 1;
     }
     coverage.assert(&PHASES, wanted / 100);
+    executed.assert_commands(&ROOMY, wanted / 100);
+    executed.assert_changes(wanted / 100);
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
     let mut traces = Vec::new();
     for seed in 0..10 {
-        let coverage = &mut Coverage::default();
-        let once = lives(seed, coverage);
-        assert_eq!(once, lives(seed, coverage), "seed {seed}");
+        let (coverage, executed) = (&mut Coverage::default(), &mut Executed::default());
+        let once = lives(seed, coverage, executed);
+        assert_eq!(once, lives(seed, coverage, executed), "seed {seed}");
         traces.push(once.1);
     }
     traces.sort_unstable();

@@ -8,8 +8,9 @@ use longshore_protocol::Glob;
 use longshore_protocol::messages::work::{Filter, JobsQuery, QueueStat};
 use parking_lot::Mutex;
 
+use super::executed::Executed;
 use super::log::{AllSubmitted, Submitted};
-use crate::{Command, JobView, Now, Outcomes, RecordRef, RunningLease, State, Totals};
+use crate::{Command, Event, JobView, Now, Outcomes, RecordRef, RunningLease, State, Totals};
 
 /// The state beside the journal.
 #[derive(Default)]
@@ -19,6 +20,9 @@ pub(super) struct Reference {
     submitted: AllSubmitted,
     /// The bodies of all commands that are there.
     bodies: BTreeMap<u64, Bytes>,
+    /// What they brought about, as far as nobody has asked for it.
+    events: Vec<Event>,
+    pub(super) executed: Executed,
 }
 
 impl Reference {
@@ -29,6 +33,8 @@ impl Reference {
             outcomes: Outcomes::default(),
             submitted: Arc::new(Mutex::new(self.submitted.lock().clone())),
             bodies: self.bodies.clone(),
+            events: self.events.clone(),
+            executed: Executed::default(),
         }
     }
 
@@ -44,7 +50,10 @@ impl Reference {
                 break;
             }
             let command = Command::decode(kind, body.clone()).expect("it was encoded");
+            self.outcomes.wants_events = true;
             self.state.apply(index, now, &command, &mut self.outcomes);
+            self.executed.note(&command, &self.outcomes);
+            self.events.append(&mut self.outcomes.events);
             self.outcomes.clear();
             self.bodies.insert(index, body);
         }
@@ -60,6 +69,14 @@ impl Reference {
             "after command {} the state is not what its commands come to",
             self.state.applied()
         );
+    }
+
+    /// What happened to jobs after the command `since`, up to `upto`; nobody will ask for it again.
+    pub(super) fn take_events(&mut self, since: u64, upto: u64) -> Vec<Event> {
+        let later = self.events.partition_point(|event| event.index <= upto);
+        let mut events: Vec<Event> = self.events.drain(..later).collect();
+        events.retain(|event| event.index > since);
+        events
     }
 
     /// What stands there in the command, as it was submitted.
