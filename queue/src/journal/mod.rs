@@ -21,6 +21,7 @@ mod identity;
 pub mod inspect;
 mod locations;
 mod mark;
+mod owed;
 mod paced;
 mod pieces;
 mod pin;
