@@ -50,7 +50,7 @@ impl World {
             }
         }
         for (link, reply) in replies {
-            self.hear_reply(link, reply);
+            self.hear_reply(run, link, reply);
         }
         self.watcher.read(run.store.tail(), run.store.committed());
     }
@@ -86,12 +86,13 @@ impl World {
         self.sessions.iter_mut().find(|session| session.link == Some(link))
     }
 
-    fn hear_reply(&mut self, link: LinkId, reply: Reply) {
+    fn hear_reply(&mut self, run: &Run, link: LinkId, reply: Reply) {
         let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
         // An answer to a link that is gone: nobody hears it.
         let Some(session) = found else { return };
         match reply {
             Reply::Attached(attached) => {
+                assert_eq!(attached.durability, self.options.durability, "it says what it does");
                 session.attached = Some((attached.next_batch, attached.next_settle));
                 session.held.retain(|token, _| !attached.gone.0.contains(token));
             }
@@ -104,7 +105,7 @@ impl World {
                     });
                 }
             }
-            Reply::Settled(answer) => self.hear_settled(link, &answer),
+            Reply::Settled(answer) => self.hear_settled(run, link, &answer),
             Reply::Returned(credit) => {
                 let credits = session.credits.entry(credit.subscription).or_default();
                 let left = credits.checked_sub(u64::from(credit.count));
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    fn hear_settled(&mut self, link: LinkId, answer: &Settled) {
+    fn hear_settled(&mut self, run: &Run, link: LinkId, answer: &Settled) {
         let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
         let Some(session) = found else { return };
         let Some((_, settles)) = session.settles.remove(&answer.sequence) else { return };
@@ -159,9 +160,12 @@ impl World {
         for (settle, outcome) in settles.iter().zip(answer.outcomes.iter()) {
             let counts = outcome == SettleOutcome::Accepted;
             self.told.settled(settle, counts, resent);
+            self.settled_short += u64::from(counts && run.store.space().level.is_short());
             match outcome {
                 // The lease runs on: it is settled again.
                 SettleOutcome::NoSpace => {
+                    let large = settles.iter().any(|settle| settle.is_large);
+                    assert!(large, "what is small always fits: {:?}", settle.token);
                     session.held.insert(settle.token, (settle.job, settle.checkpoints));
                 }
                 _ => session.settled = session.settled.max(answer.sequence + 1),

@@ -8,7 +8,8 @@
 //!   [`executed`] which commands came to something: an examination in which a phase never met its fault, or in which a kind of
 //!   command was never executed, has failed.
 //!
-//! `LONGSHORE_POWER_CUTS` and `LONGSHORE_BIT_FLIPS` ask for more than a run of the tests has; both are numbers.
+//! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_UNSYNCED_CUTS` and `LONGSHORE_LOSSES` ask for
+//! more than a run of the tests has; all are numbers.
 
 mod asks;
 mod calls;
@@ -20,6 +21,7 @@ mod phase;
 mod power;
 mod reference;
 mod session;
+mod shortage;
 mod told;
 mod tools;
 mod watcher;

@@ -44,13 +44,15 @@ fn lives(seed: u64, coverage: &mut Coverage, executed: &mut Executed) -> (u64, u
 }
 
 /// The power goes at some call, or at one of a kind that is rare.
-fn arm(world: &mut World) {
+pub(super) fn arm(world: &mut World) {
     let random = &mut world.random;
     let fault = match random.random_range(0..10) {
         0..5 => Fault::nth_where(random.random_range(1..150), |call, _| call.is_change()),
         5 | 6 => Fault::nth_where(random.random_range(1..15), |call, _| call.is_change()),
         _ => {
-            let phase = PHASES[random.random_range(0..PHASES.len())];
+            // Carrying, which is rare and short, three times as often as the others.
+            let phase = PHASES.get(random.random_range(0..PHASES.len() + 2));
+            let phase = phase.copied().unwrap_or(Phase::Carrying);
             let of = move |call, path: &_| Phase::of(call, path) == phase;
             Fault::nth_where(random.random_range(1..6), of)
         }
@@ -59,7 +61,7 @@ fn arm(world: &mut World) {
 }
 
 /// The publisher starts and runs until the disk fails, or for a while. True when it failed while it started.
-fn live(world: &mut World, seed: u64) -> bool {
+pub(super) fn live(world: &mut World, seed: u64) -> bool {
     let mut run = match world.open() {
         Ok(run) => run,
         Err(OpenError::Io { .. }) if world.disk.hit().is_some() => return true,
@@ -72,7 +74,7 @@ fn live(world: &mut World, seed: u64) -> bool {
 }
 
 /// Says of which seed it was.
-struct Seed(u64);
+pub(super) struct Seed(pub(super) u64);
 
 impl Drop for Seed {
     fn drop(&mut self) {
@@ -85,7 +87,7 @@ impl Drop for Seed {
 #[test]
 fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
     let (mut coverage, mut executed) = (Coverage::default(), Executed::default());
-    let (wanted, mut cuts, mut seed) = (asked("LONGSHORE_POWER_CUTS", 1_500), 0, 0);
+    let (wanted, mut cuts, mut seed) = (asked("LONGSHORE_POWER_CUTS", 1_000), 0, 0);
     while cuts < wanted {
         // Whatever is wrong says of which seed it is.
         let told = Seed(seed);
@@ -94,8 +96,8 @@ fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
         seed += 1;
     }
     coverage.assert(&PHASES, wanted / 100);
-    executed.assert_commands(&ROOMY, wanted / 100);
-    executed.assert_changes(wanted / 100);
+    executed.assert_commands(&ROOMY, wanted / 500);
+    executed.assert_changes(wanted / 500);
 }
 
 #[test]

@@ -42,12 +42,16 @@ pub(super) struct Settle {
     pub(super) end: Option<JobState>,
     /// How many checkpoints its attempt had left.
     pub(super) checkpoints: u64,
+    /// What it says is more than a disk without room takes.
+    pub(super) is_large: bool,
 }
 
 impl Session {
-    pub(super) fn new(number: u8, role: Role) -> Session {
+    pub(super) fn new(number: u64, role: Role) -> Session {
+        let mut id = [0; 16];
+        id[8..].copy_from_slice(&number.to_be_bytes());
         Session {
-            id: SessionId([number; 16]),
+            id: SessionId(id),
             role,
             link: None,
             next_batch: 1,

@@ -29,6 +29,9 @@ pub(super) struct Told {
     /// By the pattern's text.
     pauses: BTreeMap<String, Answered<bool>>,
     settings: BTreeMap<Path, Answered<QueueSettings>>,
+    /// What a power cut cannot make untrue, where it may cost the end: what was told when the log was last synced, with all
+    /// that was asked for since.
+    synced: Option<Box<Told>>,
 }
 
 /// Something that is set, not added to: what was answered last, and what was asked for and not yet answered.
@@ -50,6 +53,8 @@ struct Job {
     is_unasked: bool,
     /// It was told to be confirmed.
     is_confirmed: bool,
+    /// It may have come and gone before anybody was told that it had come.
+    may_have_gone: bool,
     firm: Firm,
     /// The lease that was told to have ended it. None may be the second, unless somebody has wanted the job revived.
     ended_by: Option<Token>,
@@ -95,8 +100,36 @@ impl Try {
 }
 
 impl Told {
+    /// Everything that was told so far is on the disk.
+    pub(super) fn note_synced(&mut self) {
+        self.synced = None;
+        self.synced = Some(Box::new(self.clone()));
+    }
+
+    /// A power cut has cost the end: what is certain is what was told before the last sync. No token comes again all the same.
+    pub(super) fn lose_end(&mut self) {
+        if let Some(synced) = self.synced.take() {
+            *self = Told { token: self.token, ..*synced };
+        }
+    }
+
+    /// Somebody has accepted a loss: nothing is certain but that no token comes again.
+    pub(super) fn accept_loss(&mut self) {
+        self.index = 0;
+        self.synced = None;
+        for job in self.jobs.values_mut() {
+            (job.firm, job.ended_by, job.is_confirmed) = (Firm::Unknown, None, false);
+            job.tried.clear();
+        }
+        self.pauses.values_mut().for_each(|told| told.open = 1);
+        self.settings.values_mut().for_each(|told| told.open = 1);
+    }
+
     /// A job is handed in.
     pub(super) fn submit(&mut self, job: &NewJob) {
+        if let Some(synced) = &mut self.synced {
+            synced.submit(job);
+        }
         let told = Job {
             path: job.path.clone(),
             payload: job.payload.clone(),
@@ -104,6 +137,7 @@ impl Told {
             may_expire: job.options.expires_at.is_some(),
             is_unasked: job.options.prepared,
             is_confirmed: false,
+            may_have_gone: false,
             firm: Firm::Unknown,
             ended_by: None,
             may_be_revived: false,
@@ -116,8 +150,8 @@ impl Told {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let taken = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
         // An answer that comes again says nothing of what became of the job since.
-        if taken && job.firm == Firm::Unknown {
-            job.firm = Firm::There;
+        if job.firm == Firm::Unknown && !(taken && job.may_have_gone) {
+            job.firm = if taken { Firm::There } else { Firm::Gone };
         }
     }
 
@@ -141,6 +175,9 @@ impl Told {
     }
 
     pub(super) fn try_(&mut self, id: JobId, what: Try) {
+        if let Some(synced) = &mut self.synced {
+            synced.try_(id, what);
+        }
         if let Some(job) = self.jobs.get_mut(&id) {
             *job.tried.entry(what).or_default() += 1;
             job.may_be_revived |= what == Try::Revive;
@@ -164,6 +201,9 @@ impl Told {
         self.submit(job);
         self.try_(dead, Try::Drop);
         self.replaced.push((dead, job.id));
+        if let Some(synced) = &mut self.synced {
+            synced.replaced.push((dead, job.id));
+        }
     }
 
     pub(super) fn replaced(&mut self, dead: JobId, new: JobId, done: bool) {
@@ -180,6 +220,9 @@ impl Told {
     }
 
     pub(super) fn try_pause(&mut self, pattern: &Glob) {
+        if let Some(synced) = &mut self.synced {
+            synced.try_pause(pattern);
+        }
         self.pauses.entry(pattern.as_str().to_owned()).or_default().open += 1;
     }
 
@@ -188,6 +231,9 @@ impl Told {
     }
 
     pub(super) fn try_configure(&mut self, path: &Path, changes: &QueueSettings) {
+        if let Some(synced) = &mut self.synced {
+            synced.try_configure(path, changes);
+        }
         self.settings.entry(path.clone()).or_default().open += 1;
         if changes.keep_ms.is_some() || changes.keep_jobs.is_some() {
             self.forgetful.insert(path.clone());
@@ -256,6 +302,11 @@ impl Told {
         self.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id).collect()
     }
 
+    /// Whether the job was told to have been taken, and nothing else since.
+    pub(super) fn is_there(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.firm == Firm::There)
+    }
+
     /// The queue of a job.
     pub(super) fn path(&self, id: JobId) -> Option<&Path> {
         self.jobs.get(&id).map(|job| &job.path)
@@ -278,7 +329,11 @@ impl Told {
                 Firm::There => there.is_some() || job.may_be_gone(&self.forgetful),
                 Firm::Gone => there.is_none(),
                 Firm::Ended(end) if there == Some(end) => true,
-                Firm::Ended(JobState::Dead) if there.is_none() => job.has_tried(Try::Drop),
+                Firm::Ended(JobState::Dead) if there.is_none() => {
+                    let may_have_ended = job.has_tried(Try::Revive) && job.has_tried(Try::End);
+                    let is_kept = job.is_kept(&self.forgetful);
+                    job.has_tried(Try::Drop) || may_have_ended && !is_kept
+                }
                 Firm::Ended(_) if there.is_none() => {
                     !job.is_kept(&self.forgetful) || job.may_be_gone(&self.forgetful)
                 }
@@ -289,6 +344,8 @@ impl Told {
                 "{id:?} is {there:?}, and was told: {:?} {:?}",
                 job.firm, job.tried
             );
+            let is_unknown = there.is_none() && job.firm == Firm::Unknown;
+            job.may_have_gone |= is_unknown && job.may_be_gone(&self.forgetful);
             job.firm = match (there, job.firm) {
                 (None, Firm::Unknown) => Firm::Unknown,
                 (None, _) => Firm::Gone,

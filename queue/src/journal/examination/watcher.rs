@@ -19,15 +19,18 @@ pub(super) struct Watcher {
     since: u64,
     /// Events that were told and not yet held against what happened.
     events: Vec<Event>,
+    /// A start has found less than what was seen; there may be other commands in its place since.
+    is_cut: bool,
 }
 
 impl Watcher {
     /// Comes back to a publisher that has just started: with a snapshot of the state up to that command, if it read one.
-    pub(super) fn resume(&mut self, tail: &Tail, snapshot: Option<u64>, lost: bool) {
+    pub(super) fn resume(&mut self, tail: &Tail, snapshot: Option<u64>) {
+        let lost = std::mem::take(&mut self.is_cut);
         assert!(self.events.is_empty(), "they were held against what happened");
         let cursor = match tail.cursor(self.seen) {
             Ok(cursor) => {
-                assert!(!lost || self.seen.is_none(), "what was seen is gone, and nobody says so");
+                assert!(!lost, "what was seen is gone, and nobody says so");
                 cursor
             }
             Err(RequestError::Rewound) if lost => self.begin(tail),
@@ -69,6 +72,7 @@ impl Watcher {
         let mut events = std::mem::take(&mut self.events);
         events.retain(|event| event.index <= last);
         let seen = self.seen.map_or(0, |seen| seen.index);
+        self.is_cut |= seen > last;
         self.cursor = None;
         (self.since, seen.min(last), events)
     }

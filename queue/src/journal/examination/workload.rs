@@ -1,5 +1,6 @@
 //! What producers and workers do.
 
+use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
     BatchBuilder, Checkpoint, NewSettle, Order, Progress, SettleBatch, SettleBatchBuilder, Source,
     Sources, Started, Tokens,
@@ -182,7 +183,8 @@ impl World {
             };
             batch.push(token, &settle);
             self.told.try_(job, Try::End);
-            settles.push(Settle { token, job, end, checkpoints });
+            let is_large = matches!(&settle, NewSettle::Complete { result: Some(result) } if result.len() > SMALL_BYTES_MAX);
+            settles.push(Settle { token, job, end, checkpoints, is_large });
         }
         if settles.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! A publisher, its clients and its disk, in virtual time: all of it drawn from one seed, so that a run can be repeated.
 
 use bytes::Bytes;
-use longshore_protocol::{LinkId, Role, Token};
+use longshore_protocol::{Durability, Epoch, LinkId, Role, Token};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -15,7 +15,7 @@ use super::told::Told;
 use super::watcher::Watcher;
 use crate::clock::{ClockCore, Reading};
 use crate::log::ReadError;
-use crate::store::StoreOptions;
+use crate::store::{StoreOptions, epoch_floor};
 use crate::{LogStore, Now, Poisoned, Replay};
 
 /// Everything that outlives a run of the publisher.
@@ -27,6 +27,7 @@ pub(super) struct World {
     pub(super) now: Now,
     pub(super) reference: Reference,
     pub(super) sessions: Vec<Session>,
+    next_session: u64,
     /// Follows the feed.
     pub(super) watcher: Watcher,
     /// Deliveries whose entry could not be read, with their links and subscriptions.
@@ -37,6 +38,18 @@ pub(super) struct World {
     pub(super) drains: bool,
     /// Snapshots are taken now and then.
     pub(super) takes_snapshots: bool,
+    /// The power has gone, and may have taken the end of what was told with it: acknowledgements were not synced.
+    pub(super) may_lose_end: bool,
+    /// Commands that were told and lost.
+    pub(super) lost: u64,
+    /// The highest that a start has had.
+    epoch: Epoch,
+    /// Others on the disk take its room, and give it back.
+    pub(super) shares_disk: bool,
+    /// Settles that counted while the disk was short of room.
+    pub(super) settled_short: u64,
+    /// When the reserve is looked after.
+    reserve_at: u64,
     pub(super) next_job: u64,
     pub(super) next_link: u64,
     pub(super) next_request: u64,
@@ -63,7 +76,8 @@ impl World {
     pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> World {
         let random = StdRng::seed_from_u64(seed);
         let roles = [Role::Producer, Role::Producer, Role::Worker, Role::Worker, Role::Tool];
-        let sessions = (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
+        let sessions: Vec<Session> =
+            (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
         World {
             disk: SimulatedDisk::default(),
             random,
@@ -71,12 +85,19 @@ impl World {
             options,
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             reference: Reference::default(),
+            next_session: sessions.len() as u64,
             sessions,
             watcher: Watcher::default(),
             unreadable: Vec::new(),
             payload_max,
             drains: seed.is_multiple_of(2),
             takes_snapshots: true,
+            may_lose_end: false,
+            lost: 0,
+            epoch: Epoch(0),
+            shares_disk: false,
+            settled_short: 0,
+            reserve_at: 0,
             next_job: 0,
             next_link: 0,
             next_request: 0,
@@ -92,12 +113,19 @@ impl World {
             options: self.options.clone(),
             now: self.now,
             reference: self.reference.fork(),
+            next_session: self.next_session,
             sessions: self.sessions.clone(),
             watcher: self.watcher.clone(),
             unreadable: Vec::new(),
             payload_max: self.payload_max,
             drains: self.drains,
             takes_snapshots: self.takes_snapshots,
+            may_lose_end: self.may_lose_end,
+            lost: 0,
+            epoch: self.epoch,
+            shares_disk: self.shares_disk,
+            settled_short: 0,
+            reserve_at: self.reserve_at,
             next_job: self.next_job,
             next_link: self.next_link,
             next_request: self.next_request,
@@ -111,6 +139,15 @@ impl World {
         let (log, hand, recovered) =
             SteppedLog::open(&self.disk, self.options.clone(), &mut replay, submitted)?;
         let (told, last) = (self.told.index, recovered.last_index);
+        if self.options.accept_loss {
+            self.told.accept_loss();
+            self.renew_clients();
+        } else if last < told && self.may_lose_end {
+            self.told.lose_end();
+            self.renew_clients();
+        }
+        self.lost += told.saturating_sub(last);
+        let told = self.told.index;
         assert!(last >= told, "{told} was told, and the journal ends with {last}");
         self.reference.recovered(last);
         self.reference.compare(replay.state(), self.now);
@@ -131,10 +168,20 @@ impl World {
         let reading = Reading { boot_ms: self.now.mono_ms, wall_ms: self.now.wall_ms };
         let stamp = ClockCore::start([1; 8], reading, None).stamp();
         let options = StoreOptions { cache_bytes: 1 << 20, ..StoreOptions::default() };
+        let options = StoreOptions { durability: self.options.durability, ..options };
         let publisher = recovered.publisher;
-        let store = LogStore::start(log, replay, publisher, self.now, stamp, options)?;
+        let known = replay.state().last_start().map(|start| start.epoch);
+        let floor = epoch_floor(known, recovered.lost_starts, self.now);
+        let store = LogStore::start_above(floor, log, replay, publisher, self.now, stamp, options)?;
+        let epoch = store.identity().1;
+        assert!(epoch > self.epoch, "{epoch:?} after {:?}", self.epoch);
+        self.epoch = epoch;
         self.told.index = store.committed();
-        self.watcher.resume(store.tail(), recovered.snapshot.map(|snapshot| snapshot.index), false);
+        if self.options.durability == Durability::None {
+            self.told.note_synced();
+            self.may_lose_end = false;
+        }
+        self.watcher.resume(store.tail(), recovered.snapshot.map(|snapshot| snapshot.index));
         self.unreadable.clear();
         self.next_link = store.state().next_link().0;
         Ok(Run { store, hand, recovered, damaged })
@@ -196,6 +243,11 @@ impl World {
     /// Something that takes no snapshot.
     fn small_step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
         self.bury_unreadable(run)?;
+        if self.shares_disk && self.once_in(12) {
+            let free = self.one_of(&[0, 0, 0, 100_000, 3 << 20, 8 << 20, 64 << 20]);
+            self.disk.leave_free(free);
+        }
+        self.keep_house(run)?;
         match self.random.random_range(0..112) {
             0..28 => self.enqueue(run)?,
             28..38 => self.credit(run)?,
@@ -207,11 +259,11 @@ impl World {
             82..84 => self.pause(run)?,
             84..86 => self.show(run),
             86..91 => self.report(run),
-            91..98 => self.pass(),
+            91..98 => self.pass(run)?,
             98..102 => self.relink(run)?,
             102..104 => self.change_sources(run)?,
             104 | 105 => self.recall(run)?,
-            106..109 => run.hand.firm_mark()?,
+            106..109 => self.firm_mark(run)?,
             109 => run.hand.make_segment()?,
             _ => run.hand.keep_reserve()?,
         }
@@ -223,16 +275,59 @@ impl World {
         }
     }
 
-    /// Time passes. An hour is rare: it is all that a prepared job waits, and many of them are the life of the kept ones.
-    fn pass(&mut self) {
-        let is_rare = self.once_in(40);
-        let ms = match self.sessions.iter().all(|session| session.link.is_some()) {
-            // A session without a link would be forgotten.
-            true if is_rare => 61 * 60 * 1_000,
-            _ => self.one_of(&[10, 500, 3_000, 3_000, 40_000, 40_000]),
-        };
+    fn firm_mark(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        run.hand.firm_mark()?;
+        if self.options.durability == Durability::None {
+            self.told.note_synced();
+        }
+        Ok(())
+    }
+
+    /// The clients start anew, too: they have heard what is no longer true.
+    fn renew_clients(&mut self) {
+        let mut renewed = Vec::new();
+        for session in &self.sessions {
+            self.next_session += 1;
+            renewed.push(Session::new(self.next_session, session.role));
+        }
+        self.sessions = renewed;
+    }
+
+    /// What is done once a second.
+    pub(super) fn keep_house(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        if self.now.mono_ms < self.reserve_at {
+            return Ok(());
+        }
+        self.reserve_at = self.now.mono_ms + 1_000;
+        run.hand.keep_reserve()?;
+        if run.store.space().level.is_short() {
+            run.hand.want_snapshot();
+        }
+        Ok(())
+    }
+
+    /// So much time passes.
+    pub(super) fn pass_ms(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
+    }
+
+    /// Time passes: all at once, as if the publisher stood still, or while it looks at its leases. An hour is rare: it is all that
+    /// a prepared job waits, and many of them are the life of the kept ones.
+    fn pass(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        // A session without a link would be forgotten.
+        let all_are_up = self.sessions.iter().all(|session| session.link.is_some());
+        if all_are_up && self.once_in(40) {
+            self.pass_ms(61 * 60 * 1_000);
+            return Ok(());
+        }
+        let ms = self.one_of(&[10, 500, 3_000, 6_000, 40_000]);
+        let at_once = if self.once_in(3) { ms } else { ms.min(1_000) };
+        for _ in 0..ms / at_once {
+            self.pass_ms(at_once);
+            run.store.turn(self.now)?;
+        }
+        Ok(())
     }
 
     /// A link with that role.
