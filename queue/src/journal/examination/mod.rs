@@ -24,6 +24,7 @@ mod session;
 mod shortage;
 mod told;
 mod tools;
+mod unsynced;
 mod watcher;
 mod workload;
 mod world;
