@@ -17,6 +17,7 @@ mod damage;
 mod executed;
 mod hearing;
 mod log;
+mod loss;
 mod phase;
 mod power;
 mod reference;
