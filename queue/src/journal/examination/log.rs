@@ -13,6 +13,7 @@ use super::super::directory::{Directory, Segment};
 use super::super::files::{Files, JournalFile};
 use super::super::mark::Mark;
 use super::super::owed::Owed;
+use super::super::pace::PIECE_BYTES;
 use super::super::progress::Progress;
 use super::super::records::JournalRecords;
 use super::super::reserve::is_full;
@@ -213,9 +214,13 @@ impl Around for Turns<'_> {
         self.hand.firm_owed()
     }
 
-    fn pace(&mut self, _: usize) -> io::Result<()> {
+    fn pace(&mut self, _: usize) -> io::Result<usize> {
         (self.meanwhile)();
-        Ok(())
+        Ok(PIECE_BYTES)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        0
     }
 
     fn is_short(&self) -> bool {
