@@ -94,7 +94,7 @@ impl World {
             max_attempts: self.once_in(2).then(|| self.random.random_range(1..5)),
             lease_ms: self.once_in(2).then(|| self.one_of(&[1_000, 30_000])),
             run_timeout_ms: self.once_in(2).then(|| self.one_of(&[0, 1_000, 60_000])),
-            backoff: self.once_in(2).then(|| Backoff::Linear { step_ms: 50, max_ms: 120 }),
+            backoff: self.once_in(2).then_some(Backoff::Linear { step_ms: 50, max_ms: 120 }),
             ..QueueSettings::default()
         };
         if path.as_str() == FORGETFUL {
