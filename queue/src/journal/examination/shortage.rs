@@ -152,7 +152,8 @@ fn a_disk_without_room_costs_new_jobs_alone_and_takes_them_again_by_itself() {
         seed += 1;
     }
     executed.assert_commands(&SHORT, wanted / 100);
-    let least = wanted / 20;
+    // Starts on a disk without a free byte are the rarest: about one for twenty cuts.
+    let least = wanted / 50;
     let shorts = [all.short_cuts, all.settled_short, all.short_starts];
     assert!(shorts.iter().all(|&times| times >= least), "{all:?}");
 }
