@@ -282,12 +282,13 @@ impl Cleaner {
     }
 }
 
-/// Of all that is written, one part in so many is snapshots at most: so much log comes before each, in lengths of a snapshot.
-const LOG_PER_SNAPSHOT: u64 = 3;
+/// So many quarters of a snapshot's length are written to the log before the next. Of all that is written snapshots are a quarter
+/// at most: with three lengths that would be just so, and any stretch that begins before a snapshot and ends after one over it.
+const LOG_QUARTERS_PER_SNAPSHOT: u64 = 13;
 
 /// Bytes of log from one snapshot to the next.
 pub(crate) fn log_between(snapshot_bytes: u64, segment_bytes: u64) -> u64 {
-    segment_bytes.max(LOG_PER_SNAPSHOT * snapshot_bytes)
+    segment_bytes.max(LOG_QUARTERS_PER_SNAPSHOT * (snapshot_bytes / 4))
 }
 
 /// Where the command after `index` stands, or would stand. Nowhere that is known when the segment of `index` is gone: then the

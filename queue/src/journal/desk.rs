@@ -233,8 +233,8 @@ mod tests {
     fn a_snapshot_is_at_most_a_quarter_of_what_is_written() {
         assert!(!due(MIB - 1, 0).is_due(), "a small state waits for a segment");
         assert!(due(MIB, 0).is_due());
-        assert!(!due(3 * 10 * MIB - 1, 10 * MIB).is_due());
-        assert!(due(3 * 10 * MIB, 10 * MIB).is_due());
+        assert!(!due(13 * 10 * MIB - 1, 40 * MIB).is_due());
+        assert!(due(13 * 10 * MIB, 40 * MIB).is_due());
     }
 
     #[test]
