@@ -198,6 +198,9 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     if paths > START_PATHS_MAX {
         return Err(OpenError::TooManyPaths(paths));
     }
+    if options.hang_after < PublisherOptions::HANG_AFTER_MIN {
+        return Err(OpenError::HangsTooSoon(options.hang_after));
+    }
     if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
         return Err(OpenError::NeedsAdvertise(options.listen));
     }
