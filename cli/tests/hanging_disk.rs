@@ -4,6 +4,8 @@
 mod common;
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::site::{CONFIGURATION, info_of, inside, stat_of, timing};
 use common::{Ended, Service, eventually, longshore, run};
+use longshore::protocol::hello::MAGIC;
+use longshore::protocol::messages::HEARTBEAT;
+use longshore::protocol::{
+    Encode, FrameWriter, Hello, LinkTiming, Messages, Reader, Role, SessionId,
+};
 use longshore::{
     Cluster, EnqueueError, Glob, Job, JobContext, JobId, NewJob, Path, Producer, ProducerOptions,
     PublisherId, ShutdownHandle, Worker, new_job,
@@ -154,6 +161,38 @@ impl System {
     }
 }
 
+/// Ages of the oldest command, in milliseconds, as a publisher's heartbeats tell them.
+type Ages = Arc<Mutex<Vec<u64>>>;
+
+/// A link that says nothing and asks for heartbeats; read until it ends.
+fn listen_to_heartbeats(publisher: &Service) -> Ages {
+    let often = LinkTiming { heartbeat: Duration::from_millis(100), hang: Duration::from_secs(10) };
+    let mut hello = FrameWriter::new();
+    Hello::new(Role::Tool, SessionId([7; 16]), "listener", often).encode(&mut hello);
+    let mut stream = TcpStream::connect(publisher.text("address")).unwrap();
+    stream.write_all(&[&MAGIC[..], &hello.finish().parts().concat()].concat()).unwrap();
+    stream.read_exact(&mut [0; MAGIC.len()]).unwrap();
+    let mut frame = move || -> Option<Bytes> {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).ok()?;
+        let mut body = vec![0; u32::from_le_bytes(length) as usize];
+        stream.read_exact(&mut body).ok().map(|()| body.into())
+    };
+    assert!(frame().is_some(), "it is welcome");
+    let ages = Ages::default();
+    let told = ages.clone();
+    std::thread::spawn(move || {
+        while let Some(body) = frame() {
+            for message in Messages::new(body) {
+                let (tag, body) = message.unwrap();
+                let age = Reader::new(body).u64();
+                told.lock().unwrap().extend(age.ok().filter(|_| tag == HEARTBEAT));
+            }
+        }
+    });
+    ages
+}
+
 fn job(queue: &str) -> NewJob {
     new_job(Path::new(queue).unwrap(), vec![7; 100])
 }
@@ -218,6 +257,7 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
     let alone = Producer::to_publishers(vec![info_of(&system.hanging)], impatient);
     alone.enqueue(job(ALONE)).await.unwrap();
 
+    let ages = listen_to_heartbeats(&system.hanging);
     let frozen = Instant::now();
     system.disk.freeze();
     let unanswered = tokio::spawn(async move { alone.enqueue(job(ALONE)).await });
@@ -225,6 +265,10 @@ async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_
     let withdrawn = frozen.elapsed();
     assert!(HANG_AFTER <= withdrawn && withdrawn < HANG_AFTER + SLACK, "after {withdrawn:?}");
     let before = acknowledged();
+
+    // It said so before.
+    let told = ages.lock().unwrap().iter().max().copied();
+    assert!(told.is_some_and(|ms| ms > 1_000), "its heartbeats told of {told:?}");
 
     // New links are refused, and those that were there are closed, each with the reason.
     eventually("its own queue is gone", || async { system.found(ALONE).is_empty() }).await;
