@@ -166,7 +166,7 @@ impl<C: Chores> Writer<C> {
             self.progress.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.progress.commits.fetch_add(1, Ordering::Relaxed);
-        self.progress.written_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
+        self.progress.log_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
         self.records.extend(segment.sequence, self.first_index, &self.offsets, end as u32);
         self.progress.uncommitted_bytes.fetch_sub(self.record_bytes, Ordering::Relaxed);
         self.progress.reach(self.last_index);

@@ -12,6 +12,7 @@ use super::super::cleaner::{Around, Cleaner, CycleError, CycleFigures};
 use super::super::directory::{Directory, Segment, poisoned};
 use super::super::files::{Files, JournalFile};
 use super::super::mark::Mark;
+use super::super::pace::PIECE_BYTES;
 use super::super::progress::Progress;
 use super::super::records::JournalRecords;
 use super::super::simulated_disk::SimulatedDisk;
@@ -181,9 +182,13 @@ impl Around for Turns<'_> {
         Ok(())
     }
 
-    fn pace(&mut self, _: usize) -> io::Result<()> {
+    fn pace(&mut self, _: usize) -> io::Result<usize> {
         (self.meanwhile)();
-        Ok(())
+        Ok(PIECE_BYTES)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        0
     }
 
     fn is_short(&self) -> bool {

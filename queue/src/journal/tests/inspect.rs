@@ -12,6 +12,7 @@ use crate::journal::inspect::{
     Copied, Dump, DumpOptions, Dumped, Effect, InspectError, SegmentKind, Verified, copy_on,
     stat_on, verify_on,
 };
+use crate::journal::pace::PIECE_BYTES;
 use crate::journal::pin::Pin;
 
 const COPY: &str = "/copy";
@@ -291,7 +292,8 @@ fn what_was_carried_is_read_copied_and_dumped() {
     let part = |index| RecordRef { index, at: 8, length: 5_000 };
     let wanted = [part(1), part(3)];
     let carried =
-        carry::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(())).unwrap();
+        carry::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
+            .unwrap();
     let file = journal.directory.carried_path(carried.sequence);
     journal.records.replace(carried.runs);
     journal.snapshot(7, 200_000, |_| true).unwrap();
