@@ -38,11 +38,15 @@ pub(crate) struct Account {
     pub(crate) credits: u32,
     /// Asked back and not yet answered. Some may be used up before the publisher reads of it.
     recalled: Option<u32>,
+    /// Those granted after it was asked.
+    granted_since: u32,
+    /// Credits that are known to be used up, by jobs that are still on their way.
+    spent: u32,
     /// Jobs delivered and not yet freed.
     pub(crate) held: u32,
     /// Credits that it is to get before others: its share when it is new, or what it has work for.
     wanted: u32,
-    /// What it wanted when it was asked for credits: all of them may have been used up by jobs that are still on their way.
+    /// What it wanted when it was asked for credits: they may all be used up, by jobs that are still on their way.
     claim: u32,
     /// The number of its last grant: of those that are alike, the one that has gone without for longest is first.
     served: u64,
@@ -54,9 +58,14 @@ impl Account {
         Account { alive, held: self.held, served: self.served, ..Account::default() }
     }
 
+    /// What it may still have.
+    fn unspent(&self) -> u32 {
+        self.credits.saturating_sub(self.spent)
+    }
+
     /// What a recall can still bring.
     fn coming(&self) -> u32 {
-        self.recalled.unwrap_or(0).min(self.credits)
+        self.recalled.unwrap_or(0).min(self.unspent())
     }
 }
 
@@ -108,6 +117,7 @@ impl Credits {
     pub(crate) fn delivered(&mut self, id: PublisherId, jobs: u32) {
         let account = self.accounts.entry(id).or_default();
         account.credits = account.credits.saturating_sub(jobs);
+        account.spent = account.spent.saturating_sub(jobs);
         account.held = account.held.saturating_add(jobs);
     }
 
@@ -122,18 +132,21 @@ impl Credits {
     /// A recall is answered.
     pub(crate) fn returned(&mut self, id: PublisherId, credits: u32, moves: &mut Vec<Move>) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        // Less than was asked for means that it has none left: asking it again would be asking for ever. Others are asked for
-        // what it could not give.
-        let has_none_left = account.recalled.is_none_or(|asked| credits < asked);
+        // Less than was asked for means that it had none left: those granted before are used up, and are not asked for again
+        // while their jobs are on their way.
+        let had_none_left = account.recalled.is_some_and(|asked| credits < asked);
         account.credits = account.credits.saturating_sub(credits);
         account.recalled = None;
+        if had_none_left {
+            account.spent = account.credits.saturating_sub(account.granted_since);
+        }
         let claim = std::mem::take(&mut account.claim);
         if credits == 0 {
             // It had said that it waits before it read of the recall, and does not say so twice.
             account.wanted = account.wanted.max(claim);
         }
         self.distribute(None, moves);
-        self.recall_from_others(has_none_left.then_some(id), self.idle_floor(), moves);
+        self.recall(self.idle_floor(), moves);
     }
 
     /// A publisher has work and no credit: idle credits of others are asked back for it.
@@ -197,6 +210,7 @@ impl Credits {
         for jar in jars.iter().filter(|jar| jar.granted > 0) {
             if let Some(account) = self.accounts.get_mut(&jar.id) {
                 account.credits += jar.granted;
+                account.granted_since = account.granted_since.saturating_add(jar.granted);
                 account.wanted = account.wanted.saturating_sub(jar.granted);
                 self.grants += 1;
                 account.served = self.grants;
@@ -209,11 +223,6 @@ impl Credits {
     /// until it has answered: it would get back what it gave. One that still has work uses its credits before it reads of the recall,
     /// and has none to give.
     fn recall(&mut self, keep: u32, moves: &mut Vec<Move>) {
-        self.recall_from_others(None, keep, moves);
-    }
-
-    /// The same, `but` for one that has just said that it has none left.
-    fn recall_from_others(&mut self, but: Option<PublisherId>, keep: u32, moves: &mut Vec<Move>) {
         if self.stopped {
             return;
         }
@@ -227,10 +236,8 @@ impl Credits {
         let mut rich: Vec<(u32, PublisherId)> = self
             .accounts
             .iter()
-            .filter(|(id, a)| {
-                a.alive && a.recalled.is_none() && a.credits > keep && but != Some(**id)
-            })
-            .map(|(id, account)| (account.credits - keep, *id))
+            .filter(|(_, a)| a.alive && a.recalled.is_none() && a.unspent() > keep)
+            .map(|(id, account)| (account.unspent() - keep, *id))
             .collect();
         rich.sort_by(|a, b| b.cmp(a));
         for (spare, id) in rich {
@@ -241,7 +248,7 @@ impl Credits {
                 continue;
             }
             account.claim = std::mem::take(&mut account.wanted);
-            account.recalled = Some(asked);
+            (account.recalled, account.granted_since) = (Some(asked), 0);
             missing = for_others - asked;
             moves.push(Move::Recall(id, asked));
         }
@@ -530,6 +537,29 @@ mod tests {
             moves.iter().any(to)
         };
         assert!(granted(A) && granted(B), "{moves:?}");
+    }
+
+    #[test]
+    fn those_whose_jobs_are_on_their_way_are_asked_once() {
+        let (mut credits, mut moves) = credits(12);
+        credits.expect(2, &mut moves);
+        credits.opened(A, 1, &mut moves);
+        credits.opened(B, 0, &mut moves);
+        taken(&mut moves);
+        // Both have used up all that they have, and no job of them has come.
+        for id in [A, B] {
+            credits.waiting(id, 50, &mut moves);
+        }
+        let mut asked = 0;
+        while let Some(Move::Recall(id, _)) = (!moves.is_empty()).then(|| moves.remove(0)) {
+            asked += 1;
+            assert!(asked <= 2, "asked for ever");
+            credits.returned(id, 0, &mut moves);
+        }
+        assert_eq!(asked, 2);
+        credits.delivered(A, 6);
+        credits.freed(A, 6, &mut moves);
+        assert!(matches!(moves.first(), Some(Move::Grant(..))), "{moves:?}");
     }
 
     #[test]
