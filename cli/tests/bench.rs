@@ -51,7 +51,7 @@ fn backlog_prints_its_keys_as_numbers() {
     ] {
         assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
     }
-    for key in ["snapshot_share", "device_bytes_per_payload_byte", "cycles"] {
+    for key in ["snapshot_share", "cycle_us", "device_bytes_per_payload_byte", "cycles"] {
         assert!(figures[key].is_number(), "{key}: {figures}");
     }
     // All that waited, and those that the worker held, are there after a kill.

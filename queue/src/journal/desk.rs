@@ -173,8 +173,8 @@ struct Surroundings<'a> {
     progress: &'a Progress,
     directory: &'a Directory,
     pace: Pace,
-    /// When the piece began, and how long the log was.
-    piece_began: (Instant, u64),
+    /// When its first piece began, and how long the log was.
+    began: (Instant, u64),
 }
 
 impl<'a> Surroundings<'a> {
@@ -184,24 +184,20 @@ impl<'a> Surroundings<'a> {
         progress: &'a Progress,
         directory: &'a Directory,
     ) -> Surroundings<'a> {
-        let piece_began = (Instant::now(), progress.log_bytes());
-        Surroundings { desk, housekeeper, progress, directory, pace: Pace::new(), piece_began }
-    }
-
-    fn begin_piece(&mut self) {
-        self.piece_began = (Instant::now(), self.progress.log_bytes());
+        let began = (Instant::now(), progress.log_bytes());
+        Surroundings { desk, housekeeper, progress, directory, pace: Pace::new(), began }
     }
 }
 
 impl Around for Surroundings<'_> {
     fn settle(&mut self, index: u64) -> Result<(), Poisoned> {
         self.housekeeper.settle(index)?;
-        self.begin_piece();
+        self.began = (Instant::now(), self.log_bytes());
         Ok(())
     }
 
     fn pace(&mut self, bytes: usize) -> io::Result<usize> {
-        let (began, log_bytes) = self.piece_began;
+        let (began, log_bytes) = self.began;
         let grown = self.log_bytes() - log_bytes;
         let rest = match self.is_short() {
             true => Duration::ZERO,
@@ -210,7 +206,6 @@ impl Around for Surroundings<'_> {
         if !self.desk.rest(rest) {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing"));
         }
-        self.begin_piece();
         Ok(self.pace.piece_bytes())
     }
 

@@ -23,6 +23,7 @@ mod locations;
 mod mark;
 mod open_error;
 mod opening;
+mod owed;
 mod pace;
 mod paced;
 mod pieces;

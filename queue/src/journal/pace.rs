@@ -16,11 +16,13 @@ const REST_MAX: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Pace {
     piece_bytes: usize,
+    /// Bytes that the cycle has written.
+    done: u64,
 }
 
 impl Pace {
     pub(crate) fn new() -> Pace {
-        Pace { piece_bytes: PIECE_BYTES }
+        Pace { piece_bytes: PIECE_BYTES, done: 0 }
     }
 
     /// Bytes of the next piece, at most.
@@ -28,22 +30,20 @@ impl Pace {
         self.piece_bytes
     }
 
-    /// A piece of `bytes` bytes took that long, and the log grew by `grown` bytes meanwhile: how long to rest.
-    pub(crate) fn rest_after(&mut self, bytes: usize, took: Duration, grown: u64) -> Duration {
-        if grown >= bytes as u64 {
-            self.piece_bytes = (2 * self.piece_bytes).min(PIECE_BYTES_MAX);
+    /// A piece of `bytes` bytes is done, so long after the cycle began; the log has grown by `grown` bytes since then: how
+    /// long to rest. All of the cycle counts: commits come in batches, so the growth during a piece says little.
+    pub(crate) fn rest_after(&mut self, bytes: usize, elapsed: Duration, grown: u64) -> Duration {
+        self.done += bytes as u64;
+        let Some(ahead) = self.done.checked_sub(grown) else {
+            if grown - self.done >= self.piece_bytes as u64 {
+                self.piece_bytes = (2 * self.piece_bytes).min(PIECE_BYTES_MAX);
+            }
             return Duration::ZERO;
-        }
-        // At this rate the log grows by as much in so long.
-        let keeps_step = match grown {
-            0 => Duration::MAX,
-            grown => took.saturating_mul((bytes as u64 / grown).min(u64::from(u32::MAX)) as u32),
         };
-        let rest = keeps_step.saturating_sub(took).min(REST_MAX);
-        if rest >= took {
-            self.piece_bytes = (self.piece_bytes / 2).max(PIECE_BYTES);
-        }
-        rest
+        self.piece_bytes = (self.piece_bytes / 2).max(PIECE_BYTES);
+        // At its present rate the log grows by as much in so long.
+        let catches_up = elapsed.as_secs_f64() * ahead as f64 / grown as f64;
+        Duration::try_from_secs_f64(catches_up).map_or(REST_MAX, |rest| rest.min(REST_MAX))
     }
 }
 
@@ -52,38 +52,52 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+    const PIECE: u64 = PIECE_BYTES as u64;
 
     #[test]
     fn it_keeps_step_with_the_log() {
         let mut pace = Pace::new();
-        let piece = PIECE_BYTES as u64;
-        assert_eq!(pace.rest_after(PIECE_BYTES, 4 * MS, piece / 3), 8 * MS);
-        assert_eq!(pace.rest_after(PIECE_BYTES, 4 * MS, piece - 1), Duration::ZERO);
-        assert_eq!(pace.piece_bytes(), PIECE_BYTES);
-        for grown in [0, 1, piece / 100] {
-            assert_eq!(pace.rest_after(PIECE_BYTES, 4 * MS, grown), REST_MAX, "not for ever");
+        // A quarter of it in 4 ms: the rest comes in 12 ms.
+        assert_eq!(pace.rest_after(PIECE_BYTES, 4 * MS, PIECE / 4), 12 * MS);
+        assert_eq!(pace.rest_after(PIECE_BYTES, 8 * MS, 2 * PIECE), Duration::ZERO);
+        assert_eq!(pace.rest_after(PIECE_BYTES, 12 * MS, 2 * PIECE), 6 * MS, "3 of 2 are done");
+        for grown in [0, 1, PIECE / 100] {
+            let rest = Pace::new().rest_after(PIECE_BYTES, 4 * MS, grown);
+            assert_eq!(rest, REST_MAX, "not for ever");
         }
+        assert_eq!(Pace::new().rest_after(0, Duration::ZERO, 0), REST_MAX);
+    }
+
+    #[test]
+    fn what_a_commit_adds_at_once_counts_for_all_pieces_between_two_commits() {
+        let mut pace = Pace::new();
+        let mut at = Duration::ZERO;
+        // A commit of 2 MiB every 40 ms; a piece takes a millisecond.
+        for _ in 0..10_000 {
+            at += MS;
+            let grown = 2 * 1024 * 1024 * (at.as_millis() as u64 / 40);
+            at += pace.rest_after(pace.piece_bytes(), at, grown);
+        }
+        let rate = pace.done as f64 / at.as_secs_f64();
+        let log = 2.0 * 1024.0 * 1024.0 / 0.04;
+        assert!((0.95..1.1).contains(&(rate / log)), "{rate} bytes/s beside {log}");
     }
 
     #[test]
     fn pieces_grow_while_the_log_outruns_them_and_shrink_once_there_is_time() {
         let mut pace = Pace::new();
+        let mut grown = 0;
         for _ in 0..10 {
-            let bytes = pace.piece_bytes();
-            assert_eq!(pace.rest_after(bytes, 4 * MS, bytes as u64), Duration::ZERO);
+            grown += 3 * pace.piece_bytes() as u64;
+            assert_eq!(pace.rest_after(pace.piece_bytes(), MS, grown), Duration::ZERO);
         }
         assert_eq!(pace.piece_bytes(), PIECE_BYTES_MAX);
-        pace.rest_after(PIECE_BYTES_MAX, 4 * MS, PIECE_BYTES_MAX as u64 - 1);
-        assert_eq!(pace.piece_bytes(), PIECE_BYTES_MAX, "it just keeps step");
+        pace.rest_after(PIECE_BYTES_MAX, MS, pace.done + 2 * PIECE_BYTES_MAX as u64 - 1);
+        assert_eq!(pace.piece_bytes(), PIECE_BYTES_MAX, "less than a piece behind");
         for _ in 0..10 {
-            pace.rest_after(pace.piece_bytes(), 4 * MS, 1);
+            let grown = pace.done;
+            pace.rest_after(pace.piece_bytes(), MS, grown);
         }
         assert_eq!(pace.piece_bytes(), PIECE_BYTES);
-    }
-
-    #[test]
-    fn nothing_written_is_no_reason_to_rest_long() {
-        let mut pace = Pace::new();
-        assert_eq!(pace.rest_after(0, 4 * MS, 0), Duration::ZERO);
     }
 }

@@ -194,6 +194,12 @@ impl<C: Chores> Writer<C> {
             self.chores.segment(needed)?
         };
         if let Some(old) = &self.segment {
+            if self.durability == Durability::None {
+                // A segment that has begun proves that all before it was there: a power cut may cost the end, and nothing else.
+                let failed = |error| poisoned("syncing", &old.path, error);
+                old.file.sync_data().map_err(failed)?;
+                self.progress.syncs.fetch_add(1, Ordering::Relaxed);
+            }
             self.directory.reserve.use_room(old.capacity.saturating_sub(old.at));
         }
         let header = SegmentHeader::log(self.directory.journal, segment.sequence, first_index);

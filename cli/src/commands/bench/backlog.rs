@@ -3,8 +3,10 @@
 //!
 //! 1. commits of single jobs at a steady rate, few jobs waiting, nothing else going on;
 //! 2. the long queue is filled: what its publisher's memory grows by;
-//! 3. processor time of the publisher for each job that is enqueued, and for each that is taken and completed, at both;
-//! 4. churn through the long queue: what its disk holds over what lives, at the worst; what is written;
+//! 3. processor time of the publisher for each job that is enqueued, and for each that is taken and completed, at both, while
+//!    no cycle of cleaning and snapshots runs;
+//! 4. churn through the long queue: what its disk holds over what lives, at the worst; what is written; what cycles take of the
+//!    processor for each job that passes;
 //! 5. commits again, beside a paced load: while a cycle of cleaning and snapshots runs, and while none does;
 //! 6. the publisher is killed and started again.
 
@@ -17,7 +19,7 @@ use longshore::QueueSettings;
 use serde_json::{Value, json};
 
 use super::disk::{Cycles, Watch, drop_from_memory, taken_bytes};
-use super::process::{CpuClock, disk_write_bytes, resident_bytes};
+use super::process::{CpuClock, disk_write_bytes, resident_bytes, thread_cpu_ns};
 use super::system::{Figures, System};
 use super::{head, rounded};
 use crate::arguments::BenchBacklog;
@@ -54,6 +56,8 @@ const CYCLE_AFTER_NS: u64 = 500_000_000;
 /// How long a cycle may take until commits without one can be measured.
 const CYCLE_WITHIN: Duration = Duration::from_secs(120);
 
+/// The publisher's thread that runs cycles.
+const CLEANER: &str = "journal-cleaner";
 /// How often the disk is looked at during churn.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long the publisher has to come to rest before its memory is looked at.
@@ -90,9 +94,9 @@ pub(crate) async fn measure(asked: BenchBacklog, context: &Context) -> anyhow::R
     }));
 
     tell(many.fill(&asked).await?);
-    tell(compare_costs(&mut few, &mut many, jobs).await?);
-    few.end().await?;
     let watch = Watch::start(many.journal.clone());
+    tell(compare_costs(&mut few, &mut many, jobs, &watch).await?);
+    few.end().await?;
     tell(many.churn(&asked, &watch).await?);
     tell(many.commits_beside_cycles(&asked, &watch, &quiet).await?);
     drop(watch);
@@ -206,6 +210,8 @@ impl Side {
         let jobs = asked.churn * asked.jobs;
         let publisher = self.system.publisher_id()?;
         let (before, device_before) = (self.figures().await?, disk_write_bytes(publisher)?);
+        let cycles_before = watch.cycles();
+        let cleaner_before = thread_cpu_ns(publisher, CLEANER)?;
         let mut disk = DiskUse { worst: Taken::default(), budget: 0.0 };
         let report = {
             let Side { system, load, journal, .. } = self;
@@ -230,6 +236,11 @@ impl Side {
         let written = after.written_bytes.saturating_sub(before.written_bytes);
         let payload = after.payload_bytes.saturating_sub(before.payload_bytes);
         let cycles = watch.cycles();
+        let (cycles, snapshot_bytes) = (
+            cycles.count() - cycles_before.count(),
+            cycles.snapshot_bytes() - cycles_before.snapshot_bytes(),
+        );
+        let cleaner_ns = thread_cpu_ns(publisher, CLEANER)?.saturating_sub(cleaner_before);
         let per_s = jobs as f64 / seconds(&report)?;
         let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { rounded(a as f64 / b as f64) };
         let worst = disk.worst;
@@ -238,7 +249,7 @@ impl Side {
             grouped(jobs),
             grouped(per_s as u64),
             worst.ratio(),
-            cycles.count(),
+            cycles,
         ));
         Ok(json!({
             "churn_jobs": jobs, "churn_jobs_per_s": per_s.round(),
@@ -246,8 +257,9 @@ impl Side {
             "disk_bytes": worst.disk, "live_bytes": worst.live,
             "bytes_written_per_payload_byte": ratio(written, payload),
             "device_bytes_per_payload_byte": ratio(device, payload),
-            "snapshot_share": ratio(cycles.snapshot_bytes(), written),
-            "churn_cycles": cycles.count(),
+            "snapshot_share": ratio(snapshot_bytes, written),
+            "churn_cycles": cycles,
+            "cycle_us": rounded(cleaner_ns as f64 / 1e3 / jobs as f64),
         }))
     }
 
@@ -415,8 +427,16 @@ struct Cost {
 }
 
 /// The same rounds at both, in turns.
-async fn compare_costs(few: &mut Side, many: &mut Side, jobs: u64) -> anyhow::Result<Value> {
+async fn compare_costs(
+    few: &mut Side,
+    many: &mut Side,
+    jobs: u64,
+    watch: &Watch,
+) -> anyhow::Result<Value> {
     let bursts = (jobs / 50).clamp(20_000, 200_000) / BURST;
+    // What cycles take is told by itself: one has yet to end that began while the queue was filled.
+    tokio::time::sleep(SAMPLE_EVERY).await;
+    until_no_cycle(watch).await?;
     drop_from_memory(&many.journal).context("cannot drop the journal from memory")?;
     few.word("work").await?;
     many.word("work").await?;

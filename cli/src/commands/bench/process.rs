@@ -43,6 +43,22 @@ impl CpuClock {
     }
 }
 
+/// The processor time of a process's threads of that name, in nanoseconds.
+pub(crate) fn thread_cpu_ns(process: u32, name: &str) -> anyhow::Result<u64> {
+    let tasks = folder(process).join("task");
+    let listed = fs::read_dir(&tasks).with_context(|| format!("{}", tasks.display()))?;
+    let mut sum = 0;
+    for task in listed {
+        let task = task?.path();
+        if fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name) {
+            let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+            let ns = text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
+            sum += ns.unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}
+
 #[derive(Debug, Default)]
 struct Threads {
     /// By thread.
@@ -106,6 +122,9 @@ mod tests {
         assert!(clock.now_ns().unwrap() >= first);
         assert!(resident_bytes(std::process::id()).unwrap() > 100_000);
         disk_write_bytes(std::process::id()).unwrap();
+        assert_eq!(thread_cpu_ns(std::process::id(), "no such thread").unwrap(), 0);
+        let name = fs::read_to_string("/proc/thread-self/comm").unwrap();
+        assert!(thread_cpu_ns(std::process::id(), name.trim_end()).unwrap() > 0);
     }
 
     #[test]
