@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Attach, Attached, FromPublisher, ToPublisher};
 use longshore_protocol::{FrameWriter, Hello, Messages, PublisherId, Role, SessionId};
-use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
+use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, SlowDisk, dial};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -111,11 +111,15 @@ async fn read(
     receiver: &mut LinkReceiver,
 ) -> String {
     let mut goodbye = None;
+    let mut disk = SlowDisk::default();
     loop {
         let body = match receiver.recv().await {
             Ok(body) => body,
             Err(end) => return goodbye.unwrap_or_else(|| end.to_string()),
         };
+        if let Some(age) = disk.heard(&body) {
+            tracing::warn!(publisher = %publisher.prefix(), ?age, "the publisher's disk is slow: nothing is acknowledged meanwhile");
+        }
         let told = shell.step(|inner, now| {
             for message in Messages::new(body) {
                 let (tag, body) = message?;

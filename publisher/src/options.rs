@@ -59,6 +59,8 @@ impl PublisherOptions {
     /// How long a command may wait to become durable until the disk is said to hang, unless told otherwise: longer than a disk's own
     /// tries to read or write a bad block.
     pub const HANG_AFTER: Duration = Duration::from_secs(30);
+    /// The shortest that this may be: a disk that is merely busy takes as long for a sync.
+    pub const HANG_AFTER_MIN: Duration = Duration::from_secs(1);
 
     /// A publisher with its journal in `data`, on a free port of the loopback address, with a default for everything.
     pub fn new(data: impl Into<PathBuf>) -> PublisherOptions {

@@ -16,10 +16,10 @@ use longshore_resolver::WriteClient;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+pub(crate) use self::hanging::WatchedDisk;
 use crate::awaits::Awaits;
 use crate::cold::ColdLoads;
 use crate::feeds::Feeds;
-use crate::hang::Hang;
 use crate::input::{Input, Inputs, Up};
 use crate::notices::Notices;
 use crate::pauses::Pauses;
@@ -58,9 +58,7 @@ pub(crate) struct Owner {
     refusals: Refusals,
     /// Those of them that are due; used again.
     refused: Vec<Refused>,
-    hang: Hang,
-    /// When the disk is looked at again, if it has not said anything before.
-    look_at: Instant,
+    disk: WatchedDisk,
 }
 
 impl Owner {
@@ -69,7 +67,7 @@ impl Owner {
         clock: Clock,
         registry: Option<WriteClient>,
         name: String,
-        hang_after: Duration,
+        disk: WatchedDisk,
     ) -> (Owner, Inputs) {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
@@ -91,8 +89,7 @@ impl Owner {
             notices: Notices::default(),
             refusals: Refusals::default(),
             refused: Vec::new(),
-            hang: Hang::after(hang_after),
-            look_at: Instant::now(),
+            disk,
         };
         (owner, sender)
     }
@@ -138,7 +135,7 @@ impl Owner {
                 }
                 () = sleep_until(deadline), if room => {}
                 // Also while input is held back: that may be because the disk hangs.
-                () = tokio::time::sleep_until(self.look_at.into()) => {}
+                () = tokio::time::sleep_until(self.disk.look_at.into()) => {}
             }
             self.look_at_the_disk()?;
             // Input already received is applied before any lease ends, so none ends while input is held back: a renewal may
@@ -230,7 +227,7 @@ impl Owner {
     }
 
     fn link_up(&mut self, now: Now, up: Up) -> Result<(), Poisoned> {
-        if self.hang.is_on() {
+        if self.disk.hang.is_on() {
             self.refuse_link(now, &up);
             return Ok(());
         }

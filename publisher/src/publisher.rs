@@ -7,7 +7,7 @@ use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
 use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
 use longshore_resolver::WriteClient;
-use longshore_transport::{Identity, Listener, ListenerOptions, Peer};
+use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -17,7 +17,7 @@ use crate::error::{OpenError, PublisherFailed};
 use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
-use crate::owner::Owner;
+use crate::owner::{Owner, WatchedDisk};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -76,7 +76,9 @@ impl Publisher {
                 "fewer links, so that the journal can open its files: raise the limit of open files"
             );
         }
+        let oldest = OldestCommand::default();
         let listener_options = ListenerOptions {
+            oldest: oldest.clone(),
             timing: options.timing,
             connections_max: links_max,
             insecure: options.insecure,
@@ -105,8 +107,8 @@ impl Publisher {
             options.defaults.iter().cloned().for_each(|path| client.publish_default(path));
             client
         });
-        let (owner, inputs) =
-            Owner::new(store, clock, registry.clone(), options.name, options.hang_after);
+        let disk = WatchedDisk::new(options.hang_after, oldest);
+        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name, disk);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
         Ok(Publisher { owner, inputs, listener, info, registry, opened })
     }
@@ -197,6 +199,9 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     let paths = options.paths.len().max(options.defaults.len());
     if paths > START_PATHS_MAX {
         return Err(OpenError::TooManyPaths(paths));
+    }
+    if options.hang_after < PublisherOptions::HANG_AFTER_MIN {
+        return Err(OpenError::HangsTooSoon(options.hang_after));
     }
     if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
         return Err(OpenError::NeedsAdvertise(options.listen));

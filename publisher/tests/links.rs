@@ -4,6 +4,7 @@
 mod client;
 
 use std::path::Path as FilePath;
+use std::time::Duration;
 
 use longshore_protocol::limits::{BATCH_PAYLOAD_BYTES_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{
@@ -136,6 +137,16 @@ async fn more_paths_than_a_start_can_name_are_refused_before_anything_is_written
     options.paths = (0..100_001).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect();
     let refused = Publisher::open(options).await.map(drop);
     assert!(matches!(refused, Err(OpenError::TooManyPaths(100_001))), "{refused:?}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[tokio::test]
+async fn a_limit_at_which_a_busy_disk_would_hang_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.hang_after = Duration::from_millis(999);
+    let refused = Publisher::open(options).await.map(drop);
+    assert!(matches!(refused, Err(OpenError::HangsTooSoon(_))), "{refused:?}");
     assert!(!dir.path().join("data").exists());
 }
 

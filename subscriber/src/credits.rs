@@ -38,10 +38,16 @@ pub(crate) struct Account {
     pub(crate) credits: u32,
     /// Asked back and not yet answered. Some may be used up before the publisher reads of it.
     recalled: Option<u32>,
+    /// Those granted after it was asked.
+    granted_since: u32,
+    /// Credits that are known to be used up, by jobs that are still on their way.
+    spent: u32,
     /// Jobs delivered and not yet freed.
     pub(crate) held: u32,
     /// Credits that it is to get before others: its share when it is new, or what it has work for.
     wanted: u32,
+    /// What it wanted when it was asked for credits: they may all be used up, by jobs that are still on their way.
+    claim: u32,
     /// The number of its last grant: of those that are alike, the one that has gone without for longest is first.
     served: u64,
 }
@@ -52,9 +58,14 @@ impl Account {
         Account { alive, held: self.held, served: self.served, ..Account::default() }
     }
 
+    /// What it may still have.
+    fn unspent(&self) -> u32 {
+        self.credits.saturating_sub(self.spent)
+    }
+
     /// What a recall can still bring.
     fn coming(&self) -> u32 {
-        self.recalled.unwrap_or(0).min(self.credits)
+        self.recalled.unwrap_or(0).min(self.unspent())
     }
 }
 
@@ -106,6 +117,7 @@ impl Credits {
     pub(crate) fn delivered(&mut self, id: PublisherId, jobs: u32) {
         let account = self.accounts.entry(id).or_default();
         account.credits = account.credits.saturating_sub(jobs);
+        account.spent = account.spent.saturating_sub(jobs);
         account.held = account.held.saturating_add(jobs);
     }
 
@@ -120,13 +132,21 @@ impl Credits {
     /// A recall is answered.
     pub(crate) fn returned(&mut self, id: PublisherId, credits: u32, moves: &mut Vec<Move>) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        // Less than was asked for means that it has none left: asking it again would be asking for ever. Others are asked for
-        // what it could not give.
-        let has_none_left = account.recalled.is_none_or(|asked| credits < asked);
+        // Less than was asked for means that it had none left: those granted before are used up, and are not asked for again
+        // while their jobs are on their way.
+        let had_none_left = account.recalled.is_some_and(|asked| credits < asked);
         account.credits = account.credits.saturating_sub(credits);
         account.recalled = None;
+        if had_none_left {
+            account.spent = account.credits.saturating_sub(account.granted_since);
+        }
+        let claim = std::mem::take(&mut account.claim);
+        if credits == 0 {
+            // It had said that it waits before it read of the recall, and does not say so twice.
+            account.wanted = account.wanted.max(claim);
+        }
         self.distribute(None, moves);
-        self.recall_from_others(has_none_left.then_some(id), self.idle_floor(), moves);
+        self.recall(self.idle_floor(), moves);
     }
 
     /// A publisher has work and no credit: idle credits of others are asked back for it.
@@ -136,6 +156,7 @@ impl Credits {
             return;
         };
         account.wanted = u32::try_from(jobs).unwrap_or(u32::MAX).min(bound);
+        account.claim = 0;
         self.distribute(None, moves);
         self.recall(self.idle_floor(), moves);
     }
@@ -189,6 +210,7 @@ impl Credits {
         for jar in jars.iter().filter(|jar| jar.granted > 0) {
             if let Some(account) = self.accounts.get_mut(&jar.id) {
                 account.credits += jar.granted;
+                account.granted_since = account.granted_since.saturating_add(jar.granted);
                 account.wanted = account.wanted.saturating_sub(jar.granted);
                 self.grants += 1;
                 account.served = self.grants;
@@ -198,14 +220,9 @@ impl Credits {
     }
 
     /// Asks those that have more than `keep` for it, as far as others want it; the richest first. Who is asked has no claim
-    /// any more: it would get back what it gave. One that still has work uses its credits before it reads of the recall, and then
-    /// says again that it waits.
+    /// until it has answered: it would get back what it gave. One that still has work uses its credits before it reads of the recall,
+    /// and has none to give.
     fn recall(&mut self, keep: u32, moves: &mut Vec<Move>) {
-        self.recall_from_others(None, keep, moves);
-    }
-
-    /// The same, `but` for one that has just said that it has none left.
-    fn recall_from_others(&mut self, but: Option<PublisherId>, keep: u32, moves: &mut Vec<Move>) {
         if self.stopped {
             return;
         }
@@ -219,10 +236,8 @@ impl Credits {
         let mut rich: Vec<(u32, PublisherId)> = self
             .accounts
             .iter()
-            .filter(|(id, a)| {
-                a.alive && a.recalled.is_none() && a.credits > keep && but != Some(**id)
-            })
-            .map(|(id, account)| (account.credits - keep, *id))
+            .filter(|(_, a)| a.alive && a.recalled.is_none() && a.unspent() > keep)
+            .map(|(id, account)| (account.unspent() - keep, *id))
             .collect();
         rich.sort_by(|a, b| b.cmp(a));
         for (spare, id) in rich {
@@ -232,8 +247,8 @@ impl Credits {
             if asked == 0 {
                 continue;
             }
-            account.wanted = 0;
-            account.recalled = Some(asked);
+            account.claim = std::mem::take(&mut account.wanted);
+            (account.recalled, account.granted_since) = (Some(asked), 0);
             missing = for_others - asked;
             moves.push(Move::Recall(id, asked));
         }
@@ -290,6 +305,8 @@ fn pour(mut pool: u32, jars: &mut [Jar]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -495,6 +512,57 @@ mod tests {
     }
 
     #[test]
+    fn one_that_waits_and_is_asked_while_its_jobs_are_on_their_way_still_waits() {
+        let (mut credits, mut moves) = credits(10);
+        credits.opened(A, 1, &mut moves);
+        credits.opened(B, 0, &mut moves);
+        assert_eq!(taken(&mut moves), [Move::Grant(A, 5), Move::Grant(B, 5)]);
+        // Both have used up their credits. The jobs come after the words.
+        credits.waiting(A, 90, &mut moves);
+        credits.waiting(B, 90, &mut moves);
+        let asked = taken(&mut moves);
+        assert!(asked.iter().any(|one| matches!(one, Move::Recall(A, _))), "{asked:?}");
+        for id in [A, B] {
+            credits.delivered(id, 5);
+        }
+        for one in asked {
+            if let Move::Recall(id, _) = one {
+                credits.returned(id, 0, &mut moves);
+            }
+        }
+        credits.freed(A, 5, &mut moves);
+        credits.freed(B, 5, &mut moves);
+        let granted = |id| {
+            let to = |one: &Move| matches!(*one, Move::Grant(to, _) if to == id);
+            moves.iter().any(to)
+        };
+        assert!(granted(A) && granted(B), "{moves:?}");
+    }
+
+    #[test]
+    fn those_whose_jobs_are_on_their_way_are_asked_once() {
+        let (mut credits, mut moves) = credits(12);
+        credits.expect(2, &mut moves);
+        credits.opened(A, 1, &mut moves);
+        credits.opened(B, 0, &mut moves);
+        taken(&mut moves);
+        // Both have used up all that they have, and no job of them has come.
+        for id in [A, B] {
+            credits.waiting(id, 50, &mut moves);
+        }
+        let mut asked = 0;
+        while let Some(Move::Recall(id, _)) = (!moves.is_empty()).then(|| moves.remove(0)) {
+            asked += 1;
+            assert!(asked <= 2, "asked for ever");
+            credits.returned(id, 0, &mut moves);
+        }
+        assert_eq!(asked, 2);
+        credits.delivered(A, 6);
+        credits.freed(A, 6, &mut moves);
+        assert!(matches!(moves.first(), Some(Move::Grant(..))), "{moves:?}");
+    }
+
+    #[test]
     fn nothing_is_granted_after_a_stop() {
         let (mut credits, mut moves) = credits(4);
         credits.opened(A, 0, &mut moves);
@@ -539,8 +607,131 @@ mod tests {
         held: u32,
     }
 
+    /// A publisher that does as the state does: it hands out while it has jobs and credit, and says once that it waits. What it
+    /// says and what it delivers travel apart.
+    #[derive(Default)]
+    struct Truthful {
+        jobs: u32,
+        credits: u32,
+        untold: bool,
+        to: VecDeque<Move>,
+        words: VecDeque<Move>,
+        deliveries: VecDeque<u32>,
+        running: u32,
+    }
+
+    impl Truthful {
+        fn hears(&mut self, one: Move) {
+            match one {
+                Move::Grant(_, n) => {
+                    self.credits += n;
+                    self.untold = false;
+                }
+                Move::Recall(id, n) => {
+                    let back = n.min(self.credits);
+                    self.credits -= back;
+                    self.untold |= back > 0 && self.credits == 0;
+                    self.words.push_back(Move::Recall(id, back));
+                }
+            }
+        }
+
+        /// Hands out, and says that it waits.
+        fn serve(&mut self, id: PublisherId) {
+            let handed = self.jobs.min(self.credits);
+            if handed > 0 {
+                self.jobs -= handed;
+                self.credits -= handed;
+                self.untold |= self.credits == 0;
+                self.deliveries.push_back(handed);
+            }
+            if self.untold && self.jobs > 0 {
+                self.untold = false;
+                self.words.push_back(Move::Grant(id, self.jobs));
+            }
+        }
+
+        /// Takes the next step that there is; false for none.
+        fn step(
+            &mut self,
+            id: PublisherId,
+            which: u8,
+            credits: &mut Credits,
+            moves: &mut Vec<Move>,
+        ) -> bool {
+            for nth in 0..4 {
+                match (which % 4 + nth) % 4 {
+                    0 if !self.to.is_empty() => {
+                        while let Some(one) = self.to.pop_front() {
+                            self.hears(one);
+                            self.serve(id);
+                        }
+                    }
+                    1 => match self.words.pop_front() {
+                        Some(Move::Grant(id, jobs)) => credits.waiting(id, jobs.into(), moves),
+                        Some(Move::Recall(id, back)) => credits.returned(id, back, moves),
+                        None => continue,
+                    },
+                    2 => match self.deliveries.pop_front() {
+                        Some(jobs) => {
+                            credits.delivered(id, jobs);
+                            self.running += jobs;
+                        }
+                        None => continue,
+                    },
+                    3 if self.running > 0 => {
+                        let done = self.running.min(1 + u32::from(which));
+                        self.running -= done;
+                        credits.freed(id, done, moves);
+                    }
+                    _ => continue,
+                }
+                return true;
+            }
+            false
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// However words and jobs are delayed on their way: every publisher is rid of its jobs.
+        #[test]
+        fn no_publisher_is_left_with_jobs_and_without_credit(
+            bound in 1u32..120,
+            jobs in proptest::collection::vec(0u32..400, 2..4),
+            turns in proptest::collection::vec((0usize..4, 0u8..=255), 1..300),
+        ) {
+            let mut credits = Credits::new(bound);
+            let mut moves = Vec::new();
+            let mut all: Vec<Truthful> = jobs
+                .iter()
+                .map(|&jobs| Truthful { jobs, untold: true, ..Truthful::default() })
+                .collect();
+            for (n, one) in all.iter_mut().enumerate() {
+                one.serve(publisher(n as u8));
+                credits.opened(publisher(n as u8), jobs.len() - n - 1, &mut moves);
+            }
+            let mut steps = 0;
+            for (first, which) in turns.iter().cycle() {
+                for one in moves.drain(..) {
+                    let (Move::Grant(id, _) | Move::Recall(id, _)) = one;
+                    all[id.0[0] as usize].to.push_back(one);
+                }
+                let count = all.len();
+                let went_on = (0..count).any(|nth| {
+                    let n = (first + nth) % count;
+                    all[n].step(publisher(n as u8), *which, &mut credits, &mut moves)
+                });
+                if !went_on && moves.is_empty() {
+                    break;
+                }
+                steps += 1;
+                prop_assert!(steps < 100_000, "asked and given for ever");
+            }
+            let left: Vec<u32> = all.iter().map(|one| one.jobs).collect();
+            prop_assert!(left.iter().all(|jobs| *jobs == 0), "{left:?} of {jobs:?} are left");
+        }
 
         /// However publishers come, go, push, wait and give back: what they were granted and have not used or returned,
         /// and what is held of them, never exceeds the bound; and no credit is lost for good.

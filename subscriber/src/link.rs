@@ -13,7 +13,7 @@ use longshore_protocol::{
     FrameWriter, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
 };
 use longshore_transport::{
-    DialError, LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, dial,
+    DialError, LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, SlowDisk, dial,
 };
 use tokio::sync::Notify;
 
@@ -68,7 +68,9 @@ enum Lost {
 pub(crate) async fn run(desk: Arc<Desk>, plan: Arc<LinkPlan>, place: PlaceId, info: PublisherInfo) {
     let lost = match connect(&plan, &info).await {
         Ok((sender, receiver)) => {
-            Session { desk: &desk, plan: &plan, place, sender, receiver }.serve().await
+            let (publisher, disk) = (info.id, SlowDisk::default());
+            let (desk, plan) = (&*desk, &*plan);
+            Session { desk, plan, place, publisher, sender, receiver, disk }.serve().await
         }
         Err(lost) => lost,
     };
@@ -105,8 +107,10 @@ struct Session<'a> {
     desk: &'a Desk,
     plan: &'a LinkPlan,
     place: PlaceId,
+    publisher: PublisherId,
     sender: LinkSender,
     receiver: LinkReceiver,
+    disk: SlowDisk,
 }
 
 impl Session<'_> {
@@ -163,7 +167,12 @@ impl Session<'_> {
             let at = self.desk.started + deadline.unwrap_or(Duration::from_secs(3_600));
             tokio::select! {
                 frame = self.receiver.recv() => {
-                    for message in decode(frame?)? {
+                    let frame = frame?;
+                    if let Some(age) = self.disk.heard(&frame) {
+                        let publisher = self.publisher.prefix();
+                        tracing::warn!(%publisher, ?age, "the publisher's disk is slow: nothing is acknowledged meanwhile");
+                    }
+                    for message in decode(frame)? {
                         self.handle(message)?;
                     }
                 }

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use crate::greeting::{self, GreetingError};
 use crate::link::{Link, Peer, Terms};
 use crate::negotiation::workable;
+use crate::oldest::OldestCommand;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 
@@ -150,6 +151,8 @@ async fn greet(
         own_frame_bytes_max: hello.frame_bytes_max as usize,
         peer_frame_bytes_max: welcome.frame_bytes_max as usize,
         send_queue_bytes_max: options.send_queue_bytes_max,
+        // Only who is dialled keeps anything.
+        oldest: OldestCommand::default(),
         peer: Peer::Server(welcome),
     };
     Ok(Link::start(connection, terms, None))

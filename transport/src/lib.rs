@@ -44,6 +44,7 @@ mod listener;
 mod liveness;
 mod log_limit;
 mod negotiation;
+mod oldest;
 mod options;
 mod queue;
 mod receiver;
@@ -57,6 +58,7 @@ pub use link::{Link, Peer};
 pub use listener::{BindError, Listener};
 pub use liveness::{Due, Liveness};
 pub use negotiation::Identity;
+pub use oldest::{OldestCommand, SlowDisk};
 pub use options::{
     CONNECTIONS_MAX, HELLOS_MAX, LinkOptions, ListenerOptions, SEND_QUEUE_BYTES_MAX,
 };

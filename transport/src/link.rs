@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use longshore_protocol::limits::FRAME_BYTES_MAX;
 use longshore_protocol::{Hello, LinkTiming, Welcome};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::frames::FrameReader;
 use crate::keeper;
+use crate::oldest::OldestCommand;
 use crate::queue::Shared;
 use crate::receiver::LinkReceiver;
 use crate::sender::LinkSender;
@@ -55,6 +55,7 @@ pub(crate) struct Terms {
     /// The longest frame body that the other side takes, in bytes.
     pub(crate) peer_frame_bytes_max: usize,
     pub(crate) send_queue_bytes_max: usize,
+    pub(crate) oldest: OldestCommand,
 }
 
 impl Link {
@@ -68,15 +69,8 @@ impl Link {
         if let Err(error) = second_net(&raw, terms.timing) {
             tracing::debug!(%error, peer = %terms.peer_address, "no TCP keepalive; heartbeats have to do");
         }
-        let shared = Arc::new(Shared::new(
-            raw,
-            pulse,
-            matches!(writes, WriteSide::Plain(_)),
-            terms.peer_address,
-            terms.timing,
-            terms.peer_frame_bytes_max.min(FRAME_BYTES_MAX),
-            terms.send_queue_bytes_max,
-        ));
+        let shared =
+            Arc::new(Shared::new(raw, pulse, matches!(writes, WriteSide::Plain(_)), &terms));
         tokio::spawn(keeper::keep(shared.clone(), writes, permit));
         Link {
             peer: terms.peer,

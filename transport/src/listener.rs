@@ -283,6 +283,7 @@ impl Door {
             own_frame_bytes_max: welcome.frame_bytes_max as usize,
             peer_frame_bytes_max: hello.frame_bytes_max as usize,
             send_queue_bytes_max: self.options.send_queue_bytes_max,
+            oldest: self.options.oldest.clone(),
             peer: Peer::Client(hello),
         };
         greeting::write_answer(&mut connection, &HelloAnswer::Welcome(welcome))

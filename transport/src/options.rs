@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore_protocol::LinkTiming;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
 
+use crate::oldest::OldestCommand;
 use crate::tls::{TlsAcceptor, TlsDialer};
 
 /// Most bytes that wait in one link's send queue: three frames of the longest kind and some.
@@ -57,6 +58,8 @@ pub struct ListenerOptions {
     pub frame_bytes_max: usize,
     /// Most bytes in each link's send queue. A single frame is taken by an empty queue whatever its length.
     pub send_queue_bytes_max: usize,
+    /// Since when this side's oldest command waits to become durable: heartbeats tell its age.
+    pub oldest: OldestCommand,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
     /// Allows an address that other machines can reach, without TLS.
@@ -73,6 +76,7 @@ impl Default for ListenerOptions {
             hellos_max: HELLOS_MAX,
             frame_bytes_max: FRAME_BYTES_MAX,
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
+            oldest: OldestCommand::default(),
             tls: None,
             insecure: false,
         }

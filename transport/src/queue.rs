@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use futures_util::task::AtomicWaker;
 use longshore_protocol::frame::FRAME_HEADER_BYTES;
+use longshore_protocol::limits::FRAME_BYTES_MAX;
 use longshore_protocol::{Frame, FrameWriter, LinkTiming, messages};
 use parking_lot::Mutex;
 use tokio::net::tcp::OwnedWriteHalf;
@@ -17,7 +18,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::end::LinkEnd;
+use crate::link::Terms;
 use crate::liveness::{Due, Liveness};
+use crate::oldest::OldestCommand;
 use crate::sender::SendError;
 use crate::socket::Pulse;
 
@@ -38,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) peer_frame_bytes_max: usize,
     /// Most bytes in the queue.
     queue_bytes_max: usize,
+    oldest: OldestCommand,
     /// False with TLS: only the keeper can encrypt.
     direct: bool,
     queue: Mutex<Queue>,
@@ -98,10 +102,7 @@ impl Shared {
         raw: Arc<OwnedWriteHalf>,
         pulse: Arc<Pulse>,
         direct: bool,
-        peer_address: SocketAddr,
-        timing: LinkTiming,
-        peer_frame_bytes_max: usize,
-        queue_bytes_max: usize,
+        terms: &Terms,
     ) -> Shared {
         let now = Instant::now();
         // The hello's bytes are this link's first signs of life.
@@ -109,10 +110,11 @@ impl Shared {
         Shared {
             raw,
             pulse,
-            peer_address,
-            timing,
-            peer_frame_bytes_max,
-            queue_bytes_max,
+            peer_address: terms.peer_address,
+            timing: terms.timing,
+            peer_frame_bytes_max: terms.peer_frame_bytes_max.min(FRAME_BYTES_MAX),
+            queue_bytes_max: terms.send_queue_bytes_max,
+            oldest: terms.oldest.clone(),
             direct,
             queue: Mutex::new(Queue {
                 parts: VecDeque::new(),
@@ -121,7 +123,7 @@ impl Shared {
                 keeper_busy: false,
                 closing: None,
                 broken: false,
-                liveness: Liveness::new(now.into_std(), timing),
+                liveness: Liveness::new(now.into_std(), terms.timing),
                 sent_at: now,
             }),
             end: OnceLock::new(),
@@ -202,8 +204,11 @@ impl Shared {
         if queue.parts.is_empty() && queue.closing.is_none() {
             match self.due(&mut queue) {
                 Some(Due::SendHeartbeat) => {
-                    let mut heartbeat = FrameWriter::with_capacity(8);
-                    heartbeat.message(messages::HEARTBEAT, |_| {});
+                    let age = self.oldest.age_ms(Instant::now().into_std());
+                    let mut heartbeat = FrameWriter::with_capacity(16);
+                    heartbeat.message(messages::HEARTBEAT, |out| {
+                        age.iter().for_each(|ms| out.u64(*ms));
+                    });
                     let heartbeat = heartbeat.finish();
                     queue.taken += heartbeat.len() as u64;
                     queue.parts.extend(heartbeat.into_parts());

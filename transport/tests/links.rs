@@ -6,8 +6,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use longshore_protocol::{FrameWriter, LinkTiming, messages};
-use longshore_transport::{LinkEnd, LinkOptions, ListenerOptions, SendError};
+use longshore_protocol::{FrameWriter, LinkTiming, Messages, Reader, messages};
+use longshore_transport::{LinkEnd, LinkOptions, ListenerOptions, OldestCommand, SendError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MIB: usize = 1024 * 1024;
@@ -135,6 +135,30 @@ async fn a_heartbeat_that_carries_a_number_is_for_the_layer_above() {
     out.message(messages::HEARTBEAT, |out| out.u64(12));
     sender.send(out.finish()).unwrap();
     assert_eq!(soon(receiver.recv()).await.unwrap()[..], [1, 1, 0, 0, 0, 12]);
+}
+
+#[tokio::test]
+async fn heartbeats_tell_how_long_the_oldest_command_has_waited() {
+    let oldest = OldestCommand::default();
+    let options = ListenerOptions { oldest: oldest.clone(), ..listening() };
+    let (dialled, accepted, _listener) = link_with(options, dialling()).await;
+    let (_back, _requests) = accepted.split();
+    let (_sender, mut receiver) = dialled.split();
+    oldest.waits_since(Some(Instant::now()));
+    let mut last = 0;
+    for _ in 0..3 {
+        let frame = soon(receiver.recv()).await.unwrap();
+        let (tag, body) = Messages::new(frame).next().unwrap().unwrap();
+        assert_eq!(tag, messages::HEARTBEAT);
+        let age = Reader::new(body).u64().unwrap();
+        assert!(age > last, "{age} ms after {last} ms");
+        last = age;
+    }
+    oldest.waits_since(None);
+    // One may have been on its way.
+    let _on_its_way = tokio::time::timeout(TIMING.hang, receiver.recv()).await;
+    let quiet = tokio::time::timeout(2 * TIMING.hang, receiver.recv()).await;
+    assert!(quiet.is_err(), "nothing waits: {quiet:?}");
 }
 
 #[tokio::test]

@@ -54,6 +54,7 @@ fn rows(config: &Config) -> Vec<(&'static str, Value, String)> {
     push(&mut rows, "publisher.segment_bytes", &publisher.segment_bytes, |v| json!(v));
     push(&mut rows, "publisher.cache_bytes", &publisher.cache_bytes, |v| json!(v));
     push(&mut rows, "publisher.connections_max", &publisher.connections_max, |v| json!(v));
+    push(&mut rows, "publisher.hang_after", &publisher.hang_after, |v| json!(show_length(*v)));
     push(&mut rows, "publisher.insecure", &publisher.insecure, |v| json!(v));
     push(&mut rows, "resolver.name", &resolver.name, |v| json!(v));
     push(&mut rows, "resolver.listen", &resolver.listen, |v| json!(v.to_string()));

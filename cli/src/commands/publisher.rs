@@ -117,6 +117,7 @@ fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<Pub
     if let Some(most) = configured.connections_max.value {
         options.connections_max = most;
     }
+    options.hang_after = configured.hang_after.value;
     if options.paths.is_empty() && options.defaults.is_empty() {
         let what = "a publisher needs something to publish: --path /a/queue for one queue, --default / for any";
         return Err(WrongUsage(what.to_owned()).into());

@@ -36,6 +36,7 @@ pub(crate) struct PublisherSection {
     pub(crate) segment_bytes: Option<Spanned<u64>>,
     pub(crate) cache_bytes: Option<Spanned<u64>>,
     pub(crate) connections_max: Option<Spanned<u64>>,
+    pub(crate) hang_after: Option<Spanned<String>>,
     pub(crate) insecure: Option<Spanned<bool>>,
 }
 

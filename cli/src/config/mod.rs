@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::{Durability, Path, ResolverTiming};
+use longshore::{Durability, Path, PublisherOptions, ResolverTiming};
 use toml::Spanned;
 
 pub(crate) use setting::{Origin, Setting};
 
 use crate::failure::WrongUsage;
-use crate::time::parse_length;
+use crate::time::{parse_length, show_length};
 use file::{ConfigFile, line_of};
 
 /// Where the first replica of a system listens, and where clients look for one.
@@ -69,6 +69,7 @@ pub(crate) struct PublisherConfig {
     pub(crate) segment_bytes: Setting<Option<u64>>,
     pub(crate) cache_bytes: Setting<Option<usize>>,
     pub(crate) connections_max: Setting<Option<usize>>,
+    pub(crate) hang_after: Setting<Duration>,
     pub(crate) insecure: Setting<bool>,
 }
 
@@ -193,6 +194,13 @@ impl Config {
                     publisher.connections_max,
                     count,
                     None,
+                )?,
+                hang_after: layers.pick(
+                    "publisher.hang_after",
+                    None,
+                    publisher.hang_after,
+                    |text| parse_hang_after(&text),
+                    PublisherOptions::HANG_AFTER,
                 )?,
                 insecure: layers.pick("publisher.insecure", None, publisher.insecure, Ok, false)?,
             },
@@ -351,6 +359,16 @@ pub(crate) fn parse_durability(text: &str) -> Result<Durability, String> {
     }
 }
 
+fn parse_hang_after(text: &str) -> Result<Duration, String> {
+    match parse_length(text)? {
+        length if length < PublisherOptions::HANG_AFTER_MIN => Err(format!(
+            "a disk may be busy for that long; expected at least {}",
+            show_length(PublisherOptions::HANG_AFTER_MIN)
+        )),
+        length => Ok(length),
+    }
+}
+
 fn parse_paths(list: &[String]) -> Result<Vec<Path>, String> {
     list.iter().map(|text| Path::new(text).map_err(|error| error.to_string())).collect()
 }
@@ -461,6 +479,8 @@ mod tests {
             ("[publisher]\ndurability = 'sometimes'\n", 2, "fsync or none"),
             ("[timing]\nwriter_ttl = '2 weeks'\n", 2, "1h30m"),
             ("[timing]\nwriter_ttl = '0s'\n", 2, "above 0"),
+            ("[publisher]\nhang_after = '999ms'\n", 2, "at least 1s"),
+            ("[publisher]\nhang_after = 'soon'\n", 2, "1h30m"),
             ("resolvers = ['host:port']\n", 1, "HOST:PORT"),
             ("resolvers = []\n", 1, "at least one"),
         ] {
@@ -488,6 +508,8 @@ mod tests {
         let is_written = |origin: &Origin| matches!(origin, Origin::File { .. });
         assert!(is_written(&config.resolvers.origin) && is_written(&config.data.origin));
         assert!(is_written(&config.publisher.insecure.origin));
+        assert!(is_written(&config.publisher.hang_after.origin));
+        assert_eq!(config.publisher.hang_after.value, PublisherOptions::HANG_AFTER);
         assert!(is_written(&config.resolver.connections_max.origin));
         assert!(config.timing.iter().all(|(_, setting)| is_written(&setting.origin)));
         assert_eq!(config.timing(), ResolverTiming::default());

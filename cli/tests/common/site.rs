@@ -20,7 +20,7 @@ use super::{Service, eventually, longshore, run};
 pub(crate) const WRITER_TTL: Duration = Duration::from_secs(4);
 
 /// Waits and lifetimes cut to what a test can wait for.
-fn timing() -> ResolverTiming {
+pub(crate) fn timing() -> ResolverTiming {
     ResolverTiming {
         writer_ttl: WRITER_TTL,
         retry_wait_min: Duration::from_millis(50),
@@ -29,7 +29,7 @@ fn timing() -> ResolverTiming {
     }
 }
 
-const CONFIGURATION: &str = "\
+pub(crate) const CONFIGURATION: &str = "\
 [timing]
 writer_ttl = \"4s\"
 retry_wait_min = \"50ms\"
@@ -230,13 +230,17 @@ impl Site {
 
 /// A look into a publisher, past resolver and wire.
 pub(crate) fn inside(publisher: &Service) -> Queues {
-    let info = PublisherInfo {
+    Queues::to_publishers(vec![info_of(publisher)], QueuesOptions::default())
+}
+
+/// How a publisher is dialled past resolver and wire.
+pub(crate) fn info_of(publisher: &Service) -> PublisherInfo {
+    PublisherInfo {
         id: publisher.text("publisher").parse().unwrap(),
         epoch: Epoch(0),
         name: publisher.text("name").to_owned(),
         addresses: vec![publisher.text("address").parse().unwrap()],
-    };
-    Queues::to_publishers(vec![info], QueuesOptions::default())
+    }
 }
 
 /// The figures of a queue, all 0 before there is one.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::Path;
 use longshore_queue::{Command, Now, Poisoned};
+use longshore_transport::OldestCommand;
 use tracing::{error, info, warn};
 
 use super::Owner;
@@ -11,22 +12,41 @@ use crate::hang::{Hang, Turned};
 use crate::input::Up;
 use crate::link::say_goodbye;
 
+/// What is known of the disk.
+pub(crate) struct WatchedDisk {
+    pub(super) hang: Hang,
+    /// When it is looked at again, if it has not said anything before.
+    pub(super) look_at: Instant,
+    /// What heartbeats tell of it.
+    oldest: OldestCommand,
+}
+
+impl WatchedDisk {
+    /// It hangs once a command has waited for so long.
+    pub(crate) fn new(hang_after: Duration, oldest: OldestCommand) -> WatchedDisk {
+        WatchedDisk { hang: Hang::after(hang_after), look_at: Instant::now(), oldest }
+    }
+}
+
 impl Owner {
     /// Sees whether the disk hangs, or goes on; says when to look again.
     pub(super) fn look_at_the_disk(&mut self) -> Result<(), Poisoned> {
         let at = Instant::now();
+        let now = self.clock.now();
+        let age = |since: u64| Duration::from_millis(now.mono_ms.saturating_sub(since));
+        let since = self.store.oldest_uncommitted().and_then(|since| at.checked_sub(age(since)));
+        self.disk.oldest.waits_since(since);
         // Between two looks nothing can have become too old. That it goes on shows at once.
-        if at < self.look_at && !self.hang.is_on() {
+        if at < self.disk.look_at && !self.disk.hang.is_on() {
             return Ok(());
         }
-        let now = self.clock.now();
         let oldest = self.oldest(now);
-        match self.hang.look(oldest) {
+        match self.disk.hang.look(oldest) {
             Some(Turned::Hangs) => self.withdraw(now, oldest)?,
             Some(Turned::GoesOn) => self.come_back(),
             None => {}
         }
-        self.look_at = at + self.hang.look_in(oldest);
+        self.disk.look_at = at + self.disk.hang.look_in(oldest);
         Ok(())
     }
 

@@ -477,10 +477,14 @@ impl<L: Log> LogStore<L> {
         self.log.uncommitted_bytes()
     }
 
+    /// When the oldest command came that is not yet durable, by the monotonic clock in milliseconds.
+    pub fn oldest_uncommitted(&self) -> Option<u64> {
+        self.held.oldest_beyond(self.log.committed())
+    }
+
     /// Age of the oldest command that is not yet durable, in milliseconds; 0 for none.
     pub fn oldest_uncommitted_ms(&self, now: Now) -> u64 {
-        let since = self.held.oldest_beyond(self.log.committed());
-        since.map_or(0, |since| now.mono_ms.saturating_sub(since))
+        self.oldest_uncommitted().map_or(0, |since| now.mono_ms.saturating_sub(since))
     }
 
     /// Figures of what is durable.

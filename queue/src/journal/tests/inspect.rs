@@ -6,10 +6,14 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::RecordRef;
+use crate::journal::carry;
 use crate::journal::inspect::{
     Copied, Dump, DumpOptions, Dumped, Effect, InspectError, SegmentKind, Verified, copy_on,
     stat_on, verify_on,
 };
+use crate::journal::pace::PIECE_BYTES;
+use crate::journal::pin::Pin;
 
 const COPY: &str = "/copy";
 const OTHER: PublisherId = PublisherId([5; 16]);
@@ -274,4 +278,96 @@ fn what_was_set_aside_can_be_dumped() {
     assert!(matches!(all[0], Dumped::Damage { offset: 0, .. }));
     let kept = read.len() as u64;
     assert_eq!(indexes(&all), (kept + 2..=committed).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_was_carried_is_read_copied_and_dumped() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    for _ in 0..12 {
+        journal.write(1, 200_000).unwrap();
+    }
+    journal.firm_mark().unwrap();
+    // Of the first segment one part of each of two commands is wanted.
+    let part = |index| RecordRef { index, at: 8, length: 5_000 };
+    let wanted = [part(1), part(3)];
+    let carried =
+        carry::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
+            .unwrap();
+    let file = journal.directory.carried_path(carried.sequence);
+    journal.records.replace(carried.runs);
+    journal.snapshot(7, 200_000, |_| true).unwrap();
+    disk.remove(&segment(1)).unwrap();
+    assert_eq!(verify(&disk, DIR).unwrap().findings, []);
+    let stat = stat_on(&disk.files(), Path::new(DIR)).unwrap();
+    let kinds = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Carried);
+    assert_eq!(kinds.map(|segment| segment.first_index).collect::<Vec<_>>(), [Some(1)]);
+    let all = dump(&disk, Path::new(DIR), DumpOptions::default());
+    let carried: Vec<(u64, u32)> = all
+        .iter()
+        .filter_map(|dumped| match dumped {
+            Dumped::Carried { index, parts, .. } => {
+                parts.as_ref().map(|parts| (*index, parts[0].length))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(carried, [(1, 5_000), (3, 5_000)]);
+
+    disk.tamper(&file, |bytes| bytes[4096 + 100] ^= 1);
+    for dir in [DIR, COPY] {
+        let verified = verify(&disk, dir).unwrap();
+        let [finding] = &verified.findings[..] else { panic!("{verified:?}") };
+        assert_eq!(
+            (finding.effect, finding.offset, finding.index),
+            (Effect::Buries, 4096, Some(1))
+        );
+        assert!(!verified.is_refused && verified.is_damaged());
+        if dir == DIR {
+            let copied = copy(&disk).unwrap();
+            assert_eq!((copied.last_index, copied.findings.len()), (12, 1), "as it was found");
+        }
+    }
+    let (recovered, _) = open_at(&disk, COPY).unwrap();
+    assert_eq!((recovered.publisher, recovered.last_index), (OTHER, 12));
+    disk.remove(&file).unwrap();
+    assert!(verify(&disk, DIR).unwrap().is_refused);
+    assert!(matches!(
+        copy_on(&disk.files(), Path::new(DIR), Path::new("/other"), OTHER, &mut |_, _| {}),
+        Err(InspectError::Damaged { .. })
+    ));
+}
+
+#[test]
+fn a_snapshot_that_no_start_needs_is_read_all_the_same() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    for _ in 0..12 {
+        journal.write(1, 100).unwrap();
+    }
+    journal.firm_mark().unwrap();
+    for index in [4, 9] {
+        journal.snapshot(index, 100, |_| true).unwrap();
+    }
+    assert_eq!(verify(&disk, DIR).unwrap().findings, []);
+    let older = journal.directory.snapshot_path(4);
+    disk.tamper(&older, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    let verified = verify(&disk, DIR).unwrap();
+    let [finding] = &verified.findings[..] else { panic!("{verified:?}") };
+    assert_eq!((finding.effect, &finding.file), (Effect::DoesWithout, &older));
+    assert_eq!((verified.snapshot, verified.is_refused), (Some(9), false));
+}
+
+#[test]
+fn nothing_is_removed_from_a_directory_while_it_is_copied() {
+    let (disk, _) = journal(8, 200_000, Some(4));
+    let may_delete = || Pin::to_delete(&disk, Path::new(DIR)).unwrap().is_some();
+    let mut pieces = 0;
+    let mut look = |_, _| {
+        assert!(!may_delete());
+        pieces += 1;
+    };
+    copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut look).unwrap();
+    assert!(pieces > 8, "{pieces}");
+    assert!(may_delete());
 }
