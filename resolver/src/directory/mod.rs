@@ -179,13 +179,15 @@ impl Directory {
         self.default_paths.len()
     }
 
-    /// From now on `client` writes for this publisher, and who did before no longer does. What the publisher held stays; what is
-    /// not written again before [`Directory::confirm`] is then removed. Answers with the digest of what it holds.
+    /// From now on `client` writes for this publisher, and who did before no longer does. What the publisher held stays. Answers with
+    /// the digest of what it holds. Where that is not what is `wanted`, a new round begins: what is not written again before
+    /// [`Directory::confirm`] is then removed. Where it is, nobody will write again, and nothing is stale.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
         client: Client,
         info: &PublisherInfo,
+        wanted: &[Digest],
     ) -> Result<Digest, RequestRefusal> {
         let slot = match self.by_id.get(&info.id) {
             Some(&slot) => {
@@ -210,9 +212,13 @@ impl Directory {
         {
             self.slots[before].client = None;
         }
-        self.slots[slot].round += 1;
         self.heard(client, now);
-        Ok(self.slots[slot].digest)
+        let publisher = &mut self.slots[slot];
+        publisher.rewriting = wanted != [publisher.digest];
+        if publisher.rewriting {
+            publisher.round += 1;
+        }
+        Ok(publisher.digest)
     }
 
     fn take_over(&mut self, slot: Slot, client: Client, info: &PublisherInfo) {
@@ -334,10 +340,13 @@ impl Directory {
         }
     }
 
-    /// Removes what a publisher held before its last announce and has not written since: at most `budget` paths are looked at,
-    /// after `cursor`, which is moved. True when all have been.
+    /// Removes what a publisher held before its last announce and has not written since, if that announce differed: at most `budget`
+    /// paths are looked at, after `cursor`, which is moved. True when all have been.
     pub(crate) fn confirm(&mut self, slot: Slot, cursor: &mut Option<Path>, budget: usize) -> bool {
         let publisher = &self.slots[slot];
+        if !publisher.rewriting {
+            return true;
+        }
         let round = publisher.round;
         let (mut stale, mut seen) = (Vec::new(), 0);
         let from = cursor.take();

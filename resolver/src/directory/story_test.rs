@@ -37,7 +37,7 @@ impl Story {
 
     fn announce(&mut self, number: u8, epoch: u64) -> Result<(), RequestRefusal> {
         let client = Client(number.into());
-        self.directory.announce(self.now, client, &publisher(number, epoch)).map(|_| ())
+        self.directory.announce(self.now, client, &publisher(number, epoch), &[]).map(|_| ())
     }
 
     fn change(&mut self, number: u8, change: Change, path: &str) -> Result<(), String> {
@@ -161,13 +161,35 @@ fn a_higher_epoch_takes_over_at_once_and_keeps_the_paths_a_lower_one_is_refused(
     story.publish(1, "/a");
     assert_eq!(story.announce(1, 4), Err(RequestRefusal::Superseded));
     let restarted = PublisherInfo { id: PublisherId([1; 16]), ..publisher(2, 6) };
-    story.directory.announce(story.now, Client(2), &restarted).unwrap();
+    story.directory.announce(story.now, Client(2), &restarted, &[]).unwrap();
     assert_eq!(story.resolve("/a"), FOUND);
     assert_eq!(story.directory.writer(Client(1)), Err(RequestRefusal::Superseded));
     // The old one's connection ends late: that changes nothing.
     story.directory.client_gone(Client(1));
     story.directory.invariant();
     assert_eq!(story.resolve("/a"), FOUND);
+}
+
+#[test]
+fn an_announce_that_only_compares_makes_nothing_stale() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    story.publish(1, "/b");
+    let info = publisher(1, 1);
+    // A second announce, whose writes get half the way; then a third that finds both sides equal.
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    let held = story.directory.held_by(info.id);
+    story.directory.announce(story.now, Client(1), &info, &[held]).unwrap();
+    let slot = story.directory.writer(Client(1)).unwrap();
+    assert!(story.directory.confirm(slot, &mut None, 10));
+    assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, FOUND));
+    // One that finds them different, as before.
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    assert!(story.directory.confirm(slot, &mut None, 10));
+    assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, PathAnswer::NotFound));
 }
 
 #[test]

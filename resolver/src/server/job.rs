@@ -176,7 +176,7 @@ fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
     if !bench.writes {
         return refused(announce.id, RequestRefusal::NotAnnounced);
     }
-    match bench.directory.announce(now(), bench.client, &announce.publisher) {
+    match bench.directory.announce(now(), bench.client, &announce.publisher, &announce.wanted) {
         Ok(held) => Progress::Done(Some(FromReplica::Announced(Announced {
             id: announce.id,
             // One bucket is all that is compared so far.

@@ -25,7 +25,7 @@ fn directory(now: Instant) -> Directory {
         name: "left".into(),
         addresses: vec![([127, 0, 0, 1], 4000).into()],
     };
-    directory.announce(now, WRITER, &publisher).unwrap();
+    directory.announce(now, WRITER, &publisher, &[]).unwrap();
     directory
 }
 

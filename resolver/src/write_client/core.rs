@@ -89,7 +89,7 @@ pub(super) struct WriteCore {
     refused_digest: Digest,
     /// When the wanted set last changed.
     changed_at: Instant,
-    /// What was lacking when the replica did not hold what it should has been written again, and is to be confirmed.
+    /// The replica did not hold what it should when last asked: all that is wanted is written again, and then to be confirmed.
     unconfirmed: bool,
     closing: bool,
     actions: Vec<Action>,
@@ -294,6 +294,8 @@ impl WriteCore {
         linked.announced = true;
         if answer.held == [digest] {
             self.went_well(now);
+            // Whatever a link was lost in the middle of: nothing has to be written again, so nothing is stale.
+            self.unconfirmed = false;
             // What was refused before may fit now.
             self.lacking.extend(std::mem::take(&mut self.refused));
             self.refused_digest = Digest::default();

@@ -167,14 +167,14 @@ impl Story {
         let written =
             |id, done, refused| FromReplica::Written(Written { id, last: true, done, refused });
         self.inbox.push_back(match request {
-            Action::Announce { request: id, .. } => {
+            Action::Announce { request: id, wanted } => {
                 let info = PublisherInfo {
                     id: PublisherId([1; 16]),
                     epoch: Epoch(self.epoch),
                     name: "left".into(),
                     addresses: vec![([127, 0, 0, 1], 4000).into()],
                 };
-                match directory.announce(self.now, self.link, &info) {
+                match directory.announce(self.now, self.link, &info, &[wanted]) {
                     Ok(held) => FromReplica::Announced(Announced {
                         id,
                         held: vec![held],
@@ -446,6 +446,46 @@ fn after_a_dropped_link_equal_digests_mean_that_nothing_is_sent_again() {
 }
 
 #[test]
+fn a_link_lost_before_its_confirm_removes_nothing() {
+    let mut story = Story::published(3);
+    assert!(story.sent.is_empty(), "it has written everything, and confirmed nothing");
+    story.unlink();
+    story.step(Input::Unlinked { why: "a cable".into() });
+    story.pass(Duration::from_secs(12) + CONFIRM_QUIET);
+    assert!(story.holds_all(), "what the replica held is not stale because a link was");
+    assert_eq!(story.sent, [Sent::Announce], "equal digests: there is nothing to confirm");
+    assert!(story.core.is_whole());
+}
+
+/// The replica stays, links come and go in the middle of anything, the wanted set only grows: so does what is held.
+#[test]
+fn links_that_drop_at_any_moment_remove_nothing() {
+    for seed in 0..300 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (mut story, mut held) = (Story::new(seed), 0);
+        for _ in 0..80 {
+            match random.random_range(0..8) {
+                0 | 1 if story.linked => {
+                    story.unlink();
+                    story.step(Input::Unlinked { why: "a cable".into() });
+                }
+                2 => story.pass(Duration::from_millis(random.random_range(0..90_000))),
+                3 | 4 if !story.inbox.is_empty() => {
+                    let message = story.inbox.pop_front().unwrap();
+                    story.step(Input::Told(message));
+                }
+                5 => story.settle(),
+                6 => story.pass(Duration::from_millis(random.random_range(0..3_000))),
+                _ => story.want([key(&format!("/q/{}", random.random_range(0..40)))].into(), true),
+            }
+            let now = story.held().count;
+            assert!(now >= held, "seed {seed}: {held} paths were held, {now} are left");
+            held = now;
+        }
+    }
+}
+
+#[test]
 fn after_a_dropped_link_only_what_changed_meanwhile_makes_a_difference() {
     let mut story = Story::published(100);
     story.unlink();
@@ -578,7 +618,7 @@ fn a_superseded_publisher_goes_on_trying_and_takes_nothing_back() {
         addresses: vec![([127, 0, 0, 1], 4001).into()],
     };
     let now = story.now;
-    story.replica.as_mut().unwrap().announce(now, Client(500), &newer).unwrap();
+    story.replica.as_mut().unwrap().announce(now, Client(500), &newer, &[]).unwrap();
     story.want([key("/new")].into(), true);
     story.pass(Duration::from_secs(40));
     assert!(story.is_degraded());
@@ -637,7 +677,7 @@ fn after_a_try_that_went_well_there_are_three_again() {
         story.step(Input::Unlinked { why: "a cable".into() });
         assert!(!story.is_degraded());
         story.pass(Duration::from_secs(12));
-        assert!(story.core.is_whole());
+        assert!(story.core.is_whole() && story.holds_all());
     }
     assert!(story.failures.iter().all(|(degraded, _)| !degraded));
 }
