@@ -48,6 +48,8 @@ pub(crate) struct Client(pub(crate) u64);
 pub(crate) struct Rules {
     /// A publisher that is silent this long is hidden.
     pub(crate) writer_ttl: Duration,
+    /// A replica that stood still for longer has missed what its writers gave up telling it, and warms again.
+    pub(crate) stand_still_max: Duration,
     /// Nothing can have been published before: nothing is missing at the start.
     pub(crate) fresh: bool,
     /// Most publishers.
@@ -142,12 +144,21 @@ impl Directory {
         warm.into_iter().chain(self.deadlines.first().map(|&(at, _)| at)).min()
     }
 
-    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent.
-    pub(crate) fn stood_still(&mut self, gap: Duration) {
+    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent. If that was long, writers have given up
+    /// meanwhile: it warms until they have all been back.
+    pub(crate) fn stood_still(&mut self, now: Instant, gap: Duration) {
         for &(_, slot) in &self.deadlines {
             self.slots[slot].deadline += gap;
         }
         self.deadlines = self.deadlines.iter().map(|&(at, slot)| (at + gap, slot)).collect();
+        if !self.complete {
+            self.complete_at += gap;
+        }
+        if gap > self.rules.stand_still_max {
+            self.complete_at = self.complete_at.max(now + self.rules.writer_ttl / 2);
+            self.complete = false;
+            self.watches.mark_all();
+        }
     }
 
     /// False while the replica is warming.

@@ -235,6 +235,7 @@ impl Pair {
         let now = Instant::now();
         let rules = Rules {
             writer_ttl: TTL,
+            stand_still_max: TTL,
             fresh: true,
             publishers_max: 16,
             paths_max: 100,

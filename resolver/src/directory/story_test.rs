@@ -12,7 +12,14 @@ const TTL: Duration = Duration::from_secs(120);
 const INSTANT: Duration = Duration::from_nanos(1);
 
 fn rules() -> Rules {
-    Rules { writer_ttl: TTL, fresh: true, publishers_max: 2, paths_max: 3, watches_max: 2 }
+    Rules {
+        writer_ttl: TTL,
+        stand_still_max: TTL / 8,
+        fresh: true,
+        publishers_max: 2,
+        paths_max: 3,
+        watches_max: 2,
+    }
 }
 
 fn publisher(number: u8, epoch: u64) -> PublisherInfo {
@@ -104,11 +111,25 @@ fn while_the_replica_itself_stood_still_nobody_was_silent() {
     story.announce(1, 1).unwrap();
     story.publish(1, "/a");
     let begun = story.now;
-    story.directory.stood_still(Duration::from_secs(600));
+    story.directory.stood_still(begun + Duration::from_secs(600), Duration::from_secs(600));
     story.at(begun + TTL + Duration::from_secs(599));
     assert_eq!(story.resolve("/a"), FOUND);
     story.at(begun + TTL + Duration::from_secs(600));
     assert_eq!(story.resolve("/a"), PathAnswer::NotFound);
+}
+
+#[test]
+fn watchers_are_told_that_a_replica_warms_again_after_a_long_stand_still() {
+    let mut story = Story::new(rules());
+    story.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();
+    assert_eq!(story.watched(Client(9)), []);
+    let long = rules().stand_still_max;
+    story.directory.stood_still(story.now + long, long);
+    assert!(story.directory.clients_to_push().is_empty());
+    story.directory.stood_still(story.now + 2 * long, long + INSTANT);
+    assert!(!story.directory.push(Client(9)).unwrap().complete);
+    story.at(story.now + 2 * long + TTL / 2);
+    assert!(story.directory.push(Client(9)).unwrap().complete);
 }
 
 #[test]

@@ -109,6 +109,7 @@ impl ResolverServer {
         let listener = Listener::bind(address, identity, listener_options).await?;
         let rules = Rules {
             writer_ttl: timing.writer_ttl,
+            stand_still_max: timing.request_timeout_min,
             fresh: options.fresh,
             publishers_max: RESOLVER_PUBLISHERS_MAX,
             paths_max: options.paths_max,

@@ -49,6 +49,7 @@ enum Sent {
 fn directory(now: Instant) -> Directory {
     let rules = Rules {
         writer_ttl: 2 * HALF_TTL,
+        stand_still_max: Duration::from_secs(15),
         fresh: true,
         publishers_max: 16,
         paths_max: 2_000_000,
