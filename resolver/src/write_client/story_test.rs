@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    Announced, Digest, FromReplica, RefusedPath, RequestRefusal, Written,
+    Announced, Change, Digest, FromReplica, RefusedPath, RequestRefusal, Written,
 };
 use longshore_protocol::{Epoch, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -407,9 +407,70 @@ fn when_all_servers_crash_and_come_back_all_is_republished_within_half_writer_tt
 fn a_heartbeat_every_half_writer_ttl_keeps_the_publisher_in_sight() {
     let mut story = Story::published(3);
     story.pass(20 * HALF_TTL);
-    assert_eq!(story.sent, [vec![Sent::Confirm], vec![Sent::Announce; 19]].concat());
+    assert_eq!(story.sent, [vec![Sent::Confirm], vec![Sent::Announce; 20]].concat());
     assert!(story.holds_all());
     assert_eq!(story.tries.len(), 1, "over the link that is open");
+}
+
+/// A queue is made every second, and its write answered before the next.
+#[test]
+fn digests_are_compared_under_steady_writes_too() {
+    let mut story = Story::published(3);
+    story.pass(CONFIRM_QUIET);
+    story.sent.clear();
+    for minute in 1..=5 {
+        let replica = story.replica.as_mut().unwrap();
+        let slot = replica.writer(story.link).unwrap();
+        replica.change(slot, Change::Unpublish, &key("/jobs/1").path).unwrap();
+        for second in 0..60 {
+            story.want([key(&format!("/steady/{minute}/{second}"))].into(), true);
+            story.settle();
+            story.pass(Duration::from_secs(1));
+        }
+        assert!(story.holds_all(), "minute {minute}: what a replica has lost is found out");
+        story.pass(CONFIRM_QUIET);
+    }
+    let announces = story.sent.iter().filter(|sent| **sent == Sent::Announce).count();
+    assert!((5..=6).contains(&announces), "{announces} in five minutes");
+    assert_eq!(story.tries.len(), 1);
+}
+
+#[test]
+fn what_an_earlier_start_held_goes_within_half_a_writer_ttl_though_writes_go_on() {
+    let mut before = Story::published(50);
+    let mut after = Story {
+        now: before.now,
+        epoch: 2,
+        link: Client(1_000),
+        core: WriteCore::new(before.now, ResolverTiming::default(), 8),
+        replica: before.replica.take(),
+        ..Story::down(8)
+    };
+    after.want(keys(49), true);
+    after.settle();
+    for n in 0..60 {
+        assert!(after.held().count >= 49 + n, "what is wanted stays");
+        after.want([key(&format!("/steady/{n}"))].into(), true);
+        after.pass(Duration::from_secs(1));
+    }
+    after.want([key("/last")].into(), true);
+    after.settle();
+    assert!(after.holds_all());
+}
+
+#[test]
+fn a_path_refused_just_before_digests_are_compared_makes_no_difference() {
+    let mut story = Story::published(3);
+    story.pass(CONFIRM_QUIET);
+    story.pass(HALF_TTL - CONFIRM_QUIET - INSTANT);
+    story.sent.clear();
+    story.now += INSTANT;
+    story.want([key("/")].into(), true);
+    assert_eq!(story.sent, [Sent::Write(1), Sent::Announce], "behind what is under way");
+    story.settle();
+    // What is refused is tried again, and nothing else is written.
+    assert_eq!(story.sent, [Sent::Write(1), Sent::Announce, Sent::Write(1)]);
+    assert_eq!((story.core.refused(), story.core.lacking()), (1, 0));
 }
 
 #[test]
