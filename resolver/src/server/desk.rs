@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::directory::{Client, Directory};
 use crate::replica_link::{now, until};
-use crate::server::job::{Bench, Job, Progress, SLICE};
+use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
 
 /// Most things said to the desk that wait for it; beyond, connections are not read.
 pub(super) const SAID_MAX: usize = 1_024;
@@ -37,8 +37,8 @@ pub(super) enum Said {
     },
     Request {
         client: Client,
-        /// Or the number of one that does not decode, and why.
-        request: Result<ToReplica, (u64, String)>,
+        /// Or why it is not even begun.
+        request: Result<ToReplica, Refusal>,
         /// When it came.
         at: Instant,
         /// Its part of what the client may have unanswered.

@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, ToReplica};
 use longshore_protocol::{
-    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, SessionId,
+    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::directory::{Directory, Rules};
-use crate::replica_link::now;
+use crate::replica_link::{Caller, connect, now};
 use crate::server::desk::{Desk, SAID_MAX};
 use crate::{
     Cluster, DirectoryStopped, PathAnswer, ReadClient, ReplicaStanding, ResolverServer,
@@ -304,4 +306,42 @@ async fn a_replica_whose_directory_dies_ends_with_the_reason() {
     left.publish(path("/jobs"));
     let ended = in_time(running).await.unwrap().unwrap_err();
     assert!(ended.why.contains("overflow when adding duration"), "{ended}");
+}
+
+#[tokio::test]
+async fn a_request_of_a_later_version_is_refused_by_its_tag_and_others_are_passed_over() {
+    let replica = Replica::start().await;
+    let caller = Caller {
+        cluster: cluster([&replica]),
+        role: Role::ResolverReader,
+        session: SessionId([9; 16]),
+        name: "of a later version".into(),
+    };
+    let link = in_time(connect(&caller, &replica.address.to_string())).await.unwrap();
+    let (sender, mut receiver) = link.split();
+    let mut out = FrameWriter::new();
+    // No request: nobody waits for an answer to it.
+    out.message(99, |out| out.u64(6));
+    // One whose fields after its number are anybody's guess.
+    out.message(69, |out| {
+        out.u64(7);
+        out.string("something new");
+    });
+    ToReplica::Status { id: 8 }.encode(&mut out);
+    sender.send(out.finish()).unwrap();
+    let mut answers = Vec::new();
+    while answers.len() < 2 {
+        let frame = in_time(receiver.recv()).await.unwrap();
+        for message in Messages::new(frame) {
+            let (tag, body) = message.unwrap();
+            answers.extend(FromReplica::decode(tag, body).unwrap());
+        }
+    }
+    let [FromReplica::Refused { id: 7, code, reason }, FromReplica::Status { id: 8, .. }] =
+        &answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(*code, RequestRefusal::UnknownRequest);
+    assert!(reason.contains("tag 69"), "{reason}");
 }
