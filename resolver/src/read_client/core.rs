@@ -137,6 +137,8 @@ struct Batch {
     timeout: Duration,
     /// Rounds that are over.
     rounds: u32,
+    /// It has been there since the round began that is under way: one that joins in the middle is not charged with it.
+    whole_round: bool,
     /// By replica.
     trials: Vec<Trial>,
     /// What the replica of the link has answered so far.
@@ -218,6 +220,7 @@ impl ReadCore {
             timeout: timeout(&self.timing, &question),
             question,
             rounds: 0,
+            whole_round: !matches!(self.state, State::Dialling { .. }),
             trials: vec![Trial::default(); self.replicas.len()],
             so_far: None,
             parts_left: 0,
@@ -322,6 +325,7 @@ impl ReadCore {
             (warming, failures, self.shunned == Some(replica))
         });
         order.reverse();
+        self.begin_round();
         match order.pop() {
             Some(replica) => {
                 self.actions.push(Action::Dial { replica });
@@ -331,8 +335,14 @@ impl ReadCore {
         }
     }
 
+    /// From here on a round is a whole one for every batch there is.
+    fn begin_round(&mut self) {
+        self.batches.values_mut().for_each(|batch| batch.whole_round = true);
+    }
+
     fn linked(&mut self, now: Instant) {
         let State::Dialling { replica, .. } = self.state else { return };
+        self.begin_round();
         self.state = State::Up(Up {
             replica,
             since: now,
@@ -398,7 +408,7 @@ impl ReadCore {
         let numbers: Vec<u64> = self.batches.keys().copied().collect();
         for number in numbers {
             let Some(batch) = self.batches.get_mut(&number) else { continue };
-            batch.rounds += 1;
+            batch.rounds += u32::from(batch.whole_round);
             batch.so_far = None;
             let tried = batch.trials.iter().all(|trial| trial.warming || trial.failures > 0);
             if batch.doubtful.is_some() && tried {
@@ -600,11 +610,12 @@ impl ReadCore {
         (only_watches && self.replicas.len() > 1).then_some(up.since + self.timing.reader_ttl)
     }
 
-    /// Until when the replica may be silent: what the largest batch allows, counted from its last answer.
+    /// Until when the replica may be silent, counted from its last answer: it answers requests in their order, so the batch of the
+    /// oldest says how long that may take.
     fn answer_deadline(&self, up: &Up) -> Instant {
-        let allowed = up.in_flight.values().filter_map(|number| self.batches.get(number));
-        let allowed = allowed.map(|batch| batch.timeout).max();
-        up.owing_since + allowed.unwrap_or(self.timing.request_timeout_min)
+        let oldest = up.in_flight.values().find_map(|number| self.batches.get(number));
+        let allowed = oldest.map_or(self.timing.request_timeout_min, |batch| batch.timeout);
+        up.owing_since + allowed
     }
 }
 

@@ -688,6 +688,38 @@ fn a_watch_that_nobody_has_room_for_is_tried_again_every_reader_ttl() {
 }
 
 #[test]
+fn a_batch_that_joins_in_the_middle_of_a_round_has_three_whole_ones_of_its_own() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 1);
+    story.unlinked("refused");
+    story.ask(2, 1);
+    story.unlinked("refused");
+    for round in 2..=4 {
+        story.wait();
+        story.unlinked("refused");
+        story.unlinked("refused");
+        let ended: Vec<u64> = story.finished.iter().map(|(batch, _)| *batch).collect();
+        let expected: &[u64] = match round {
+            2 => &[],
+            3 => &[1],
+            _ => &[1, 2],
+        };
+        assert_eq!(ended, expected, "after {round} rounds");
+    }
+}
+
+#[test]
+fn a_small_batch_is_not_allowed_the_time_of_a_huge_one_behind_it() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    story.ask(2, 1_000_000);
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(15)));
+    story.answer(true, FOUND);
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(50)));
+}
+
+#[test]
 fn who_no_longer_waits_is_forgotten() {
     let mut story = Story::new(1, 7);
     story.ask(1, 1);
