@@ -83,6 +83,9 @@ pub trait Snapshot: Send {
     /// The epoch of the last start that it reflects; 0 for none.
     fn epoch(&self) -> u64;
 
+    /// Bytes that its blocks will have, about: counted in the same way each time, so that one snapshot tells what the next takes.
+    fn about_bytes(&self) -> u64;
+
     /// Every part of the log that is still wanted, in any order; may be asked several times before the first block is taken.
     fn parts(&self, each: &mut dyn FnMut(RecordRef));
 

@@ -18,7 +18,7 @@ use super::carried::{self, CARRIED_BYTES_MAX, CARRIED_PARTS_MAX, CarriedPart};
 use super::directory::Directory;
 use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use super::locations::{Bounds, CarriedAt, Run, RunRecords};
-use super::paced::PacedFile;
+use super::paced::{Paced, PacedFile};
 use super::record::{FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader};
 use super::records::{JournalRecords, Sideline};
 use crate::RecordRef;
@@ -53,7 +53,7 @@ pub(crate) fn write(
     directory: &Directory,
     records: &JournalRecords,
     parts: &[RecordRef],
-    pace: &mut dyn FnMut(usize) -> io::Result<()>,
+    pace: Paced<'_>,
 ) -> Result<Carried, CarryError> {
     debug_assert!(parts.is_sorted(), "parts are sorted");
     let planned = SEGMENT_HEADER_BYTES as u64 + Records::of(parts).map(|it| it.len()).sum::<u64>();
@@ -84,21 +84,20 @@ fn write_unfinished(
     sequence: u64,
     planned: u64,
     path: &Path,
-    pace: &mut dyn FnMut(usize) -> io::Result<()>,
+    pace: Paced<'_>,
 ) -> Result<(Vec<Run>, u64), CarryError> {
     let failed = |what| move |error| CarryError::Io { what, file: path.to_owned(), error };
     if u32::try_from(planned).is_err() {
         // Places in it are 32 bits. Nobody carries more than a segment at once, or one part that is longer.
         return Err(failed("making")(io::Error::other("over 4 GiB are to be carried at once")));
     }
-    let create = |bytes| {
+    let create = || {
         let file = directory.files.create(path)?;
-        file.allocate(bytes)?;
+        file.allocate(planned)?;
         Ok(file)
     };
-    let made = directory.reserve.make(planned, planned, create);
+    let made = directory.reserve.make_for_cycle(planned, create);
     let file = made.map_err(failed("making"))?;
-    directory.reserve.lend(planned);
     let mut output = PacedFile::new(Arc::clone(&file), None, pace);
     output.buffer.extend_from_slice(&SegmentHeader::carried(directory.journal, sequence).encode());
     let seed = crc_seed(directory.journal, sequence);

@@ -20,6 +20,7 @@ use super::cleaning::{Budget, Live, Plan};
 use super::directory::{Directory, poisoned};
 use super::format::SEGMENT_HEADER_BYTES;
 use super::locations::{Bounds, Locations, Run, RunRecords};
+use super::pace::PIECE_BYTES;
 use super::pin::Pin;
 use super::records::JournalRecords;
 use super::reserve::is_full;
@@ -54,8 +55,12 @@ pub(crate) trait Around {
     /// Waits until everything up to `index` is on the disk, at every level of durability.
     fn settle(&mut self, index: u64) -> Result<(), Poisoned>;
 
-    /// A piece was written, or read back; an error of kind `Interrupted` gives the cycle up.
-    fn pace(&mut self, bytes: usize) -> io::Result<()>;
+    /// A piece was written, or read back. Says how many bytes the next one may have; an error of kind `Interrupted` gives the
+    /// cycle up.
+    fn pace(&mut self, bytes: usize) -> io::Result<usize>;
+
+    /// Bytes of log written since the start.
+    fn log_bytes(&self) -> u64;
 
     /// The disk is short of room.
     fn is_short(&self) -> bool;
@@ -68,6 +73,8 @@ pub(crate) struct Cleaner {
     figures: Arc<CycleFigures>,
     /// Files that no location leads to any more. They go once no snapshot names them.
     given_up: Vec<GivenUp>,
+    /// Bytes by which the log grew during the last cycle.
+    grown: u64,
 }
 
 /// A file that is to go.
@@ -84,7 +91,23 @@ pub(crate) struct CycleFigures {
     pub(crate) snapshot_bytes: AtomicU64,
     /// Bytes of the newest one, be it from before the start.
     pub(crate) newest_bytes: AtomicU64,
+    /// How many its state had said that it would take, about; 0 if it is from before the start.
+    pub(crate) newest_about: AtomicU64,
     pub(crate) carried_bytes: AtomicU64,
+}
+
+impl CycleFigures {
+    /// Bytes that a snapshot will take of which its state says `about`: the state counts rows, and how long they are written
+    /// shows with each snapshot.
+    pub(crate) fn expected_bytes(&self, about: u64) -> u64 {
+        let newest = u128::from(self.newest_bytes.load(Ordering::Relaxed));
+        match u128::from(self.newest_about.load(Ordering::Relaxed)) {
+            0 => about,
+            newest_about => {
+                u64::try_from(u128::from(about) * newest / newest_about).unwrap_or(about)
+            }
+        }
+    }
 }
 
 impl Cleaner {
@@ -93,7 +116,7 @@ impl Cleaner {
         records: Arc<JournalRecords>,
         figures: Arc<CycleFigures>,
     ) -> Cleaner {
-        Cleaner { directory, records, figures, given_up: Vec::new() }
+        Cleaner { directory, records, figures, given_up: Vec::new(), grown: 0 }
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
@@ -106,8 +129,10 @@ impl Cleaner {
         snapshot: &mut dyn Snapshot,
         around: &mut dyn Around,
     ) -> Result<(), CycleError> {
+        let before = around.log_bytes();
         let done = self.take_and_clean(snapshot, around);
         self.directory.reserve.repaid();
+        self.grown = around.log_bytes() - before;
         done
     }
 
@@ -127,6 +152,7 @@ impl Cleaner {
         self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
         self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
         self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
+        self.figures.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
         self.remove(index, around)
     }
 
@@ -152,14 +178,17 @@ impl Cleaner {
         }
         // The one that is being written is the last.
         let writing = all.last().map_or(0, |run| run.sequence);
+        let segment_bytes = self.directory.segment_bytes;
+        let snapshot_bytes = self.figures.expected_bytes(snapshot.about_bytes());
         let plan = Plan::of(
             &live,
             Budget {
                 covered,
                 writing,
-                snapshot_bytes: self.figures.newest_bytes.load(Ordering::Relaxed),
+                other_bytes: snapshot_bytes + self.directory.reserve.wanted_bytes(),
+                growth_bytes: log_between(snapshot_bytes, segment_bytes) + self.grown,
                 short: around.is_short(),
-                segment_bytes: self.directory.segment_bytes,
+                segment_bytes,
                 carry_bytes: self.carry_bytes(around.is_short()),
             },
         );
@@ -247,10 +276,18 @@ impl Cleaner {
             removed.map_err(|error| poisoned("removing", &path, error))?;
             self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed);
             // Many large files at once would keep the file system busy.
-            around.pace(0).map_err(|error| CycleError::of("removing", path, error))?;
+            around.pace(PIECE_BYTES).map_err(|error| CycleError::of("removing", path, error))?;
         }
         Ok(())
     }
+}
+
+/// Of all that is written, one part in so many is snapshots at most: so much log comes before each, in lengths of a snapshot.
+const LOG_PER_SNAPSHOT: u64 = 3;
+
+/// Bytes of log from one snapshot to the next.
+pub(crate) fn log_between(snapshot_bytes: u64, segment_bytes: u64) -> u64 {
+    segment_bytes.max(LOG_PER_SNAPSHOT * snapshot_bytes)
 }
 
 /// Where the command after `index` stands, or would stand. Nowhere that is known when the segment of `index` is gone: then the

@@ -14,6 +14,10 @@ use crate::log::Snapshot;
 const SHARE_MAX: f64 = 0.9;
 /// Segments may take this much of what is wanted of them, at the least: below it, cleaning would copy the same bytes over and over.
 const SLACK_MIN: f64 = 1.15;
+/// What a job takes of the memory, which counts as wanted too: its row.
+const ROW_BYTES: u64 = 96;
+/// Segments that the disk may hold beyond twice what is wanted.
+const SEGMENTS_OVER: u64 = 2;
 /// Parts collected for one cycle at the least: 16 bytes of memory each.
 const PARTS_MIN: u64 = 1 << 20;
 /// Of all wanted parts, so many may be collected in one cycle: at most 4 bytes of memory for each job.
@@ -96,8 +100,11 @@ pub(crate) struct Budget {
     pub(crate) covered: u64,
     /// The segment that is being written.
     pub(crate) writing: u64,
-    /// Bytes that a snapshot takes.
-    pub(crate) snapshot_bytes: u64,
+    /// Bytes of the disk that will be neither segments nor carried files: the snapshot, and the reserve, in place of which the next
+    /// one is written.
+    pub(crate) other_bytes: u64,
+    /// Bytes by which the log grows until the next cycle has ended.
+    pub(crate) growth_bytes: u64,
     /// The disk is short: as little as may be.
     pub(crate) short: bool,
     /// Bytes of wanted parts that go into one carried file.
@@ -131,7 +138,7 @@ impl Plan {
             wanted += segment.live_bytes;
             parts += segment.live_parts;
         }
-        let most = Plan::most_bytes(wanted, budget);
+        let most = Plan::most_bytes(wanted, parts, budget);
         let mut parts_left = PARTS_MIN.max(parts / PARTS_SHARE);
         let mut victims: Vec<&(usize, &Usage)> =
             kept.filter(may_go).filter(|(_, segment)| segment.share() <= SHARE_MAX).collect();
@@ -178,14 +185,17 @@ impl Plan {
         collected
     }
 
-    /// The disk holds at most twice what is wanted, the state's own bytes among it, and two segments. Until the next cycle is through, the log grows by three
-    /// snapshots, and two snapshots are there: `segments + 3 s + 2 s <= 2 (wanted + s)`.
-    fn most_bytes(wanted: u64, budget: Budget) -> u64 {
+    /// Bytes that segments and carried files may have at the end of this cycle. The disk holds at most twice what is wanted, the
+    /// rows of the jobs among it, and two segments, also at its fullest: just before the next cycle ends.
+    fn most_bytes(wanted: u64, parts: u64, budget: Budget) -> u64 {
         let least = (wanted as f64 * SLACK_MIN) as u64;
         if budget.short {
             return least;
         }
-        least.max((2 * wanted).saturating_sub(3 * budget.snapshot_bytes))
+        let most = 2 * (wanted + parts * ROW_BYTES) + SEGMENTS_OVER * budget.segment_bytes;
+        // The one that is made ahead of its use is none of those that were counted.
+        let others = budget.other_bytes + budget.growth_bytes + budget.segment_bytes;
+        least.max(most.saturating_sub(others))
     }
 }
 
@@ -224,7 +234,9 @@ mod tests {
         Budget {
             covered,
             writing,
-            snapshot_bytes: 0,
+            other_bytes: 0,
+            // With the segment that is made ahead this makes up for the two that are over.
+            growth_bytes: MIB,
             short: false,
             segment_bytes: MIB,
             carry_bytes: u64::MAX,
@@ -260,7 +272,7 @@ mod tests {
     fn a_large_state_leaves_less_room_for_segments() {
         let live = live(&[500, 600, 700, 800]);
         assert!(Plan::of(&live, budget(400, 99)).groups.is_empty(), "4 MiB for 2.5 MiB");
-        let large = Budget { snapshot_bytes: 2 * MIB / 3, ..budget(400, 99) };
+        let large = Budget { other_bytes: 12 * MIB / 5, ..budget(400, 99) };
         assert_eq!(Plan::of(&live, large).groups, [vec![0], vec![1]]);
     }
 

@@ -7,32 +7,25 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rustix::process::setpriority_process;
 
-use super::cleaner::{Around, Cleaner, CycleError};
+use super::cleaner::{Around, Cleaner, CycleError, log_between};
 use super::directory::Directory;
 use super::housekeeper::Housekeeper;
+use super::pace::Pace;
 use super::progress::Progress;
 use crate::Poisoned;
 use crate::log::Snapshot;
 
-/// After each piece, so many times as long as it took nothing is done: commits have the disk for half of the time.
-const REST: u32 = 1;
-/// The longest rest after a piece. Of a machine that is busy a cycle gets its share all the same, or the log would grow faster than
-/// it is cleaned: 256 KiB in 5 ms are 50 MB/s.
-const REST_MAX: Duration = Duration::from_millis(5);
 /// While the disk is short, and after one that was given up, cycles follow each other after so many times as long as one took,
 const CYCLES_APART: u32 = 4;
 /// and this at least.
 const CYCLES_APART_MIN: Duration = Duration::from_secs(1);
-/// Of all that is written, one part in so many is snapshots at most: so much log comes before each, in lengths of a snapshot.
-const LOG_PER_SNAPSHOT: u64 = 3;
-
 /// When a snapshot is due. Pure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     /// Bytes of log written since the last one.
     pub(crate) log_bytes: u64,
-    /// Bytes that the next one will take, about.
-    pub(crate) about_bytes: u64,
+    /// Bytes that the next one will take.
+    pub(crate) expected_bytes: u64,
     pub(crate) segment_bytes: u64,
     /// The disk is short: room matters more than what is written.
     pub(crate) short: bool,
@@ -48,7 +41,7 @@ impl Due {
             // On a short disk a few settles may be all that kept whole segments from going.
             return self.rested && (self.again || self.log_bytes > 0);
         }
-        self.log_bytes >= self.segment_bytes.max(LOG_PER_SNAPSHOT * self.about_bytes)
+        self.log_bytes >= log_between(self.expected_bytes, self.segment_bytes)
     }
 }
 
@@ -151,8 +144,7 @@ pub(crate) fn run(
         let index = snapshot.index();
         let began = Instant::now();
         let directory = Arc::clone(cleaner.directory());
-        let mut around =
-            Surroundings { desk, housekeeper, directory: &directory, piece_began: began };
+        let mut around = Surroundings::new(desk, housekeeper, progress, &directory);
         let done = cleaner.cycle(&mut *snapshot, &mut around);
         // What was frozen is given free before the next is asked for.
         drop(snapshot);
@@ -178,25 +170,47 @@ pub(crate) fn run(
 struct Surroundings<'a> {
     desk: &'a Desk,
     housekeeper: &'a Housekeeper,
+    progress: &'a Progress,
     directory: &'a Directory,
-    piece_began: Instant,
+    pace: Pace,
+    /// When its first piece began, and how long the log was.
+    began: (Instant, u64),
+}
+
+impl<'a> Surroundings<'a> {
+    fn new(
+        desk: &'a Desk,
+        housekeeper: &'a Housekeeper,
+        progress: &'a Progress,
+        directory: &'a Directory,
+    ) -> Surroundings<'a> {
+        let began = (Instant::now(), progress.log_bytes());
+        Surroundings { desk, housekeeper, progress, directory, pace: Pace::new(), began }
+    }
 }
 
 impl Around for Surroundings<'_> {
     fn settle(&mut self, index: u64) -> Result<(), Poisoned> {
         self.housekeeper.settle(index)?;
-        self.piece_began = Instant::now();
+        self.began = (Instant::now(), self.log_bytes());
         Ok(())
     }
 
-    fn pace(&mut self, _bytes: usize) -> io::Result<()> {
-        let took = self.piece_began.elapsed();
-        let rest = if self.is_short() { Duration::ZERO } else { (took * REST).min(REST_MAX) };
+    fn pace(&mut self, bytes: usize) -> io::Result<usize> {
+        let (began, log_bytes) = self.began;
+        let grown = self.log_bytes() - log_bytes;
+        let rest = match self.is_short() {
+            true => Duration::ZERO,
+            false => self.pace.rest_after(bytes, began.elapsed(), grown),
+        };
         if !self.desk.rest(rest) {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing"));
         }
-        self.piece_began = Instant::now();
-        Ok(())
+        Ok(self.pace.piece_bytes())
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.progress.log_bytes()
     }
 
     fn is_short(&self) -> bool {
@@ -210,8 +224,9 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    fn due(log_bytes: u64, about_bytes: u64) -> Due {
-        Due { log_bytes, about_bytes, segment_bytes: MIB, short: false, again: false, rested: true }
+    fn due(log_bytes: u64, expected_bytes: u64) -> Due {
+        let (short, again, rested) = (false, false, true);
+        Due { log_bytes, expected_bytes, segment_bytes: MIB, short, again, rested }
     }
 
     #[test]
@@ -250,6 +265,9 @@ mod tests {
             }
             fn epoch(&self) -> u64 {
                 1
+            }
+            fn about_bytes(&self) -> u64 {
+                0
             }
             fn parts(&self, _: &mut dyn FnMut(crate::RecordRef)) {}
             fn next_block(&mut self, _: &mut Vec<u8>) -> bool {

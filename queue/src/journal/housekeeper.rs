@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::directory::{Directory, Segment, poisoned};
+use super::directory::{Directory, Segment};
 use super::files::JournalFile;
 use super::mark::Mark;
+use super::owed::Owed;
 use super::progress::Progress;
 use super::reserve::is_full;
 use super::writer::Chores;
@@ -48,21 +49,6 @@ struct Duties {
     failed: bool,
 }
 
-/// What the firm mark is to say, and what has to be synced before it may.
-#[derive(Default)]
-struct Owed {
-    /// The last index that was told. Others see a commit earlier, before its file stands here: their index may be too high.
-    index: u64,
-    /// Files written to and not synced: only without durability.
-    unsynced: Vec<Arc<dyn JournalFile>>,
-}
-
-impl Owed {
-    fn take(&mut self) -> Owed {
-        Owed { index: self.index, unsynced: std::mem::take(&mut self.unsynced) }
-    }
-}
-
 enum Duty {
     Segment,
     Mark,
@@ -76,7 +62,7 @@ impl Housekeeper {
         progress: Arc<Progress>,
         mark: Arc<Mark>,
     ) -> Housekeeper {
-        let owed = Owed { index: progress.committed(), unsynced: Vec::new() };
+        let owed = Owed::new(progress.committed());
         Housekeeper {
             directory,
             progress,
@@ -174,7 +160,7 @@ impl Housekeeper {
 
     /// Waits until everything up to `index` is on the disk and the firm mark says so, at every level of durability.
     pub(crate) fn settle(&self, index: u64) -> Result<(), Poisoned> {
-        while self.duties.lock().owed.index < index {
+        while self.duties.lock().owed.index() < index {
             self.progress.check()?;
             thread::sleep(SETTLE_LOOK);
         }
@@ -184,16 +170,8 @@ impl Housekeeper {
     fn firm_owed(&self) -> Result<(), Poisoned> {
         let _firming = self.firming.lock();
         let owed = self.duties.lock().owed.take();
-        self.firm_mark(&owed)
-    }
-
-    fn firm_mark(&self, owed: &Owed) -> Result<(), Poisoned> {
         self.progress.check()?;
-        for file in &owed.unsynced {
-            let dir = self.directory.segments_dir();
-            file.sync_data().map_err(|error| poisoned("syncing a segment in", &dir, error))?;
-        }
-        self.mark.firm(owed.index).map_err(|error| poisoned("syncing", &self.mark.path, error))
+        owed.make_firm(&self.directory, &self.mark)
     }
 }
 
@@ -223,11 +201,7 @@ impl Chores for Arc<Housekeeper> {
 
     fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool) {
         let mut duties = self.duties.lock();
-        let owed = &mut duties.owed;
-        owed.index = index;
-        if !synced && !owed.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
-            owed.unsynced.push(Arc::clone(file));
-        }
+        duties.owed.note(index, file, synced);
         if duties.behind.is_none() {
             duties.behind = Some(Instant::now());
             self.wake.notify_all();

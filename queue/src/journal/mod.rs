@@ -21,6 +21,10 @@ mod identity;
 pub mod inspect;
 mod locations;
 mod mark;
+mod open_error;
+mod opening;
+mod owed;
+mod pace;
 mod paced;
 mod pieces;
 mod pin;
@@ -39,24 +43,23 @@ mod tests;
 mod writer;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
-use longshore_protocol::{Durability, PublisherId, WireError};
+use longshore_protocol::{Durability, PublisherId};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 use self::cleaner::{Cleaner, CycleFigures};
 use self::desk::{Desk, Due};
-use self::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, poisoned};
-use self::files::{Disk, Files, LockError};
-use self::format::{FORMAT_OLDEST, FORMAT_VERSION};
+use self::directory::{Directory, poisoned};
+use self::files::{Disk, Files};
 use self::housekeeper::Housekeeper;
-use self::identity::{Identity, IdentityError};
-use self::mark::{MARK_FILE, Mark};
+pub use self::open_error::OpenError;
+use self::opening::Parts;
 use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
@@ -65,7 +68,6 @@ pub use self::space::{Space, SpaceLevel};
 use self::writer::{Pending, Writer};
 use crate::Now;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
-use crate::state::SnapshotError;
 
 /// Shortest segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
@@ -121,112 +123,6 @@ pub struct Recovered {
     pub lost_starts: Option<LostStarts>,
 }
 
-/// Why a journal cannot be opened. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it open.
-    #[error("{dir:?} is in use by {holder}; one process at a time may have a data directory")]
-    InUse {
-        /// The directory.
-        dir: PathBuf,
-        /// Who has it.
-        holder: String,
-    },
-    /// The system refused.
-    #[error("{what} {file:?} failed: {error}")]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// To which file.
-        file: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// A newer program wrote it.
-    #[error(
-        "{file:?} has journal format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}: use a newer one"
-    )]
-    Newer {
-        /// The file.
-        file: PathBuf,
-        /// Its format.
-        version: u16,
-    },
-    /// An older program wrote it.
-    #[error(
-        "{dir:?} holds a journal of format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}. Work off its jobs with \
-         the version of the program that wrote it, then start with a new directory"
-    )]
-    Older {
-        /// The directory.
-        dir: PathBuf,
-        /// Its format.
-        version: u16,
-    },
-    /// It belongs to another journal.
-    #[error(
-        "{file:?} belongs to journal {journal}, this directory to {expected}: files of two journals were mixed"
-    )]
-    Foreign {
-        /// The file.
-        file: PathBuf,
-        /// To which one.
-        journal: PublisherId,
-        /// The directory's.
-        expected: PublisherId,
-    },
-    /// Something that was acknowledged is not there as it was written.
-    #[error(
-        "{file:?} is damaged at byte {offset}: {why}. Command {index} and all after it are lost. Restore a copy, or start with \
-         --accept-loss to set them aside and go on without them"
-    )]
-    Damaged {
-        /// The file.
-        file: PathBuf,
-        /// Where the damage begins.
-        offset: u64,
-        /// The first command that is lost.
-        index: u64,
-        /// How it is known to be more than a torn tail.
-        why: &'static str,
-    },
-    /// A whole snapshot that this program cannot put back together: a newer one wrote it.
-    #[error("{file:?}: the block at byte {offset} is whole but cannot be restored: {error}")]
-    Unrestorable {
-        /// The file.
-        file: PathBuf,
-        /// Where the block begins.
-        offset: u64,
-        /// What is wrong.
-        error: SnapshotError,
-    },
-    /// The file that says whose directory this is cannot be read.
-    #[error("{file:?} is missing or damaged, and the directory holds a journal: restore the file")]
-    NoIdentity {
-        /// The file.
-        file: PathBuf,
-    },
-    /// A whole record that this program cannot read: a newer one wrote it.
-    #[error(
-        "{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this program: {error}"
-    )]
-    Undecodable {
-        /// The file.
-        file: PathBuf,
-        /// Where the record begins.
-        offset: u64,
-        /// Its index.
-        index: u64,
-        /// Its kind.
-        kind: u8,
-        /// What is wrong.
-        error: WireError,
-    },
-    /// The segment size is out of range.
-    #[error("a segment of {0} bytes; it needs {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}")]
-    SegmentBytes(u64),
-}
-
 /// The journal of one publisher: the default [`Log`].
 pub struct Journal {
     directory: Arc<Directory>,
@@ -263,17 +159,6 @@ struct WriterQueue {
 struct Waiting {
     batch: Vec<Pending>,
     closing: bool,
-}
-
-/// A journal's parts before its threads run.
-struct Parts {
-    directory: Arc<Directory>,
-    records: Arc<JournalRecords>,
-    progress: Arc<Progress>,
-    mark: Arc<Mark>,
-    segment: Option<directory::Segment>,
-    recovered: Recovered,
-    lock: Box<dyn Send + Sync>,
 }
 
 impl Journal {
@@ -364,137 +249,6 @@ impl Journal {
     }
 }
 
-impl Parts {
-    fn open(
-        files: Arc<dyn Files>,
-        dir: &Path,
-        options: JournalOptions,
-        rebuild: &mut dyn Rebuild,
-    ) -> Result<Parts, OpenError> {
-        files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
-        let lock = files.lock(dir).map_err(|error| match error {
-            LockError::Held(holder) => OpenError::InUse { dir: dir.to_owned(), holder },
-            LockError::Io(error) => OpenError::io("locking", &dir.join(files::LOCK_FILE), error),
-        })?;
-        let segments_dir = dir.join(SEGMENTS_DIR);
-        for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
-            files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
-        }
-        let identity = identify(&*files, dir, &segments_dir, options.new_publisher)?;
-        let directory = Arc::new(Directory::new(
-            Arc::clone(&files),
-            dir.to_owned(),
-            identity.journal,
-            options.segment_bytes,
-        ));
-        let (mark, committed) = open_mark(&directory, options.accept_loss)?;
-        let found = recovery::recover(&directory, committed, options.accept_loss, rebuild)?;
-        let io = |error| OpenError::io("syncing", &mark.path, error);
-        if found.dropped.is_some() {
-            // Last of all: until then, the mark says that something is missing.
-            mark.reset(found.last_index).map_err(io)?;
-        } else if found.last_index > committed {
-            mark.firm(found.last_index).map_err(io)?;
-        }
-        if identity.version < FORMAT_VERSION {
-            // Before anything of this format is written, and after all that could refuse the directory.
-            let Identity { journal, publisher, .. } = identity;
-            identity::write(&*files, dir, journal, publisher).map_err(unidentified)?;
-        }
-        let recovered = Recovered {
-            publisher: identity.publisher,
-            last_index: found.last_index,
-            snapshot: found.snapshot,
-            records: found.records,
-            bytes: found.bytes,
-            cut: found.cut,
-            dropped: found.dropped,
-            lost_starts: found.lost_starts,
-        };
-        let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
-        let progress = Arc::new(Progress::new(found.last_index));
-        let segment = found.segment;
-        let mark = Arc::new(mark);
-        Ok(Parts { directory, records, progress, mark, segment, recovered, lock })
-    }
-}
-
-fn unidentified(error: IdentityError) -> OpenError {
-    match error {
-        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
-        IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
-            OpenError::NoIdentity { file }
-        }
-    }
-}
-
-/// The directory's ids; a new one gets `new`, and its mark, before anything else.
-fn identify(
-    files: &dyn Files,
-    dir: &Path,
-    segments_dir: &Path,
-    new: PublisherId,
-) -> Result<Identity, OpenError> {
-    let known = identity::read(files, dir).map_err(|error| match error {
-        IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
-        IdentityError::Damaged(file) => OpenError::NoIdentity { file },
-        IdentityError::OtherFormat(file, version) => OpenError::other_format(dir, file, version),
-    })?;
-    if let Some(known) = known {
-        // The run that made it may have ended before its name, or that of the mark, was known to last.
-        files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))?;
-        return Ok(known);
-    }
-    let list = |dir: &Path| files.list(dir).map_err(|error| OpenError::io("listing", dir, error));
-    let is_segment = |name: &String| {
-        Directory::sequence_of(name).or_else(|| Directory::carried_sequence_of(name)).is_some()
-    };
-    let is_snapshot = |name: &String| Directory::snapshot_index_of(name).is_some();
-    // Any of them is a journal's: a new id would make all of them foreign.
-    if list(segments_dir)?.iter().any(is_segment)
-        || list(&dir.join(SNAPSHOTS_DIR))?.iter().any(is_snapshot)
-    {
-        return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
-    }
-    // The mark first: a directory with an id has one, so a missing mark is never taken for a new journal.
-    let path = dir.join(MARK_FILE);
-    let io = |error| OpenError::io("making", &path, error);
-    let file = files.create(&path).map_err(io)?;
-    let nothing = Mark::read(&*file, new).map_err(io)?;
-    Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
-    files.sync_dir(dir).map_err(io)?;
-    identity::write(files, dir, new, new).map_err(unidentified)?;
-    Ok(Identity { version: FORMAT_VERSION, journal: new, publisher: new })
-}
-
-fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {
-    let path = directory.dir.join(MARK_FILE);
-    let io = |error| OpenError::io("reading", &path, error);
-    let lost = || OpenError::Damaged {
-        file: path.clone(),
-        offset: 0,
-        index: 0,
-        why: "without a mark nobody can tell how far commits had come",
-    };
-    let file = match directory.files.open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && accept_loss => {
-            directory.files.create(&path).map_err(io)?
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
-        Err(error) => return Err(io(error)),
-    };
-    let read = Mark::read(&*file, directory.journal).map_err(io)?;
-    if read.index.is_none() && !accept_loss {
-        return Err(lost());
-    }
-    let mark = Mark::new(file, path.clone(), directory.journal, read);
-    if read.index.is_none() {
-        mark.reset(0).map_err(io)?;
-    }
-    Ok((mark, read.index.unwrap_or(0)))
-}
-
 /// The writer's thread: commits all that waits, until the journal is closed or has failed.
 fn write(mut writer: Writer<Arc<Housekeeper>>, queue: &WriterQueue, progress: &Progress) {
     let mut batch = Vec::new();
@@ -579,7 +333,7 @@ impl Log for Journal {
     }
 
     fn figures(&self) -> LogFigures {
-        let log_bytes = self.progress.written_bytes.load(Ordering::Relaxed);
+        let log_bytes = self.progress.log_bytes();
         let snapshot_bytes = self.cycles.snapshot_bytes.load(Ordering::Relaxed);
         let carried_bytes = self.cycles.carried_bytes.load(Ordering::Relaxed);
         LogFigures {
@@ -605,11 +359,12 @@ impl Log for Journal {
 
     fn wants_snapshot(&self, about_bytes: u64) -> bool {
         let newest_bytes = self.cycles.newest_bytes.load(Ordering::Relaxed);
-        self.directory.reserve.note_snapshot(about_bytes.max(newest_bytes));
-        let written = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        let expected_bytes = self.cycles.expected_bytes(about_bytes);
+        self.directory.reserve.note_snapshot(expected_bytes.max(newest_bytes));
+        let written = self.progress.log_bytes() as i64;
         let due = Due {
             log_bytes: (written - self.written_at_snapshot).max(0) as u64,
-            about_bytes,
+            expected_bytes,
             segment_bytes: self.directory.segment_bytes,
             short: self.directory.reserve.level().is_short(),
             again: self.desk.was_given_up(),
@@ -620,7 +375,7 @@ impl Log for Journal {
 
     fn snapshot(&mut self, snapshot: Box<dyn Snapshot>) {
         debug_assert_eq!(snapshot.index(), self.appended, "it reflects all that was appended");
-        self.written_at_snapshot = self.progress.written_bytes.load(Ordering::Relaxed) as i64;
+        self.written_at_snapshot = self.progress.log_bytes() as i64;
         self.desk.put(snapshot);
     }
 }

@@ -4,18 +4,21 @@ use std::io;
 use std::sync::Arc;
 
 use super::files::JournalFile;
+use super::pace::PIECE_BYTES;
 use super::reserve::Reserve;
 
-/// Most bytes written, or read back, before the caller is asked to pace it: a commit waits for no more than these to reach the
-/// disk (0.6 ms at 400 MB/s).
-pub(crate) const PIECE_BYTES: usize = 256 * 1024;
+/// Is given the bytes of each piece that was written, or read back, and says how many the next one may have. An error gives
+/// up what was being done.
+pub(crate) type Paced<'a> = &'a mut dyn FnMut(usize) -> io::Result<usize>;
 
 /// A file on its way.
 pub(crate) struct PacedFile<'a> {
     file: Arc<dyn JournalFile>,
     /// Room for it on a full disk; none for a file that was allocated before.
     room: Option<&'a Reserve>,
-    pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
+    pace: Paced<'a>,
+    /// Bytes of the next piece.
+    piece_bytes: usize,
     /// What is still to be written.
     pub(crate) buffer: Vec<u8>,
     /// How far it is written.
@@ -27,9 +30,10 @@ impl<'a> PacedFile<'a> {
     pub(crate) fn new(
         file: Arc<dyn JournalFile>,
         room: Option<&'a Reserve>,
-        pace: &'a mut dyn FnMut(usize) -> io::Result<()>,
+        pace: Paced<'a>,
     ) -> PacedFile<'a> {
-        PacedFile { file, room, pace, buffer: Vec::with_capacity(2 * PIECE_BYTES), at: 0 }
+        let buffer = Vec::with_capacity(2 * PIECE_BYTES);
+        PacedFile { file, room, pace, piece_bytes: PIECE_BYTES, buffer, at: 0 }
     }
 
     /// Where what comes next will stand.
@@ -39,7 +43,7 @@ impl<'a> PacedFile<'a> {
 
     /// Writes whole pieces; what is left waits for more.
     pub(crate) fn write_pieces(&mut self) -> io::Result<()> {
-        self.drain(PIECE_BYTES)
+        self.drain(self.piece_bytes)
     }
 
     /// Writes the rest: all of it lasts once this returns.
@@ -52,19 +56,16 @@ impl<'a> PacedFile<'a> {
         let mut written = 0;
         while self.buffer.len() - written >= least {
             let piece = &self.buffer[written..];
-            let piece = &piece[..piece.len().min(PIECE_BYTES)];
+            let piece = &piece[..piece.len().min(self.piece_bytes)];
             let (file, at, length) = (&self.file, self.at, piece.len() as u64);
             match self.room {
-                Some(reserve) => {
-                    reserve.make(length, length, |_| file.write_at(piece, at))?;
-                    reserve.lend(length);
-                }
+                Some(reserve) => reserve.make_for_cycle(length, || file.write_at(piece, at))?,
                 None => file.write_at(piece, at)?,
             }
             self.at += length;
             written += piece.len();
             self.file.sync_data()?;
-            (self.pace)(piece.len())?;
+            self.piece_bytes = (self.pace)(piece.len())?;
         }
         self.buffer.drain(..written);
         Ok(())

@@ -19,7 +19,8 @@ pub(crate) struct Progress {
     committed: AtomicU64,
     failed: AtomicBool,
     pub(crate) uncommitted_bytes: AtomicUsize,
-    pub(crate) written_bytes: AtomicU64,
+    /// Bytes of log written since the start.
+    pub(crate) log_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) commits: AtomicU64,
 }
@@ -31,7 +32,7 @@ impl Progress {
             committed: AtomicU64::new(committed),
             failed: AtomicBool::new(false),
             uncommitted_bytes: AtomicUsize::new(0),
-            written_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             commits: AtomicU64::new(0),
         }
@@ -39,6 +40,10 @@ impl Progress {
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Reached> {
         self.reached.subscribe()
+    }
+
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn committed(&self) -> u64 {

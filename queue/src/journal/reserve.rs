@@ -33,6 +33,8 @@ pub(crate) struct Reserve {
     snapshot_bytes: AtomicU64,
     /// Bytes that the cycle under way has taken: what part of the reserve is there for, and what it gives back at its end.
     lent: AtomicU64,
+    /// Bytes of the reserve that it was given for them.
+    drawn: AtomicU64,
     /// The last level, as its place in [`SpaceLevel::ALL`].
     level: AtomicU8,
 }
@@ -50,6 +52,7 @@ impl Reserve {
             running_leases: AtomicU64::new(0),
             snapshot_bytes: AtomicU64::new(0),
             lent: AtomicU64::new(0),
+            drawn: AtomicU64::new(0),
             level: AtomicU8::new(0),
         }
     }
@@ -73,7 +76,9 @@ impl Reserve {
         let Some(file) = &*file else { return Ok(()) };
         let mut free = self.files.free_bytes(&self.dir)?;
         let bytes = self.bytes.load(Ordering::Relaxed);
-        let wanted = self.needs().reserve_after(bytes);
+        // What a cycle has drawn comes back at its end: until then the disk need not have it twice.
+        let drawn = self.drawn.load(Ordering::Relaxed);
+        let wanted = self.needs().reserve_after(bytes + drawn).saturating_sub(drawn);
         if wanted < bytes {
             file.truncate(wanted)?;
             self.bytes.store(wanted, Ordering::Relaxed);
@@ -121,7 +126,7 @@ impl Reserve {
             made = make(least);
         }
         let mut wanted = least;
-        while made.as_ref().is_err_and(is_full) && self.give(wanted) {
+        while made.as_ref().is_err_and(is_full) && self.give(wanted) > 0 {
             made = make(least);
             // Others may have been quicker, or the file system needs some for itself.
             wanted = STEP_BYTES;
@@ -129,17 +134,39 @@ impl Reserve {
         made
     }
 
-    /// Gives the disk up to so many bytes of the reserve back; false when there are none.
-    fn give(&self, bytes: u64) -> bool {
+    /// Makes a file of so many bytes for the cycle under way, or writes as many: in place of the reserve, as far as that is
+    /// there for cycles. So the disk does not hold a snapshot, the next one, and room for the next one.
+    ///
+    /// # Errors
+    /// As `make` said: with a full disk only once nothing is left of the reserve.
+    pub(crate) fn make_for_cycle<T>(
+        &self,
+        bytes: u64,
+        mut make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let lent = self.lent.load(Ordering::Relaxed) + bytes;
+        let drawn = self.drawn.load(Ordering::Relaxed);
+        let owed = lent.min(self.needs().cycle_bytes()).saturating_sub(drawn);
+        if owed > 0 {
+            let given = self.give(owed.max(STEP_BYTES));
+            self.drawn.fetch_add(given, Ordering::Relaxed);
+        }
+        let made = self.make(bytes, bytes, |_| make())?;
+        self.lent.fetch_add(bytes, Ordering::Relaxed);
+        Ok(made)
+    }
+
+    /// Gives the disk up to so many bytes of the reserve back, and says how many.
+    fn give(&self, bytes: u64) -> u64 {
         let file = self.file.lock();
-        let Some(file) = &*file else { return false };
+        let Some(file) = &*file else { return 0 };
         let has = self.bytes.load(Ordering::Relaxed);
         let left = has.saturating_sub(bytes);
         if has == 0 || file.truncate(left).is_err() {
-            return false;
+            return 0;
         }
         self.bytes.store(left, Ordering::Relaxed);
-        true
+        has - left
     }
 
     /// Asks the disk how much is free.
@@ -170,20 +197,21 @@ impl Reserve {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// A cycle has taken so many bytes.
-    pub(crate) fn lend(&self, bytes: u64) {
-        self.lent.fetch_add(bytes, Ordering::Relaxed);
-    }
-
     /// The cycle is over: what it took was worth it, or has been given back.
     pub(crate) fn repaid(&self) {
         self.measure();
         self.lent.store(0, Ordering::Relaxed);
+        self.drawn.store(0, Ordering::Relaxed);
     }
 
     /// A snapshot has so many bytes, or would have.
     pub(crate) fn note_snapshot(&self, bytes: u64) {
         self.snapshot_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How large it is to be.
+    pub(crate) fn wanted_bytes(&self) -> u64 {
+        self.needs().reserve_bytes()
     }
 
     /// Bytes of the file.
@@ -268,6 +296,14 @@ mod tests {
         })
     }
 
+    fn make_for_cycle(disk: &SimulatedDisk, reserve: &Reserve, name: &str, bytes: u64) {
+        reserve.make_for_cycle(bytes, || disk.create(Path::new(name))?.allocate(bytes)).unwrap();
+    }
+
+    fn free_bytes(disk: &SimulatedDisk) -> u64 {
+        disk.free_bytes(Path::new("/")).unwrap()
+    }
+
     #[test]
     fn it_takes_its_size_grows_with_leases_and_gives_back_what_is_too_much() {
         let disk = SimulatedDisk::default();
@@ -321,12 +357,37 @@ mod tests {
         let reserve = reserve(&disk);
         assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues);
         for n in 0..3 {
-            make(&disk, &reserve, &format!("/unfinished{n}"), MIB).unwrap();
-            reserve.lend(MIB);
+            make_for_cycle(&disk, &reserve, &format!("/unfinished{n}"), MIB);
         }
         assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues, "that is what it is for");
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), MIB, "until it is paid back");
         reserve.repaid();
         assert_eq!(reserve.space(0).level, SpaceLevel::Hold, "it has not come back");
+    }
+
+    #[test]
+    fn a_cycle_is_written_in_place_of_the_reserve_which_then_comes_back() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(64 * MIB));
+        let reserve = reserve(&disk);
+        reserve.note_snapshot(8 * MIB);
+        reserve.keep().unwrap();
+        let (full, free) = (14 * MIB, 50 * MIB);
+        let space = reserve.space(0);
+        for n in 1..=12 {
+            make_for_cycle(&disk, &reserve, &format!("/new{n}"), MIB);
+            reserve.keep().unwrap();
+            assert_eq!((reserve.bytes(), free_bytes(&disk)), (full - n * MIB, free), "{n}");
+            assert_eq!(reserve.space(0), space);
+        }
+        // What is kept for leases and links is not for cycles.
+        make_for_cycle(&disk, &reserve, "/new13", 3 * MIB);
+        assert_eq!((reserve.bytes(), free_bytes(&disk)), (2 * MIB, free - 3 * MIB));
+        assert_eq!(reserve.space(0), space);
+        reserve.repaid();
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), full);
     }
 
     #[test]

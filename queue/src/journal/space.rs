@@ -107,14 +107,18 @@ impl Stock {
 }
 
 impl Needs {
-    /// How large the reserve is to be, in bytes: a whole number of steps.
-    pub(crate) fn reserve_bytes(&self) -> u64 {
+    /// Bytes that are for cycles of cleaning and snapshots.
+    pub(crate) fn cycle_bytes(&self) -> u64 {
         let cleaning = CLEANING_SEGMENTS * self.segment_bytes;
         // A quarter more: the next snapshot is of more jobs than the last.
-        let snapshot = self.snapshot_bytes.saturating_add(self.snapshot_bytes / 4);
+        cleaning.saturating_add(self.snapshot_bytes).saturating_add(self.snapshot_bytes / 4)
+    }
+
+    /// How large the reserve is to be, in bytes: a whole number of steps.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
         let leases = self.running_leases.saturating_mul(LEASE_BYTES);
-        let bytes = cleaning
-            .saturating_add(snapshot)
+        let bytes = self
+            .cycle_bytes()
             .saturating_add(leases)
             .saturating_add(SMALL_COMMANDS_BYTES + STEP_BYTES);
         bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES)

@@ -166,7 +166,7 @@ impl<C: Chores> Writer<C> {
             self.progress.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.progress.commits.fetch_add(1, Ordering::Relaxed);
-        self.progress.written_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
+        self.progress.log_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
         self.records.extend(segment.sequence, self.first_index, &self.offsets, end as u32);
         self.progress.uncommitted_bytes.fetch_sub(self.record_bytes, Ordering::Relaxed);
         self.progress.reach(self.last_index);
@@ -194,6 +194,12 @@ impl<C: Chores> Writer<C> {
             self.chores.segment(needed)?
         };
         if let Some(old) = &self.segment {
+            if self.durability == Durability::None {
+                // A segment that has begun proves that all before it was there: a power cut may cost the end, and nothing else.
+                let failed = |error| poisoned("syncing", &old.path, error);
+                old.file.sync_data().map_err(failed)?;
+                self.progress.syncs.fetch_add(1, Ordering::Relaxed);
+            }
             self.directory.reserve.use_room(old.capacity.saturating_sub(old.at));
         }
         let header = SegmentHeader::log(self.directory.journal, segment.sequence, first_index);

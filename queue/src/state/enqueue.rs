@@ -13,6 +13,7 @@ use super::State;
 use super::profile;
 use super::queue::Queue;
 use super::row::{Place, Row};
+use super::rows::AHEAD;
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
 
@@ -111,10 +112,19 @@ impl State {
             return refused;
         }
         let mut outcomes = Runs::default();
-        for entry in batch.entries() {
-            outcomes.push(self.take_entry(batch, &mut lanes, entry, out));
+        let mut entries = batch.entries();
+        let mut next = Vec::with_capacity(AHEAD);
+        loop {
+            next.extend(entries.by_ref().take(AHEAD));
+            if next.is_empty() {
+                return outcomes;
+            }
+            let heads = next.iter().filter_map(|entry: &BatchEntry| entry.head.as_ref().ok());
+            self.rows.fetch_ids(heads.map(|head| &head.id));
+            for entry in next.drain(..) {
+                outcomes.push(self.take_entry(batch, &mut lanes, entry, out));
+            }
         }
-        outcomes
     }
 
     fn take_entry(

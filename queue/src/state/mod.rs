@@ -43,6 +43,7 @@ mod session;
 mod settings;
 mod settle;
 mod slab;
+mod slot_index;
 mod snapshot;
 mod subscribe;
 mod transition;

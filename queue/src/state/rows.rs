@@ -2,11 +2,11 @@
 
 use std::ops::{Index, IndexMut};
 
-use hashbrown::HashTable;
 use longshore_protocol::{JobId, Token};
 
 use super::chunks::{Chunks, Shared};
 use super::row::{NONE, Place, Row};
+use super::slot_index::SlotIndex;
 use crate::outcome::RecordRef;
 
 /// Rows in one piece of memory: growing never copies a row, and a frozen piece, 24 KiB, is copied when it is touched. In tests
@@ -14,6 +14,10 @@ use crate::outcome::RecordRef;
 const CHUNK_ROWS: usize = if cfg!(test) { 4 } else { 256 };
 /// Parts of the index of ids: each grows on its own, so no command waits for all of them.
 const INDEX_PARTS: usize = 256;
+/// Jobs of a command that are looked at before the first of them is done. With ten million jobs a look at the index is a
+/// miss of the processor's caches; looks that wait for nothing of each other miss together. What 32 take stays in the
+/// nearest cache until it is their turn.
+pub(super) const AHEAD: usize = 32;
 
 type Table = Chunks<Row, CHUNK_ROWS>;
 
@@ -26,8 +30,8 @@ pub(super) struct Rows {
     pub(super) free: u32,
     /// Rows that hold a job.
     pub(super) held: u32,
-    by_id: Vec<HashTable<u32>>,
-    by_token: HashTable<u32>,
+    by_id: Vec<SlotIndex>,
+    by_token: SlotIndex,
 }
 
 impl Default for Rows {
@@ -36,8 +40,8 @@ impl Default for Rows {
             rows: Table::default(),
             free: NONE,
             held: 0,
-            by_id: (0..INDEX_PARTS).map(|_| HashTable::new()).collect(),
-            by_token: HashTable::new(),
+            by_id: vec![SlotIndex::default(); INDEX_PARTS],
+            by_token: SlotIndex::default(),
         }
     }
 }
@@ -79,10 +83,8 @@ impl Rows {
 
     /// Empties a row; its lists no longer hold it.
     pub(super) fn remove(&mut self, slot: u32) {
-        let id = self[slot].id;
-        if let Ok(entry) = self.by_id[part(hash_id(&id))].find_entry(hash_id(&id), |&s| s == slot) {
-            entry.remove();
-        }
+        let hash = hash_id(&self[slot].id);
+        self.by_id[part(hash)].remove(hash, slot);
         let free = self.free;
         self[slot] = Row { next: free, ..Row::free() };
         self.free = slot;
@@ -91,23 +93,43 @@ impl Rows {
 
     pub(super) fn find(&self, id: &JobId) -> Option<u32> {
         let hash = hash_id(id);
-        self.by_id[part(hash)].find(hash, |&slot| self[slot].id == *id).copied()
+        self.by_id[part(hash)].find(hash, |slot| self[slot].id == *id)
     }
 
     pub(super) fn find_token(&self, token: Token) -> Option<u32> {
-        self.by_token.find(mix(token.0), |&slot| self[slot].when == token.0).copied()
+        self.by_token.find(mix(token.0), |slot| self[slot].when == token.0)
+    }
+
+    /// Has the processor fetch the places in the index of ids that are about to come in. Changes nothing.
+    pub(super) fn fetch_ids<'a>(&self, ids: impl Iterator<Item = &'a JobId>) {
+        for id in ids {
+            let hash = hash_id(id);
+            self.by_id[part(hash)].fetch(hash);
+        }
+    }
+
+    /// Has the processor fetch what the end of these running jobs will touch. Changes nothing.
+    pub(super) fn fetch_tokens(&self, tokens: impl Iterator<Item = Token>) {
+        let mut slots = [NONE; AHEAD];
+        for (slot, token) in slots.iter_mut().zip(tokens) {
+            *slot = self.find_token(token).unwrap_or(NONE);
+        }
+        for &slot in slots.iter().take_while(|&&slot| slot != NONE) {
+            let hash = hash_id(&self[slot].id);
+            self.by_id[part(hash)].fetch(hash);
+        }
     }
 
     pub(super) fn index_id(&mut self, hash: u64, slot: u32) {
         let rows = &self.rows;
-        self.by_id[part(hash)].insert_unique(hash, slot, |&s| hash_id(&rows[s as usize].id));
+        self.by_id[part(hash)].insert(hash, slot, |s| hash_id(&rows[s as usize].id));
     }
 
     /// Makes room for so many ids.
     pub(super) fn reserve_ids(&mut self, ids: usize) {
         for part in &mut self.by_id {
             let rows = &self.rows;
-            part.reserve(ids / INDEX_PARTS, |&s| hash_id(&rows[s as usize].id));
+            part.reserve(ids / INDEX_PARTS, |s| hash_id(&rows[s as usize].id));
         }
     }
 
@@ -115,14 +137,12 @@ impl Rows {
     pub(super) fn index_token(&mut self, slot: u32) {
         let rows = &self.rows;
         let hash = mix(rows[slot as usize].when);
-        self.by_token.insert_unique(hash, slot, |&s| mix(rows[s as usize].when));
+        self.by_token.insert(hash, slot, |s| mix(rows[s as usize].when));
     }
 
     pub(super) fn forget_token(&mut self, slot: u32) {
         let hash = mix(self[slot].when);
-        if let Ok(entry) = self.by_token.find_entry(hash, |&s| s == slot) {
-            entry.remove();
-        }
+        self.by_token.remove(hash, slot);
     }
 
     /// Tokens that lead to a row.
@@ -132,12 +152,12 @@ impl Rows {
 
     /// Ids that lead to a row.
     pub(super) fn ids(&self) -> usize {
-        self.by_id.iter().map(HashTable::len).sum()
+        self.by_id.iter().map(SlotIndex::len).sum()
     }
 
     /// Bytes of memory that rows and ids take.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.rows.memory_bytes() + self.by_id.iter().map(HashTable::allocation_size).sum::<usize>()
+        self.rows.memory_bytes() + self.by_id.iter().map(SlotIndex::memory_bytes).sum::<usize>()
     }
 }
 
@@ -260,7 +280,7 @@ fn halves(id: &JobId) -> (u64, u64) {
 }
 
 /// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input sways every bit of the output.
-fn mix(mut x: u64) -> u64 {
+pub(super) fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -268,6 +288,6 @@ fn mix(mut x: u64) -> u64 {
 }
 
 fn part(hash: u64) -> usize {
-    // The table itself uses the hash's lowest and topmost bits.
-    (hash >> 32) as usize % INDEX_PARTS
+    // A part itself uses the hash's lowest byte and its upper half.
+    (hash >> 8) as usize % INDEX_PARTS
 }

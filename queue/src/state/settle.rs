@@ -14,7 +14,7 @@ use super::State;
 use super::history::fingerprint_of;
 use super::limits::ANSWERS_KEPT;
 use super::row::Place;
-use super::rows::random_of;
+use super::rows::{AHEAD, random_of};
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
 
@@ -31,10 +31,7 @@ impl State {
             Some(known) => known.clone(),
             None if is_forgotten => Runs::default(),
             None => {
-                let outcomes: Runs<SettleOutcome> = batch
-                    .items()
-                    .map(|item| self.settle_one(number, item, batch.body(), out))
-                    .collect();
+                let outcomes = self.settle_all(number, batch, out);
                 let session = &mut self.sessions.table[number];
                 session.next_settle = session.next_settle.max(sequence.saturating_add(1));
                 session.settles.keep(sequence, outcomes.clone());
@@ -47,6 +44,27 @@ impl State {
     /// What a batch of settles was answered before; none if it was not, or not lately.
     pub fn settled_before(&self, link: LinkId, sequence: u64) -> Option<&Runs<SettleOutcome>> {
         self.sessions.table[self.session_of(link)?].settles.get(sequence)
+    }
+
+    fn settle_all(
+        &mut self,
+        session: u32,
+        batch: &SettleBatch,
+        out: &mut Outcomes,
+    ) -> Runs<SettleOutcome> {
+        let mut outcomes = Runs::default();
+        let mut items = batch.items();
+        let mut next = Vec::with_capacity(AHEAD);
+        loop {
+            next.extend(items.by_ref().take(AHEAD));
+            if next.is_empty() {
+                return outcomes;
+            }
+            self.rows.fetch_tokens(next.iter().map(|item: &SettleItem| item.token));
+            for item in next.drain(..) {
+                outcomes.push(self.settle_one(session, item, batch.body(), out));
+            }
+        }
     }
 
     fn settle_one(

@@ -173,7 +173,7 @@ impl LogStore<Journal> {
 
 /// An epoch that is as high as any that was given before, as far as `known` tells not: that of the last start that was read
 /// back.
-fn epoch_floor(known: Option<Epoch>, lost: Option<LostStarts>, now: Now) -> Epoch {
+pub(crate) fn epoch_floor(known: Option<Epoch>, lost: Option<LostStarts>, now: Now) -> Epoch {
     let Some(LostStarts { told }) = lost else { return Epoch(0) };
     // When nobody can tell: no publisher starts once a second for all its life.
     let highest = known.map(|epoch| epoch.0).max(told).unwrap_or(now.wall_ms / 1_000);
@@ -200,7 +200,7 @@ impl<L: Log> LogStore<L> {
     }
 
     /// The same, with an epoch above `floor` whatever the log says: starts may have gone with what was dropped.
-    fn start_above(
+    pub(crate) fn start_above(
         floor: Epoch,
         log: L,
         replay: Replay,

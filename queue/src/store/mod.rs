@@ -19,6 +19,8 @@ use longshore_protocol::{
     Durability, Epoch, Glob, JobId, JobState, LinkId, Path, PublisherId, Revoked, Token,
 };
 
+#[cfg(test)]
+pub(crate) use self::log_store::epoch_floor;
 pub use self::log_store::{LogStore, Opened, PAUSE_MS, StoreOptions, TURN_MS};
 pub use self::replay::Replay;
 use crate::log::{Poisoned, Reader};

@@ -49,17 +49,17 @@ fn last_segment(disk: &SimulatedDisk) -> PathBuf {
     segments.filter(|path| end_of_data(disk, path) > 4096).max().expect("there is a segment")
 }
 
-fn is_segment(path: &Path) -> bool {
+pub(super) fn is_segment(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "seg")
 }
 
-fn end_of_data(disk: &SimulatedDisk, path: &Path) -> u64 {
+pub(super) fn end_of_data(disk: &SimulatedDisk, path: &Path) -> u64 {
     let bytes = disk.bytes(path);
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
 /// Runs the publisher and closes it; with a snapshot before the last so many of its steps.
-fn run_and_close(world: &mut World, steps: u32, after_snapshot: Option<u32>) {
+pub(super) fn run_and_close(world: &mut World, steps: u32, after_snapshot: Option<u32>) {
     let mut run = world.open().expect("a good disk");
     world.live(&mut run, steps).expect("a good disk");
     if let Some(steps) = after_snapshot {
@@ -103,12 +103,20 @@ fn the_last_segment_cut_short_at_any_byte_is_refused_or_whole() {
 
 #[test]
 fn the_last_segment_cut_short_below_a_snapshot_is_told_when_it_is_read() {
-    let mut world = World::with_payloads(3, options(), 100);
-    world.takes_snapshots = false;
-    run_and_close(&mut world, 14, Some(0));
+    // A few KiB behind the header: there are as many starts as bytes.
+    let closed = |seed| {
+        let mut world = World::with_payloads(seed, options(), 100);
+        world.takes_snapshots = false;
+        run_and_close(&mut world, 10, Some(0));
+        world
+    };
+    let is_short = |world: &World| {
+        (5_000..6_500).contains(&end_of_data(&world.disk, &last_segment(&world.disk)))
+    };
+    let world = (1..200).map(closed).find(is_short).expect("some run is short");
     let ([whole, rotten, refused], end) = cut_at_every_byte(&world);
     // Without its header a file is not the one that the snapshot names.
-    assert!(whole >= 1 && rotten > 500, "{whole} {rotten} {refused} of {end}");
+    assert!(whole >= 1 && rotten > 100, "{whole} {rotten} {refused} of {end}");
 }
 
 #[test]
@@ -149,7 +157,7 @@ fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
 
 #[test]
 fn one_flipped_bit_anywhere_is_never_silent() {
-    let wanted = asked("LONGSHORE_BIT_FLIPS", 1_500);
+    let wanted = asked("LONGSHORE_BIT_FLIPS", 700);
     let (mut refused, mut whole, mut rotten) = (0, 0, 0);
     let mut random = StdRng::seed_from_u64(5);
     for seed in 0.. {

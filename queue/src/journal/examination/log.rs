@@ -9,14 +9,17 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::super::cleaner::{Around, Cleaner, CycleError, CycleFigures};
-use super::super::directory::{Directory, Segment, poisoned};
+use super::super::directory::{Directory, Segment};
 use super::super::files::{Files, JournalFile};
 use super::super::mark::Mark;
+use super::super::owed::Owed;
+use super::super::pace::PIECE_BYTES;
 use super::super::progress::Progress;
 use super::super::records::JournalRecords;
+use super::super::reserve::is_full;
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::writer::{Chores, Pending, Writer};
-use super::super::{JournalOptions, OpenError, Parts, Recovered};
+use super::super::{JournalOptions, OpenError, Parts, Recovered, Space};
 use super::DIR;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Snapshot};
 use crate::{Now, Replay};
@@ -51,7 +54,9 @@ pub(super) struct Hand {
     records: Arc<JournalRecords>,
     mark: Arc<Mark>,
     next: Arc<Mutex<Option<Segment>>>,
+    owed: Arc<Mutex<Owed>>,
     cleaner: Arc<Mutex<Cleaner>>,
+    cycles: Arc<CycleFigures>,
     /// A snapshot is wanted.
     wants: Arc<AtomicBool>,
     /// The snapshot that was wanted, until a cycle writes it.
@@ -81,14 +86,17 @@ impl SteppedLog {
         let cycles = Arc::new(CycleFigures::default());
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
         directory.reserve.note_snapshot(newest_bytes);
-        let cleaner = Cleaner::new(Arc::clone(&directory), Arc::clone(&records), cycles);
+        let cleaner =
+            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles));
         let hand = Hand {
             directory,
             progress,
             records,
             mark,
             next: Arc::default(),
+            owed: Arc::new(Mutex::new(Owed::new(recovered.last_index))),
             cleaner: Arc::new(Mutex::new(cleaner)),
+            cycles,
             wants: Arc::default(),
             frozen: Arc::default(),
         };
@@ -115,21 +123,43 @@ impl SteppedLog {
 }
 
 impl Hand {
-    /// Makes the next segment before it is needed.
+    /// Makes the next segment before it is needed, if there is room for one.
     pub(super) fn make_segment(&self) -> Result<(), Poisoned> {
         let mut next = self.next.lock();
         if next.is_none() {
-            let made = self.directory.create_segment(0);
-            *next = Some(made.inspect_err(|why| self.progress.poison(why.clone()))?);
+            match self.directory.create_segment(0) {
+                Ok(segment) => *next = Some(segment),
+                Err(why) if is_full(&why.error) => {}
+                Err(why) => {
+                    self.progress.poison(why.clone());
+                    return Err(why);
+                }
+            }
         }
         Ok(())
     }
 
-    /// Makes the mark firm.
+    /// Makes the mark firm: all that was committed is on the disk then, at every level of durability.
     pub(super) fn firm_mark(&self) -> Result<(), Poisoned> {
-        let firm = self.mark.firm(self.progress.committed());
-        let failed = firm.map_err(|error| poisoned("syncing", &self.mark.path, error));
-        failed.inspect_err(|why| self.progress.poison(why.clone()))
+        self.firm_owed().inspect_err(|why| self.progress.poison(why.clone()))
+    }
+
+    fn firm_owed(&self) -> Result<(), Poisoned> {
+        let owed = self.owed.lock().take();
+        owed.make_firm(&self.directory, &self.mark)
+    }
+
+    /// Where every command that is in the log itself lies: its index, the file's number, and its place there.
+    pub(super) fn places(&self) -> Vec<(u64, u64, u64)> {
+        let all = self.records.locations_up_to(self.progress.committed());
+        let logs = all.runs().iter().filter(|run| !run.bounds().carried);
+        let indexes = logs.flat_map(|run| run.first..=run.last);
+        indexes
+            .filter_map(|index| {
+                let place = all.locate(index, 0)?;
+                Some((index, place.sequence, place.offset))
+            })
+            .collect()
     }
 
     /// Wants a snapshot, unless one waits to be written.
@@ -147,7 +177,7 @@ impl Hand {
     pub(super) fn cycle(&self, meanwhile: &mut dyn FnMut()) -> Result<(), Poisoned> {
         let Some(mut frozen) = self.frozen.lock().take() else { return Ok(()) };
         let short = self.directory.reserve.level().is_short();
-        let around = &mut Turns { meanwhile, short };
+        let around = &mut Turns { hand: self, meanwhile, short };
         match self.cleaner.lock().cycle(&mut *frozen, around) {
             Err(CycleError::Failed(why)) => {
                 self.progress.poison(why.clone());
@@ -171,19 +201,26 @@ impl Hand {
 
 /// Lets others have their turn between the pieces of a cycle.
 struct Turns<'a> {
+    hand: &'a Hand,
     meanwhile: &'a mut dyn FnMut(),
     short: bool,
 }
 
 impl Around for Turns<'_> {
-    fn settle(&mut self, _: u64) -> Result<(), Poisoned> {
-        // What is committed here is synced.
-        Ok(())
+    fn settle(&mut self, index: u64) -> Result<(), Poisoned> {
+        // A commit whose mark could not be noted was the last.
+        self.hand.progress.check()?;
+        assert!(self.hand.owed.lock().index() >= index, "a cycle begins once it is committed");
+        self.hand.firm_owed()
     }
 
-    fn pace(&mut self, _: usize) -> io::Result<()> {
+    fn pace(&mut self, _: usize) -> io::Result<usize> {
         (self.meanwhile)();
-        Ok(())
+        Ok(PIECE_BYTES)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        0
     }
 
     fn is_short(&self) -> bool {
@@ -199,7 +236,9 @@ impl Chores for Chore {
         }
     }
 
-    fn committed(&mut self, _: u64, _: &Arc<dyn JournalFile>, _: bool) {}
+    fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool) {
+        self.0.owed.lock().note(index, file, synced);
+    }
 }
 
 impl Log for SteppedLog {
@@ -256,7 +295,17 @@ impl Log for SteppedLog {
         self.hand.reader()
     }
 
-    fn wants_snapshot(&self, _: u64) -> bool {
+    fn space(&self) -> Space {
+        self.hand.directory.reserve.space(self.uncommitted_bytes() as u64)
+    }
+
+    fn note_running(&self, leases: u64) {
+        self.hand.directory.reserve.note_running(leases);
+    }
+
+    fn wants_snapshot(&self, about_bytes: u64) -> bool {
+        let newest_bytes = self.hand.cycles.newest_bytes.load(Ordering::Relaxed);
+        self.hand.directory.reserve.note_snapshot(about_bytes.max(newest_bytes));
         self.hand.wants.load(Ordering::Relaxed)
     }
 

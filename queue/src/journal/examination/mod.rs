@@ -1,21 +1,33 @@
 //! A whole store on a faulty disk: its clients are told things, the disk does its worst, and what the publisher finds at its
 //! next start is held against what was told.
 //!
-//! - [`world`] is the publisher, its clients and its disk in virtual time, of one seed; [`session`] is a client.
+//! - [`world`] is the publisher, its clients and its disk in virtual time, of one seed; [`session`] is a client, [`workload`]
+//!   is what producers and workers do, [`tools`] what tools do, [`hearing`] what all of them hear. [`watcher`] follows the feed.
 //! - [`told`] keeps what was promised; [`reference`] keeps what every command comes to. Both are asked at each start.
-//! - [`log`] is the journal without its threads. [`phase`] says what the publisher was doing when the disk failed: an
-//!   examination in which a phase never met its fault has failed.
+//! - [`log`] is the journal without its threads. [`phase`] says what the publisher was doing when the disk failed, and
+//!   [`executed`] which commands came to something: an examination in which a phase never met its fault, or in which a kind of
+//!   command was never executed, has failed.
 //!
-//! `LONGSHORE_POWER_CUTS` and `LONGSHORE_BIT_FLIPS` ask for more than a run of the tests has; both are numbers.
+//! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_UNSYNCED_CUTS` and `LONGSHORE_LOSSES` ask for
+//! more than a run of the tests has; all are numbers.
 
+mod asks;
 mod calls;
 mod damage;
+mod executed;
+mod hearing;
 mod log;
+mod loss;
 mod phase;
 mod power;
 mod reference;
 mod session;
+mod shortage;
 mod told;
+mod tools;
+mod unsynced;
+mod watcher;
+mod workload;
 mod world;
 
 use longshore_protocol::{Durability, PublisherId};

@@ -8,8 +8,9 @@ use longshore_protocol::Glob;
 use longshore_protocol::messages::work::{Filter, JobsQuery, QueueStat};
 use parking_lot::Mutex;
 
+use super::executed::Executed;
 use super::log::{AllSubmitted, Submitted};
-use crate::{Command, JobView, Now, Outcomes, RecordRef, RunningLease, State, Totals};
+use crate::{Command, Event, JobView, Now, Outcomes, RecordRef, RunningLease, State, Totals};
 
 /// The state beside the journal.
 #[derive(Default)]
@@ -17,8 +18,11 @@ pub(super) struct Reference {
     state: State,
     outcomes: Outcomes,
     submitted: AllSubmitted,
-    /// The bodies of all commands that are there.
-    bodies: BTreeMap<u64, Bytes>,
+    /// All commands that are there.
+    there: BTreeMap<u64, Submitted>,
+    /// What they brought about, as far as nobody has asked for it.
+    events: Vec<Event>,
+    pub(super) executed: Executed,
 }
 
 impl Reference {
@@ -28,7 +32,9 @@ impl Reference {
             state: self.state.clone(),
             outcomes: Outcomes::default(),
             submitted: Arc::new(Mutex::new(self.submitted.lock().clone())),
-            bodies: self.bodies.clone(),
+            there: self.there.clone(),
+            events: self.events.clone(),
+            executed: Executed::default(),
         }
     }
 
@@ -39,16 +45,34 @@ impl Reference {
 
     /// The journal's last command is that one: all before it are there, and those after it are gone.
     pub(super) fn recovered(&mut self, last: u64) {
-        for Submitted { index, now, kind, body } in self.submitted.lock().drain(..) {
-            if index > last {
-                break;
-            }
-            let command = Command::decode(kind, body.clone()).expect("it was encoded");
-            self.state.apply(index, now, &command, &mut self.outcomes);
+        if last < self.state.applied() {
+            // Even what earlier starts have found is gone.
+            self.there.split_off(&(last + 1));
+            self.submitted.lock().clear();
+            self.events.retain(|event| event.index <= last);
+            self.state = State::default();
+            let known: Vec<Submitted> = self.there.values().cloned().collect();
+            known.iter().for_each(|command| drop(self.apply(command)));
             self.outcomes.clear();
-            self.bodies.insert(index, body);
         }
+        let submitted: Vec<Submitted> = self.submitted.lock().drain(..).collect();
+        for command in submitted.into_iter().take_while(|command| command.index <= last) {
+            self.outcomes.wants_events = true;
+            let done = self.apply(&command);
+            self.executed.note(&done, &self.outcomes);
+            self.events.append(&mut self.outcomes.events);
+            self.outcomes.clear();
+            self.there.insert(command.index, command);
+        }
+        self.outcomes.wants_events = false;
         assert_eq!(self.state.applied(), last, "commands that nobody has submitted");
+    }
+
+    fn apply(&mut self, submitted: &Submitted) -> Command {
+        let Submitted { index, now, kind, body } = submitted;
+        let command = Command::decode(*kind, body.clone()).expect("it was encoded");
+        self.state.apply(*index, *now, &command, &mut self.outcomes);
+        command
     }
 
     /// The state that was read back is the one that was.
@@ -62,10 +86,18 @@ impl Reference {
         );
     }
 
+    /// What happened to jobs after the command `since`, up to `upto`; nobody will ask for it again.
+    pub(super) fn take_events(&mut self, since: u64, upto: u64) -> Vec<Event> {
+        let later = self.events.partition_point(|event| event.index <= upto);
+        let mut events: Vec<Event> = self.events.drain(..later).collect();
+        events.retain(|event| event.index > since);
+        events
+    }
+
     /// What stands there in the command, as it was submitted.
     pub(super) fn part(&self, at: RecordRef) -> Bytes {
         let from = at.at as usize;
-        self.bodies[&at.index].slice(from..from + at.length as usize)
+        self.there[&at.index].body.slice(from..from + at.length as usize)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{Action, SealedBatch};
+use longshore_protocol::messages::work::SealedBatch;
 use longshore_protocol::{JobId, JobState, LinkId, Role, SessionId, Token};
+
+use super::asks::Ask;
 
 /// A client's process, over all its links.
 #[derive(Clone)]
@@ -21,7 +23,12 @@ pub(super) struct Session {
     pub(super) resent: u64,
     /// Leases, with how many checkpoints were left of each.
     pub(super) held: BTreeMap<Token, (JobId, u64)>,
-    pub(super) asked: Option<(u64, Action, Vec<JobId>)>,
+    /// Of a tool: what it has asked for, by its numbers.
+    pub(super) asked: BTreeMap<u64, Ask>,
+    /// Credits that it has given over its present link, and that were neither used nor returned, by subscription.
+    pub(super) credits: BTreeMap<u32, u64>,
+    /// The number that the next settle has at least: one more than the last that counted.
+    pub(super) settled: u64,
     /// What the publisher said when the link was up: the numbers of the next batches.
     pub(super) attached: Option<(u64, u64)>,
 }
@@ -33,12 +40,18 @@ pub(super) struct Settle {
     pub(super) job: JobId,
     /// The state that it ends its job in, if it does.
     pub(super) end: Option<JobState>,
+    /// How many checkpoints its attempt had left.
+    pub(super) checkpoints: u64,
+    /// What it says is more than a disk without room takes.
+    pub(super) is_large: bool,
 }
 
 impl Session {
-    pub(super) fn new(number: u8, role: Role) -> Session {
+    pub(super) fn new(number: u64, role: Role) -> Session {
+        let mut id = [0; 16];
+        id[8..].copy_from_slice(&number.to_be_bytes());
         Session {
-            id: SessionId([number; 16]),
+            id: SessionId(id),
             role,
             link: None,
             next_batch: 1,
@@ -47,7 +60,9 @@ impl Session {
             settles: BTreeMap::new(),
             resent: 0,
             held: BTreeMap::new(),
-            asked: None,
+            asked: BTreeMap::new(),
+            credits: BTreeMap::new(),
+            settled: 1,
             attached: None,
         }
     }
@@ -55,10 +70,10 @@ impl Session {
     /// What the publisher says of the numbers: all that it has answered, and nothing that was never sent.
     pub(super) fn check_attached(&mut self) {
         let Some((batch, settle)) = self.attached.take() else { return };
-        let answered = |next, oldest: Option<u64>| oldest.unwrap_or(next);
-        let oldest = answered(self.next_batch, self.batches.keys().next().copied());
+        let oldest = self.batches.keys().next().copied().unwrap_or(self.next_batch);
         assert!((oldest..=self.next_batch).contains(&batch), "batch {batch}, {oldest} is next");
-        let oldest = answered(self.next_settle, self.settles.keys().next().copied());
-        assert!((oldest..=self.next_settle).contains(&settle), "settle {settle}, {oldest} is next");
+        // Those that there was no room for have left no trace.
+        let (least, next) = (self.settled, self.next_settle);
+        assert!((least..=next).contains(&settle), "settle {settle}, {least} is next");
     }
 }

@@ -1,59 +1,63 @@
 //! A publisher, its clients and its disk, in virtual time: all of it drawn from one seed, so that a run can be repeated.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
 use bytes::Bytes;
-use longshore_protocol::messages::work::{
-    Action, BatchBuilder, Checkpoint, Filter, NewSettle, Selection, SettleBatch,
-    SettleBatchBuilder, Sources, Started, Tokens,
-};
-use longshore_protocol::{
-    CheckpointOutcome, Due, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Role,
-    SettleOutcome, Token,
-};
+use longshore_protocol::{Durability, Epoch, LinkId, Role, Token};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::{JournalOptions, OpenError, Recovered};
+use super::executed::Executed;
 use super::log::{Hand, SteppedLog};
 use super::reference::Reference;
-use super::session::{Session, Settle};
-use super::told::{Told, Try};
+use super::session::Session;
+use super::told::Told;
+use super::watcher::Watcher;
 use crate::clock::{ClockCore, Reading};
 use crate::log::ReadError;
-use crate::store::StoreOptions;
-use crate::{Command, LogStore, Now, Poisoned, Released, Replay, Reply};
-
-const QUEUES: [&str; 3] = ["/a", "/a/b", "/c"];
-/// What a session's subscription is called.
-const SUBSCRIPTION: u32 = 1;
+use crate::store::{StoreOptions, epoch_floor};
+use crate::{LogStore, Now, Poisoned, Replay};
 
 /// Everything that outlives a run of the publisher.
 pub(super) struct World {
     pub(super) disk: SimulatedDisk,
     pub(super) random: StdRng,
     pub(super) told: Told,
-    options: JournalOptions,
-    now: Now,
-    reference: Reference,
-    sessions: Vec<Session>,
+    pub(super) options: JournalOptions,
+    pub(super) now: Now,
+    pub(super) reference: Reference,
+    pub(super) sessions: Vec<Session>,
+    next_session: u64,
+    /// Follows the feed.
+    pub(super) watcher: Watcher,
+    /// Deliveries whose entry could not be read, with their links and subscriptions.
+    pub(super) unreadable: Vec<(LinkId, u32, Token)>,
     /// Most bytes of a payload.
-    payload_max: usize,
+    pub(super) payload_max: usize,
     /// Workers keep up, and most jobs are forgotten at once: segments die, but for the little that is kept.
-    drains: bool,
+    pub(super) drains: bool,
     /// Snapshots are taken now and then.
     pub(super) takes_snapshots: bool,
-    next_job: u64,
-    next_link: u64,
-    next_request: u64,
+    /// The power has gone, and may have taken the end of what was told with it: acknowledgements were not synced.
+    pub(super) may_lose_end: bool,
+    /// Commands that were told and lost.
+    pub(super) lost: u64,
+    /// The highest that a start has had.
+    epoch: Epoch,
+    /// Others on the disk take its room, and give it back.
+    pub(super) shares_disk: bool,
+    /// Settles that counted while the disk was short of room.
+    pub(super) settled_short: u64,
+    /// When the reserve is looked after.
+    reserve_at: u64,
+    pub(super) next_job: u64,
+    pub(super) next_link: u64,
+    pub(super) next_request: u64,
 }
 
 /// One run of the publisher.
 pub(super) struct Run {
-    store: LogStore<SteppedLog>,
+    pub(super) store: LogStore<SteppedLog>,
     pub(super) hand: Hand,
     pub(super) recovered: Recovered,
     /// Parts that were told to be damaged when all was read.
@@ -72,7 +76,8 @@ impl World {
     pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> World {
         let random = StdRng::seed_from_u64(seed);
         let roles = [Role::Producer, Role::Producer, Role::Worker, Role::Worker, Role::Tool];
-        let sessions = (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
+        let sessions: Vec<Session> =
+            (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
         World {
             disk: SimulatedDisk::default(),
             random,
@@ -80,10 +85,19 @@ impl World {
             options,
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             reference: Reference::default(),
+            next_session: sessions.len() as u64,
             sessions,
+            watcher: Watcher::default(),
+            unreadable: Vec::new(),
             payload_max,
             drains: seed.is_multiple_of(2),
             takes_snapshots: true,
+            may_lose_end: false,
+            lost: 0,
+            epoch: Epoch(0),
+            shares_disk: false,
+            settled_short: 0,
+            reserve_at: 0,
             next_job: 0,
             next_link: 0,
             next_request: 0,
@@ -99,10 +113,19 @@ impl World {
             options: self.options.clone(),
             now: self.now,
             reference: self.reference.fork(),
+            next_session: self.next_session,
             sessions: self.sessions.clone(),
+            watcher: self.watcher.clone(),
+            unreadable: Vec::new(),
             payload_max: self.payload_max,
             drains: self.drains,
             takes_snapshots: self.takes_snapshots,
+            may_lose_end: self.may_lose_end,
+            lost: 0,
+            epoch: self.epoch,
+            shares_disk: self.shares_disk,
+            settled_short: 0,
+            reserve_at: self.reserve_at,
             next_job: self.next_job,
             next_link: self.next_link,
             next_request: self.next_request,
@@ -116,9 +139,21 @@ impl World {
         let (log, hand, recovered) =
             SteppedLog::open(&self.disk, self.options.clone(), &mut replay, submitted)?;
         let (told, last) = (self.told.index, recovered.last_index);
+        if self.options.accept_loss {
+            self.told.accept_loss();
+            self.renew_clients();
+        } else if last < told && self.may_lose_end {
+            self.told.lose_end();
+            self.renew_clients();
+        }
+        self.lost += told.saturating_sub(last);
+        let told = self.told.index;
         assert!(last >= told, "{told} was told, and the journal ends with {last}");
         self.reference.recovered(last);
         self.reference.compare(replay.state(), self.now);
+        let (since, upto, seen) = self.watcher.take(last);
+        let happened = self.reference.take_events(since, upto);
+        assert!(seen == happened, "after {since} up to {upto}: {seen:?}\n{happened:?}");
         // What a start has found is certain, told or not.
         self.told.index = last;
         let checked = self.told.check(replay.state(), self.now, &hand.reader(), &self.reference);
@@ -133,17 +168,34 @@ impl World {
         let reading = Reading { boot_ms: self.now.mono_ms, wall_ms: self.now.wall_ms };
         let stamp = ClockCore::start([1; 8], reading, None).stamp();
         let options = StoreOptions { cache_bytes: 1 << 20, ..StoreOptions::default() };
+        let options = StoreOptions { durability: self.options.durability, ..options };
         let publisher = recovered.publisher;
-        let store = LogStore::start(log, replay, publisher, self.now, stamp, options)?;
+        let known = replay.state().last_start().map(|start| start.epoch);
+        let floor = epoch_floor(known, recovered.lost_starts, self.now);
+        let store = LogStore::start_above(floor, log, replay, publisher, self.now, stamp, options)?;
+        let epoch = store.identity().1;
+        assert!(epoch > self.epoch, "{epoch:?} after {:?}", self.epoch);
+        self.epoch = epoch;
         self.told.index = store.committed();
+        if self.options.durability == Durability::None {
+            self.told.note_synced();
+            self.may_lose_end = false;
+        }
+        self.watcher.resume(store.tail(), recovered.snapshot.map(|snapshot| snapshot.index));
+        self.unreadable.clear();
         self.next_link = store.state().next_link().0;
         Ok(Run { store, hand, recovered, damaged })
     }
 
     /// The publisher runs for so many steps, or until it fails.
     pub(super) fn live(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
-        for session in 0..self.sessions.len() {
-            self.attach(run, session)?;
+        for place in 0..self.sessions.len() {
+            // Some workers are away when their publisher starts.
+            let is_away = self.sessions[place].role == Role::Worker && self.once_in(6);
+            match is_away {
+                true => self.sessions[place].link = None,
+                false => self.attach(run, place)?,
+            }
         }
         self.steps(run, steps)
     }
@@ -190,27 +242,29 @@ impl World {
 
     /// Something that takes no snapshot.
     fn small_step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        match self.random.random_range(0..100) {
-            0..30 => self.enqueue(run)?,
-            30..40 => self.credit(run)?,
-            40..66 => self.settle(run)?,
-            66..71 => self.checkpoint(run)?,
-            71..78 => self.act(run)?,
-            78..84 => self.report(run),
-            84..90 => {
-                let ms = [10, 500, 3_000, 3_000, 40_000][self.random.random_range(0..5)];
-                self.pass(ms);
-            }
-            90..94 => {
-                let session = self.random.random_range(0..self.sessions.len());
-                if let Some(link) = self.sessions[session].link.take() {
-                    run.store.submit(self.now, Command::LinkLost { link })?;
-                }
-                self.attach(run, session)?;
-            }
-            94..96 => self.pause(run)?,
-            96 | 97 => run.hand.firm_mark()?,
-            98 => run.hand.make_segment()?,
+        self.bury_unreadable(run)?;
+        if self.shares_disk && self.once_in(12) {
+            let free = self.one_of(&[0, 0, 0, 100_000, 3 << 20, 8 << 20, 64 << 20]);
+            self.disk.leave_free(free);
+        }
+        self.keep_house(run)?;
+        match self.random.random_range(0..112) {
+            0..28 => self.enqueue(run)?,
+            28..38 => self.credit(run)?,
+            38..64 => self.settle(run)?,
+            64..69 => self.checkpoint(run)?,
+            69..77 => self.act(run)?,
+            77..80 => self.replace(run)?,
+            80..82 => self.configure(run)?,
+            82..84 => self.pause(run)?,
+            84..86 => self.show(run),
+            86..91 => self.report(run),
+            91..98 => self.pass(run)?,
+            98..102 => self.relink(run)?,
+            102..104 => self.change_sources(run)?,
+            104 | 105 => self.recall(run)?,
+            106..109 => self.firm_mark(run)?,
+            109 => run.hand.make_segment()?,
             _ => run.hand.keep_reserve()?,
         }
         run.store.turn(self.now)?;
@@ -221,19 +275,80 @@ impl World {
         }
     }
 
-    fn pass(&mut self, ms: u64) {
+    fn firm_mark(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        run.hand.firm_mark()?;
+        if self.options.durability == Durability::None {
+            self.told.note_synced();
+        }
+        Ok(())
+    }
+
+    /// The clients start anew, too: they have heard what is no longer true.
+    fn renew_clients(&mut self) {
+        let mut renewed = Vec::new();
+        for session in &self.sessions {
+            self.next_session += 1;
+            renewed.push(Session::new(self.next_session, session.role));
+        }
+        self.sessions = renewed;
+    }
+
+    /// What is done once a second.
+    pub(super) fn keep_house(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        if self.now.mono_ms < self.reserve_at {
+            return Ok(());
+        }
+        self.reserve_at = self.now.mono_ms + 1_000;
+        run.hand.keep_reserve()?;
+        if run.store.space().level.is_short() {
+            run.hand.want_snapshot();
+        }
+        Ok(())
+    }
+
+    /// So much time passes.
+    pub(super) fn pass_ms(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
     }
 
-    fn link_of(&mut self, role: Role) -> Option<(usize, LinkId)> {
+    /// Time passes: all at once, as if the publisher stood still, or while it looks at its leases. An hour is rare: it is all that
+    /// a prepared job waits, and many of them are the life of the kept ones.
+    fn pass(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        // A session without a link would be forgotten.
+        let all_are_up = self.sessions.iter().all(|session| session.link.is_some());
+        if all_are_up && self.once_in(40) {
+            self.pass_ms(61 * 60 * 1_000);
+            return Ok(());
+        }
+        let ms = self.one_of(&[10, 500, 3_000, 6_000, 40_000]);
+        let at_once = if self.once_in(3) { ms } else { ms.min(1_000) };
+        for _ in 0..ms / at_once {
+            self.pass_ms(at_once);
+            run.store.turn(self.now)?;
+        }
+        Ok(())
+    }
+
+    /// A link with that role.
+    pub(super) fn link_of(&mut self, role: Role) -> Option<(usize, LinkId)> {
         let with_role = self.sessions.iter().enumerate().filter(|(_, found)| found.role == role);
         let linked = with_role.filter_map(|(place, found)| Some((place, found.link?)));
         let linked: Vec<_> = linked.collect();
         (!linked.is_empty()).then(|| linked[self.random.random_range(0..linked.len())])
     }
 
-    fn bytes(&mut self, most: usize) -> Bytes {
+    /// One of them.
+    pub(super) fn one_of<T: Clone>(&mut self, these: &[T]) -> T {
+        these[self.random.random_range(0..these.len())].clone()
+    }
+
+    /// True once in so many times.
+    pub(super) fn once_in(&mut self, times: u32) -> bool {
+        self.random.random_range(0..times) == 0
+    }
+
+    pub(super) fn bytes(&mut self, most: usize) -> Bytes {
         let length = match self.random.random_range(0..3) {
             0 => self.random.random_range(0..=most),
             _ => self.random.random_range(0..=most.min(300)),
@@ -243,284 +358,8 @@ impl World {
         bytes.into()
     }
 
-    // What clients do.
-
-    /// A new link; what the last one left unanswered is sent again.
-    fn attach(&mut self, run: &mut Run, place: usize) -> Result<(), Poisoned> {
-        let link = LinkId(self.next_link);
-        self.next_link += 1;
-        let session = &mut self.sessions[place];
-        session.link = Some(link);
-        session.resent = session.next_settle - 1;
-        // Nobody asks a tool's question again.
-        session.asked = None;
-        let unanswered = session.settles.values().flat_map(|(_, settles)| settles);
-        let mut tokens: Vec<Token> = unanswered.map(|settle| settle.token).collect();
-        tokens.extend(session.held.keys());
-        tokens.sort_unstable();
-        tokens.dedup();
-        let (id, role, name) = (session.id, session.role, format!("client {place}"));
-        let command = Command::LinkUp { link, role, session: id, name, resume: Tokens(tokens) };
-        run.store.submit(self.now, command)?;
-        self.release(run)?;
-        let session = &mut self.sessions[place];
-        session.check_attached();
-        for (&sequence, (batch, _)) in &session.batches {
-            let batch = batch.to_batch(sequence).expect("it was read before");
-            run.store.submit(self.now, Command::Enqueue { link, batch })?;
-        }
-        for (body, settles) in session.settles.values() {
-            settles.iter().for_each(|settle| self.told.try_(settle.job, Try::End));
-            let batch = SettleBatch::decode(body.clone()).expect("it was read before");
-            run.store.submit(self.now, Command::Settle { link, batch })?;
-        }
-        if role == Role::Worker {
-            let sources = Sources::one("/**".parse().expect("a pattern"));
-            let subscription = SUBSCRIPTION;
-            run.store.submit(self.now, Command::Subscribe { link, subscription, sources })?;
-        }
-        Ok(())
-    }
-
-    fn enqueue(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Producer) else { return Ok(()) };
-        let count = if self.random.random_bool(0.1) { 60 } else { self.random.random_range(1..6) };
-        // A batch is about as long as its longest payload, not as many of those.
-        let most = self.payload_max * 3 / (count + 2);
-        let (mut batch, mut ids) = (BatchBuilder::new(), Vec::new());
-        for _ in 0..count {
-            let job = self.job(most);
-            ids.push(job.id);
-            self.told.submit(&job);
-            batch.push(&job);
-        }
-        let sealed = batch.seal(self.random.random_bool(0.2));
-        let session = &mut self.sessions[place];
-        let sequence = session.next_batch;
-        session.next_batch += 1;
-        let batch = sealed.to_batch(sequence).expect("within the limits");
-        session.batches.insert(sequence, (sealed, ids));
-        run.store.submit(self.now, Command::Enqueue { link, batch }).map(drop)
-    }
-
-    fn job(&mut self, most: usize) -> NewJob {
-        self.next_job += 1;
-        let mut random = [0; 10];
-        random[2..].copy_from_slice(&self.next_job.to_be_bytes());
-        let path = QUEUES[self.random.random_range(0..QUEUES.len())].parse().expect("a path");
-        let id = JobId::new_v7(self.now.wall_ms, random);
-        let chance = |of, random: &mut StdRng| random.random_range(0..of) == 0;
-        let (random, drains) = (&mut self.random, self.drains);
-        let options = JobOptions {
-            priority: if chance(4, random) { random.random_range(-1..3) } else { 0 },
-            due: if chance(5, random) { Due::After(2_000) } else { Due::Now },
-            max_attempts: chance(3, random).then(|| random.random_range(1..4)),
-            keep_ms: (chance(3, random) || drains && !chance(12, random)).then_some(0),
-            keep_result: chance(2, random),
-            ..JobOptions::default()
-        };
-        NewJob { options, ..NewJob::new(path, id, self.bytes(most)) }
-    }
-
-    fn credit(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
-        let most = if self.drains { 60 } else { 10 };
-        let (subscription, count) = (SUBSCRIPTION, self.random.random_range(1..most));
-        run.store.submit(self.now, Command::Credit { link, subscription, count }).map(drop)
-    }
-
-    fn settle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
-        let mut batch = SettleBatchBuilder::new();
-        let mut settles = Vec::new();
-        let most = if self.drains { 40 } else { 6 };
-        for _ in 0..self.random.random_range(1..most) {
-            let Some((token, (job, _))) = self.sessions[place].held.pop_first() else { break };
-            let error = JobError { kind: "Bad".to_owned(), message: "x".repeat(200) };
-            let others = if self.drains { 30 } else { 10 };
-            let (settle, end) = match self.random.random_range(0..others) {
-                0..5 | 10.. => {
-                    let result = self.random.random_bool(0.5).then(|| self.bytes(5_000));
-                    (NewSettle::Complete { result }, Some(JobState::Completed))
-                }
-                5 | 6 => (NewSettle::Fail(error), None),
-                7 => (NewSettle::Release, None),
-                8 => (NewSettle::Snooze { ms: 1_000 }, None),
-                _ => (NewSettle::Bury(error), Some(JobState::Dead)),
-            };
-            batch.push(token, &settle);
-            self.told.try_(job, Try::End);
-            settles.push(Settle { token, job, end });
-        }
-        if settles.is_empty() {
-            return Ok(());
-        }
-        let session = &mut self.sessions[place];
-        let body = batch.seal(session.next_settle);
-        session.settles.insert(session.next_settle, (body.clone(), settles));
-        session.next_settle += 1;
-        let batch = SettleBatch::decode(body).expect("within the limits");
-        run.store.submit(self.now, Command::Settle { link, batch }).map(drop)
-    }
-
-    fn checkpoint(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
-        let bytes = self.bytes(3_000);
-        let Some(mut held) = self.sessions[place].held.first_entry() else { return Ok(()) };
-        let token = *held.key();
-        held.get_mut().1 += 1;
-        let body = Checkpoint::body_of(token, held.get().1, &bytes);
-        let checkpoint = Checkpoint::decode(body).expect("within the limits");
-        run.store.submit(self.now, Command::Checkpoint { link, checkpoint }).map(drop)
-    }
-
-    /// What is not logged: renewals and beginnings.
-    fn report(&mut self, run: &mut Run) {
-        let Some((place, link)) = self.link_of(Role::Worker) else { return };
-        let tokens = Tokens(self.sessions[place].held.keys().copied().collect());
-        run.store.renew(self.now, link, &tokens);
-        run.store.started(self.now, link, &Started { tokens, running_ms: Vec::new() });
-    }
-
-    fn act(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
-        let jobs = self.told.jobs();
-        if jobs.is_empty() || self.sessions[place].asked.is_some() {
-            return Ok(());
-        }
-        if self.drains && self.random.random_bool(0.3) {
-            return self.sweep(run, link);
-        }
-        let action = [Action::Cancel, Action::Drop, Action::Drop, Action::Revive];
-        let action = action[self.random.random_range(0..action.len())];
-        let mut ids = Vec::new();
-        for _ in 0..self.random.random_range(1..10) {
-            let id = jobs[self.random.random_range(0..jobs.len())];
-            if !ids.contains(&id) {
-                ids.push(id);
-                self.told.try_action(id, action);
-            }
-        }
-        self.next_request += 1;
-        let (request, selection) = (self.next_request, Selection::Ids(ids.clone()));
-        self.sessions[place].asked = Some((request, action, ids));
-        let command = Command::Act { link, request, action, selection, pace: None };
-        run.store.submit(self.now, command).map(drop)
-    }
-
-    /// Drops what has ended in one queue; how much that is nobody knows.
-    fn sweep(&mut self, run: &mut Run, link: LinkId) -> Result<(), Poisoned> {
-        let pattern = QUEUES[self.random.random_range(0..QUEUES.len())].parse();
-        let filter = Filter::of(pattern.expect("a pattern"));
-        let state = [JobState::Dead, JobState::Cancelled][self.random.random_range(0..2)];
-        let selection = Selection::Matching(filter.in_state(state));
-        self.told.jobs().into_iter().for_each(|id| self.told.try_(id, Try::Drop));
-        let command =
-            Command::Act { link, request: 0, action: Action::Drop, selection, pace: None };
-        run.store.submit(self.now, command).map(drop)
-    }
-
-    fn pause(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        let Some((_, link)) = self.link_of(Role::Tool) else { return Ok(()) };
-        let paused = self.random.random_bool(0.4);
-        let pattern = "/c".parse().expect("a pattern");
-        run.store.submit(self.now, Command::Pause { link, request: 0, pattern, paused }).map(drop)
-    }
-
-    // What clients hear.
-
-    /// What was submitted becomes durable, and clients are told.
-    pub(super) fn release(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        loop {
-            let mut released = Released::default();
-            let outcome = poll_once(run.store.released(&mut released));
-            self.told.index = self.told.index.max(run.store.committed());
-            self.hear(run, released);
-            match outcome {
-                Some(Ok(())) if !run.store.is_released() => {}
-                Some(outcome) => return outcome,
-                // Nothing is held back.
-                None => return Ok(()),
-            }
-        }
-    }
-
-    fn hear(&mut self, run: &Run, released: Released) {
-        let Released { handed, replies, revoked, .. } = released;
-        for handed in handed {
-            let hot = run.store.payload(handed.entry);
-            // A disk that fails meanwhile is met by the next command.
-            let Some(entry) = hot.or_else(|| run.store.reader().read(handed.entry).ok()) else {
-                continue;
-            };
-            let job = self.told.handed(&handed, entry);
-            if let Some(session) = self.session_of(handed.link) {
-                session.held.insert(handed.token, (job, 0));
-            }
-        }
-        for (link, _, token) in revoked {
-            if let Some(session) = self.session_of(link) {
-                session.held.remove(&token);
-            }
-        }
-        for (link, reply) in replies {
-            self.hear_reply(link, reply);
-        }
-    }
-
-    fn session_of(&mut self, link: LinkId) -> Option<&mut Session> {
-        self.sessions.iter_mut().find(|session| session.link == Some(link))
-    }
-
-    fn hear_reply(&mut self, link: LinkId, reply: Reply) {
-        let found = self.sessions.iter_mut().find(|session| session.link == Some(link));
-        // An answer to a link that is gone: nobody hears it.
-        let Some(session) = found else { return };
-        match reply {
-            Reply::Attached(attached) => {
-                session.attached = Some((attached.next_batch, attached.next_settle));
-                session.held.retain(|token, _| !attached.gone.0.contains(token));
-            }
-            Reply::Enqueued(answer) => {
-                let outcome = answer.outcome.expect("batches follow each other without a gap");
-                if let Some((_, ids)) = session.batches.remove(&answer.sequence) {
-                    assert_eq!(outcome.len(), ids.len());
-                    ids.into_iter().zip(outcome.iter()).for_each(|(id, outcome)| {
-                        self.told.enqueued(id, outcome);
-                    });
-                }
-            }
-            Reply::Settled(answer) => {
-                if let Some((_, settles)) = session.settles.remove(&answer.sequence) {
-                    assert_eq!(answer.outcomes.len(), settles.len());
-                    let resent = answer.sequence <= session.resent;
-                    for (settle, outcome) in settles.iter().zip(answer.outcomes.iter()) {
-                        let counts = outcome == SettleOutcome::Accepted;
-                        self.told.settled(settle, counts, resent);
-                    }
-                }
-            }
-            Reply::Acted { request, report } => {
-                if let Some((_, action, ids)) =
-                    session.asked.take_if(|(asked, _, _)| *asked == request)
-                {
-                    for (&id, outcome) in ids.iter().zip(report.outcomes.iter()) {
-                        self.told.acted(id, action, outcome);
-                    }
-                }
-            }
-            Reply::Checkpointed(answer) if answer.outcome == CheckpointOutcome::StaleToken => {
-                session.held.remove(&answer.token);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// What a future gives at once, if it does.
-fn poll_once<F: Future>(future: F) -> Option<F::Output> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
+    /// What it has executed and kept, since it was last asked.
+    pub(super) fn executed(&mut self) -> Executed {
+        std::mem::take(&mut self.reference.executed)
     }
 }

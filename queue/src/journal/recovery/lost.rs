@@ -20,6 +20,8 @@ use super::found::{Found, FoundFiles, Unused};
 use super::scan::Scan;
 use super::{CHUNK_BYTES, Damage, Dropped, FIRST_INDEX, LostStarts};
 
+/// The name of what is not there any more, behind the first command that was lost.
+const NOTHING: &str = "nothing.left";
 /// The kind of the command that begins a run; its body begins with the publisher's id and the epoch.
 const KIND_START: u8 = 1;
 
@@ -43,6 +45,7 @@ pub(super) fn set_aside(
     let whole = later.iter().map(|segment| &segment.path);
     let whole = whole.chain(unused.iter().map(|segment| &segment.path)).chain(snapshots);
     whole.into_iter().try_for_each(|path| aside.take(path))?;
+    aside.note_nothing()?;
     aside.make_last()?;
     if let Some((segment, file, from)) = &tail {
         // Only now: until the copy lasts, this is the only one.
@@ -79,6 +82,8 @@ struct Aside<'a> {
     index: u64,
     kept_in: PathBuf,
     taken: Vec<String>,
+    /// Something was set aside.
+    has_taken: bool,
     bytes: u64,
 }
 
@@ -88,7 +93,7 @@ impl<'a> Aside<'a> {
         let making = |error| OpenError::io("making", &kept_in, error);
         directory.files.create_dir(&kept_in).map_err(making)?;
         let taken = directory.files.list(&kept_in).map_err(making)?;
-        Ok(Aside { directory, index, kept_in, taken, bytes: 0 })
+        Ok(Aside { directory, index, kept_in, taken, has_taken: false, bytes: 0 })
     }
 
     /// A path for what had that name; nothing that was dropped before is written over.
@@ -101,6 +106,7 @@ impl<'a> Aside<'a> {
             free = format!("{first}.{tries}");
         }
         self.taken.push(free.clone());
+        self.has_taken = true;
         self.kept_in.join(free)
     }
 
@@ -128,6 +134,17 @@ impl<'a> Aside<'a> {
             self.bytes += to - from;
         }
         Ok(())
+    }
+
+    /// When the disk has kept nothing of what is lost, there is at least a name that says so: the next starts have to know that
+    /// epochs and tokens may have gone with it.
+    fn note_nothing(&mut self) -> Result<(), OpenError> {
+        if self.has_taken {
+            return Ok(());
+        }
+        let path = self.path(NOTHING);
+        let made = self.directory.files.create(&path).and_then(|file| file.sync_data());
+        made.map_err(|error| OpenError::io("making", &path, error))
     }
 
     fn make_last(&self) -> Result<(), OpenError> {

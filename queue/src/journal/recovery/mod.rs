@@ -26,7 +26,6 @@ use self::found::{Found, FoundFiles};
 use self::replay::Played;
 use super::OpenError;
 use super::directory::{Directory, Segment};
-use super::format::FORMAT_VERSION;
 use super::locations::Locations;
 use super::pin::Pin;
 use crate::log::Rebuild;
@@ -279,19 +278,5 @@ impl Damage {
     fn refused(self, index: u64) -> OpenError {
         let Damage { file, offset, why } = self;
         OpenError::Damaged { file, offset, index, why }
-    }
-}
-
-impl OpenError {
-    pub(crate) fn io(what: &'static str, file: &Path, error: io::Error) -> OpenError {
-        OpenError::Io { what, file: file.to_owned(), error }
-    }
-
-    pub(crate) fn other_format(dir: &Path, file: PathBuf, version: u16) -> OpenError {
-        if version > FORMAT_VERSION {
-            OpenError::Newer { file, version }
-        } else {
-            OpenError::Older { dir: dir.to_owned(), version }
-        }
     }
 }

@@ -119,6 +119,12 @@ impl SimulatedDisk {
         self.lock().capacity = bytes;
     }
 
+    /// It has room for so many bytes more: others have taken the rest, or have given it back.
+    pub(crate) fn leave_free(&self, bytes: u64) {
+        let mut disk = self.lock();
+        disk.capacity = Some(disk.contents.taken().saturating_add(bytes));
+    }
+
     /// Bytes that it still has room for.
     pub(crate) fn free(&self) -> u64 {
         self.lock().free()

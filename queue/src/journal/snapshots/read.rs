@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use longshore_protocol::PublisherId;
 
 use super::super::directory::Directory;
@@ -30,6 +30,9 @@ pub(crate) enum SnapshotFileError {
     Foreign { file: PathBuf, journal: PublisherId },
 }
 
+/// Bytes that are read at once, unless a block is longer: beside commits each read of a disk waits its turn, whatever its length.
+const READ_BYTES: usize = 1024 * 1024;
+
 /// A block and where it begins.
 pub(crate) struct Block {
     pub(crate) offset: u64,
@@ -47,8 +50,9 @@ pub(crate) struct SnapshotReader {
     /// Blocks read so far.
     blocks: u64,
     ended: bool,
-    /// The last block's body: used again unless someone still holds it.
-    last: Bytes,
+    /// What was read last, and where it begins: its memory is used again unless someone still holds a part of it.
+    ahead: Bytes,
+    ahead_at: u64,
 }
 
 /// A snapshot file of which every block is good.
@@ -109,8 +113,18 @@ impl SnapshotReader {
             }
         };
         let at = HEADER_BYTES as u64;
-        let last = Bytes::new();
-        Ok(SnapshotReader { path, file, length, header, at, blocks: 0, ended: false, last })
+        let (ahead, ahead_at) = (Bytes::new(), at);
+        Ok(SnapshotReader {
+            path,
+            file,
+            length,
+            header,
+            at,
+            blocks: 0,
+            ended: false,
+            ahead,
+            ahead_at,
+        })
     }
 
     pub(crate) fn header(&self) -> SnapshotHeader {
@@ -133,30 +147,24 @@ impl SnapshotReader {
             return Ok(None);
         }
         let offset = self.at;
-        let io = |error| SnapshotFileError::Io { what: "reading", file: self.path.clone(), error };
-        let mut header = [0; BLOCK_HEADER_BYTES];
-        let read = self.file.read_at(&mut header, offset).map_err(io)?;
         let body_at = offset + BLOCK_HEADER_BYTES as u64;
-        let length = body_len(&header)
-            .filter(|&length| read == header.len() && body_at + length as u64 <= self.length);
-        let Some(length) = length else {
+        let header = self.bytes(offset, BLOCK_HEADER_BYTES)?;
+        let header = header.first_chunk::<BLOCK_HEADER_BYTES>().copied();
+        let length = header.as_ref().and_then(|header| body_len(header));
+        let length = length.filter(|&length| body_at + length as u64 <= self.length);
+        let (Some(header), Some(length)) = (header, length) else {
             return Err(self.damaged(offset, "it is cut off"));
         };
-        let mut body = std::mem::take(&mut self.last)
-            .try_into_mut()
-            .unwrap_or_else(|_| BytesMut::with_capacity(length));
-        body.resize(length, 0);
-        let read = self.file.read_at(&mut body, body_at).map_err(io)?;
-        if read < length || !is_block(self.header.seed(), self.blocks, &header, &body) {
+        let body = self.bytes(body_at, length)?;
+        if body.len() < length || !is_block(self.header.seed(), self.blocks, &header, &body) {
             return Err(self.damaged(offset, "a block is not what was written"));
         }
-        self.last = body.freeze();
         self.at = body_at + length as u64;
         let kind = header[8];
         let in_order = match kind {
             KIND_RESUME => self.blocks == 0,
             KIND_LOCATIONS | KIND_STATE => self.blocks > 0,
-            KIND_END => self.is_the_end(),
+            KIND_END => self.is_the_end(&body),
             _ => false,
         };
         if !in_order {
@@ -167,12 +175,30 @@ impl SnapshotReader {
             self.ended = true;
             return Ok(None);
         }
-        Ok(Some(Block { offset, kind, body: self.last.clone() }))
+        Ok(Some(Block { offset, kind, body }))
     }
 
-    fn is_the_end(&self) -> bool {
+    /// So many bytes of the file; fewer only at its end.
+    fn bytes(&mut self, at: u64, length: usize) -> Result<Bytes, SnapshotFileError> {
+        let from = at.checked_sub(self.ahead_at).map(|from| from as usize);
+        if let Some(from) = from
+            && from + length <= self.ahead.len()
+        {
+            return Ok(self.ahead.slice(from..from + length));
+        }
+        let io = |error| SnapshotFileError::Io { what: "reading", file: self.path.clone(), error };
+        let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
+        let mut ahead = std::mem::take(&mut self.ahead).try_into_mut().unwrap_or_default();
+        ahead.resize(length.max(READ_BYTES).min(left), 0);
+        let read = self.file.read_at(&mut ahead, at).map_err(io)?;
+        ahead.truncate(read);
+        (self.ahead, self.ahead_at) = (ahead.freeze(), at);
+        Ok(self.ahead.slice(..length.min(self.ahead.len())))
+    }
+
+    fn is_the_end(&self, body: &Bytes) -> bool {
         let SnapshotHeader { index, epoch, .. } = self.header;
-        End::decode(&self.last) == Some(End { blocks: self.blocks, index, epoch })
+        End::decode(body) == Some(End { blocks: self.blocks, index, epoch })
             && self.at == self.length
     }
 

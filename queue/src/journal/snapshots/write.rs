@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::super::directory::Directory;
 use super::super::locations::Locations;
-use super::super::paced::{PIECE_BYTES, PacedFile};
+use super::super::pace::PIECE_BYTES;
+use super::super::paced::{Paced, PacedFile};
 use super::format::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, End, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
     Resume, SnapshotHeader, seal_block,
@@ -14,6 +15,9 @@ use super::format::{
 use super::read::{SnapshotFileError, SnapshotReader};
 use super::runs::Pieces;
 use crate::log::Snapshot;
+
+/// Reading costs commits about one part in so many of what writing as much does: none waits for a sync of it.
+const READ_WEIGHT: usize = 4;
 
 /// A snapshot that is on the disk for good.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,15 +42,15 @@ pub(crate) enum WriteError {
     NotSwitched { file: PathBuf, error: io::Error },
 }
 
-/// Writes a snapshot with the locations of what it needs. Each piece of at most [`PIECE_BYTES`] is given to `pace` after it
-/// was written, and again after it was read back; an error of it gives the snapshot up. Once this returns well, it counts for
+/// Writes a snapshot with the locations of what it needs. Each piece is given to `pace` after it was written, and
+/// again after it was read back; an error of it gives the snapshot up. Once this returns well, it counts for
 /// good. Holds a few pieces in memory, and no more, unless one block is longer.
 pub(crate) fn write(
     directory: &Directory,
     snapshot: &mut dyn Snapshot,
     locations: &Locations,
     resume: Resume,
-    pace: &mut dyn FnMut(usize) -> io::Result<()>,
+    pace: Paced<'_>,
 ) -> Result<Written, WriteError> {
     let (journal, index) = (directory.journal, snapshot.index());
     let header = SnapshotHeader { journal, index, epoch: snapshot.epoch() };
@@ -77,7 +81,7 @@ fn write_unfinished(
     snapshot: &mut dyn Snapshot,
     locations: &Locations,
     resume: Resume,
-    pace: &mut dyn FnMut(usize) -> io::Result<()>,
+    pace: Paced<'_>,
 ) -> Result<u64, WriteError> {
     let failed = |what| move |error| WriteError::Io { what, file: path.to_owned(), error };
     let file = directory.files.create(path).map_err(failed("making"))?;
@@ -91,11 +95,11 @@ fn write_unfinished(
     let not_as_written = |why| WriteError::NotAsWritten { file: path.to_owned(), why };
     let mut reader =
         SnapshotReader::open(directory, path.to_owned(), header.index).map_err(not_as_written)?;
-    let mut paced = 0;
+    let (mut paced, mut piece_bytes) = (0, PIECE_BYTES);
     while reader.next().map_err(not_as_written)?.is_some() {
         let read = (reader.at() - paced) as usize;
-        if read >= PIECE_BYTES {
-            pace(read).map_err(failed("reading back"))?;
+        if read >= piece_bytes {
+            piece_bytes = pace(read / READ_WEIGHT).map_err(failed("reading back"))?;
             paced = reader.at();
         }
     }

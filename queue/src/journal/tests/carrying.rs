@@ -10,6 +10,7 @@ use super::*;
 use crate::RecordRef;
 use crate::journal::carry::{self, Carried, CarryError};
 use crate::journal::locations::{Bounds, Locations, Run, RunRecords};
+use crate::journal::pace::PIECE_BYTES;
 use crate::journal::record::RECORD_HEADER_BYTES;
 use crate::journal::records::JournalRecords;
 use crate::journal::simulated_disk::{Call, Fault};
@@ -49,7 +50,7 @@ fn parts_of(commands: impl Iterator<Item = u64>) -> BTreeSet<RecordRef> {
 }
 
 fn carry(parts: &Parts, wanted: &[RecordRef]) -> Result<Carried, CarryError> {
-    carry::write(&parts.directory, &parts.records, wanted, &mut |_| Ok(()))
+    carry::write(&parts.directory, &parts.records, wanted, &mut |_| Ok(PIECE_BYTES))
 }
 
 /// Exchanges the files of these runs, and removes them.
@@ -149,7 +150,7 @@ fn small_parts_share_records_of_64_and_one_part_may_be_of_20_mib() {
     let mut pieces = Vec::new();
     let carried = carry::write(&parts.directory, &parts.records, &wanted, &mut |bytes| {
         pieces.push(bytes);
-        Ok(())
+        Ok(PIECE_BYTES)
     });
     let carried = carried.unwrap();
     let records = |run: usize| match &carried.runs[run].records {
@@ -231,7 +232,7 @@ fn giving_up_in_between_leaves_nothing() {
     let mut left = 2;
     let given_up = carry::write(&parts.directory, &parts.records, &wanted, &mut |_| {
         left -= 1;
-        if left == 0 { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+        if left == 0 { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(PIECE_BYTES) }
     });
     assert!(matches!(given_up, Err(CarryError::Io { .. })), "{given_up:?}");
     assert_eq!(disk.paths(), before);

@@ -134,6 +134,23 @@ fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
 }
 
 #[test]
+fn a_loss_of_which_the_disk_has_kept_nothing_is_remembered_until_a_start_has_answered_it() {
+    let (disk, _) = journal_of(4, 4, 30);
+    disk.tamper(&segment(1), |bytes| bytes.truncate(4096));
+    let accepting = JournalOptions { accept_loss: true, ..options() };
+    let (journal, read, recovered) = Stepped::open_with(&disk, accepting).unwrap();
+    assert!(read.is_empty() && recovered.lost_starts.is_some());
+    drop(journal);
+    // That run ended before it logged anything.
+    let disk = disk.after_kill();
+    let (mut journal, _, recovered) = Stepped::open(&disk).unwrap();
+    assert!(recovered.lost_starts.is_some());
+    journal.write(1, 30).unwrap();
+    let (_, _, recovered) = Stepped::open(&disk.after_kill()).unwrap();
+    assert!(recovered.lost_starts.is_none());
+}
+
+#[test]
 fn a_rotten_record_is_seen_when_it_is_read() {
     let (disk, _) = journal_of(3, 3, 30);
     let (parts, _) = open_parts(&disk, options()).unwrap();

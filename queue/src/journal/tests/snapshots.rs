@@ -7,7 +7,7 @@ use super::*;
 use crate::RecordRef;
 use crate::journal::format::SegmentHeader;
 use crate::journal::locations::{CarriedAt, Locations, Run, RunRecords};
-use crate::journal::paced::PIECE_BYTES;
+use crate::journal::pace::PIECE_BYTES;
 use crate::journal::pin::Pin;
 use crate::journal::record::record_len;
 use crate::journal::recovery::LostStarts;
@@ -67,6 +67,10 @@ impl Snapshot for Commands {
         EPOCH
     }
 
+    fn about_bytes(&self) -> u64 {
+        0
+    }
+
     fn parts(&self, _: &mut dyn FnMut(RecordRef)) {}
 
     fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
@@ -88,7 +92,7 @@ impl Stepped {
         let runs = located.runs().iter().filter(|run| needs(run)).cloned().collect();
         let mut state = Commands::up_to(index, length);
         let locations = Locations::of(runs);
-        snapshots::write(&self.directory, &mut state, &locations, resume, &mut |_| Ok(()))
+        snapshots::write(&self.directory, &mut state, &locations, resume, &mut |_| Ok(PIECE_BYTES))
     }
 }
 
@@ -215,7 +219,8 @@ fn a_snapshot_that_ended_with_a_segment_that_is_gone_is_followed_by_the_next_one
     let index = journal.records.locations_up_to(last).runs()[1].last;
     let nowhere = Resume { sequence: 0, offset: 4096 };
     let (needed, mut state) = (Locations::default(), Commands::up_to(index, 200_000));
-    snapshots::write(&journal.directory, &mut state, &needed, nowhere, &mut |_| Ok(())).unwrap();
+    snapshots::write(&journal.directory, &mut state, &needed, nowhere, &mut |_| Ok(PIECE_BYTES))
+        .unwrap();
     drop(journal);
     for removed in 0..=2 {
         let disk = disk.after_kill();
@@ -335,7 +340,7 @@ fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
         if spoil == 0 {
             disk.tamper(&unfinished, |bytes| bytes[100_000] ^= 4);
         }
-        Ok(())
+        Ok(PIECE_BYTES)
     });
     let Err(WriteError::NotAsWritten { why, .. }) = wrote else { panic!("{wrote:?}") };
     assert!(why.to_string().contains("snap.new") && why.to_string().contains("byte"), "{why}");
@@ -350,7 +355,7 @@ fn a_snapshot_is_written_in_small_pieces() {
     let mut pieces = Vec::new();
     let mut pace = |bytes| {
         pieces.push(bytes);
-        Ok(())
+        Ok(PIECE_BYTES)
     };
     let written =
         snapshots::write(&journal.directory, &mut state, &located, resume, &mut pace).unwrap();
@@ -533,7 +538,8 @@ fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are
     let (needed, garbage) = (carried(&disk, 20), carried(&disk, 21));
     let (resume, mut state) = (resume_after(&located), Commands::up_to(12, 200_000));
     let locations = Locations::of(runs);
-    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(())).unwrap();
+    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(PIECE_BYTES))
+        .unwrap();
     drop(journal);
     let disk = disk.after_kill();
     let (journal, read, _) = Stepped::open(&disk).unwrap();

@@ -26,6 +26,7 @@ use crate::outcome::RecordRef;
 #[derive(Debug)]
 pub struct Frozen {
     index: u64,
+    about_bytes: u64,
     epoch: u64,
     start: Option<Arc<Start>>,
     /// What was written at once.
@@ -68,6 +69,7 @@ impl State {
     pub fn freeze(&mut self) -> Frozen {
         Frozen {
             index: self.index,
+            about_bytes: self.about_snapshot_bytes(),
             epoch: self.start.as_ref().map_or(0, |start| start.epoch.0),
             ready: self.write_small_tables(),
             start: self.start.clone(),
@@ -100,6 +102,10 @@ impl Snapshot for Frozen {
 
     fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    fn about_bytes(&self) -> u64 {
+        self.about_bytes
     }
 
     fn parts(&self, each: &mut dyn FnMut(RecordRef)) {

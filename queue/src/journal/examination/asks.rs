@@ -1,0 +1,15 @@
+//! What a tool has asked for and was not yet answered.
+
+use longshore_protocol::messages::work::Action;
+use longshore_protocol::{Glob, JobId, Path};
+
+/// One request.
+#[derive(Clone)]
+pub(super) enum Ask {
+    Act(Action, Vec<JobId>),
+    /// A dead job, and what takes its place.
+    Replace(JobId, JobId),
+    Pause(Glob, bool),
+    Configure(Path),
+    Show(JobId),
+}

@@ -1,0 +1,136 @@
+//! What tools do.
+
+use longshore_protocol::messages::work::{Action, Filter, Pace, Request, Selection};
+use longshore_protocol::{Backoff, FrameWriter, Glob, JobId, JobState, Path, QueueSettings, Role};
+use rand::RngExt;
+
+use super::asks::Ask;
+use super::workload::QUEUES;
+use super::world::{Run, World};
+use crate::{Command, Poisoned};
+
+/// Patterns that are paused and resumed; they overlap.
+const PAUSED: [&str; 3] = ["/c", "/a/**", "/a/b"];
+/// The queue whose operator changes how much it keeps. The others keep for as long as told.
+const FORGETFUL: &str = "/a/b";
+
+impl World {
+    pub(super) fn act(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let action = self.one_of(&[
+            Action::Confirm,
+            Action::Confirm,
+            Action::Cancel,
+            Action::Drop,
+            Action::Drop,
+            Action::Revive,
+            Action::Revive,
+        ]);
+        let pace = (action == Action::Revive && self.once_in(3))
+            .then(|| Pace { per_second: self.random.random_range(1..5), before: 0 });
+        if self.once_in(if self.drains { 3 } else { 8 }) {
+            let path: Path = self.one_of(&QUEUES).parse().expect("a path");
+            self.told.try_action_in(&path, action);
+            let selection = Selection::Matching(self.filter(&path, action));
+            let command = Command::Act { link, request: 0, action, selection, pace };
+            return run.store.submit(self.now, command).map(drop);
+        }
+        // Mostly such as it may be done to.
+        let fitting = self.told.jobs_for(action);
+        let all = self.told.jobs();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut ids: Vec<JobId> = Vec::new();
+        for _ in 0..self.random.random_range(1..10) {
+            let any = fitting.is_empty() || self.once_in(4);
+            let id = self.one_of(if any { &all } else { &fitting });
+            if !ids.contains(&id) {
+                ids.push(id);
+                self.told.try_action(id, action);
+            }
+        }
+        let selection = Selection::Ids(ids.clone());
+        let request = self.ask(place, Ask::Act(action, ids));
+        let command = Command::Act { link, request, action, selection, pace };
+        run.store.submit(self.now, command).map(drop)
+    }
+
+    /// What of a queue the action is for.
+    fn filter(&mut self, path: &Path, action: Action) -> Filter {
+        let filter = Filter::of(path.as_str().parse().expect("a pattern"));
+        match action {
+            Action::Drop => filter.in_state(self.one_of(&[JobState::Dead, JobState::Cancelled])),
+            Action::Cancel => {
+                filter.in_state(self.one_of(&[JobState::Prepared, JobState::Scheduled]))
+            }
+            Action::Revive | Action::Confirm => filter,
+        }
+    }
+
+    pub(super) fn replace(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let (dead, all) = (self.told.jobs_for(Action::Revive), self.told.jobs());
+        if all.is_empty() {
+            return Ok(());
+        }
+        let any = dead.is_empty() || self.once_in(5);
+        let id = self.one_of(if any { &all } else { &dead });
+        let path = self.told.path(id).expect("it was handed in").clone();
+        let job = self.job(path, 6_000);
+        let mut out = FrameWriter::with_capacity(64);
+        job.encode_entry_head(&mut out);
+        out.put_shared(job.payload.clone());
+        let entry = out.into_body();
+        self.told.try_replace(id, &job);
+        let request = self.ask(place, Ask::Replace(id, job.id));
+        run.store.submit(self.now, Command::Replace { link, request, id, entry }).map(drop)
+    }
+
+    pub(super) fn configure(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let path: Path = self.one_of(&QUEUES).parse().expect("a path");
+        let mut changes = QueueSettings {
+            max_attempts: self.once_in(2).then(|| self.random.random_range(1..5)),
+            lease_ms: self.once_in(2).then(|| self.one_of(&[1_000, 30_000])),
+            run_timeout_ms: self.once_in(2).then(|| self.one_of(&[0, 1_000, 60_000])),
+            backoff: self.once_in(2).then_some(Backoff::Linear { step_ms: 50, max_ms: 120 }),
+            ..QueueSettings::default()
+        };
+        if path.as_str() == FORGETFUL {
+            changes.keep_ms = self.once_in(2).then(|| self.one_of(&[0, 1_000]));
+            changes.keep_jobs = self.once_in(2).then(|| self.one_of(&[0, 1, 5]));
+        }
+        let reset = self.once_in(2);
+        self.told.try_configure(&path, &changes);
+        let request = self.ask(place, Ask::Configure(path.clone()));
+        let command = Command::Configure { link, request, path, changes, reset };
+        run.store.submit(self.now, command).map(drop)
+    }
+
+    pub(super) fn pause(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        let paused = self.random.random_bool(0.4);
+        let pattern: Glob = self.one_of(&PAUSED).parse().expect("a pattern");
+        self.told.try_pause(&pattern);
+        let request = self.ask(place, Ask::Pause(pattern.clone(), paused));
+        run.store.submit(self.now, Command::Pause { link, request, pattern, paused }).map(drop)
+    }
+
+    /// A job is looked at: what is shown is as good as told.
+    pub(super) fn show(&mut self, run: &mut Run) {
+        let Some((place, link)) = self.link_of(Role::Tool) else { return };
+        let jobs = self.told.jobs();
+        if !jobs.is_empty() {
+            let id = self.one_of(&jobs);
+            let request = self.ask(place, Ask::Show(id));
+            run.store.ask(self.now, link, request, Request::Job { id });
+        }
+    }
+
+    fn ask(&mut self, place: usize, ask: Ask) -> u64 {
+        self.next_request += 1;
+        self.sessions[place].asked.insert(self.next_request, ask);
+        self.next_request
+    }
+}

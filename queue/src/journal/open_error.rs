@@ -1,0 +1,130 @@
+//! Why a journal cannot be opened, and what can be done about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use longshore_protocol::{PublisherId, WireError};
+
+use super::format::{FORMAT_OLDEST, FORMAT_VERSION};
+use super::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::state::SnapshotError;
+
+/// Why a journal cannot be opened. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("{dir:?} is in use by {holder}; one process at a time may have a data directory")]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Who has it.
+        holder: String,
+    },
+    /// The system refused.
+    #[error("{what} {file:?} failed: {error}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A newer program wrote it.
+    #[error(
+        "{file:?} has journal format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}: use a newer one"
+    )]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Its format.
+        version: u16,
+    },
+    /// An older program wrote it.
+    #[error(
+        "{dir:?} holds a journal of format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}. Work off its jobs with \
+         the version of the program that wrote it, then start with a new directory"
+    )]
+    Older {
+        /// The directory.
+        dir: PathBuf,
+        /// Its format.
+        version: u16,
+    },
+    /// It belongs to another journal.
+    #[error(
+        "{file:?} belongs to journal {journal}, this directory to {expected}: files of two journals were mixed"
+    )]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// To which one.
+        journal: PublisherId,
+        /// The directory's.
+        expected: PublisherId,
+    },
+    /// Something that was acknowledged is not there as it was written.
+    #[error(
+        "{file:?} is damaged at byte {offset}: {why}. Command {index} and all after it are lost. Restore a copy, or start with \
+         --accept-loss to set them aside and go on without them"
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where the damage begins.
+        offset: u64,
+        /// The first command that is lost.
+        index: u64,
+        /// How it is known to be more than a torn tail.
+        why: &'static str,
+    },
+    /// A whole snapshot that this program cannot put back together: a newer one wrote it.
+    #[error("{file:?}: the block at byte {offset} is whole but cannot be restored: {error}")]
+    Unrestorable {
+        /// The file.
+        file: PathBuf,
+        /// Where the block begins.
+        offset: u64,
+        /// What is wrong.
+        error: SnapshotError,
+    },
+    /// The file that says whose directory this is cannot be read.
+    #[error("{file:?} is missing or damaged, and the directory holds a journal: restore the file")]
+    NoIdentity {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A whole record that this program cannot read: a newer one wrote it.
+    #[error(
+        "{file:?}: command {index} of kind {kind} at byte {offset} is whole but not known to this program: {error}"
+    )]
+    Undecodable {
+        /// The file.
+        file: PathBuf,
+        /// Where the record begins.
+        offset: u64,
+        /// Its index.
+        index: u64,
+        /// Its kind.
+        kind: u8,
+        /// What is wrong.
+        error: WireError,
+    },
+    /// The segment size is out of range.
+    #[error("a segment of {0} bytes; it needs {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}")]
+    SegmentBytes(u64),
+}
+
+impl OpenError {
+    pub(crate) fn io(what: &'static str, file: &Path, error: io::Error) -> OpenError {
+        OpenError::Io { what, file: file.to_owned(), error }
+    }
+
+    pub(crate) fn other_format(dir: &Path, file: PathBuf, version: u16) -> OpenError {
+        if version > FORMAT_VERSION {
+            OpenError::Newer { file, version }
+        } else {
+            OpenError::Older { dir: dir.to_owned(), version }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Opening a directory: its lock, its ids, its mark, and what its files come to. No thread runs yet.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore_protocol::PublisherId;
+
+use super::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
+use super::files::{self, Files, LockError};
+use super::format::FORMAT_VERSION;
+use super::identity::{self, Identity, IdentityError};
+use super::mark::{MARK_FILE, Mark};
+use super::progress::Progress;
+use super::records::JournalRecords;
+use super::{JournalOptions, OpenError, Recovered, recovery};
+use crate::log::Rebuild;
+
+/// A journal's parts before its threads run.
+pub(super) struct Parts {
+    pub(super) directory: Arc<Directory>,
+    pub(super) records: Arc<JournalRecords>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) mark: Arc<Mark>,
+    pub(super) segment: Option<Segment>,
+    pub(super) recovered: Recovered,
+    pub(super) lock: Box<dyn Send + Sync>,
+}
+
+impl Parts {
+    pub(super) fn open(
+        files: Arc<dyn Files>,
+        dir: &Path,
+        options: JournalOptions,
+        rebuild: &mut dyn Rebuild,
+    ) -> Result<Parts, OpenError> {
+        files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
+        let lock = files.lock(dir).map_err(|error| match error {
+            LockError::Held(holder) => OpenError::InUse { dir: dir.to_owned(), holder },
+            LockError::Io(error) => OpenError::io("locking", &dir.join(files::LOCK_FILE), error),
+        })?;
+        let segments_dir = dir.join(SEGMENTS_DIR);
+        for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
+            files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
+        }
+        let identity = identify(&*files, dir, &segments_dir, options.new_publisher)?;
+        let directory = Arc::new(Directory::new(
+            Arc::clone(&files),
+            dir.to_owned(),
+            identity.journal,
+            options.segment_bytes,
+        ));
+        let (mark, committed) = open_mark(&directory, options.accept_loss)?;
+        let found = recovery::recover(&directory, committed, options.accept_loss, rebuild)?;
+        let io = |error| OpenError::io("syncing", &mark.path, error);
+        if found.dropped.is_some() {
+            // Last of all: until then, the mark says that something is missing.
+            mark.reset(found.last_index).map_err(io)?;
+        } else if found.last_index > committed {
+            mark.firm(found.last_index).map_err(io)?;
+        }
+        if identity.version < FORMAT_VERSION {
+            // Before anything of this format is written, and after all that could refuse the directory.
+            let Identity { journal, publisher, .. } = identity;
+            identity::write(&*files, dir, journal, publisher).map_err(unidentified)?;
+        }
+        let recovered = Recovered {
+            publisher: identity.publisher,
+            last_index: found.last_index,
+            snapshot: found.snapshot,
+            records: found.records,
+            bytes: found.bytes,
+            cut: found.cut,
+            dropped: found.dropped,
+            lost_starts: found.lost_starts,
+        };
+        let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
+        let progress = Arc::new(Progress::new(found.last_index));
+        let segment = found.segment;
+        let mark = Arc::new(mark);
+        Ok(Parts { directory, records, progress, mark, segment, recovered, lock })
+    }
+}
+
+fn unidentified(error: IdentityError) -> OpenError {
+    match error {
+        IdentityError::Io(file, error) => OpenError::io("making", &file, error),
+        IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
+            OpenError::NoIdentity { file }
+        }
+    }
+}
+
+/// The directory's ids; a new one gets `new`, and its mark, before anything else.
+fn identify(
+    files: &dyn Files,
+    dir: &Path,
+    segments_dir: &Path,
+    new: PublisherId,
+) -> Result<Identity, OpenError> {
+    let known = identity::read(files, dir).map_err(|error| match error {
+        IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
+        IdentityError::Damaged(file) => OpenError::NoIdentity { file },
+        IdentityError::OtherFormat(file, version) => OpenError::other_format(dir, file, version),
+    })?;
+    if let Some(known) = known {
+        // The run that made it may have ended before its name, or that of the mark, was known to last.
+        files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))?;
+        return Ok(known);
+    }
+    let list = |dir: &Path| files.list(dir).map_err(|error| OpenError::io("listing", dir, error));
+    let is_segment = |name: &String| {
+        Directory::sequence_of(name).or_else(|| Directory::carried_sequence_of(name)).is_some()
+    };
+    let is_snapshot = |name: &String| Directory::snapshot_index_of(name).is_some();
+    // Any of them is a journal's: a new id would make all of them foreign.
+    if list(segments_dir)?.iter().any(is_segment)
+        || list(&dir.join(SNAPSHOTS_DIR))?.iter().any(is_snapshot)
+    {
+        return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
+    }
+    // The mark first: a directory with an id has one, so a missing mark is never taken for a new journal.
+    let path = dir.join(MARK_FILE);
+    let io = |error| OpenError::io("making", &path, error);
+    let file = files.create(&path).map_err(io)?;
+    let nothing = Mark::read(&*file, new).map_err(io)?;
+    Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
+    files.sync_dir(dir).map_err(io)?;
+    identity::write(files, dir, new, new).map_err(unidentified)?;
+    Ok(Identity { version: FORMAT_VERSION, journal: new, publisher: new })
+}
+
+fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {
+    let path = directory.dir.join(MARK_FILE);
+    let io = |error| OpenError::io("reading", &path, error);
+    let lost = || OpenError::Damaged {
+        file: path.clone(),
+        offset: 0,
+        index: 0,
+        why: "without a mark nobody can tell how far commits had come",
+    };
+    let file = match directory.files.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && accept_loss => {
+            directory.files.create(&path).map_err(io)?
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
+        Err(error) => return Err(io(error)),
+    };
+    let read = Mark::read(&*file, directory.journal).map_err(io)?;
+    if read.index.is_none() && !accept_loss {
+        return Err(lost());
+    }
+    let mark = Mark::new(file, path.clone(), directory.journal, read);
+    if read.index.is_none() {
+        mark.reset(0).map_err(io)?;
+    }
+    Ok((mark, read.index.unwrap_or(0)))
+}
