@@ -57,7 +57,7 @@ impl Resolver {
             let stopped = async {
                 let _ = stopped.await;
             };
-            server.run(stopped).await;
+            server.run(stopped).await.expect("its directory goes on");
         });
         Resolver { address, running: Running { stop, task } }
     }

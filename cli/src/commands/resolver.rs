@@ -1,5 +1,6 @@
 //! `longshore resolver`: one replica as a service, and what the replicas say of themselves.
 
+use anyhow::Context as _;
 use longshore::{ResolverServer, ServerOptions};
 use serde_json::json;
 
@@ -54,8 +55,8 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
                 () = parent_gone(), if arguments.child.end_with_stdin => {}
             }
         })
-        .await;
-    Ok(())
+        .await
+        .context("the replica ends; start it again: publishers tell it everything anew")
 }
 
 async fn status(mut context: Context) -> anyhow::Result<()> {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore::{Cluster, Path, Publisher, PublisherOptions, ResolverServer, ServerOptions};
+use longshore::{
+    Cluster, DirectoryStopped, Path, Publisher, PublisherOptions, ResolverServer, ServerOptions,
+};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -48,7 +50,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
 /// Replicas and a publisher, running and listening.
 struct System {
     replicas: Vec<SocketAddr>,
-    serving: JoinSet<()>,
+    serving: JoinSet<Result<(), DirectoryStopped>>,
     /// Dropped, it ends the replicas.
     end: watch::Sender<()>,
     publisher: Publisher,
@@ -100,10 +102,26 @@ impl System {
     }
 
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let System { mut serving, end, publisher, .. } = self;
+        let mut ended_early = None;
+        let asked = async {
+            tokio::select! {
+                () = stop.asked() => {}
+                // A replica that ends by itself ends the system, with its reason.
+                Some(ended) = serving.join_next() => ended_early = Some(ended),
+            }
+        };
         // The replicas go last: the publisher takes its paths back on its way out.
-        let result = self.publisher.run(stop.asked()).await;
-        drop(self.end);
-        self.serving.join_all().await;
-        result.context("the publisher stopped; start it again once the cause is gone")
+        let result = publisher.run(asked).await;
+        drop(end);
+        let mut ended: Vec<_> = ended_early.into_iter().collect();
+        while let Some(replica) = serving.join_next().await {
+            ended.push(replica);
+        }
+        result.context("the publisher stopped; start it again once the cause is gone")?;
+        for replica in ended {
+            replica.context("a replica of the resolver stopped")?.context("start it again")?;
+        }
+        Ok(())
     }
 }

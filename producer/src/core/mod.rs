@@ -366,6 +366,18 @@ impl<T: Default + Clone> Core<T> {
     }
 
     fn path_answered(&mut self, now: Time, path: &Path, answer: PathAnswer, complete: bool) {
+        let no_publisher = matches!(
+            answer,
+            PathAnswer::NotFound | PathAnswer::Publishers { by_default: true, .. }
+        );
+        if no_publisher && !complete {
+            // Every replica is warming: this "no" is worth nothing yet, and a default would make a second queue of the path.
+            if let Some(entry) = self.routing.paths.get_mut(path) {
+                entry.asked = false;
+            }
+            self.routing.ask_at(path, now + WARMING_WAIT);
+            return;
+        }
         let route = match &answer {
             PathAnswer::Publishers { set, .. } if !set.is_empty() => {
                 set.iter().for_each(|info| self.learn(now, info));
@@ -379,11 +391,6 @@ impl<T: Default + Clone> Core<T> {
         let Some(entry) = self.routing.paths.get_mut(path) else { return };
         entry.asked = false;
         entry.ask_at = None;
-        if route.is_none() && !complete && matches!(answer, PathAnswer::NotFound) {
-            // Every replica is warming: this "no" is worth nothing yet.
-            self.routing.ask_at(path, now + WARMING_WAIT);
-            return;
-        }
         entry.answered_at = Some(now);
         entry.no = match answer {
             PathAnswer::Refused(reason) => Some(NoRoute::Refused(reason.into())),

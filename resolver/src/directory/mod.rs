@@ -48,6 +48,8 @@ pub(crate) struct Client(pub(crate) u64);
 pub(crate) struct Rules {
     /// A publisher that is silent this long is hidden.
     pub(crate) writer_ttl: Duration,
+    /// A replica that stood still for longer has missed what its writers gave up telling it, and warms again.
+    pub(crate) stand_still_max: Duration,
     /// Nothing can have been published before: nothing is missing at the start.
     pub(crate) fresh: bool,
     /// Most publishers.
@@ -142,12 +144,21 @@ impl Directory {
         warm.into_iter().chain(self.deadlines.first().map(|&(at, _)| at)).min()
     }
 
-    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent.
-    pub(crate) fn stood_still(&mut self, gap: Duration) {
+    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent. If that was long, writers have given up
+    /// meanwhile: it warms until they have all been back.
+    pub(crate) fn stood_still(&mut self, now: Instant, gap: Duration) {
         for &(_, slot) in &self.deadlines {
             self.slots[slot].deadline += gap;
         }
         self.deadlines = self.deadlines.iter().map(|&(at, slot)| (at + gap, slot)).collect();
+        if !self.complete {
+            self.complete_at += gap;
+        }
+        if gap > self.rules.stand_still_max {
+            self.complete_at = self.complete_at.max(now + self.rules.writer_ttl / 2);
+            self.complete = false;
+            self.watches.mark_all();
+        }
     }
 
     /// False while the replica is warming.
@@ -179,13 +190,15 @@ impl Directory {
         self.default_paths.len()
     }
 
-    /// From now on `client` writes for this publisher, and who did before no longer does. What the publisher held stays; what is
-    /// not written again before [`Directory::confirm`] is then removed. Answers with the digest of what it holds.
+    /// From now on `client` writes for this publisher, and who did before no longer does. What the publisher held stays. Answers with
+    /// the digest of what it holds. Where that is not what is `wanted`, a new round begins: what is not written again before
+    /// [`Directory::confirm`] is then removed. Where it is, nobody will write again, and nothing is stale.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
         client: Client,
         info: &PublisherInfo,
+        wanted: &[Digest],
     ) -> Result<Digest, RequestRefusal> {
         let slot = match self.by_id.get(&info.id) {
             Some(&slot) => {
@@ -210,9 +223,13 @@ impl Directory {
         {
             self.slots[before].client = None;
         }
-        self.slots[slot].round += 1;
         self.heard(client, now);
-        Ok(self.slots[slot].digest)
+        let publisher = &mut self.slots[slot];
+        publisher.rewriting = wanted != [publisher.digest];
+        if publisher.rewriting {
+            publisher.round += 1;
+        }
+        Ok(publisher.digest)
     }
 
     fn take_over(&mut self, slot: Slot, client: Client, info: &PublisherInfo) {
@@ -334,10 +351,13 @@ impl Directory {
         }
     }
 
-    /// Removes what a publisher held before its last announce and has not written since: at most `budget` paths are looked at,
-    /// after `cursor`, which is moved. True when all have been.
+    /// Removes what a publisher held before its last announce and has not written since, if that announce differed: at most `budget`
+    /// paths are looked at, after `cursor`, which is moved. True when all have been.
     pub(crate) fn confirm(&mut self, slot: Slot, cursor: &mut Option<Path>, budget: usize) -> bool {
         let publisher = &self.slots[slot];
+        if !publisher.rewriting {
+            return true;
+        }
         let round = publisher.round;
         let (mut stale, mut seen) = (Vec::new(), 0);
         let from = cursor.take();

@@ -22,24 +22,54 @@ const GLOBS: [&str; 7] = ["/**", "/a/**", "/a/*", "/a", "/*/b", "/{a,ab}/c", "/b
 
 #[derive(Clone, Debug)]
 enum Op {
-    Announce { client: u64, publisher: u8, epoch: u64 },
-    Change { client: u64, change: Change, path: usize },
-    Confirm { client: u64 },
-    Clear { client: u64 },
-    Beat { client: u64 },
-    Gone { client: u64 },
-    Pass { ms: u64 },
-    Watch { client: u64, watch: u32, glob: usize },
-    Unwatch { client: u64, watch: u32 },
-    Sweep { budget: usize },
+    /// With the digest of what is held, or with another.
+    Announce {
+        client: u64,
+        publisher: u8,
+        epoch: u64,
+        equal: bool,
+    },
+    Change {
+        client: u64,
+        change: Change,
+        path: usize,
+    },
+    Confirm {
+        client: u64,
+    },
+    Clear {
+        client: u64,
+    },
+    Beat {
+        client: u64,
+    },
+    Gone {
+        client: u64,
+    },
+    Pass {
+        ms: u64,
+    },
+    Watch {
+        client: u64,
+        watch: u32,
+        glob: usize,
+    },
+    Unwatch {
+        client: u64,
+        watch: u32,
+    },
+    Sweep {
+        budget: usize,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let client = 0..4u64;
     let change = proptest::sample::select(Change::ALL);
     prop_oneof![
-        3 => (client.clone(), 0..3u8, 0..4u64)
-            .prop_map(|(client, publisher, epoch)| Op::Announce { client, publisher, epoch }),
+        3 => (client.clone(), 0..3u8, 0..4u64, any::<bool>()).prop_map(
+            |(client, publisher, epoch, equal)| Op::Announce { client, publisher, epoch, equal }
+        ),
         12 => (client.clone(), change, 0..PATHS.len())
             .prop_map(|(client, change, path)| Op::Change { client, change, path }),
         2 => client.clone().prop_map(|client| Op::Confirm { client }),
@@ -60,6 +90,8 @@ struct Known {
     epoch: u64,
     client: u64,
     round: u64,
+    /// A confirm removes what is of an earlier round.
+    rewriting: bool,
     deadline: Instant,
     holds: BTreeMap<(Path, bool), u64>,
 }
@@ -81,11 +113,19 @@ impl Model {
         }
     }
 
-    fn announce(&mut self, now: Instant, client: u64, publisher: u8, epoch: u64) -> bool {
+    fn announce(
+        &mut self,
+        now: Instant,
+        client: u64,
+        publisher: u8,
+        epoch: u64,
+        equal: bool,
+    ) -> bool {
         let known = self.known.entry(publisher).or_insert_with(|| Known {
             epoch,
             client,
             round: 0,
+            rewriting: false,
             deadline: now,
             holds: BTreeMap::new(),
         });
@@ -95,7 +135,8 @@ impl Model {
         let before = known.client;
         let wrote_before = self.writers.get(&before) == Some(&Some(publisher));
         (known.epoch, known.client) = (epoch, client);
-        known.round += 1;
+        known.round += u64::from(!equal);
+        known.rewriting = !equal;
         known.deadline = now + TTL;
         if before != client && wrote_before {
             self.writers.insert(before, None);
@@ -194,6 +235,7 @@ impl Pair {
         let now = Instant::now();
         let rules = Rules {
             writer_ttl: TTL,
+            stand_still_max: TTL,
             fresh: true,
             publishers_max: 16,
             paths_max: 100,
@@ -206,10 +248,12 @@ impl Pair {
     fn step(&mut self, op: &Op) {
         let now = self.now;
         match *op {
-            Op::Announce { client, publisher, epoch } => {
-                let taken = self.model.announce(now, client, publisher, epoch);
-                let answer = self.directory.announce(now, Client(client), &info(publisher, epoch));
-                match answer {
+            Op::Announce { client, publisher, epoch, equal } => {
+                let info = info(publisher, epoch);
+                let mut wanted = self.directory.held_by(info.id);
+                wanted.count += u64::from(!equal);
+                let taken = self.model.announce(now, client, publisher, epoch, equal);
+                match self.directory.announce(now, Client(client), &info, &[wanted]) {
                     Ok(digest) => {
                         assert!(taken, "a lower epoch is refused");
                         let mut expected = Digest::default();
@@ -249,8 +293,8 @@ impl Pair {
                     self.directory.invariant();
                 }
                 let known = self.model.writer(client).unwrap();
-                let round = known.round;
-                known.holds.retain(|_, seen| *seen == round);
+                let (round, rewriting) = (known.round, known.rewriting);
+                known.holds.retain(|_, seen| !rewriting || *seen == round);
             }
             Op::Clear { client } => {
                 let expected = self.model.writer(client).map(|_| ());
@@ -372,7 +416,12 @@ proptest! {
     fn the_directory_does_as_the_model(ops in proptest::collection::vec(op(), 1..120)) {
         let mut pair = Pair::new();
         for number in 0..3 {
-            pair.step(&Op::Announce { client: number.into(), publisher: number, epoch: 1 });
+            pair.step(&Op::Announce {
+                client: number.into(),
+                publisher: number,
+                epoch: 1,
+                equal: true,
+            });
         }
         for (step, op) in ops.iter().enumerate() {
             pair.step(op);

@@ -19,8 +19,10 @@ pub(super) struct Publisher {
     pub(super) deadline: Instant,
     /// Silent for too long, or stopped: nobody sees it any more, and its paths are being taken out.
     pub(super) hidden: bool,
-    /// How often it was announced. What it holds carries the round in which it was last written.
+    /// How often it was announced with something else than it holds. What it holds carries the round in which it was last written.
     pub(super) round: u64,
+    /// Its last announce differed: all that is wanted is being written again.
+    pub(super) rewriting: bool,
     pub(super) holds: BTreeMap<Path, Held>,
     /// Of what it holds.
     pub(super) digest: Digest,
@@ -41,6 +43,7 @@ impl Publisher {
             deadline: now,
             hidden: false,
             round: 0,
+            rewriting: false,
             holds: BTreeMap::new(),
             digest: Digest::default(),
         }

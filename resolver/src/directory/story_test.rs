@@ -12,7 +12,14 @@ const TTL: Duration = Duration::from_secs(120);
 const INSTANT: Duration = Duration::from_nanos(1);
 
 fn rules() -> Rules {
-    Rules { writer_ttl: TTL, fresh: true, publishers_max: 2, paths_max: 3, watches_max: 2 }
+    Rules {
+        writer_ttl: TTL,
+        stand_still_max: TTL / 8,
+        fresh: true,
+        publishers_max: 2,
+        paths_max: 3,
+        watches_max: 2,
+    }
 }
 
 fn publisher(number: u8, epoch: u64) -> PublisherInfo {
@@ -37,7 +44,7 @@ impl Story {
 
     fn announce(&mut self, number: u8, epoch: u64) -> Result<(), RequestRefusal> {
         let client = Client(number.into());
-        self.directory.announce(self.now, client, &publisher(number, epoch)).map(|_| ())
+        self.directory.announce(self.now, client, &publisher(number, epoch), &[]).map(|_| ())
     }
 
     fn change(&mut self, number: u8, change: Change, path: &str) -> Result<(), String> {
@@ -104,11 +111,25 @@ fn while_the_replica_itself_stood_still_nobody_was_silent() {
     story.announce(1, 1).unwrap();
     story.publish(1, "/a");
     let begun = story.now;
-    story.directory.stood_still(Duration::from_secs(600));
+    story.directory.stood_still(begun + Duration::from_secs(600), Duration::from_secs(600));
     story.at(begun + TTL + Duration::from_secs(599));
     assert_eq!(story.resolve("/a"), FOUND);
     story.at(begun + TTL + Duration::from_secs(600));
     assert_eq!(story.resolve("/a"), PathAnswer::NotFound);
+}
+
+#[test]
+fn watchers_are_told_that_a_replica_warms_again_after_a_long_stand_still() {
+    let mut story = Story::new(rules());
+    story.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();
+    assert_eq!(story.watched(Client(9)), []);
+    let long = rules().stand_still_max;
+    story.directory.stood_still(story.now + long, long);
+    assert!(story.directory.clients_to_push().is_empty());
+    story.directory.stood_still(story.now + 2 * long, long + INSTANT);
+    assert!(!story.directory.push(Client(9)).unwrap().complete);
+    story.at(story.now + 2 * long + TTL / 2);
+    assert!(story.directory.push(Client(9)).unwrap().complete);
 }
 
 #[test]
@@ -161,13 +182,35 @@ fn a_higher_epoch_takes_over_at_once_and_keeps_the_paths_a_lower_one_is_refused(
     story.publish(1, "/a");
     assert_eq!(story.announce(1, 4), Err(RequestRefusal::Superseded));
     let restarted = PublisherInfo { id: PublisherId([1; 16]), ..publisher(2, 6) };
-    story.directory.announce(story.now, Client(2), &restarted).unwrap();
+    story.directory.announce(story.now, Client(2), &restarted, &[]).unwrap();
     assert_eq!(story.resolve("/a"), FOUND);
     assert_eq!(story.directory.writer(Client(1)), Err(RequestRefusal::Superseded));
     // The old one's connection ends late: that changes nothing.
     story.directory.client_gone(Client(1));
     story.directory.invariant();
     assert_eq!(story.resolve("/a"), FOUND);
+}
+
+#[test]
+fn an_announce_that_only_compares_makes_nothing_stale() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    story.publish(1, "/b");
+    let info = publisher(1, 1);
+    // A second announce, whose writes get half the way; then a third that finds both sides equal.
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    let held = story.directory.held_by(info.id);
+    story.directory.announce(story.now, Client(1), &info, &[held]).unwrap();
+    let slot = story.directory.writer(Client(1)).unwrap();
+    assert!(story.directory.confirm(slot, &mut None, 10));
+    assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, FOUND));
+    // One that finds them different, as before.
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    assert!(story.directory.confirm(slot, &mut None, 10));
+    assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, PathAnswer::NotFound));
 }
 
 #[test]

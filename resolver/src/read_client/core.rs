@@ -13,7 +13,7 @@
 //!                   └── only watches, for a reader_ttl: Dialling the next
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,6 +77,8 @@ pub(super) enum Action {
     Unwatch { watch: u32 },
     /// The batch has ended.
     Finish { batch: u64, answer: Result<Answer, ReadError> },
+    /// For the log: the replica has no room for the watch.
+    WatchRefused { watch: u32, replica: Replica, reason: String },
     /// The watch has news.
     Tell { watch: u32, replica: Replica, publishers: Publishers },
 }
@@ -93,6 +95,8 @@ pub(super) struct ReadCore {
     next_request: u64,
     /// The replica whose link ended last: tried after the others.
     shunned: Option<Replica>,
+    /// Links in a row over which a watch was refused.
+    refusals: usize,
     actions: Vec<Action>,
 }
 
@@ -118,6 +122,12 @@ struct Up {
     in_flight: BTreeMap<u64, u64>,
     /// Since when the replica owes an answer.
     owing_since: Instant,
+    /// The watches that it has no room for. The link is of use for everything else.
+    refused: BTreeSet<u32>,
+    /// When those are to be tried elsewhere.
+    try_elsewhere_at: Option<Instant>,
+    /// It is time for that: the link takes no more batches, and is left once it owes nothing.
+    leaving: bool,
 }
 
 #[derive(Debug)]
@@ -127,6 +137,8 @@ struct Batch {
     timeout: Duration,
     /// Rounds that are over.
     rounds: u32,
+    /// It has been there since the round began that is under way: one that joins in the middle is not charged with it.
+    whole_round: bool,
     /// By replica.
     trials: Vec<Trial>,
     /// What the replica of the link has answered so far.
@@ -158,6 +170,7 @@ impl ReadCore {
             watches: BTreeMap::new(),
             next_request: 1,
             shunned: None,
+            refusals: 0,
             actions: Vec::new(),
         }
     }
@@ -185,8 +198,14 @@ impl ReadCore {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Waiting { until } => Some(*until),
-            State::Up(up) if !up.in_flight.is_empty() => Some(self.answer_deadline(up)),
-            State::Up(up) => self.turn_ends(up),
+            State::Up(up) => {
+                let elsewhere = up.try_elsewhere_at.filter(|_| !up.leaving);
+                let other = match up.in_flight.is_empty() {
+                    false => Some(self.answer_deadline(up)),
+                    true => self.turn_ends(up),
+                };
+                elsewhere.into_iter().chain(other).min()
+            }
             State::Idle | State::Dialling { .. } => None,
         }
     }
@@ -201,6 +220,7 @@ impl ReadCore {
             timeout: timeout(&self.timing, &question),
             question,
             rounds: 0,
+            whole_round: !matches!(self.state, State::Dialling { .. }),
             trials: vec![Trial::default(); self.replicas.len()],
             so_far: None,
             parts_left: 0,
@@ -209,8 +229,8 @@ impl ReadCore {
         self.batches.insert(number, batch);
         match &mut self.state {
             State::Idle => self.start_round(),
-            State::Up(_) => self.queue(now, number),
-            State::Dialling { .. } | State::Waiting { .. } => {}
+            State::Up(up) if !up.leaving => self.queue(now, number),
+            State::Up(_) | State::Dialling { .. } | State::Waiting { .. } => {}
         }
     }
 
@@ -227,8 +247,66 @@ impl ReadCore {
     }
 
     fn unwatch(&mut self, watch: u32) {
-        if self.watches.remove(&watch).is_some() && matches!(self.state, State::Up(_)) {
+        let State::Up(up) = &mut self.state else {
+            self.watches.remove(&watch);
+            return;
+        };
+        if self.watches.remove(&watch).is_some() {
             self.actions.push(Action::Unwatch { watch });
+            if up.refused.remove(&watch) && up.refused.is_empty() && !up.leaving {
+                up.try_elsewhere_at = None;
+            }
+        }
+    }
+
+    /// A full table of watches is no reason to leave a replica that answers: only the watch goes without it, until the others are
+    /// tried, one after the other. If none of them has room, they are tried at the pace of any watch.
+    fn watch_refused(&mut self, now: Instant, watch: u32, reason: String) {
+        let State::Up(up) = &mut self.state else { return };
+        if !self.watches.contains_key(&watch) {
+            return;
+        }
+        up.refused.insert(watch);
+        let replica = up.replica;
+        if up.try_elsewhere_at.is_none() {
+            self.refusals = self.refusals.saturating_add(1);
+            let wait = match self.refusals < self.replicas.len() {
+                true => self.timing.retry_wait(self.random.next_u64()),
+                false => self.timing.reader_ttl,
+            };
+            up.try_elsewhere_at = Some(now + wait);
+        }
+        self.actions.push(Action::WatchRefused { watch, replica, reason });
+    }
+
+    /// Tries the watches that were refused once more: at the next replica, or here if there is no other.
+    fn try_elsewhere(&mut self) {
+        let State::Up(up) = &mut self.state else { return };
+        if self.replicas.len() > 1 {
+            up.leaving = true;
+            return;
+        }
+        up.try_elsewhere_at = None;
+        for watch in std::mem::take(&mut up.refused) {
+            if let Some(glob) = self.watches.get(&watch) {
+                self.actions.push(Action::Watch { watch, glob: glob.clone() });
+            }
+        }
+    }
+
+    /// Leaves the replica for the one after it.
+    fn next_in_turn(&mut self) {
+        let State::Up(up) = &self.state else { return };
+        let (replica, all) = (up.replica, self.replicas.len());
+        self.link_ends(replica);
+        self.actions.push(Action::Hangup);
+        self.dial_in_order((1..=all).map(|nth| (replica + nth) % all).collect());
+    }
+
+    fn link_ends(&mut self, replica: Replica) {
+        self.shunned = Some(replica);
+        if matches!(&self.state, State::Up(up) if up.refused.is_empty()) {
+            self.refusals = 0;
         }
     }
 
@@ -247,6 +325,7 @@ impl ReadCore {
             (warming, failures, self.shunned == Some(replica))
         });
         order.reverse();
+        self.begin_round();
         match order.pop() {
             Some(replica) => {
                 self.actions.push(Action::Dial { replica });
@@ -256,14 +335,23 @@ impl ReadCore {
         }
     }
 
+    /// From here on a round is a whole one for every batch there is.
+    fn begin_round(&mut self) {
+        self.batches.values_mut().for_each(|batch| batch.whole_round = true);
+    }
+
     fn linked(&mut self, now: Instant) {
         let State::Dialling { replica, .. } = self.state else { return };
+        self.begin_round();
         self.state = State::Up(Up {
             replica,
             since: now,
             to_send: VecDeque::new(),
             in_flight: BTreeMap::new(),
             owing_since: now,
+            refused: BTreeSet::new(),
+            try_elsewhere_at: None,
+            leaving: false,
         });
         let numbers: Vec<u64> = self.batches.keys().copied().collect();
         for number in numbers {
@@ -302,7 +390,7 @@ impl ReadCore {
     fn abandon(&mut self, now: Instant, why: String) {
         let State::Up(up) = &self.state else { return };
         let replica = up.replica;
-        self.shunned = Some(replica);
+        self.link_ends(replica);
         self.blame(replica, &why);
         self.round_over(now);
     }
@@ -320,7 +408,7 @@ impl ReadCore {
         let numbers: Vec<u64> = self.batches.keys().copied().collect();
         for number in numbers {
             let Some(batch) = self.batches.get_mut(&number) else { continue };
-            batch.rounds += 1;
+            batch.rounds += u32::from(batch.whole_round);
             batch.so_far = None;
             let tried = batch.trials.iter().all(|trial| trial.warming || trial.failures > 0);
             if batch.doubtful.is_some() && tried {
@@ -396,6 +484,9 @@ impl ReadCore {
             let question = batch.question.clone();
             self.actions.push(Action::Ask { request, question, range });
         }
+        if up.leaving && up.in_flight.is_empty() && up.to_send.is_empty() {
+            self.next_in_turn();
+        }
     }
 
     /// Leaves a replica that is warming for one that may know better.
@@ -428,12 +519,7 @@ impl ReadCore {
                     self.actions.push(Action::Tell { watch, replica, publishers });
                 }
             }
-            FromReplica::WatchRefused(refused) => {
-                if self.watches.contains_key(&refused.watch) {
-                    self.actions.push(Action::Hangup);
-                    self.abandon(now, refused.reason);
-                }
-            }
+            FromReplica::WatchRefused(no) => self.watch_refused(now, no.watch, no.reason),
             FromReplica::Refused { id, reason, .. } => {
                 up.owing_since = now;
                 let replica = self.replicas[up.replica].clone();
@@ -507,11 +593,11 @@ impl ReadCore {
                 self.actions.push(Action::Hangup);
                 self.abandon(now, format!("no answer for {silent:?}"));
             }
+            State::Up(up) if up.try_elsewhere_at.is_some_and(|at| at <= now && !up.leaving) => {
+                self.try_elsewhere();
+            }
             State::Up(up) if self.turn_ends(up).is_some_and(|end| end <= now) => {
-                let (replica, all) = (up.replica, self.replicas.len());
-                self.shunned = Some(replica);
-                self.actions.push(Action::Hangup);
-                self.dial_in_order((1..=all).map(|nth| (replica + nth) % all).collect());
+                self.next_in_turn();
             }
             _ => {}
         }
@@ -524,11 +610,12 @@ impl ReadCore {
         (only_watches && self.replicas.len() > 1).then_some(up.since + self.timing.reader_ttl)
     }
 
-    /// Until when the replica may be silent: what the largest batch allows, counted from its last answer.
+    /// Until when the replica may be silent, counted from its last answer: it answers requests in their order, so the batch of the
+    /// oldest says how long that may take.
     fn answer_deadline(&self, up: &Up) -> Instant {
-        let allowed = up.in_flight.values().filter_map(|number| self.batches.get(number));
-        let allowed = allowed.map(|batch| batch.timeout).max();
-        up.owing_since + allowed.unwrap_or(self.timing.request_timeout_min)
+        let oldest = up.in_flight.values().find_map(|number| self.batches.get(number));
+        let allowed = oldest.map_or(self.timing.request_timeout_min, |batch| batch.timeout);
+        up.owing_since + allowed
     }
 }
 

@@ -64,6 +64,7 @@ impl Story {
                 Action::Unwatch { watch } => {
                     self.watches.remove(&watch);
                 }
+                Action::WatchRefused { .. } => {}
                 Action::Finish { batch, answer } => self.finished.push((batch, answer)),
                 Action::Tell { watch, replica, .. } => self.told.push((watch, replica)),
             }
@@ -592,17 +593,130 @@ fn a_watch_does_not_leave_a_replica_that_owes_an_answer_nor_the_only_one() {
     assert_eq!(story.core.next_deadline(), None);
 }
 
+impl Story {
+    fn watch_refused(&mut self, watch: u32) {
+        let refused = WatchRefused { watch, reason: "the table is full".into() };
+        self.told(FromReplica::WatchRefused(refused));
+    }
+}
+
 #[test]
-fn a_replica_without_room_for_a_watch_is_left_for_another() {
+fn a_watch_that_a_replica_has_no_room_for_is_tried_at_another_1_to_12_s_later() {
     let mut story = Story::new(2, 7);
     story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
     story.step(Input::Linked);
     let full = story.replica();
-    let refused = WatchRefused { watch: 5, reason: "full".into() };
-    story.told(FromReplica::WatchRefused(refused));
+    story.watch_refused(5);
+    assert!(!story.hung_up);
+    let wait = story.wait();
+    assert!((1.0..=12.0).contains(&wait.as_secs_f64()), "{wait:?}");
     assert!(std::mem::take(&mut story.hung_up));
-    story.wait();
     assert_ne!(story.replica(), full);
+    story.step(Input::Linked);
+    assert!(story.watches.contains(&5));
+}
+
+#[test]
+fn a_full_watch_table_does_not_fail_the_reads_of_the_same_link() {
+    // With one replica there is no other; with three, nothing is lost of what this one was asked before.
+    for replicas in [1, 3] {
+        let mut story = Story::new(replicas, 7);
+        story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
+        story.ask(1, 1);
+        story.step(Input::Linked);
+        for batch in 2..=20 {
+            story.watch_refused(5);
+            assert!(!story.hung_up, "the link is of use for reads");
+            story.ask(batch, 1);
+            // The older one is answered late: it is waited for, however often the watch is to be tried elsewhere.
+            story.now += Duration::from_secs(13);
+            story.step(Input::Tick);
+            assert!(!story.hung_up);
+            story.answer(true, FOUND);
+            let (number, answer) = story.finished.pop().expect("an answer");
+            assert!(number < batch && answer.is_ok());
+            if std::mem::take(&mut story.hung_up) {
+                story.step(Input::Linked);
+            }
+        }
+        assert_eq!(story.dialled.len() > 1, replicas > 1, "the watch is tried elsewhere");
+    }
+}
+
+#[test]
+fn what_is_asked_while_a_replica_is_left_for_a_watch_goes_to_the_next() {
+    let mut story = Story::new(2, 7);
+    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    story.watch_refused(5);
+    story.now += Duration::from_secs(12);
+    story.step(Input::Tick);
+    story.ask(2, 1);
+    assert_eq!(story.requests.len(), 1, "the link is left once it owes nothing");
+    story.answer(true, FOUND);
+    assert!(std::mem::take(&mut story.hung_up));
+    assert_eq!(story.dialled.len(), 2);
+    story.step(Input::Linked);
+    story.answer(true, FOUND);
+    let answered: Vec<u64> = story.finished.iter().map(|(batch, _)| *batch).collect();
+    assert_eq!(answered, [1, 2]);
+}
+
+#[test]
+fn a_watch_that_nobody_has_room_for_is_tried_again_every_reader_ttl() {
+    let mut story = Story::new(2, 7);
+    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        story.step(Input::Linked);
+        story.watch_refused(5);
+        waits.push(story.wait());
+        story.hung_up = false;
+    }
+    let long = ResolverTiming::default().reader_ttl;
+    let is_long: Vec<bool> = waits.iter().map(|wait| *wait == long).collect();
+    assert_eq!(is_long, [false, true, true, true, true, true], "{waits:?}");
+    // The only replica is not left: it is asked again.
+    let mut story = Story::new(1, 7);
+    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
+    story.step(Input::Linked);
+    story.watches.clear();
+    story.watch_refused(5);
+    assert_eq!(story.wait(), long);
+    assert!(!story.hung_up && story.watches.contains(&5));
+}
+
+#[test]
+fn a_batch_that_joins_in_the_middle_of_a_round_has_three_whole_ones_of_its_own() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 1);
+    story.unlinked("refused");
+    story.ask(2, 1);
+    story.unlinked("refused");
+    for round in 2..=4 {
+        story.wait();
+        story.unlinked("refused");
+        story.unlinked("refused");
+        let ended: Vec<u64> = story.finished.iter().map(|(batch, _)| *batch).collect();
+        let expected: &[u64] = match round {
+            2 => &[],
+            3 => &[1],
+            _ => &[1, 2],
+        };
+        assert_eq!(ended, expected, "after {round} rounds");
+    }
+}
+
+#[test]
+fn a_small_batch_is_not_allowed_the_time_of_a_huge_one_behind_it() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 1);
+    story.step(Input::Linked);
+    story.ask(2, 1_000_000);
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(15)));
+    story.answer(true, FOUND);
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(50)));
 }
 
 #[test]

@@ -136,6 +136,10 @@ impl Shell {
                     let _ = reply.send(answer);
                 }
             }
+            Action::WatchRefused { watch, replica, reason } => {
+                let replica = &self.caller.cluster.replicas[replica];
+                tracing::warn!(%replica, watch, "a resolver replica refuses a watch: {reason}");
+            }
             Action::Tell { watch, replica, publishers } => {
                 if let Some(news) = self.watches.get(&watch) {
                     news.send_replace(Some(PublisherSet {

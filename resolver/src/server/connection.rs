@@ -5,13 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::Role;
 use longshore_protocol::frame::Messages;
-use longshore_protocol::messages::resolver::ToReplica;
+use longshore_protocol::messages::resolver::{ToReplica, tag};
 use longshore_transport::{Link, LinkEnd, LinkReceiver};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::directory::Client;
 use crate::replica_link::now;
 use crate::server::desk::Said;
+use crate::server::job::Refusal;
 
 /// Most bytes of requests that one connection may have unanswered: a longest frame and some. Beyond, it is not read.
 const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -55,7 +56,7 @@ async fn forward(
                     None => continue,
                 },
                 // What comes after it cannot be found.
-                Err(error) => (0, Err((0, error.to_string()))),
+                Err(error) => (0, Err(Refusal::malformed(0, &error))),
             };
             let bytes = bytes.clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX);
             let permit = room.clone().acquire_many_owned(bytes as u32).await.ok()?;
@@ -64,11 +65,14 @@ async fn forward(
     }
 }
 
-/// The request, or the number and the fault of one that does not decode. None for one of a later version.
-fn read(tag: u8, body: Bytes) -> Option<Result<ToReplica, (u64, String)>> {
+/// The request, or why it is refused. None for what is no request: nobody waits for an answer to it.
+fn read(tag: u8, body: Bytes) -> Option<Result<ToReplica, Refusal>> {
     match ToReplica::decode(tag, body.clone()) {
         Ok(Some(request)) => Some(Ok(request)),
+        Ok(None) if tag::REQUESTS.contains(&tag) => {
+            Some(Err(Refusal::unknown(ToReplica::id_of_damaged(tag, &body), tag)))
+        }
         Ok(None) => None,
-        Err(error) => Some(Err((ToReplica::id_of_damaged(tag, &body), error.to_string()))),
+        Err(error) => Some(Err(Refusal::malformed(ToReplica::id_of_damaged(tag, &body), &error))),
     }
 }

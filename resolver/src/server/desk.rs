@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::directory::{Client, Directory};
 use crate::replica_link::{now, until};
-use crate::server::job::{Bench, Job, Progress, SLICE};
+use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
 
 /// Most things said to the desk that wait for it; beyond, connections are not read.
 pub(super) const SAID_MAX: usize = 1_024;
@@ -22,7 +22,9 @@ const ANSWER_BYTES_QUEUED_MAX: usize = 1024 * 1024;
 const FRAME_BYTES_GOAL: usize = 256 * 1024;
 /// Paths taken out, or looked at for new watches, between two turns.
 const SWEEP_PATHS: usize = 1_024;
-/// A desk that wakes this late did not run: it was stopped, or its machine was.
+/// A desk with nothing to do looks at the clock this often: from one look to the next it can tell whether it stood still.
+const PULSE: Duration = Duration::from_millis(250);
+/// A desk that comes to its next pass this late did not run: it was stopped, or its machine was.
 const LATENESS_MAX: Duration = Duration::from_millis(100);
 
 /// What is said to the desk.
@@ -35,8 +37,8 @@ pub(super) enum Said {
     },
     Request {
         client: Client,
-        /// Or the number of one that does not decode, and why.
-        request: Result<ToReplica, (u64, String)>,
+        /// Or why it is not even begun.
+        request: Result<ToReplica, Refusal>,
         /// When it came.
         at: Instant,
         /// Its part of what the client may have unanswered.
@@ -63,6 +65,8 @@ pub(super) struct Desk {
     /// Clients with a turn to come, each once.
     turns: VecDeque<Client>,
     started: Instant,
+    /// When it last looked at the clock for all it does by time.
+    looked_at: Instant,
     /// There is more to sweep.
     sweeping: bool,
 }
@@ -94,37 +98,46 @@ impl Desk {
             clients: HashMap::new(),
             turns: VecDeque::new(),
             started: now(),
+            looked_at: now(),
             sweeping: false,
         }
     }
 
     /// Runs until nobody can say anything any more.
     pub(super) async fn run(mut self) {
-        loop {
-            if self.turns.is_empty() && !self.sweeping {
-                let deadline = self.directory.next_deadline();
-                tokio::select! {
-                    said = self.said.recv() => match said {
-                        Some(said) => self.hear(said),
-                        None => return,
-                    },
-                    () = until(deadline) => {}
-                }
-                self.forgive_lateness(deadline);
-            } else {
-                // Connections, and whoever else shares the threads, get theirs.
-                tokio::task::yield_now().await;
+        while self.pass().await {}
+    }
+
+    /// Waits until there is something to do, and does some of it. False when nobody can say anything any more.
+    async fn pass(&mut self) -> bool {
+        let mut next_look = self.looked_at;
+        if self.turns.is_empty() && !self.sweeping {
+            let deadline = self.directory.next_deadline();
+            let pulse = self.looked_at + PULSE;
+            next_look = deadline.map_or(pulse, |deadline| deadline.clamp(self.looked_at, pulse));
+            tokio::select! {
+                said = self.said.recv() => match said {
+                    Some(said) => self.hear(said),
+                    None => return false,
+                },
+                () = until(Some(next_look)) => {}
             }
-            while let Ok(said) = self.said.try_recv() {
-                self.hear(said);
-            }
-            self.directory.tick(now());
-            if let Some(client) = self.turns.pop_front() {
-                self.serve(client);
-            }
-            self.sweeping = self.directory.sweep(SWEEP_PATHS);
-            self.push_watches();
+        } else {
+            // Connections, and whoever else shares the threads, get theirs.
+            tokio::task::yield_now().await;
         }
+        self.look(next_look);
+        while let Ok(said) = self.said.try_recv() {
+            self.hear(said);
+        }
+        // At the time of the look: one that stands still from here on is noticed at the next.
+        self.directory.tick(self.looked_at);
+        if let Some(client) = self.turns.pop_front() {
+            self.serve(client);
+        }
+        self.sweeping = self.directory.sweep(SWEEP_PATHS);
+        self.push_watches();
+        true
     }
 
     fn hear(&mut self, said: Said) {
@@ -163,12 +176,14 @@ impl Desk {
         }
     }
 
-    /// While the desk did not run nobody could be heard: nobody was silent.
-    fn forgive_lateness(&mut self, deadline: Option<Instant>) {
-        let late = deadline.map(|deadline| now().saturating_duration_since(deadline));
-        if let Some(late) = late.filter(|&late| late > LATENESS_MAX) {
+    /// Looks at the clock, `by` that time unless the desk stood still, whatever it was doing. While it did nobody could be heard:
+    /// nobody was silent.
+    fn look(&mut self, by: Instant) {
+        self.looked_at = now();
+        let late = self.looked_at.saturating_duration_since(by);
+        if late > LATENESS_MAX {
             tracing::warn!(?late, "the replica stood still; publishers get the time back");
-            self.directory.stood_still(late + LATENESS_MAX);
+            self.directory.stood_still(self.looked_at, late);
         }
     }
 
@@ -272,5 +287,167 @@ fn send(sender: &LinkSender, out: FrameWriter) {
         Err(error @ (SendError::Full { .. } | SendError::TooLong { .. })) => {
             sender.close(error.to_string());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::messages::resolver::Change;
+    use longshore_protocol::{Epoch, Incarnation, Path, PublisherId, PublisherInfo};
+
+    use super::*;
+    use crate::directory::Rules;
+
+    const TTL: Duration = Duration::from_secs(120);
+    const STAND_STILL_MAX: Duration = Duration::from_secs(15);
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn info(number: u8) -> PublisherInfo {
+        PublisherInfo {
+            id: PublisherId([number; 16]),
+            epoch: Epoch(1),
+            name: format!("publisher-{number}"),
+            addresses: vec![([127, 0, 0, 1], 4000).into()],
+        }
+    }
+
+    /// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the clock on.
+    struct Story {
+        desk: Desk,
+        said: mpsc::Sender<Said>,
+    }
+
+    impl Story {
+        async fn new() -> Story {
+            let rules = Rules {
+                writer_ttl: TTL,
+                stand_still_max: STAND_STILL_MAX,
+                fresh: true,
+                publishers_max: 8,
+                paths_max: 100_000,
+                watches_max: 8,
+            };
+            let directory = Directory::new(now(), Incarnation([1; 16]), rules);
+            let (said, received) = mpsc::channel(SAID_MAX);
+            let desk = Desk::new("left".into(), directory, received, said.downgrade());
+            let mut story = Story { desk, said };
+            story.announce(1);
+            story.pass_until(now() + secs(1)).await;
+            story
+        }
+
+        fn announce(&mut self, number: u8) {
+            let client = Client(number.into());
+            self.desk.directory.announce(now(), client, &info(number), &[]).unwrap();
+        }
+
+        fn sees(&self, number: u8) -> bool {
+            self.desk.directory.writer(Client(number.into())).is_ok()
+        }
+
+        fn is_complete(&self) -> bool {
+            self.desk.directory.is_complete()
+        }
+
+        /// A publisher that stops with more paths than one pass takes out.
+        async fn give_work(&mut self) {
+            self.announce(2);
+            let slot = self.desk.directory.writer(Client(2)).unwrap();
+            for n in 0..20 * SWEEP_PATHS {
+                let path = Path::new(&format!("/jobs/{n}")).unwrap();
+                self.desk.directory.change(slot, Change::Publish, &path).unwrap();
+            }
+            self.desk.directory.clear(Client(2)).unwrap();
+            self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+            self.pass().await;
+            assert!(self.desk.sweeping);
+        }
+
+        /// One pass. A desk that waits for an hour, though nothing is said to it, would wait for ever.
+        async fn pass(&mut self) {
+            let pass = tokio::time::timeout(secs(3_600), self.desk.pass());
+            assert_eq!(pass.await, Ok(true));
+        }
+
+        /// The desk at work, with nothing said to it, for as long.
+        async fn pass_until(&mut self, end: Instant) {
+            while now() < end {
+                let pass = tokio::time::timeout_at(end.into(), self.desk.pass());
+                if pass.await.is_err() {
+                    // It waits for longer. Once more with the clock at the end, as a shell would that is asked at that moment.
+                    self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+                    self.pass().await;
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_publisher_is_hidden_in_time_by_a_desk_that_never_stood_still() {
+        let mut story = Story::new().await;
+        story.pass_until(now() + TTL - secs(2)).await;
+        assert!(story.sees(1));
+        story.pass_until(now() + secs(1)).await;
+        assert!(!story.sees(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_desk_that_stood_still_with_nothing_to_do_hides_nobody() {
+        let mut story = Story::new().await;
+        story.pass_until(now() + secs(59)).await;
+        tokio::time::advance(secs(200)).await;
+        story.pass().await;
+        assert!(story.sees(1));
+        // A minute was left, and is left still; it is over then.
+        story.pass_until(now() + secs(59)).await;
+        assert!(story.sees(1), "the time that the replica stood still counts for nobody");
+        story.pass_until(now() + secs(2)).await;
+        assert!(!story.sees(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_desk_that_stood_still_with_work_to_do_hides_nobody() {
+        let mut story = Story::new().await;
+        story.give_work().await;
+        for _ in 0..3 {
+            tokio::time::advance(secs(200)).await;
+            story.pass().await;
+            assert!(story.desk.sweeping && story.sees(1));
+        }
+        story.pass_until(now() + secs(121)).await;
+        assert!(!story.sees(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_long_stand_still_the_replica_warms_for_half_a_writer_ttl() {
+        let mut story = Story::new().await;
+        tokio::time::advance(STAND_STILL_MAX - secs(1)).await;
+        story.pass().await;
+        assert!(story.is_complete(), "its writers have not given up yet");
+        tokio::time::advance(STAND_STILL_MAX + secs(1)).await;
+        story.pass().await;
+        assert!(!story.is_complete(), "what was published meanwhile it does not know");
+        story.pass_until(now() + TTL / 2 - secs(1)).await;
+        assert!(!story.is_complete());
+        story.pass_until(now() + secs(2)).await;
+        assert!(story.is_complete());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stand_still_while_warming_is_made_up_for() {
+        let mut story = Story::new().await;
+        tokio::time::advance(secs(16)).await;
+        story.pass().await;
+        story.pass_until(now() + secs(55)).await;
+        // Short enough to be no reason to warm anew, and yet nobody could be heard meanwhile.
+        tokio::time::advance(secs(14)).await;
+        story.pass().await;
+        story.pass_until(now() + secs(4)).await;
+        assert!(!story.is_complete());
+        story.pass_until(now() + secs(2)).await;
+        assert!(story.is_complete());
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use longshore_protocol::Path;
+use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, RefusedPath,
     ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written,
@@ -33,7 +34,30 @@ pub(super) enum Job {
     Write { id: u64, groups: std::vec::IntoIter<Group>, rest: Option<Group>, at: usize, done: u64 },
     Confirm { id: u64, cursor: Option<Path> },
     Clear { id: u64 },
-    Refuse { id: u64, code: RequestRefusal, reason: String },
+    Refuse(Refusal),
+}
+
+/// Why a request is not even begun.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The request's number; 0 where it is too damaged to tell.
+    id: u64,
+    code: RequestRefusal,
+    reason: String,
+}
+
+impl Refusal {
+    /// It does not decode.
+    pub(super) fn malformed(id: u64, fault: &WireError) -> Refusal {
+        let code = RequestRefusal::Malformed;
+        Refusal { id, code, reason: format!("{code}: {fault}") }
+    }
+
+    /// It is of a later version.
+    pub(super) fn unknown(id: u64, tag: u8) -> Refusal {
+        let code = RequestRefusal::UnknownRequest;
+        Refusal { id, code, reason: format!("{code} (tag {tag})") }
+    }
 }
 
 /// What a job works with.
@@ -57,7 +81,7 @@ pub(super) enum Progress {
 }
 
 impl Job {
-    pub(super) fn new(request: Result<ToReplica, (u64, String)>) -> Job {
+    pub(super) fn new(request: Result<ToReplica, Refusal>) -> Job {
         match request {
             Ok(ToReplica::Resolve(ask)) => Job::Resolve { id: ask.id, paths: ask.paths, at: 0 },
             Ok(ToReplica::List(ask)) => {
@@ -79,11 +103,7 @@ impl Job {
             },
             Ok(ToReplica::Confirm { id }) => Job::Confirm { id, cursor: None },
             Ok(ToReplica::Clear { id }) => Job::Clear { id },
-            Err((id, fault)) => Job::Refuse {
-                id,
-                code: RequestRefusal::Malformed,
-                reason: format!("{}: {fault}", RequestRefusal::Malformed),
-            },
+            Err(refusal) => Job::Refuse(refusal),
         }
     }
 
@@ -121,7 +141,7 @@ impl Job {
                 Ok(()) => Progress::Done(Some(written(*id, true, 0, Vec::new()))),
                 Err(code) => refused(*id, code),
             },
-            Job::Refuse { id, code, reason } => {
+            Job::Refuse(Refusal { id, code, reason }) => {
                 let reason = std::mem::take(reason);
                 Progress::Done(Some(FromReplica::Refused { id: *id, code: *code, reason }))
             }
@@ -176,7 +196,7 @@ fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
     if !bench.writes {
         return refused(announce.id, RequestRefusal::NotAnnounced);
     }
-    match bench.directory.announce(now(), bench.client, &announce.publisher) {
+    match bench.directory.announce(now(), bench.client, &announce.publisher, &announce.wanted) {
         Ok(held) => Progress::Done(Some(FromReplica::Announced(Announced {
             id: announce.id,
             // One bucket is all that is compared so far.

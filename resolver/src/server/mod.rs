@@ -18,7 +18,7 @@ use longshore_transport::{
     BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, TlsAcceptor,
 };
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
@@ -66,6 +66,15 @@ impl Default for ServerOptions {
     }
 }
 
+/// The replica's directory has stopped though nobody asked it to: the process should end, and be started again. Publishers tell it
+/// everything anew.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the replica's directory has stopped: {why}")]
+pub struct DirectoryStopped {
+    /// For people.
+    pub why: String,
+}
+
 /// One replica. It knows of no other.
 #[derive(Debug)]
 pub struct ResolverServer {
@@ -109,6 +118,7 @@ impl ResolverServer {
         let listener = Listener::bind(address, identity, listener_options).await?;
         let rules = Rules {
             writer_ttl: timing.writer_ttl,
+            stand_still_max: timing.request_timeout_min,
             fresh: options.fresh,
             publishers_max: RESOLVER_PUBLISHERS_MAX,
             paths_max: options.paths_max,
@@ -125,8 +135,8 @@ impl ResolverServer {
         self.listener.local_address()
     }
 
-    /// Serves until `shutdown` is ready, then closes every link; the port is free when it returns.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+    /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
         let ResolverServer { mut listener, desk, said } = self;
         // Dropped at the end, they stop.
         let mut desk_task = JoinSet::new();
@@ -134,24 +144,42 @@ impl ResolverServer {
         let mut connections = JoinSet::new();
         let mut clients = (0..).map(Client);
         let mut shutdown = std::pin::pin!(shutdown);
-        loop {
+        let served = loop {
             tokio::select! {
-                () = &mut shutdown => break,
+                () = &mut shutdown => break Ok(()),
                 link = listener.accept() => {
                     if let Some(client) = clients.next() {
                         connections.spawn(connection::serve(client, link, said.clone()));
                     }
                 }
                 Some(_) = connections.join_next() => {}
-                Some(ended) = desk_task.join_next() => {
-                    tracing::error!(?ended, "the directory has stopped; so does the replica");
-                    break;
-                }
+                Some(ended) = desk_task.join_next() => break Err(DirectoryStopped::after(ended)),
             }
+        };
+        if let Err(error) = &served {
+            tracing::error!(%error, "the replica stops");
         }
         listener.refuse_new();
         listener.close().await;
         connections.shutdown().await;
         desk_task.shutdown().await;
+        served
+    }
+}
+
+impl DirectoryStopped {
+    fn after(ended: Result<(), JoinError>) -> DirectoryStopped {
+        let why = match ended.map_err(JoinError::try_into_panic) {
+            Ok(()) => String::from("nobody could say anything to it any more"),
+            Err(Ok(panic)) => {
+                match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+                    (Some(text), _) => format!("it panicked: {text}"),
+                    (None, Some(text)) => format!("it panicked: {text}"),
+                    (None, None) => String::from("it panicked"),
+                }
+            }
+            Err(Err(error)) => error.to_string(),
+        };
+        DirectoryStopped { why }
     }
 }

@@ -16,8 +16,14 @@ const WRITER: Client = Client(1);
 const TTL: Duration = Duration::from_secs(120);
 
 fn directory(now: Instant) -> Directory {
-    let rules =
-        Rules { writer_ttl: TTL, fresh: true, publishers_max: 2, paths_max: PATHS, watches_max: 2 };
+    let rules = Rules {
+        writer_ttl: TTL,
+        stand_still_max: TTL,
+        fresh: true,
+        publishers_max: 2,
+        paths_max: PATHS,
+        watches_max: 2,
+    };
     let mut directory = Directory::new(now, Incarnation([1; 16]), rules);
     let publisher = PublisherInfo {
         id: PublisherId([1; 16]),
@@ -25,7 +31,7 @@ fn directory(now: Instant) -> Directory {
         name: "left".into(),
         addresses: vec![([127, 0, 0, 1], 4000).into()],
     };
-    directory.announce(now, WRITER, &publisher).unwrap();
+    directory.announce(now, WRITER, &publisher, &[]).unwrap();
     directory
 }
 

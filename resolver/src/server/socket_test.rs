@@ -3,15 +3,21 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, ToReplica};
 use longshore_protocol::{
-    Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming, SessionId,
+    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::directory::{Directory, Rules};
+use crate::replica_link::{Caller, connect, now};
+use crate::server::desk::{Desk, SAID_MAX};
 use crate::{
-    Cluster, PathAnswer, ReadClient, ReplicaStanding, ResolverServer, ServerOptions, WriteClient,
+    Cluster, DirectoryStopped, PathAnswer, ReadClient, ReplicaStanding, ResolverServer,
+    ServerOptions, WriteClient,
 };
 
 /// Longer than anything here takes, on a machine that is busy with other things.
@@ -33,7 +39,7 @@ fn quick() -> ResolverTiming {
 struct Replica {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), DirectoryStopped>>,
 }
 
 impl Replica {
@@ -56,7 +62,7 @@ impl Replica {
 
     async fn kill(self) -> SocketAddr {
         self.stop.send(()).unwrap();
-        self.task.await.unwrap();
+        self.task.await.unwrap().unwrap();
         self.address
     }
 }
@@ -273,4 +279,69 @@ async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
     assert_eq!(in_time(reader.list(path("/jobs"))).await.unwrap().paths.len(), 100);
     let status = in_time(reader.replica_status()).await.remove(0).1.unwrap();
     assert_eq!((status.paths, status.publishers, status.warming), (100_000, 1, false));
+}
+
+#[tokio::test]
+async fn a_replica_whose_directory_dies_ends_with_the_reason() {
+    let options = ServerOptions { timing: quick(), fresh: true, ..ServerOptions::default() };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let mut server = ResolverServer::bind(address, options).await.unwrap();
+    // Its first publisher would be silent for too long at a time that cannot be told: as good a defect as any.
+    let rules = Rules {
+        writer_ttl: Duration::MAX,
+        stand_still_max: quick().request_timeout_min,
+        fresh: true,
+        publishers_max: 1,
+        paths_max: 1,
+        watches_max: 1,
+    };
+    let directory = Directory::new(now(), Incarnation([1; 16]), rules);
+    let (said, received) = mpsc::channel(SAID_MAX);
+    server.desk = Desk::new("left".into(), directory, received, said.downgrade());
+    server.said = said;
+    let address = server.local_address();
+    let running = tokio::spawn(server.run(std::future::pending()));
+    let cluster = Cluster { timing: quick(), ..Cluster::new([address.to_string()]) };
+    let left = writer(&cluster, 1);
+    left.publish(path("/jobs"));
+    let ended = in_time(running).await.unwrap().unwrap_err();
+    assert!(ended.why.contains("overflow when adding duration"), "{ended}");
+}
+
+#[tokio::test]
+async fn a_request_of_a_later_version_is_refused_by_its_tag_and_others_are_passed_over() {
+    let replica = Replica::start().await;
+    let caller = Caller {
+        cluster: cluster([&replica]),
+        role: Role::ResolverReader,
+        session: SessionId([9; 16]),
+        name: "of a later version".into(),
+    };
+    let link = in_time(connect(&caller, &replica.address.to_string())).await.unwrap();
+    let (sender, mut receiver) = link.split();
+    let mut out = FrameWriter::new();
+    // No request: nobody waits for an answer to it.
+    out.message(99, |out| out.u64(6));
+    // One whose fields after its number are anybody's guess.
+    out.message(69, |out| {
+        out.u64(7);
+        out.string("something new");
+    });
+    ToReplica::Status { id: 8 }.encode(&mut out);
+    sender.send(out.finish()).unwrap();
+    let mut answers = Vec::new();
+    while answers.len() < 2 {
+        let frame = in_time(receiver.recv()).await.unwrap();
+        for message in Messages::new(frame) {
+            let (tag, body) = message.unwrap();
+            answers.extend(FromReplica::decode(tag, body).unwrap());
+        }
+    }
+    let [FromReplica::Refused { id: 7, code, reason }, FromReplica::Status { id: 8, .. }] =
+        &answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(*code, RequestRefusal::UnknownRequest);
+    assert!(reason.contains("tag 69"), "{reason}");
 }

@@ -27,6 +27,7 @@ pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
 /// Most paths in one request; a replica answers it in slices all the same.
 pub(super) const WRITE_PATHS_MAX: usize = 10_000;
 /// How long the wanted set has to be still before what is not in it is removed: a publisher that starts again publishes its paths one by one.
+/// One that is never still has it removed with the next heartbeat.
 pub(super) const CONFIRM_QUIET: Duration = Duration::from_secs(1);
 
 /// What happened.
@@ -89,7 +90,7 @@ pub(super) struct WriteCore {
     refused_digest: Digest,
     /// When the wanted set last changed.
     changed_at: Instant,
-    /// What was lacking when the replica did not hold what it should has been written again, and is to be confirmed.
+    /// The replica did not hold what it should when last asked: all that is wanted is written again, and then to be confirmed.
     unconfirmed: bool,
     closing: bool,
     actions: Vec<Action>,
@@ -111,7 +112,9 @@ struct Linked {
     owing: Option<(Instant, Duration)>,
     /// When something was last sent.
     sent_at: Instant,
-    /// How often it is to be: half of the shorter `writer_ttl` of both sides.
+    /// When both sides' digests were last compared, as far as this side is concerned.
+    compared_at: Instant,
+    /// How often both are to be: half of the shorter `writer_ttl` of both sides.
     heartbeat: Duration,
     /// The first announce is answered.
     announced: bool,
@@ -165,8 +168,9 @@ impl WriteCore {
             Input::Close => self.close(now),
             Input::Tick => {}
         }
-        self.due(now, wanted);
+        self.due(now);
         self.send(now, wanted);
+        self.compare(now, wanted);
         std::mem::take(&mut self.actions)
     }
 
@@ -177,12 +181,24 @@ impl WriteCore {
             State::Dialling | State::Closed => None,
             State::Linked(linked) => {
                 let answer = linked.owing.map(|(since, allowed)| since + allowed);
-                let beat = linked.announced.then_some(linked.sent_at + linked.heartbeat);
-                let confirm = (self.unconfirmed && linked.in_flight.is_empty())
-                    .then_some(self.changed_at + CONFIRM_QUIET);
-                [answer, beat, confirm].into_iter().flatten().min()
+                let beats = linked.announced && !self.closing;
+                let beat = beats.then_some(linked.sent_at + linked.heartbeat);
+                [answer, beat, self.compare_at()].into_iter().flatten().min()
             }
         }
+    }
+
+    /// When the digests are to be compared, or a rewriting confirmed. None while that has to wait for something to happen: for all
+    /// that is lacking to be sent, or for the answer to the last time.
+    fn compare_at(&self) -> Option<Instant> {
+        let State::Linked(linked) = &self.state else { return None };
+        let under_way = linked.in_flight.values().any(|r| !matches!(r, Request::Write { .. }));
+        if !linked.announced || self.closing || under_way || !self.lacking.is_empty() {
+            return None;
+        }
+        let at = linked.compared_at + linked.heartbeat;
+        let still = self.unconfirmed && linked.in_flight.is_empty();
+        Some(if still { at.min(self.changed_at + CONFIRM_QUIET) } else { at })
     }
 
     pub(super) fn standing(&self) -> ReplicaStanding {
@@ -229,6 +245,7 @@ impl WriteCore {
             in_flight: BTreeMap::new(),
             owing: None,
             sent_at: now,
+            compared_at: now,
             heartbeat: self.timing.heartbeat(),
             announced: false,
         });
@@ -241,6 +258,9 @@ impl WriteCore {
         digest.sum = digest.sum.wrapping_sub(self.refused_digest.sum);
         let covered = std::mem::take(&mut self.lacking);
         let request = self.sent(now, Request::Announce { covered, digest });
+        if let State::Linked(linked) = &mut self.state {
+            linked.compared_at = now;
+        }
         self.actions.push(Action::Announce { request, wanted: digest });
     }
 
@@ -294,6 +314,8 @@ impl WriteCore {
         linked.announced = true;
         if answer.held == [digest] {
             self.went_well(now);
+            // Whatever a link was lost in the middle of: nothing has to be written again, so nothing is stale.
+            self.unconfirmed = false;
             // What was refused before may fit now.
             self.lacking.extend(std::mem::take(&mut self.refused));
             self.refused_digest = Digest::default();
@@ -339,6 +361,14 @@ impl WriteCore {
         }
         for (key, reason) in refused {
             self.actions.push(Action::PathRefused { path: key.path.clone(), reason });
+            // A digest that was sent behind it takes it for held.
+            if let State::Linked(linked) = &mut self.state {
+                for (_, request) in linked.in_flight.range_mut(answer.id..) {
+                    if let Request::Announce { digest, .. } = request {
+                        digest.remove(&key.path, key.default);
+                    }
+                }
+            }
             // Changed meanwhile: it is tried again at once.
             if !self.lacking.contains(&key) && self.refused.insert(key.clone()) {
                 self.refused_digest.add(&key.path, key.default);
@@ -433,8 +463,8 @@ impl WriteCore {
         self.actions.push(Action::Dial);
     }
 
-    /// Does what is due.
-    fn due(&mut self, now: Instant, wanted: &Wanted) {
+    /// Does what is due, but for what follows the writes: see [`WriteCore::compare`].
+    fn due(&mut self, now: Instant) {
         match &self.state {
             State::Waiting { until } if *until <= now => self.dial(now),
             State::Linked(linked) => {
@@ -446,20 +476,12 @@ impl WriteCore {
                     self.failed(now, format!("no answer for {silent:?}"));
                     return;
                 }
-                let (idle, beat) = (linked.in_flight.is_empty(), linked.sent_at + linked.heartbeat);
-                if !linked.announced || self.closing || !(idle && self.lacking.is_empty()) {
-                    if linked.announced && !self.closing && beat <= now {
-                        let keys = VecDeque::new();
-                        let request = self.sent(now, Request::Write { keys, done: 0 });
-                        self.actions.push(Action::Write { request, groups: Vec::new() });
-                    }
-                } else if self.unconfirmed {
-                    if beat.min(self.changed_at + CONFIRM_QUIET) <= now {
-                        let request = self.sent(now, Request::Confirm);
-                        self.actions.push(Action::Confirm { request });
-                    }
-                } else if beat <= now {
-                    self.announce(now, wanted);
+                let beats = linked.announced && !self.closing;
+                let compares = self.compare_at().is_some_and(|at| at <= now);
+                if beats && !compares && linked.sent_at + linked.heartbeat <= now {
+                    let keys = VecDeque::new();
+                    let request = self.sent(now, Request::Write { keys, done: 0 });
+                    self.actions.push(Action::Write { request, groups: Vec::new() });
                 }
             }
             State::Waiting { .. } | State::Dialling | State::Closed => {}
@@ -485,6 +507,20 @@ impl WriteCore {
                 return;
             }
             self.write(now, wanted);
+        }
+    }
+
+    /// Compares digests, or confirms a rewriting, once it is time. Behind whatever is under way: a replica does things in their
+    /// order, and a publisher that writes all the time leaves no moment without a request.
+    fn compare(&mut self, now: Instant, wanted: &Wanted) {
+        if self.compare_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if self.unconfirmed {
+            let request = self.sent(now, Request::Confirm);
+            self.actions.push(Action::Confirm { request });
+        } else {
+            self.announce(now, wanted);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    Announced, Digest, FromReplica, RefusedPath, RequestRefusal, Written,
+    Announced, Change, Digest, FromReplica, RefusedPath, RequestRefusal, Written,
 };
 use longshore_protocol::{Epoch, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -49,6 +49,7 @@ enum Sent {
 fn directory(now: Instant) -> Directory {
     let rules = Rules {
         writer_ttl: 2 * HALF_TTL,
+        stand_still_max: Duration::from_secs(15),
         fresh: true,
         publishers_max: 16,
         paths_max: 2_000_000,
@@ -167,14 +168,14 @@ impl Story {
         let written =
             |id, done, refused| FromReplica::Written(Written { id, last: true, done, refused });
         self.inbox.push_back(match request {
-            Action::Announce { request: id, .. } => {
+            Action::Announce { request: id, wanted } => {
                 let info = PublisherInfo {
                     id: PublisherId([1; 16]),
                     epoch: Epoch(self.epoch),
                     name: "left".into(),
                     addresses: vec![([127, 0, 0, 1], 4000).into()],
                 };
-                match directory.announce(self.now, self.link, &info) {
+                match directory.announce(self.now, self.link, &info, &[wanted]) {
                     Ok(held) => FromReplica::Announced(Announced {
                         id,
                         held: vec![held],
@@ -406,9 +407,70 @@ fn when_all_servers_crash_and_come_back_all_is_republished_within_half_writer_tt
 fn a_heartbeat_every_half_writer_ttl_keeps_the_publisher_in_sight() {
     let mut story = Story::published(3);
     story.pass(20 * HALF_TTL);
-    assert_eq!(story.sent, [vec![Sent::Confirm], vec![Sent::Announce; 19]].concat());
+    assert_eq!(story.sent, [vec![Sent::Confirm], vec![Sent::Announce; 20]].concat());
     assert!(story.holds_all());
     assert_eq!(story.tries.len(), 1, "over the link that is open");
+}
+
+/// A queue is made every second, and its write answered before the next.
+#[test]
+fn digests_are_compared_under_steady_writes_too() {
+    let mut story = Story::published(3);
+    story.pass(CONFIRM_QUIET);
+    story.sent.clear();
+    for minute in 1..=5 {
+        let replica = story.replica.as_mut().unwrap();
+        let slot = replica.writer(story.link).unwrap();
+        replica.change(slot, Change::Unpublish, &key("/jobs/1").path).unwrap();
+        for second in 0..60 {
+            story.want([key(&format!("/steady/{minute}/{second}"))].into(), true);
+            story.settle();
+            story.pass(Duration::from_secs(1));
+        }
+        assert!(story.holds_all(), "minute {minute}: what a replica has lost is found out");
+        story.pass(CONFIRM_QUIET);
+    }
+    let announces = story.sent.iter().filter(|sent| **sent == Sent::Announce).count();
+    assert!((5..=6).contains(&announces), "{announces} in five minutes");
+    assert_eq!(story.tries.len(), 1);
+}
+
+#[test]
+fn what_an_earlier_start_held_goes_within_half_a_writer_ttl_though_writes_go_on() {
+    let mut before = Story::published(50);
+    let mut after = Story {
+        now: before.now,
+        epoch: 2,
+        link: Client(1_000),
+        core: WriteCore::new(before.now, ResolverTiming::default(), 8),
+        replica: before.replica.take(),
+        ..Story::down(8)
+    };
+    after.want(keys(49), true);
+    after.settle();
+    for n in 0..60 {
+        assert!(after.held().count >= 49 + n, "what is wanted stays");
+        after.want([key(&format!("/steady/{n}"))].into(), true);
+        after.pass(Duration::from_secs(1));
+    }
+    after.want([key("/last")].into(), true);
+    after.settle();
+    assert!(after.holds_all());
+}
+
+#[test]
+fn a_path_refused_just_before_digests_are_compared_makes_no_difference() {
+    let mut story = Story::published(3);
+    story.pass(CONFIRM_QUIET);
+    story.pass(HALF_TTL - CONFIRM_QUIET - INSTANT);
+    story.sent.clear();
+    story.now += INSTANT;
+    story.want([key("/")].into(), true);
+    assert_eq!(story.sent, [Sent::Write(1), Sent::Announce], "behind what is under way");
+    story.settle();
+    // What is refused is tried again, and nothing else is written.
+    assert_eq!(story.sent, [Sent::Write(1), Sent::Announce, Sent::Write(1)]);
+    assert_eq!((story.core.refused(), story.core.lacking()), (1, 0));
 }
 
 #[test]
@@ -443,6 +505,46 @@ fn after_a_dropped_link_equal_digests_mean_that_nothing_is_sent_again() {
     story.pass(Duration::from_secs(12));
     assert_eq!(story.sent, [Sent::Announce]);
     assert!(story.core.is_whole());
+}
+
+#[test]
+fn a_link_lost_before_its_confirm_removes_nothing() {
+    let mut story = Story::published(3);
+    assert!(story.sent.is_empty(), "it has written everything, and confirmed nothing");
+    story.unlink();
+    story.step(Input::Unlinked { why: "a cable".into() });
+    story.pass(Duration::from_secs(12) + CONFIRM_QUIET);
+    assert!(story.holds_all(), "what the replica held is not stale because a link was");
+    assert_eq!(story.sent, [Sent::Announce], "equal digests: there is nothing to confirm");
+    assert!(story.core.is_whole());
+}
+
+/// The replica stays, links come and go in the middle of anything, the wanted set only grows: so does what is held.
+#[test]
+fn links_that_drop_at_any_moment_remove_nothing() {
+    for seed in 0..300 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (mut story, mut held) = (Story::new(seed), 0);
+        for _ in 0..80 {
+            match random.random_range(0..8) {
+                0 | 1 if story.linked => {
+                    story.unlink();
+                    story.step(Input::Unlinked { why: "a cable".into() });
+                }
+                2 => story.pass(Duration::from_millis(random.random_range(0..90_000))),
+                3 | 4 if !story.inbox.is_empty() => {
+                    let message = story.inbox.pop_front().unwrap();
+                    story.step(Input::Told(message));
+                }
+                5 => story.settle(),
+                6 => story.pass(Duration::from_millis(random.random_range(0..3_000))),
+                _ => story.want([key(&format!("/q/{}", random.random_range(0..40)))].into(), true),
+            }
+            let now = story.held().count;
+            assert!(now >= held, "seed {seed}: {held} paths were held, {now} are left");
+            held = now;
+        }
+    }
 }
 
 #[test]
@@ -578,7 +680,7 @@ fn a_superseded_publisher_goes_on_trying_and_takes_nothing_back() {
         addresses: vec![([127, 0, 0, 1], 4001).into()],
     };
     let now = story.now;
-    story.replica.as_mut().unwrap().announce(now, Client(500), &newer).unwrap();
+    story.replica.as_mut().unwrap().announce(now, Client(500), &newer, &[]).unwrap();
     story.want([key("/new")].into(), true);
     story.pass(Duration::from_secs(40));
     assert!(story.is_degraded());
@@ -637,7 +739,7 @@ fn after_a_try_that_went_well_there_are_three_again() {
         story.step(Input::Unlinked { why: "a cable".into() });
         assert!(!story.is_degraded());
         story.pass(Duration::from_secs(12));
-        assert!(story.core.is_whole());
+        assert!(story.core.is_whole() && story.holds_all());
     }
     assert!(story.failures.iter().all(|(degraded, _)| !degraded));
 }

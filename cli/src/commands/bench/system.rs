@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use longshore::protocol::SessionId;
 use longshore::protocol::messages::work::PublisherStatus;
 use longshore::{
-    Cluster, Path, PathAnswer, Queues, QueuesOptions, ReadClient, ResolverServer, ServerOptions,
-    new_id,
+    Cluster, DirectoryStopped, Path, PathAnswer, Queues, QueuesOptions, ReadClient, ResolverServer,
+    ServerOptions, new_id,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -42,7 +42,7 @@ struct Throwaway {
     publisher: Child,
     /// How it was started.
     role: Role,
-    resolver: JoinHandle<()>,
+    resolver: JoinHandle<Result<(), DirectoryStopped>>,
     /// Goes away with its journal.
     folder: TempDir,
 }

@@ -31,6 +31,55 @@ fn a_warming_replicas_no_is_asked_again_half_a_second_later() {
 }
 
 #[test]
+fn a_default_is_not_used_before_a_complete_answer() {
+    let (holder, default) = (publisher(1), publisher(2));
+    let by_default = PathAnswer::Publishers { set: [default.clone()].into(), by_default: true };
+    let mut story = Story::new(single());
+    story.ask();
+    // All replicas are warming: who publishes the path may not have told them yet, and a default would make a second queue of it.
+    for _ in 0..3 {
+        story.resolve_with(by_default.clone(), false);
+        assert_eq!(story.ask(), Routed::Asked);
+        story.pass(ms(499));
+        assert!(story.asked.is_empty());
+        story.pass(ms(1));
+    }
+    story.resolve(std::slice::from_ref(&holder));
+    assert_eq!(story.ask(), Routed::Known);
+    story.push(1);
+    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, holder.id);
+}
+
+#[test]
+fn a_default_serves_once_the_answer_is_complete() {
+    let default = publisher(2);
+    let by_default = PathAnswer::Publishers { set: [default.clone()].into(), by_default: true };
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve_with(by_default.clone(), false);
+    story.pass(ms(500));
+    story.resolve_with(by_default, true);
+    story.push(1);
+    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, default.id);
+}
+
+#[test]
+fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
+    let (a, default) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    for n in 0..35 {
+        story.push(n);
+        let sent = story.next_sent();
+        story.answer_all(&sent);
+        story.pass(secs(1));
+    }
+    let set = [default].into();
+    story.resolve_with(PathAnswer::Publishers { set, by_default: true }, false);
+    story.push(100);
+    assert_eq!(story.next_sent().publisher, a.id);
+}
+
+#[test]
 fn a_refused_path_and_a_silent_resolver_are_told_with_their_reasons() {
     let mut story = Story::new(single());
     let since = story.now;

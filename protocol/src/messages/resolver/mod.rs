@@ -28,6 +28,11 @@ use crate::refusal::codes;
 /// The tags. 1 is [`crate::messages::HEARTBEAT`].
 pub mod tag {
     #![allow(missing_docs)]
+
+    /// Those of requests, those of later versions included. A replica refuses one that it does not know, so that nobody waits for
+    /// its answer; for that, every request added later has its number first.
+    pub const REQUESTS: std::ops::RangeInclusive<u8> = 50..=69;
+
     pub const RESOLVE: u8 = 50;
     pub const LIST: u8 = 51;
     pub const LIST_MATCHING: u8 = 52;
@@ -122,7 +127,7 @@ pub enum FromReplica {
 codes! {
     /// Why a replica refused a whole request.
     RequestRefusal, "request refusal" {
-        /// It did not decode, or the replica's version does not know it.
+        /// It did not decode.
         Malformed = 1, "Malformed: the request does not decode; client and replica disagree about the protocol";
         /// A reader wrote, or a writer that has not announced its publisher.
         NotAnnounced = 2, "NotAnnounced: only a writer that has announced its publisher may write; announce it again";
@@ -130,6 +135,8 @@ codes! {
         Superseded = 3, "Superseded: a newer link or a later start of the same publisher has taken over";
         /// As many publishers as the replica takes.
         TooManyPublishers = 4, "TooManyPublishers: the replica knows as many publishers as it may";
+        /// The replica's version does not know it; the reason says its tag.
+        UnknownRequest = 5, "UnknownRequest: the replica's version does not know the request; upgrade the replica";
     }
 }
 
@@ -173,7 +180,8 @@ impl ToReplica {
         }
     }
 
-    /// The request's number in a body that did not decode: the first field of every request but those about watches.
+    /// The request's number in a body that did not decode, or is not known: the first field of every request but those about
+    /// watches.
     pub fn id_of_damaged(tag: u8, body: &Bytes) -> u64 {
         match tag {
             tag::WATCH_PUBLISHERS | tag::UNWATCH => 0,

@@ -134,5 +134,9 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
             let (code, reason) = (RequestRefusal::NotAnnounced, "announce first".into());
             FromReplica::Refused { id: 9, code, reason }
         }),
+        ("refused-unknown", "Request 9 refused: UnknownRequest", {
+            let (code, reason) = (RequestRefusal::UnknownRequest, "tag 69".into());
+            FromReplica::Refused { id: 9, code, reason }
+        }),
     ]
 }
