@@ -98,13 +98,16 @@ pub(crate) struct CycleFigures {
 
 impl CycleFigures {
     /// Bytes that a snapshot will take of which its state says `about`: the state counts rows, and how long they are written
-    /// shows with each snapshot.
+    /// shows with each snapshot. In one of a nearly empty state nearly all is something else, where the log's commands are: that
+    /// does not grow with the rows.
     pub(crate) fn expected_bytes(&self, about: u64) -> u64 {
-        let newest = u128::from(self.newest_bytes.load(Ordering::Relaxed));
+        let newest = self.newest_bytes.load(Ordering::Relaxed);
+        let most = newest.saturating_add(about.saturating_mul(2));
         match u128::from(self.newest_about.load(Ordering::Relaxed)) {
             0 => about,
             newest_about => {
-                u64::try_from(u128::from(about) * newest / newest_about).unwrap_or(about)
+                let scaled = u128::from(about) * u128::from(newest) / newest_about;
+                u64::try_from(scaled).unwrap_or(most).min(most)
             }
         }
     }
@@ -205,7 +208,9 @@ impl Cleaner {
     /// Most bytes that a cycle may carry: what it takes has to leave the disk open, and on a short one only its own part of the
     /// reserve is there for it.
     fn carry_bytes(&self, short: bool) -> u64 {
+        // What an earlier cycle has carried, and no snapshot has paid for yet, is still there twice.
         match short {
+            _ if !self.given_up.is_empty() => 0,
             true => CLEANING_SEGMENTS * self.directory.segment_bytes,
             false => self.directory.reserve.free() / 2,
         }
@@ -339,5 +344,27 @@ impl CycleError {
             }
             _ => CycleError::Failed(poisoned(what, &file, error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_snapshot_is_reckoned_from_the_last_and_never_far_above_both() {
+        const MIB: u64 = 1024 * 1024;
+        let figures = CycleFigures::default();
+        assert_eq!(figures.expected_bytes(68 * MIB), 68 * MIB, "nothing else is known");
+        figures.newest_bytes.store(550 * MIB, Ordering::Relaxed);
+        assert_eq!(figures.expected_bytes(680 * MIB), 680 * MIB, "one from before the start");
+        figures.newest_about.store(680 * MIB, Ordering::Relaxed);
+        assert_eq!(figures.expected_bytes(68 * MIB), 55 * MIB);
+        assert_eq!(figures.expected_bytes(0), 0);
+        // A nearly empty state, and where 600,000 commands are; then a million jobs wait.
+        figures.newest_bytes.store(2 * MIB, Ordering::Relaxed);
+        figures.newest_about.store(7_000, Ordering::Relaxed);
+        assert_eq!(figures.expected_bytes(7_000), 2 * MIB);
+        assert_eq!(figures.expected_bytes(68 * MIB), 138 * MIB);
     }
 }

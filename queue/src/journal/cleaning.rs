@@ -18,6 +18,8 @@ const SLACK_MIN: f64 = 1.15;
 const ROW_BYTES: u64 = 96;
 /// Segments that the disk may hold beyond twice what is wanted.
 const SEGMENTS_OVER: u64 = 2;
+/// What carrying a part takes beside its bytes, at most: a record of its own, and where it was.
+const CARRIED_PART_BYTES: u64 = 50;
 /// Parts collected for one cycle at the least: 16 bytes of memory each.
 const PARTS_MIN: u64 = 1 << 20;
 /// Of all wanted parts, so many may be collected in one cycle: at most 4 bytes of memory for each job.
@@ -146,10 +148,11 @@ impl Plan {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let (mut room, mut carry_left) = (0, budget.carry_bytes);
         for &&(place, segment) in &victims {
-            if bytes <= most || segment.live_parts > parts_left || segment.live_bytes > carry_left {
+            let carried = segment.live_bytes + segment.live_parts * CARRIED_PART_BYTES;
+            if bytes <= most || segment.live_parts > parts_left || carried > carry_left {
                 break;
             }
-            carry_left -= segment.live_bytes;
+            carry_left -= carried;
             parts_left -= segment.live_parts;
             bytes -= segment.bytes - segment.live_bytes;
             match groups.last_mut() {
@@ -288,7 +291,7 @@ mod tests {
     #[test]
     fn no_more_is_carried_than_there_is_room_for() {
         let live = live(&[500, 500, 500, 500, 500, 0]);
-        let short = Budget { short: true, carry_bytes: MIB, ..budget(600, 15) };
+        let short = Budget { short: true, carry_bytes: 11 * MIB / 10, ..budget(600, 15) };
         assert_eq!(Plan::of(&live, short).groups, [vec![0, 1]]);
         assert!(Plan::of(&live, Budget { carry_bytes: 0, ..short }).groups.is_empty());
     }

@@ -199,10 +199,9 @@ impl Around for Surroundings<'_> {
     fn pace(&mut self, bytes: usize) -> io::Result<usize> {
         let (began, log_bytes) = self.began;
         let grown = self.log_bytes() - log_bytes;
-        let rest = match self.is_short() {
-            true => Duration::ZERO,
-            false => self.pace.rest_after(bytes, began.elapsed(), grown),
-        };
+        // Also while the disk is short: what is done counts.
+        let rest = self.pace.rest_after(bytes, began.elapsed(), grown);
+        let rest = if self.is_short() { Duration::ZERO } else { rest };
         if !self.desk.rest(rest) {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing"));
         }

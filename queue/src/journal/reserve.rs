@@ -31,9 +31,9 @@ pub(crate) struct Reserve {
     room: AtomicU64,
     running_leases: AtomicU64,
     snapshot_bytes: AtomicU64,
-    /// Bytes that the cycle under way has taken: what part of the reserve is there for, and what it gives back at its end.
-    lent: AtomicU64,
-    /// Bytes of the reserve that it was given for them.
+    /// Bytes that the cycle under way has taken of the disk.
+    taken: AtomicU64,
+    /// Bytes of the reserve that it was given for them: as good as there, because they are for just that.
     drawn: AtomicU64,
     /// The last level, as its place in [`SpaceLevel::ALL`].
     level: AtomicU8,
@@ -51,7 +51,7 @@ impl Reserve {
             room: AtomicU64::new(0),
             running_leases: AtomicU64::new(0),
             snapshot_bytes: AtomicU64::new(0),
-            lent: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             drawn: AtomicU64::new(0),
             level: AtomicU8::new(0),
         }
@@ -78,11 +78,14 @@ impl Reserve {
         let bytes = self.bytes.load(Ordering::Relaxed);
         // What a cycle has drawn comes back at its end: until then the disk need not have it twice.
         let drawn = self.drawn.load(Ordering::Relaxed);
-        let wanted = self.needs().reserve_after(bytes + drawn).saturating_sub(drawn);
+        let needs = self.needs();
+        let not_for_cycles = needs.reserve_bytes() - needs.cycle_bytes();
+        let wanted = needs.reserve_after(bytes + drawn).saturating_sub(drawn).max(not_for_cycles);
         if wanted < bytes {
             file.truncate(wanted)?;
-            self.bytes.store(wanted, Ordering::Relaxed);
             free = self.files.free_bytes(&self.dir)?;
+            self.free.store(free, Ordering::Relaxed);
+            self.bytes.store(wanted, Ordering::Relaxed);
         }
         let mut at = bytes;
         // Step by step: what there is, is better than nothing.
@@ -135,36 +138,62 @@ impl Reserve {
     }
 
     /// Makes a file of so many bytes for the cycle under way, or writes as many: in place of the reserve, as far as that is
-    /// there for cycles. So the disk does not hold a snapshot, the next one, and room for the next one.
+    /// there for cycles. So the disk does not hold a snapshot, the next one, and room for the next one. What is kept for all
+    /// else is never taken for it.
     ///
     /// # Errors
-    /// As `make` said: with a full disk only once nothing is left of the reserve.
+    /// As `make` said: with a full disk only once nothing is left of the part that is for cycles.
     pub(crate) fn make_for_cycle<T>(
         &self,
         bytes: u64,
         mut make: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let lent = self.lent.load(Ordering::Relaxed) + bytes;
-        let drawn = self.drawn.load(Ordering::Relaxed);
-        let owed = lent.min(self.needs().cycle_bytes()).saturating_sub(drawn);
-        if owed > 0 {
-            let given = self.give(owed.max(STEP_BYTES));
-            self.drawn.fetch_add(given, Ordering::Relaxed);
+        let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let part = taken.min(self.needs().cycle_bytes());
+        self.draw(part.saturating_sub(self.drawn.load(Ordering::Relaxed)));
+        loop {
+            let made = make();
+            if !made.as_ref().is_err_and(is_full) {
+                self.measure();
+                return made;
+            }
+            self.free.store(0, Ordering::Relaxed);
+            // Others may have been quicker, or the file system needs some for itself.
+            if self.draw(STEP_BYTES) == 0 {
+                return made;
+            }
         }
-        let made = self.make(bytes, bytes, |_| make())?;
-        self.lent.fetch_add(bytes, Ordering::Relaxed);
-        Ok(made)
+    }
+
+    /// Gives the disk up to so many bytes of the reserve's part for cycles, a step at least, and says how many.
+    fn draw(&self, bytes: u64) -> u64 {
+        if bytes == 0 {
+            return 0;
+        }
+        let file = self.file.lock();
+        let needs = self.needs();
+        let not_for_cycles = needs.reserve_bytes() - needs.cycle_bytes();
+        let most = self.bytes.load(Ordering::Relaxed).saturating_sub(not_for_cycles);
+        let given = self.shorten(file.as_deref(), bytes.max(STEP_BYTES).min(most));
+        self.drawn.fetch_add(given, Ordering::Relaxed);
+        given
     }
 
     /// Gives the disk up to so many bytes of the reserve back, and says how many.
     fn give(&self, bytes: u64) -> u64 {
-        let file = self.file.lock();
-        let Some(file) = &*file else { return 0 };
+        self.shorten(self.file.lock().as_deref(), bytes)
+    }
+
+    fn shorten(&self, file: Option<&dyn JournalFile>, bytes: u64) -> u64 {
+        let Some(file) = file else { return 0 };
         let has = self.bytes.load(Ordering::Relaxed);
         let left = has.saturating_sub(bytes);
-        if has == 0 || file.truncate(left).is_err() {
+        if left == has || file.truncate(left).is_err() {
             return 0;
         }
+        // In this order: to who asks in between there is more room than there is, and never less. A level that fell for that
+        // moment would not rise as soon.
+        self.free.fetch_add(has - left, Ordering::Relaxed);
         self.bytes.store(left, Ordering::Relaxed);
         has - left
     }
@@ -200,7 +229,7 @@ impl Reserve {
     /// The cycle is over: what it took was worth it, or has been given back.
     pub(crate) fn repaid(&self) {
         self.measure();
-        self.lent.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
         self.drawn.store(0, Ordering::Relaxed);
     }
 
@@ -230,7 +259,7 @@ impl Reserve {
         let stock = Stock {
             room: self.room.load(Ordering::Relaxed),
             free: self.free.load(Ordering::Relaxed),
-            reserve: self.bytes() + self.lent.load(Ordering::Relaxed),
+            reserve: self.bytes() + self.drawn.load(Ordering::Relaxed),
             uncommitted,
         };
         let (needs, before) = (self.needs(), self.level());
@@ -296,8 +325,13 @@ mod tests {
         })
     }
 
-    fn make_for_cycle(disk: &SimulatedDisk, reserve: &Reserve, name: &str, bytes: u64) {
-        reserve.make_for_cycle(bytes, || disk.create(Path::new(name))?.allocate(bytes)).unwrap();
+    fn make_for_cycle(
+        disk: &SimulatedDisk,
+        reserve: &Reserve,
+        name: &str,
+        bytes: u64,
+    ) -> io::Result<()> {
+        reserve.make_for_cycle(bytes, || disk.create(Path::new(name))?.allocate(bytes))
     }
 
     fn free_bytes(disk: &SimulatedDisk) -> u64 {
@@ -351,17 +385,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cycle_takes_of_the_reserve_holds_no_work_up() {
+    fn what_a_cycle_takes_of_its_part_of_the_reserve_holds_no_work_up_and_more_it_does_not_get() {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(FULL));
         let reserve = reserve(&disk);
         assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues);
-        for n in 0..3 {
-            make_for_cycle(&disk, &reserve, &format!("/unfinished{n}"), MIB);
+        for n in 0..2 {
+            make_for_cycle(&disk, &reserve, &format!("/unfinished{n}"), MIB).unwrap();
         }
         assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues, "that is what it is for");
-        reserve.keep().unwrap();
-        assert_eq!(reserve.bytes(), MIB, "until it is paid back");
+        let third = make_for_cycle(&disk, &reserve, "/unfinished2", MIB).unwrap_err();
+        assert_eq!(third.kind(), io::ErrorKind::StorageFull);
+        assert_eq!((reserve.bytes(), reserve.space(0).level), (2 * MIB, SpaceLevel::NoEnqueues));
+        // What runs can still end.
+        make(&disk, &reserve, "/segment", MIB).unwrap();
         reserve.repaid();
         assert_eq!(reserve.space(0).level, SpaceLevel::Hold, "it has not come back");
     }
@@ -376,15 +413,21 @@ mod tests {
         let (full, free) = (14 * MIB, 50 * MIB);
         let space = reserve.space(0);
         for n in 1..=12 {
-            make_for_cycle(&disk, &reserve, &format!("/new{n}"), MIB);
+            make_for_cycle(&disk, &reserve, &format!("/new{n}"), MIB).unwrap();
             reserve.keep().unwrap();
             assert_eq!((reserve.bytes(), free_bytes(&disk)), (full - n * MIB, free), "{n}");
             assert_eq!(reserve.space(0), space);
         }
         // What is kept for leases and links is not for cycles.
-        make_for_cycle(&disk, &reserve, "/new13", 3 * MIB);
+        make_for_cycle(&disk, &reserve, "/new13", 3 * MIB).unwrap();
         assert_eq!((reserve.bytes(), free_bytes(&disk)), (2 * MIB, free - 3 * MIB));
-        assert_eq!(reserve.space(0), space);
+        let (now, before) = (reserve.space(0).headroom, space.headroom);
+        assert_eq!(now, before - 3 * MIB, "that room is gone");
+        // The state has become small: what leases need stays.
+        reserve.note_snapshot(0);
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 2 * MIB);
+        reserve.note_snapshot(8 * MIB);
         reserve.repaid();
         reserve.keep().unwrap();
         assert_eq!(reserve.bytes(), full);

@@ -114,7 +114,7 @@ impl Rows {
         for (slot, token) in slots.iter_mut().zip(tokens) {
             *slot = self.find_token(token).unwrap_or(NONE);
         }
-        for &slot in slots.iter().take_while(|&&slot| slot != NONE) {
+        for &slot in slots.iter().filter(|&&slot| slot != NONE) {
             let hash = hash_id(&self[slot].id);
             self.by_id[part(hash)].fetch(hash);
         }
@@ -127,9 +127,11 @@ impl Rows {
 
     /// Makes room for so many ids.
     pub(super) fn reserve_ids(&mut self, ids: usize) {
+        // Not all parts get as many: a part that has to grow hashes all of its ids again.
+        let ids = ids / INDEX_PARTS + ids / (32 * INDEX_PARTS) + 12;
         for part in &mut self.by_id {
             let rows = &self.rows;
-            part.reserve(ids / INDEX_PARTS, |s| hash_id(&rows[s as usize].id));
+            part.reserve(ids, |s| hash_id(&rows[s as usize].id));
         }
     }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A place lies in the line that its hash names, or in the first one behind it that had room; each line counts those that
-//! have passed it by, so a look ends at the first line that none has passed, and nothing is left behind by one that goes.
+//! have passed it by, so a look ends at the first line that none has passed, and one that goes leaves nothing behind. (A line that has
+//! counted to 255 stays so: looks go on to the next one. With hashes that are spread none comes near it.)
 
 use std::hint::black_box;
 

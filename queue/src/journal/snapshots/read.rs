@@ -150,7 +150,7 @@ impl SnapshotReader {
         let body_at = offset + BLOCK_HEADER_BYTES as u64;
         let header = self.bytes(offset, BLOCK_HEADER_BYTES)?;
         let header = header.first_chunk::<BLOCK_HEADER_BYTES>().copied();
-        let length = header.as_ref().and_then(|header| body_len(header));
+        let length = header.as_ref().and_then(body_len);
         let length = length.filter(|&length| body_at + length as u64 <= self.length);
         let (Some(header), Some(length)) = (header, length) else {
             return Err(self.damaged(offset, "it is cut off"));
