@@ -134,9 +134,11 @@ impl Cleaner {
     ) -> Result<(), CycleError> {
         let before = around.log_bytes();
         let done = self.take_and_clean(snapshot, around);
-        self.directory.reserve.repaid();
         self.grown = around.log_bytes() - before;
-        done
+        self.directory.reserve.repaid();
+        // What it drew comes back at once, as far as there is room; a failed cycle has its own reason.
+        let kept = self.directory.keep_reserve();
+        done.and(kept.map_err(CycleError::Failed))
     }
 
     fn take_and_clean(
@@ -188,7 +190,7 @@ impl Cleaner {
             Budget {
                 covered,
                 writing,
-                other_bytes: snapshot_bytes + self.directory.reserve.wanted_bytes(),
+                snapshot_bytes,
                 growth_bytes: log_between(snapshot_bytes, segment_bytes) + self.grown,
                 short: around.is_short(),
                 segment_bytes,
@@ -199,7 +201,14 @@ impl Cleaner {
         for (group, parts) in plan.groups.iter().zip(&mut parts) {
             parts.sort_unstable();
             let group = group.iter().map(|&place| live.segments()[place].sequence);
-            self.carry(group, parts, &files, around)?;
+            match self.carry(group, parts, &files, around) {
+                // The disk has become full meanwhile. The snapshot has room of its own, and pays for what was carried.
+                Err(error @ CycleError::NotNow { .. }) => {
+                    tracing::warn!(%error, "what could not be carried stays where it is");
+                    break;
+                }
+                done => done?,
+            }
         }
         self.give_up(plan.dead.into_iter(), &files);
         Ok(())

@@ -102,9 +102,8 @@ pub(crate) struct Budget {
     pub(crate) covered: u64,
     /// The segment that is being written.
     pub(crate) writing: u64,
-    /// Bytes of the disk that will be neither segments nor carried files: the snapshot, and the reserve, in place of which the next
-    /// one is written.
-    pub(crate) other_bytes: u64,
+    /// Bytes that a snapshot takes.
+    pub(crate) snapshot_bytes: u64,
     /// Bytes by which the log grows until the next cycle has ended.
     pub(crate) growth_bytes: u64,
     /// The disk is short: as little as may be.
@@ -196,8 +195,9 @@ impl Plan {
             return least;
         }
         let most = 2 * (wanted + parts * ROW_BYTES) + SEGMENTS_OVER * budget.segment_bytes;
-        // The one that is made ahead of its use is none of those that were counted.
-        let others = budget.other_bytes + budget.growth_bytes + budget.segment_bytes;
+        // By then there are this snapshot, the next one, and a segment that is made ahead of its use. The reserve is not counted: a
+        // queue may be so short that the reserve is most of what it takes, and no cleaning would help.
+        let others = 2 * budget.snapshot_bytes + budget.growth_bytes + budget.segment_bytes;
         least.max(most.saturating_sub(others))
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         Budget {
             covered,
             writing,
-            other_bytes: 0,
+            snapshot_bytes: 0,
             // With the segment that is made ahead this makes up for the two that are over.
             growth_bytes: MIB,
             short: false,
@@ -275,7 +275,7 @@ mod tests {
     fn a_large_state_leaves_less_room_for_segments() {
         let live = live(&[500, 600, 700, 800]);
         assert!(Plan::of(&live, budget(400, 99)).groups.is_empty(), "4 MiB for 2.5 MiB");
-        let large = Budget { other_bytes: 12 * MIB / 5, ..budget(400, 99) };
+        let large = Budget { snapshot_bytes: 6 * MIB / 5, ..budget(400, 99) };
         assert_eq!(Plan::of(&live, large).groups, [vec![0], vec![1]]);
     }
 

@@ -344,7 +344,7 @@ impl Log for Journal {
             snapshots: self.cycles.snapshots.load(Ordering::Relaxed),
             syncs: self.progress.syncs.load(Ordering::Relaxed),
             commits: self.progress.commits.load(Ordering::Relaxed),
-            reserve_bytes: self.directory.reserve.bytes(),
+            reserve_bytes: self.directory.reserve.kept_bytes(),
             level: self.directory.reserve.level(),
         }
     }

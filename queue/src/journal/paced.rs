@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::files::JournalFile;
 use super::pace::PIECE_BYTES;
 use super::reserve::Reserve;
+use super::space::Part;
 
 /// Is given the bytes of each piece that was written, or read back, and says how many the next one may have. An error gives
 /// up what was being done.
@@ -14,7 +15,7 @@ pub(crate) type Paced<'a> = &'a mut dyn FnMut(usize) -> io::Result<usize>;
 /// A file on its way.
 pub(crate) struct PacedFile<'a> {
     file: Arc<dyn JournalFile>,
-    /// Room for it on a full disk; none for a file that was allocated before.
+    /// Room for a snapshot; none for a file that was allocated before.
     room: Option<&'a Reserve>,
     pace: Paced<'a>,
     /// Bytes of the next piece.
@@ -59,7 +60,9 @@ impl<'a> PacedFile<'a> {
             let piece = &piece[..piece.len().min(self.piece_bytes)];
             let (file, at, length) = (&self.file, self.at, piece.len() as u64);
             match self.room {
-                Some(reserve) => reserve.make_for_cycle(length, || file.write_at(piece, at))?,
+                Some(reserve) => {
+                    reserve.make_for_cycle(Part::Snapshot, length, || file.write_at(piece, at))?
+                }
                 None => file.write_at(piece, at)?,
             }
             self.at += length;

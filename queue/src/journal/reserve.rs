@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::files::{Files, JournalFile};
-use super::space::{Needs, STEP_BYTES, Space, SpaceLevel, Stock};
+use super::space::{Needs, Part, STEP_BYTES, Space, SpaceLevel, Stock};
 
 /// The file's name in the data directory.
 pub(crate) const RESERVE_FILE: &str = "reserve";
@@ -79,8 +79,8 @@ impl Reserve {
         // What a cycle has drawn comes back at its end: until then the disk need not have it twice.
         let drawn = self.drawn.load(Ordering::Relaxed);
         let needs = self.needs();
-        let not_for_cycles = needs.reserve_bytes() - needs.cycle_bytes();
-        let wanted = needs.reserve_after(bytes + drawn).saturating_sub(drawn).max(not_for_cycles);
+        let least = needs.not_for_cycles();
+        let wanted = needs.reserve_after(bytes + drawn).saturating_sub(drawn).max(least);
         if wanted < bytes {
             file.truncate(wanted)?;
             free = self.files.free_bytes(&self.dir)?;
@@ -145,12 +145,12 @@ impl Reserve {
     /// As `make` said: with a full disk only once nothing is left of the part that is for cycles.
     pub(crate) fn make_for_cycle<T>(
         &self,
+        part: Part,
         bytes: u64,
         mut make: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let part = taken.min(self.needs().cycle_bytes());
-        self.draw(part.saturating_sub(self.drawn.load(Ordering::Relaxed)));
+        self.draw(part, taken.saturating_sub(self.drawn.load(Ordering::Relaxed)));
         loop {
             let made = make();
             if !made.as_ref().is_err_and(is_full) {
@@ -159,22 +159,23 @@ impl Reserve {
             }
             self.free.store(0, Ordering::Relaxed);
             // Others may have been quicker, or the file system needs some for itself.
-            if self.draw(STEP_BYTES) == 0 {
+            if self.draw(part, STEP_BYTES) == 0 {
                 return made;
             }
         }
     }
 
     /// Gives the disk up to so many bytes of the reserve's part for cycles, a step at least, and says how many.
-    fn draw(&self, bytes: u64) -> u64 {
+    fn draw(&self, part: Part, bytes: u64) -> u64 {
         if bytes == 0 {
             return 0;
         }
         let file = self.file.lock();
         let needs = self.needs();
-        let not_for_cycles = needs.reserve_bytes() - needs.cycle_bytes();
-        let most = self.bytes.load(Ordering::Relaxed).saturating_sub(not_for_cycles);
-        let given = self.shorten(file.as_deref(), bytes.max(STEP_BYTES).min(most));
+        let left = needs.bytes_for(part).saturating_sub(self.drawn.load(Ordering::Relaxed));
+        // A reserve that others kept from filling up has less for cycles, and not less for leases.
+        let above = self.bytes.load(Ordering::Relaxed).saturating_sub(needs.not_for_cycles());
+        let given = self.shorten(file.as_deref(), bytes.max(STEP_BYTES).min(left).min(above));
         self.drawn.fetch_add(given, Ordering::Relaxed);
         given
     }
@@ -238,9 +239,9 @@ impl Reserve {
         self.snapshot_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// How large it is to be.
-    pub(crate) fn wanted_bytes(&self) -> u64 {
-        self.needs().reserve_bytes()
+    /// Bytes that are kept: the file's, and what the cycle under way has drawn for what it was kept for.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.bytes() + self.drawn.load(Ordering::Relaxed)
     }
 
     /// Bytes of the file.
@@ -259,7 +260,7 @@ impl Reserve {
         let stock = Stock {
             room: self.room.load(Ordering::Relaxed),
             free: self.free.load(Ordering::Relaxed),
-            reserve: self.bytes() + self.drawn.load(Ordering::Relaxed),
+            reserve: self.kept_bytes(),
             uncommitted,
         };
         let (needs, before) = (self.needs(), self.level());
@@ -331,7 +332,8 @@ mod tests {
         name: &str,
         bytes: u64,
     ) -> io::Result<()> {
-        reserve.make_for_cycle(bytes, || disk.create(Path::new(name))?.allocate(bytes))
+        reserve
+            .make_for_cycle(Part::Snapshot, bytes, || disk.create(Path::new(name))?.allocate(bytes))
     }
 
     fn free_bytes(disk: &SimulatedDisk) -> u64 {

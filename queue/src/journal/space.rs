@@ -73,6 +73,15 @@ impl Space {
     }
 }
 
+/// What a cycle takes room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// What it carries.
+    Cleaning,
+    /// Its snapshot. It comes last, and with it what was carried is paid for: what is left of cleaning's part is its, too.
+    Snapshot,
+}
+
 /// What the reserve is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Needs {
@@ -107,18 +116,28 @@ impl Stock {
 }
 
 impl Needs {
-    /// Bytes that are for cycles of cleaning and snapshots.
-    pub(crate) fn cycle_bytes(&self) -> u64 {
+    /// Bytes that a cycle may have drawn up to there.
+    pub(crate) fn bytes_for(&self, part: Part) -> u64 {
         let cleaning = CLEANING_SEGMENTS * self.segment_bytes;
-        // A quarter more: the next snapshot is of more jobs than the last.
-        cleaning.saturating_add(self.snapshot_bytes).saturating_add(self.snapshot_bytes / 4)
+        match part {
+            Part::Cleaning => cleaning,
+            // A quarter more: the next snapshot is of more jobs than the last.
+            Part::Snapshot => {
+                cleaning.saturating_add(self.snapshot_bytes).saturating_add(self.snapshot_bytes / 4)
+            }
+        }
+    }
+
+    /// Bytes that are for leases and links alone, never for a cycle.
+    pub(crate) fn not_for_cycles(&self) -> u64 {
+        self.reserve_bytes() - self.bytes_for(Part::Snapshot)
     }
 
     /// How large the reserve is to be, in bytes: a whole number of steps.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         let leases = self.running_leases.saturating_mul(LEASE_BYTES);
         let bytes = self
-            .cycle_bytes()
+            .bytes_for(Part::Snapshot)
             .saturating_add(leases)
             .saturating_add(SMALL_COMMANDS_BYTES + STEP_BYTES);
         bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES)
