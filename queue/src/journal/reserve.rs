@@ -134,6 +134,8 @@ impl Reserve {
             // Others may have been quicker, or the file system needs some for itself.
             wanted = STEP_BYTES;
         }
+        // What was given is used.
+        self.free.store(0, Ordering::Relaxed);
         made
     }
 
