@@ -77,6 +77,18 @@ impl Story {
         }
     }
 
+    /// The same publisher, started again while the replica goes on.
+    fn restarted(before: &mut Story) -> Story {
+        Story {
+            now: before.now,
+            epoch: 2,
+            link: Client(1_000),
+            core: WriteCore::new(before.now, ResolverTiming::default(), 8),
+            replica: before.replica.take(),
+            ..Story::down(8)
+        }
+    }
+
     /// A replica that is down, and a client that has just started.
     fn down(seed: u64) -> Story {
         let now = Instant::now();
@@ -438,14 +450,7 @@ fn digests_are_compared_under_steady_writes_too() {
 #[test]
 fn what_an_earlier_start_held_goes_within_half_a_writer_ttl_though_writes_go_on() {
     let mut before = Story::published(50);
-    let mut after = Story {
-        now: before.now,
-        epoch: 2,
-        link: Client(1_000),
-        core: WriteCore::new(before.now, ResolverTiming::default(), 8),
-        replica: before.replica.take(),
-        ..Story::down(8)
-    };
+    let mut after = Story::restarted(&mut before);
     after.want(keys(49), true);
     after.settle();
     let begun = after.now;
@@ -577,14 +582,7 @@ fn a_restart_with_the_same_paths_removes_none_of_them_for_a_moment() {
     let mut before = Story::published(50);
     before.pass(Duration::from_secs(5));
     // The same data directory, a higher epoch; the paths come one by one, with some time between them.
-    let mut after = Story {
-        now: before.now,
-        epoch: 2,
-        link: Client(1_000),
-        core: WriteCore::new(before.now, ResolverTiming::default(), 8),
-        replica: before.replica.take(),
-        ..Story::down(8)
-    };
+    let mut after = Story::restarted(&mut before);
     after.settle();
     for key in keys(50) {
         assert!(after.held().count >= 50, "a path is gone");
@@ -600,14 +598,7 @@ fn a_restart_with_the_same_paths_removes_none_of_them_for_a_moment() {
 #[test]
 fn a_restart_without_a_path_has_it_removed_once_the_wanted_set_is_still() {
     let mut before = Story::published(50);
-    let mut after = Story {
-        now: before.now,
-        epoch: 2,
-        link: Client(1_000),
-        core: WriteCore::new(before.now, ResolverTiming::default(), 8),
-        replica: before.replica.take(),
-        ..Story::down(8)
-    };
+    let mut after = Story::restarted(&mut before);
     after.want(keys(49), true);
     after.pass(CONFIRM_QUIET - INSTANT);
     assert_eq!(after.held().count, 50);
