@@ -10,9 +10,19 @@
 //! publisher id, writer link ───────────────────┘
 //! ```
 
+#[allow(dead_code)] // Until the directory stands on it.
+mod index;
 mod listing;
 mod publisher;
 mod resolving;
+#[allow(dead_code)] // Until the directory stands on it.
+mod slab;
+#[allow(dead_code)] // Until the directory stands on it.
+mod text;
+#[allow(dead_code)] // Until the directory stands on it.
+mod tree;
+#[allow(dead_code)] // Until the directory stands on it.
+mod walks;
 mod watches;
 
 #[cfg(test)]
