@@ -129,6 +129,17 @@ impl Tree {
         self.look_up(hash, path)
     }
 
+    /// The node of that name just below another.
+    pub(super) fn child(&self, at: NodeId, name: &str) -> Option<NodeId> {
+        let mut path = String::new();
+        self.spell(at, &mut path);
+        if at != ROOT {
+            path.push('/');
+        }
+        path.push_str(name);
+        self.find(&path)
+    }
+
     /// The node of a path, or of the nearest path above it that has one.
     pub(super) fn nearest(&self, path: &str) -> NodeId {
         let above = Above::of(&self.hasher, path);
@@ -232,7 +243,7 @@ impl Tree {
     }
 
     /// Where a walk goes that wants to see what lies below a node.
-    pub(super) fn into(&self, at: NodeId) -> Step {
+    pub(super) fn down(&self, at: NodeId) -> Step {
         match self.nodes[at].below {
             NONE => Step::Leave(at),
             below => Step::Enter(below),
@@ -263,6 +274,11 @@ impl Tree {
         self.held -= usize::from(node.is_held());
         change(node);
         self.held += usize::from(node.is_held());
+    }
+
+    /// Whether somebody holds something at the path.
+    pub(super) fn is_held(&self, at: NodeId) -> bool {
+        self.nodes[at].is_held()
     }
 
     /// The path just above; none above the root.

@@ -2,14 +2,16 @@
 //! not, however much has changed, and a push always tells the whole set.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::Publishers;
 use longshore_protocol::{Glob, Path};
 
-use crate::directory::publisher::Slots;
-use crate::directory::{Client, Directory, Node, Slot};
+use crate::directory::holdings::Held;
+use crate::directory::liveness::Liveness;
+use crate::directory::paths::Paths;
+use crate::directory::tree::NodeId;
+use crate::directory::{Client, Directory, Slot};
 
 /// As many watches as there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -40,11 +42,11 @@ struct Pattern {
     scan: Option<Scan>,
 }
 
-/// Paths up to here are counted, and kept counted; those after it are not yet.
+/// Nodes before this one are counted, and kept counted; the others are not yet.
 #[derive(Debug)]
 struct Scan {
     number: u64,
-    next: Bound<Path>,
+    next: NodeId,
 }
 
 impl Watches {
@@ -69,7 +71,7 @@ impl Watches {
         let pattern = self.patterns.entry(glob.clone()).or_insert_with(|| {
             self.next_scan += 1;
             self.scans.insert(number, glob);
-            let scan = Scan { number, next: Bound::Unbounded };
+            let scan = Scan { number, next: 0 };
             Pattern { watchers: BTreeSet::new(), counts: BTreeMap::new(), scan: Some(scan) }
         });
         pattern.watchers.insert(key);
@@ -99,9 +101,9 @@ impl Watches {
     }
 
     /// A publisher holds what it did not.
-    pub(super) fn held(&mut self, slot: Slot, path: &Path, default: bool) {
+    pub(super) fn held(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) {
         for (glob, pattern) in &mut self.patterns {
-            if pattern.counts_already(path) && concerns(glob, path, default) {
+            if pattern.counts_already(node) && concerns(glob, path, default) {
                 let count = pattern.counts.entry(slot).or_default();
                 *count += 1;
                 if *count == 1 {
@@ -112,9 +114,9 @@ impl Watches {
     }
 
     /// A publisher no longer holds it.
-    pub(super) fn let_go(&mut self, slot: Slot, path: &Path, default: bool) {
+    pub(super) fn let_go(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) {
         for (glob, pattern) in &mut self.patterns {
-            if pattern.counts_already(path)
+            if pattern.counts_already(node)
                 && concerns(glob, path, default)
                 && let Some(count) = pattern.counts.get_mut(&slot)
             {
@@ -153,12 +155,7 @@ impl Watches {
     }
 
     /// Counts paths for new patterns: looks at no more than `budget`. True while there are more.
-    pub(super) fn scan(
-        &mut self,
-        nodes: &BTreeMap<Path, Node>,
-        slots: &Slots,
-        mut budget: usize,
-    ) -> bool {
+    pub(super) fn scan(&mut self, paths: &Paths, living: &Liveness, mut budget: usize) -> bool {
         while let Some((_, glob)) = self.scans.first_key_value() {
             let Some(pattern) = self.patterns.get_mut(glob) else {
                 self.scans.pop_first();
@@ -167,7 +164,7 @@ impl Watches {
             if budget == 0 {
                 return true;
             }
-            if pattern.count_some(glob, nodes, slots, &mut budget) {
+            if pattern.count_some(glob, paths, living, &mut budget) {
                 pattern.mark(&mut self.marked);
                 self.scans.pop_first();
             }
@@ -182,13 +179,9 @@ fn concerns(glob: &Glob, path: &Path, default: bool) -> bool {
 }
 
 impl Pattern {
-    /// False of paths that the first look has not come to.
-    fn counts_already(&self, path: &Path) -> bool {
-        match &self.scan {
-            None => true,
-            Some(Scan { next: Bound::Excluded(last), .. }) => path <= last,
-            Some(_) => false,
-        }
+    /// False of nodes that the first look has not come to.
+    fn counts_already(&self, node: NodeId) -> bool {
+        self.scan.as_ref().is_none_or(|scan| node < scan.next)
     }
 
     fn mark(&self, marked: &mut BTreeSet<WatchKey>) {
@@ -201,29 +194,42 @@ impl Pattern {
     fn count_some(
         &mut self,
         glob: &Glob,
-        nodes: &BTreeMap<Path, Node>,
-        slots: &Slots,
+        paths: &Paths,
+        living: &Liveness,
         budget: &mut usize,
     ) -> bool {
         let Some(scan) = &mut self.scan else { return true };
-        for (path, node) in nodes.range((scan.next.clone(), Bound::Unbounded)) {
+        while scan.next < paths.tree.end() {
             if *budget == 0 {
                 return false;
             }
             *budget -= 1;
-            scan.next = Bound::Excluded(path.clone());
-            for (default, members) in [(false, &node.publishers), (true, &node.defaults)] {
-                if members.is_empty() || !concerns(glob, path, default) {
-                    continue;
-                }
-                for &slot in members.iter().filter(|&&slot| !slots[slot].hidden) {
-                    *self.counts.entry(slot).or_default() += 1;
-                }
+            let node = scan.next;
+            scan.next += 1;
+            for slot in concerned(glob, paths, living, node) {
+                *self.counts.entry(slot).or_default() += 1;
             }
         }
         self.scan = None;
         true
     }
+}
+
+/// Those that can be seen and hold something at that node that concerns the glob: twice who holds the path and a default there.
+fn concerned(glob: &Glob, paths: &Paths, living: &Liveness, node: NodeId) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    if !paths.tree.is_held(node) {
+        return slots;
+    }
+    let Some(path) = paths.path(node) else { return slots };
+    for default in [false, true] {
+        let members = paths.members(Held { node, default });
+        if !members.is_empty() && concerns(glob, &path, default) {
+            let seen = members.iter().filter(|member| !living[member.slot].hidden);
+            slots.extend(seen.map(|member| member.slot));
+        }
+    }
+    slots
 }
 
 impl Directory {
@@ -260,7 +266,7 @@ impl Directory {
         self.watches.marked.remove(&key);
         let pattern = self.watches.patterns.get(self.watches.by_key.get(&key)?)?;
         let mut publishers: Vec<_> =
-            pattern.counts.keys().map(|&slot| self.slots[slot].info.clone()).collect();
+            pattern.counts.keys().map(|&slot| self.living[slot].info.clone()).collect();
         publishers.sort_unstable_by_key(|info| info.id);
         Some(Publishers {
             watch: key.1,
@@ -276,14 +282,9 @@ impl Directory {
     pub(super) fn watches_invariant(&self) {
         for (glob, pattern) in &self.watches.patterns {
             let mut counts: BTreeMap<Slot, u64> = BTreeMap::new();
-            for (path, node) in &self.nodes {
-                for (default, members) in [(false, &node.publishers), (true, &node.defaults)] {
-                    if pattern.counts_already(path) && concerns(glob, path, default) {
-                        for &slot in members.iter().filter(|&&slot| !self.slots[slot].hidden) {
-                            *counts.entry(slot).or_default() += 1;
-                        }
-                    }
-                }
+            let nodes = (0..self.paths.tree.end()).filter(|&node| pattern.counts_already(node));
+            for slot in nodes.flat_map(|node| concerned(glob, &self.paths, &self.living, node)) {
+                *counts.entry(slot).or_default() += 1;
             }
             assert_eq!(pattern.counts, counts, "publishers of {glob}");
             assert!(!pattern.watchers.is_empty(), "nobody watches {glob}");

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_protocol::Path;
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, RefusedPath,
     ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written,
 };
 
-use crate::directory::{Children, Client, Directory, Matching, Resolver, Slot};
+use crate::directory::{Children, Client, Directory, Matching, Resolver, Slot, TooManyPieces};
 use crate::replica_link::now;
 
 /// How long a slice may take. What it is in the middle of is finished: some microseconds more.
@@ -26,13 +25,13 @@ const ANSWER_MEMBERS_MAX: usize = 65_536;
 pub(super) enum Job {
     Resolve { id: u64, paths: Vec<PathText>, at: usize },
     List { id: u64, children: Children },
-    ListMatching { id: u64, matching: Matching },
+    ListMatching { id: u64, matching: Box<Matching> },
     Status { id: u64 },
     Watch(WatchPublishers),
     Unwatch { watch: u32 },
     Announce(Announce),
     Write { id: u64, groups: std::vec::IntoIter<Group>, rest: Option<Group>, at: usize, done: u64 },
-    Confirm { id: u64, cursor: Option<Path> },
+    Confirm { id: u64, cursor: Option<u32> },
     Clear { id: u64 },
     Refuse(Refusal),
 }
@@ -51,6 +50,11 @@ impl Refusal {
     pub(super) fn malformed(id: u64, fault: &WireError) -> Refusal {
         let code = RequestRefusal::Malformed;
         Refusal { id, code, reason: format!("{code}: {fault}") }
+    }
+
+    /// It asks for more than may be asked for at once.
+    fn over_limit(id: u64, limit: &TooManyPieces) -> Refusal {
+        Refusal { id, code: RequestRefusal::Malformed, reason: limit.to_string() }
     }
 
     /// It is of a later version.
@@ -87,9 +91,10 @@ impl Job {
             Ok(ToReplica::List(ask)) => {
                 Job::List { id: ask.id, children: Children::new(&ask.path) }
             }
-            Ok(ToReplica::ListMatching(ask)) => {
-                Job::ListMatching { id: ask.id, matching: Matching::new(ask.globs) }
-            }
+            Ok(ToReplica::ListMatching(ask)) => match Matching::new(&ask.globs) {
+                Ok(matching) => Job::ListMatching { id: ask.id, matching: Box::new(matching) },
+                Err(limit) => Job::Refuse(Refusal::over_limit(ask.id, &limit)),
+            },
             Ok(ToReplica::Status { id }) => Job::Status { id },
             Ok(ToReplica::WatchPublishers(watch)) => Job::Watch(watch),
             Ok(ToReplica::Unwatch { watch }) => Job::Unwatch { watch },
@@ -174,9 +179,9 @@ fn resolve(bench: &Bench<'_>, id: u64, paths: &[PathText], at: &mut usize) -> Pr
 
 /// A slice that finds nothing is answered too: it shows that the replica is at work.
 fn list(
-    bench: &Bench<'_>,
+    bench: &mut Bench<'_>,
     id: u64,
-    mut take: impl FnMut(&Directory, &mut Vec<PathListed>) -> bool,
+    mut take: impl FnMut(&mut Directory, &mut Vec<PathListed>) -> bool,
 ) -> Progress {
     let mut paths = Vec::new();
     let last = loop {
@@ -199,8 +204,7 @@ fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
     match bench.directory.announce(now(), bench.client, &announce.publisher, &announce.wanted) {
         Ok(held) => Progress::Done(Some(FromReplica::Announced(Announced {
             id: announce.id,
-            // One bucket is all that is compared so far.
-            held: if announce.wanted.len() == 1 { vec![held] } else { Vec::new() },
+            held,
             writer_ttl_ms: u64::try_from(bench.writer_ttl.as_millis()).unwrap_or(u64::MAX),
         }))),
         Err(code) => refused(announce.id, code),
@@ -242,7 +246,7 @@ fn write(
     }
 }
 
-fn confirm(bench: &mut Bench<'_>, id: u64, cursor: &mut Option<Path>) -> Progress {
+fn confirm(bench: &mut Bench<'_>, id: u64, cursor: &mut Option<u32>) -> Progress {
     let slot = match bench.directory.writer(bench.client) {
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
