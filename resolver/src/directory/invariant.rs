@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_protocol::messages::resolver::Digest;
+use longshore_protocol::messages::resolver::{Digest, KeyHash};
 use longshore_protocol::{Path, PublisherId};
 
+use crate::directory::publisher::TERMS;
 use crate::directory::{Directory, Slot, Writer};
 
 impl Directory {
@@ -21,7 +22,7 @@ impl Directory {
             for (path, held) in &publisher.holds {
                 assert!(held.kinds().next().is_some(), "{path} is held as nothing");
                 for default in held.kinds() {
-                    digest.add(path, default);
+                    digest.add(KeyHash::of(path.as_str(), default), *TERMS);
                     members.entry(path).or_default()[usize::from(default)].insert(slot);
                 }
             }

@@ -45,7 +45,7 @@ impl Children {
                 last = Some(path);
                 budget = budget.saturating_sub(1);
                 let listed = directory.listed(path, node);
-                if rest.is_empty() || !(listed.published || listed.default) {
+                if rest.is_empty() || !(listed.published() || listed.default) {
                     // The root itself, or nothing that can be seen.
                 } else if let Some(end) = rest.find('/') {
                     let child = &path.as_str()[..self.prefix.len() + end];
@@ -55,7 +55,7 @@ impl Children {
                     if !self.told.iter().any(|told| told == child)
                         && let Ok(path) = Path::new(child)
                     {
-                        out.push(PathListed { path, published: false, default: false });
+                        out.push(PathListed { path, queue: false, value: false, default: false });
                     }
                     // '0' is the character after '/'.
                     leap = Some(format!("{child}0"));
@@ -119,7 +119,7 @@ impl Matching {
             last = Some(path);
             if self.globs.iter().any(|glob| glob.matches(path)) {
                 let listed = directory.listed(path, node);
-                if listed.published || listed.default {
+                if listed.published() || listed.default {
                     out.push(listed);
                 }
             }
@@ -152,7 +152,8 @@ impl Directory {
     fn listed(&self, path: &Path, node: &Node) -> PathListed {
         PathListed {
             path: path.clone(),
-            published: self.any_seen(&node.publishers),
+            queue: self.any_seen(&node.publishers),
+            value: false,
             default: self.any_seen(&node.defaults),
         }
     }

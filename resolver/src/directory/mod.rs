@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
-use longshore_protocol::messages::resolver::{Change, Digest, RequestRefusal};
+use longshore_protocol::messages::resolver::{Change, Digest, RequestRefusal, Tracker};
 use longshore_protocol::{Incarnation, Path, PublisherId, PublisherInfo};
 
 pub(crate) use listing::{Children, Matching};
@@ -170,6 +170,20 @@ impl Directory {
         self.incarnation
     }
 
+    /// What has been told up to now.
+    pub(crate) fn tracker(&self) -> Tracker {
+        Tracker { incarnation: self.incarnation, revision: self.revision }
+    }
+
+    /// How long it will be warming yet.
+    pub(crate) fn warming_left(&self, now: Instant) -> Duration {
+        if self.complete { Duration::ZERO } else { self.complete_at.saturating_duration_since(now) }
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// How long a publisher may be silent.
     pub(crate) fn writer_ttl(&self) -> Duration {
         self.rules.writer_ttl
@@ -178,6 +192,11 @@ impl Directory {
     /// Publishers that can be seen.
     pub(crate) fn publishers_len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// Publishers that are hidden, and still have paths to be taken out.
+    pub(crate) fn hidden_len(&self) -> usize {
+        self.graves.len()
     }
 
     /// Paths that somebody publishes.
@@ -225,7 +244,7 @@ impl Directory {
         }
         self.heard(client, now);
         let publisher = &mut self.slots[slot];
-        publisher.rewriting = wanted != [publisher.digest];
+        publisher.rewriting = Digest::fold(wanted, 1) != [publisher.digest];
         if publisher.rewriting {
             publisher.round += 1;
         }

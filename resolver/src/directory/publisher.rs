@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Index, IndexMut};
+use std::sync::LazyLock;
 use std::time::Instant;
 
-use longshore_protocol::messages::resolver::Digest;
+use longshore_protocol::Terms;
+use longshore_protocol::messages::resolver::{Digest, KeyHash};
 use longshore_protocol::{Path, PublisherInfo};
 
 use crate::directory::{Client, Slot};
+
+/// The terms of everything that is held.
+pub(super) static TERMS: LazyLock<u64> = LazyLock::new(|| Terms::default().digest());
 
 /// One publisher.
 #[derive(Debug)]
@@ -55,7 +60,7 @@ impl Publisher {
         let seen = if default { &mut held.default } else { &mut held.path };
         debug_assert!(seen.is_none(), "{path} is held already");
         *seen = Some(self.round);
-        self.digest.add(path, default);
+        self.digest.add(KeyHash::of(path.as_str(), default), *TERMS);
     }
 
     /// Notes that it no longer holds it. False when it did not.
@@ -68,7 +73,7 @@ impl Publisher {
         if held.path.is_none() && held.default.is_none() {
             self.holds.remove(path);
         }
-        self.digest.remove(path, default);
+        self.digest.remove(KeyHash::of(path.as_str(), default), *TERMS);
         true
     }
 

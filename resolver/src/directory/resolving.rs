@@ -1,8 +1,8 @@
 //! Answers to `resolve`, a slice at a time.
 
 use hashbrown::HashMap;
-use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::{PathAnswer, PathText, Resolved, SetMember};
+use longshore_protocol::{Path, Terms};
 
 use crate::directory::{Directory, Slot};
 
@@ -44,18 +44,22 @@ impl Resolver {
     pub(crate) fn finish(self, directory: &Directory, id: u64, last: bool) -> Resolved {
         let mut sets = vec![Vec::new(); self.sets.len()];
         for (slots, place) in self.sets {
-            sets[place as usize] =
-                slots.iter().map(|slot| SetMember { publisher: self.places[slot] }).collect();
+            sets[place as usize] = slots
+                .iter()
+                .map(|slot| SetMember { publisher: self.places[slot], terms: 0 })
+                .collect();
         }
         Resolved {
             id,
             last,
             complete: directory.complete,
+            tracker: directory.tracker(),
             publishers: self
                 .publishers
                 .iter()
                 .map(|&slot| directory.slots[slot].info.clone())
                 .collect(),
+            terms: vec![Terms::default()],
             sets,
             answers: self.answers,
         }

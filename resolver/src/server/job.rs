@@ -6,7 +6,7 @@ use longshore_protocol::Path;
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, RefusedPath,
-    ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written,
+    ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written, tag,
 };
 
 use crate::directory::{Children, Client, Directory, Matching, Resolver, Slot};
@@ -49,7 +49,10 @@ pub(super) struct Refusal {
 impl Refusal {
     /// It does not decode.
     pub(super) fn malformed(id: u64, fault: &WireError) -> Refusal {
-        let code = RequestRefusal::Malformed;
+        let code = match fault {
+            WireError::OverLimit { .. } => RequestRefusal::OverLimit,
+            WireError::Truncated { .. } | WireError::Invalid { .. } => RequestRefusal::Malformed,
+        };
         Refusal { id, code, reason: format!("{code}: {fault}") }
     }
 
@@ -103,6 +106,17 @@ impl Job {
             },
             Ok(ToReplica::Confirm { id }) => Job::Confirm { id, cursor: None },
             Ok(ToReplica::Clear { id }) => Job::Clear { id },
+            // Not answered yet.
+            Ok(ToReplica::Table(ask)) => Job::Refuse(Refusal::unknown(ask.id, tag::TABLE)),
+            Ok(ToReplica::CheckChanged(ask)) => {
+                Job::Refuse(Refusal::unknown(ask.id, tag::CHECK_CHANGED))
+            }
+            Ok(ToReplica::WatchPaths(ask)) => {
+                Job::Refuse(Refusal::unknown(ask.id, tag::WATCH_PATHS))
+            }
+            Ok(ToReplica::ListPublishers { id }) => {
+                Job::Refuse(Refusal::unknown(id, tag::LIST_PUBLISHERS))
+            }
             Err(refusal) => Job::Refuse(refusal),
         }
     }
@@ -178,6 +192,7 @@ fn list(
     id: u64,
     mut take: impl FnMut(&Directory, &mut Vec<PathListed>) -> bool,
 ) -> Progress {
+    let tracker = bench.directory.tracker();
     let mut paths = Vec::new();
     let last = loop {
         if take(bench.directory, &mut paths) {
@@ -188,7 +203,7 @@ fn list(
         }
     };
     let complete = bench.directory.is_complete();
-    let answer = Some(FromReplica::Listed(Listed { id, last, complete, paths }));
+    let answer = Some(FromReplica::Listed(Listed { id, last, complete, tracker, paths }));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
@@ -200,7 +215,7 @@ fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
         Ok(held) => Progress::Done(Some(FromReplica::Announced(Announced {
             id: announce.id,
             // One bucket is all that is compared so far.
-            held: if announce.wanted.len() == 1 { vec![held] } else { Vec::new() },
+            held: vec![held],
             writer_ttl_ms: u64::try_from(bench.writer_ttl.as_millis()).unwrap_or(u64::MAX),
         }))),
         Err(code) => refused(announce.id, code),
