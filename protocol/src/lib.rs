@@ -17,6 +17,7 @@ pub mod publisher_info;
 pub mod refusal;
 pub mod runs;
 pub mod settings;
+pub mod terms;
 pub mod timing;
 
 pub use codec::{Decode, Encode, Reader, WireError};
@@ -34,4 +35,5 @@ pub use refusal::{
 };
 pub use runs::Runs;
 pub use settings::QueueSettings;
+pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};

@@ -303,11 +303,11 @@ impl Level {
 impl Directory {
     /// Lists a path, if anybody can be seen who holds it.
     fn list(&self, node: NodeId, out: &mut Vec<PathListed>) {
-        let (published, default) = self.seen_at(node);
-        if (published || default)
+        let seen = self.seen_at(node);
+        if seen.any()
             && let Some(path) = self.paths.path(node)
         {
-            out.push(PathListed { path, published, default });
+            out.push(seen.listed(path));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! A bucket is the keys whose hash begins with its number, so neighbours add up to a coarser one. There are 16 times as many when
 //! there are 256 keys to each; they are parted one at a time, some with every few keys that come.
 
-use longshore_protocol::messages::resolver::Digest;
+use longshore_protocol::messages::resolver::{Digest, KeyHash};
 
 use crate::directory::tree::{NODES_MAX, NodeId};
 
@@ -42,11 +42,12 @@ impl Held {
     }
 }
 
-/// The hash of a key, and what it and its terms add to a digest.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// What the digest of a bucket says of something that is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
-    pub(super) hash: u128,
-    pub(super) digest: Digest,
+    pub(super) key: KeyHash,
+    /// The digest of its terms.
+    pub(super) terms: u64,
 }
 
 #[derive(Clone, Default, Debug)]
@@ -96,33 +97,33 @@ impl Holdings {
 
     /// Notes that it holds what it did not.
     pub(super) fn insert(&mut self, held: Held, mark: Mark) {
-        let written = if self.is_rewriting(mark.hash) { WRITTEN } else { 0 };
-        let bucket = self.bucket(mark.hash);
+        let written = if self.is_rewriting(mark.key) { WRITTEN } else { 0 };
+        let bucket = self.bucket(mark.key);
         if bucket.entries.len() == bucket.entries.capacity() {
             // Doubling would leave a third of all memory for entries empty.
             bucket.entries.reserve_exact((bucket.entries.len() / 4).max(4));
         }
         bucket.entries.push(held.entry() | written);
-        add(&mut bucket.digest, mark.digest);
+        bucket.digest.add(mark.key, mark.terms);
         self.len += 1;
         self.keys_since_parting += 1;
     }
 
     /// Notes that it no longer holds it.
     pub(super) fn remove(&mut self, held: Held, mark: Mark) {
-        let bucket = self.bucket(mark.hash);
+        let bucket = self.bucket(mark.key);
         let Some(place) = bucket.place(held) else { return };
         bucket.entries.swap_remove(place);
-        subtract(&mut bucket.digest, mark.digest);
+        bucket.digest.remove(mark.key, mark.terms);
         self.len -= 1;
     }
 
-    /// What it holds has other terms now.
-    pub(super) fn replace(&mut self, held: Held, before: Mark, mark: Mark) {
-        self.written_again(held, mark.hash);
-        let bucket = self.bucket(mark.hash);
-        subtract(&mut bucket.digest, before.digest);
-        add(&mut bucket.digest, mark.digest);
+    /// What it holds has other terms now than `before`.
+    pub(super) fn replace(&mut self, held: Held, before: u64, mark: Mark) {
+        self.written_again(held, mark.key);
+        let bucket = self.bucket(mark.key);
+        bucket.digest.remove(mark.key, before);
+        bucket.digest.add(mark.key, mark.terms);
     }
 
     /// True while something is being written again.
@@ -131,23 +132,23 @@ impl Holdings {
     }
 
     /// What it holds was written again.
-    pub(super) fn written_again(&mut self, held: Held, hash: u128) {
-        if self.is_rewriting(hash) {
-            let bucket = self.bucket(hash);
+    pub(super) fn written_again(&mut self, held: Held, key: KeyHash) {
+        if self.is_rewriting(key) {
+            let bucket = self.bucket(key);
             if let Some(place) = bucket.place(held) {
                 bucket.entries[place] |= WRITTEN;
             }
         }
     }
 
-    /// Whether the bucket of that hash is being written again; its entries are then ready to be marked.
-    fn is_rewriting(&mut self, hash: u128) -> bool {
+    /// Whether the bucket of that key is being written again; its entries are then ready to be marked.
+    fn is_rewriting(&mut self, key: KeyHash) -> bool {
         let Some(rewriting) = &self.rewriting else { return false };
-        if !rewriting.differs(top(hash, rewriting.level)) {
+        if !rewriting.differs(top(key, rewriting.level)) {
             return false;
         }
         let rewritings = self.rewritings;
-        let bucket = self.bucket(hash);
+        let bucket = self.bucket(key);
         if bucket.rewriting != rewritings {
             bucket.rewriting = rewritings;
             bucket.entries.iter_mut().for_each(|entry| *entry &= !WRITTEN);
@@ -167,12 +168,8 @@ impl Holdings {
         let level = wanted.len().ilog2().min(self.level);
         let held = self.digests(level);
         let mut differ = vec![0u64; held.len().div_ceil(64)];
-        for (place, (held, wanted)) in
-            held.iter().zip(wanted.chunks(wanted.len() / held.len())).enumerate()
-        {
-            let mut sum = Digest::default();
-            wanted.iter().for_each(|&wanted| add(&mut sum, wanted));
-            differ[place / 64] |= u64::from(*held != sum) << (place % 64);
+        for (place, wanted) in Digest::fold(wanted, held.len()).iter().enumerate() {
+            differ[place / 64] |= u64::from(held[place] != *wanted) << (place % 64);
         }
         let any = differ.iter().any(|&word| word != 0);
         self.rewriting = any.then_some(Rewriting { level, differ });
@@ -183,7 +180,7 @@ impl Holdings {
     fn digests(&self, level: u32) -> Vec<Digest> {
         let mut digests = vec![Digest::default(); 1 << level];
         for (first, bits, bucket) in self.by_hash() {
-            add(&mut digests[first >> (bits - level)], bucket.digest);
+            digests[first >> (bits - level)].join(bucket.digest);
         }
         digests
     }
@@ -208,12 +205,11 @@ impl Holdings {
     /// says, which is moved. None when there are no more; nothing is being written again from then on.
     pub(super) fn stale(&mut self, cursor: &mut u32, out: &mut Vec<Held>) -> Option<()> {
         let Some(rewriting) = &self.rewriting else { return None };
-        let whole = 1u32 << LEVEL_MAX;
-        while *cursor < whole {
-            let hash = u128::from(*cursor) << (128 - LEVEL_MAX);
-            let (bits, bucket) = self.bucket_at(hash);
-            let differs = rewriting.differs(top(hash, rewriting.level));
-            *cursor = (*cursor >> (LEVEL_MAX - bits)).wrapping_add(1) << (LEVEL_MAX - bits);
+        while *cursor < 1 << LEVEL_MAX {
+            let at = *cursor as usize;
+            let (bits, bucket) = self.bucket_at(at);
+            let differs = rewriting.differs(at >> (LEVEL_MAX - rewriting.level));
+            *cursor = (*cursor >> (LEVEL_MAX - bits)) + 1 << (LEVEL_MAX - bits);
             if differs {
                 let touched = bucket.rewriting == self.rewritings;
                 let stale =
@@ -268,9 +264,9 @@ impl Holdings {
         }
         for entry in bucket.entries {
             let mark = mark(Held::of(entry));
-            let part = &mut finer[top(mark.hash, bits)];
+            let part = &mut finer[top(mark.key, bits)];
             part.entries.push(entry);
-            add(&mut part.digest, mark.digest);
+            part.digest.add(mark.key, mark.terms);
         }
         if finer.len() == 1 << bits {
             self.buckets = self.finer.take().unwrap_or_default();
@@ -283,21 +279,20 @@ impl Holdings {
         LEVEL_STEP.min(LEVEL_MAX - self.level)
     }
 
-    fn bucket(&mut self, hash: u128) -> &mut Bucket {
-        let (coarse, step) = (top(hash, self.level), self.step());
+    fn bucket(&mut self, key: KeyHash) -> &mut Bucket {
+        let (coarse, step) = (top(key, self.level), self.step());
         match &mut self.finer {
-            Some(finer) if coarse < finer.len() >> step => &mut finer[top(hash, self.level + step)],
+            Some(finer) if coarse < finer.len() >> step => &mut finer[top(key, self.level + step)],
             _ => &mut self.buckets[coarse],
         }
     }
 
-    /// The bucket of a hash, and by how many bits it is found.
-    fn bucket_at(&self, hash: u128) -> (u32, &Bucket) {
-        let (coarse, step) = (top(hash, self.level), self.step());
+    /// The bucket at a place among as many as there may be, and by how many bits it is found.
+    fn bucket_at(&self, at: usize) -> (u32, &Bucket) {
+        let (coarse, step) = (at >> (LEVEL_MAX - self.level), self.step());
+        let bits = self.level + step;
         match &self.finer {
-            Some(finer) if coarse < finer.len() >> step => {
-                (self.level + step, &finer[top(hash, self.level + step)])
-            }
+            Some(finer) if coarse < finer.len() >> step => (bits, &finer[at >> (LEVEL_MAX - bits)]),
             _ => (self.level, &self.buckets[coarse]),
         }
     }
@@ -315,8 +310,8 @@ impl Holdings {
             let mut digest = Digest::default();
             for &entry in &bucket.entries {
                 let mark = mark(Held::of(entry));
-                assert_eq!(top(mark.hash, bits), number, "in the bucket of another hash");
-                add(&mut digest, mark.digest);
+                assert_eq!(top(mark.key, bits), number, "in the bucket of another hash");
+                digest.add(mark.key, mark.terms);
             }
             assert_eq!(digest, bucket.digest, "the digest of bucket {number} of {bits} bits");
         }
@@ -336,20 +331,9 @@ impl Bucket {
     }
 }
 
-/// The first `bits` bits of a hash.
-fn top(hash: u128, bits: u32) -> usize {
-    // Two shifts: one by 128 would be an overflow.
-    (hash >> 1 >> (127 - bits)) as usize
-}
-
-fn add(digest: &mut Digest, more: Digest) {
-    digest.count = digest.count.wrapping_add(more.count);
-    digest.sum = digest.sum.wrapping_add(more.sum);
-}
-
-fn subtract(digest: &mut Digest, less: Digest) {
-    digest.count = digest.count.wrapping_sub(less.count);
-    digest.sum = digest.sum.wrapping_sub(less.sum);
+/// The place of a key among 2^`bits` buckets.
+fn top(key: KeyHash, bits: u32) -> usize {
+    key.bucket(1 << bits)
 }
 
 #[cfg(test)]

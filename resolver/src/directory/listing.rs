@@ -1,8 +1,8 @@
 //! What lies just below a path, a slice at a time. What comes or goes between two slices may be in the listing or not; what is there
 //! all the time is in it, once.
 
-use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::PathListed;
+use longshore_protocol::{Path, PublicationKind};
 
 use crate::directory::Directory;
 use crate::directory::holdings::Held;
@@ -81,8 +81,8 @@ impl Row<'_> {
         let node = step.node();
         let below = tree.depth(node).checked_sub(self.depth).filter(|&below| below > 0)?;
         let Step::Enter(_) = step else { return Some(tree.after(node)) };
-        let (published, default) = self.directory.seen_at(node);
-        if published || default || tree.is_inner(node) && !self.directory.any_hidden() {
+        if self.directory.seen_at(node).any() || tree.is_inner(node) && !self.directory.any_hidden()
+        {
             // Something that can be seen: so the child that it lies at or below is listed, and is done.
             let child = (1..below).fold(node, |at, _| tree.above(at).unwrap_or(at));
             self.list(tree, child);
@@ -98,18 +98,52 @@ impl Row<'_> {
         }
         self.text.push_str(tree.segment(child));
         if let Ok(path) = Path::new(self.text) {
-            let (published, default) = self.directory.seen_at(child);
-            self.out.push(PathListed { path, published, default });
+            self.out.push(self.directory.seen_at(child).listed(path));
         }
         self.text.truncate(length);
     }
 }
 
+/// What can be seen at a path.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Seen {
+    queue: bool,
+    value: bool,
+    default: bool,
+}
+
+impl Seen {
+    pub(super) fn any(self) -> bool {
+        self.queue || self.value || self.default
+    }
+
+    pub(super) fn listed(self, path: Path) -> PathListed {
+        PathListed { path, queue: self.queue, value: self.value, default: self.default }
+    }
+}
+
 impl Directory {
-    /// Whether a publisher of the path can be seen, and one that has declared a default there.
-    pub(super) fn seen_at(&self, node: NodeId) -> (bool, bool) {
-        let seen = |default| self.any_seen(self.paths.set(Held { node, default }));
-        (seen(false), seen(true))
+    /// What of that which is held at a node can be seen.
+    pub(super) fn seen_at(&self, node: NodeId) -> Seen {
+        let mut seen = Seen::default();
+        if !self.paths.tree.is_held(node) {
+            return seen;
+        }
+        let members = |default| {
+            let members = self.paths.members(Held { node, default }).iter();
+            members.filter(|member| !self.living[member.slot].hidden)
+        };
+        for member in members(false) {
+            match self.paths.sets.terms_kept.get(member.terms).kind {
+                PublicationKind::Queue => seen.queue = true,
+                PublicationKind::Value => seen.value = true,
+            }
+            if seen.queue && seen.value {
+                break;
+            }
+        }
+        seen.default = members(true).next().is_some();
+        seen
     }
 
     /// There is something in the tree that nobody can see.

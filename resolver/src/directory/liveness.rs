@@ -73,6 +73,11 @@ impl Liveness {
         self.by_id.len()
     }
 
+    /// Hidden publishers that still hold paths.
+    pub(super) fn graves_len(&self) -> usize {
+        self.graves.len()
+    }
+
     /// From now on `client` writes for this publisher, and who did before no longer does.
     pub(super) fn announce(
         &mut self,

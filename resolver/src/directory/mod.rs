@@ -19,6 +19,7 @@ mod paths;
 mod resolving;
 mod sets;
 mod slab;
+mod terms;
 mod text;
 mod tree;
 mod walks;
@@ -33,9 +34,9 @@ mod story_test;
 
 use std::time::{Duration, Instant};
 
-use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
-use longshore_protocol::messages::resolver::{Change, Digest, RequestRefusal};
-use longshore_protocol::{Incarnation, Path, PublisherInfo};
+use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
+use longshore_protocol::messages::resolver::{Change, Digest, KeyHash, RequestRefusal, Tracker};
+use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
 
 pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
@@ -43,8 +44,8 @@ pub(crate) use resolving::Resolver;
 
 use holdings::Held;
 use liveness::Liveness;
-use paths::{Paths, mark};
-use sets::{SetId, TermsId};
+use paths::Paths;
+use terms::TermsId;
 use watches::Watches;
 
 /// Where a publisher's record stands. Reused once the record is gone.
@@ -153,6 +154,20 @@ impl Directory {
         self.incarnation
     }
 
+    /// What has been told up to now.
+    pub(crate) fn tracker(&self) -> Tracker {
+        Tracker { incarnation: self.incarnation, revision: self.revision }
+    }
+
+    /// How long it will be warming yet.
+    pub(crate) fn warming_left(&self, now: Instant) -> Duration {
+        if self.complete { Duration::ZERO } else { self.complete_at.saturating_duration_since(now) }
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// How long a publisher may be silent.
     pub(crate) fn writer_ttl(&self) -> Duration {
         self.rules.writer_ttl
@@ -161,6 +176,11 @@ impl Directory {
     /// Publishers that can be seen.
     pub(crate) fn publishers_len(&self) -> usize {
         self.living.len()
+    }
+
+    /// Publishers that are hidden, and still have paths to be taken out.
+    pub(crate) fn hidden_len(&self) -> usize {
+        self.living.graves_len()
     }
 
     /// Paths that somebody publishes.
@@ -202,19 +222,40 @@ impl Directory {
     }
 
     /// Makes one change for a publisher. What is so already stays so. A refusal is for people, and concerns this path only.
-    pub(crate) fn change(&mut self, slot: Slot, change: Change, path: &Path) -> Result<(), String> {
-        match change {
-            Change::Publish => self.publish(slot, path, false, 0),
-            Change::PublishDefault => self.publish(slot, path, true, 0),
-            Change::Unpublish => {
-                self.unpublish(slot, path, false);
-                Ok(())
-            }
-            Change::UnpublishDefault => {
-                self.unpublish(slot, path, true);
-                Ok(())
-            }
+    pub(crate) fn write(
+        &mut self,
+        slot: Slot,
+        change: Change,
+        terms: &Terms,
+        path: &Path,
+    ) -> Result<(), String> {
+        let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
+        if !change.publishes() {
+            self.unpublish(slot, path, default);
+            return Ok(());
         }
+        let terms = self.number_of(terms)?;
+        self.publish(slot, path, default, terms)
+    }
+
+    /// Makes one change on the default terms.
+    #[cfg(test)]
+    pub(crate) fn change(&mut self, slot: Slot, change: Change, path: &Path) -> Result<(), String> {
+        self.write(slot, change, &Terms::default(), path)
+    }
+
+    fn number_of(&mut self, terms: &Terms) -> Result<TermsId, String> {
+        let sets = &mut self.paths.sets;
+        if let Some(number) = sets.terms_kept.number(terms) {
+            return Ok(number);
+        }
+        // Sets that no path has any more may be all that names some.
+        sets.collect();
+        sets.terms_kept.number(terms).ok_or_else(|| {
+            format!(
+                "the replica keeps {TERMS_MAX} different terms of publication, as many as it may"
+            )
+        })
     }
 
     fn publish(
@@ -234,7 +275,7 @@ impl Directory {
         if before == Some(terms) {
             let holdings = &mut self.living[slot].holdings;
             if holdings.any_rewriting() {
-                holdings.written_again(held, mark(path, default).hash);
+                holdings.written_again(held, KeyHash::of(path.as_str(), default));
             }
             return Ok(());
         }
@@ -244,7 +285,7 @@ impl Directory {
             self.paths.tree.prune(node);
             return Err(refusal);
         }
-        let mark = mark(path, default);
+        let mark = self.paths.mark_of(path.as_str(), default, terms);
         self.paths.hold(&mut self.living, slot, held, mark, terms, before);
         if before.is_none() {
             self.watches.held(slot, node, path, default);
@@ -254,7 +295,7 @@ impl Directory {
     }
 
     /// Whether one more publisher may hold this.
-    fn room_for(&self, held: Held, set: SetId) -> Result<(), String> {
+    fn room_for(&self, held: Held, set: sets::SetId) -> Result<(), String> {
         let paths_max = self.rules.paths_max;
         let nodes_max =
             paths_max.saturating_mul(NODES_PER_PATH_MAX).max(NODES_MIN).min(tree::NODES_MAX);
@@ -287,8 +328,8 @@ impl Directory {
     fn unpublish(&mut self, slot: Slot, path: &Path, default: bool) {
         let Some(node) = self.paths.tree.find(path.as_str()) else { return };
         let held = Held { node, default };
-        if self.paths.sets.terms(self.paths.set(held), slot).is_some() {
-            let mark = mark(path, default);
+        if let Some(terms) = self.paths.sets.terms(self.paths.set(held), slot) {
+            let mark = self.paths.mark_of(path.as_str(), default, terms);
             self.living[slot].holdings.remove(held, mark);
             self.paths.let_go(&mut self.living, slot, held);
             self.watches.let_go(slot, node, path, default);
@@ -353,10 +394,5 @@ impl Directory {
     pub(crate) fn client_gone(&mut self, client: Client) {
         self.living.client_gone(client);
         self.watches.client_gone(client);
-    }
-
-    /// Whether any member of the set can be seen.
-    fn any_seen(&self, set: SetId) -> bool {
-        self.paths.sets.members(set).iter().any(|member| !self.living[member.slot].hidden)
     }
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    Change, Digest, PathAnswer, PathListed, PathText, RequestRefusal,
+    Change, Digest, KeyHash, PathAnswer, PathListed, PathText, RequestRefusal,
 };
-use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
+use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
 use proptest::prelude::*;
 
 use crate::directory::{Children, Client, Directory, Matching, Resolver, Rules};
@@ -174,7 +174,8 @@ impl Model {
     fn listed(&self, path: &Path) -> PathListed {
         PathListed {
             path: path.clone(),
-            published: !self.holders(path, false).is_empty(),
+            queue: !self.holders(path, false).is_empty(),
+            value: false,
             default: !self.holders(path, true).is_empty(),
         }
     }
@@ -258,7 +259,10 @@ impl Pair {
                         assert!(taken, "a lower epoch is refused");
                         let mut expected = Digest::default();
                         let known = &self.model.known[&publisher];
-                        known.holds.keys().for_each(|(path, d)| expected.add(path, *d));
+                        let key =
+                            |(path, default): &(Path, bool)| KeyHash::of(path.as_str(), *default);
+                        let terms = Terms::default().digest();
+                        known.holds.keys().for_each(|held| expected.add(key(held), terms));
                         assert_eq!(digest, [expected]);
                     }
                     Err(error) => {
@@ -360,7 +364,9 @@ impl Pair {
                 PathAnswer::Published { set } => (members(*set), false),
                 PathAnswer::ByDefault { set } => (members(*set), true),
                 PathAnswer::NotFound => (BTreeSet::new(), false),
-                PathAnswer::Refused { reason } => panic!("{path}: {reason}"),
+                PathAnswer::Refused { .. } | PathAnswer::Unknown { .. } => {
+                    panic!("{path}: {answered:?}")
+                }
             };
             assert_eq!(answered, self.model.resolve(path), "{path}");
         }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use longshore_protocol::messages::resolver::Digest;
+use longshore_protocol::messages::resolver::KeyHash;
 use longshore_protocol::{Incarnation, Path};
 
 use crate::directory::Slot;
 use crate::directory::holdings::{Held, Mark};
 use crate::directory::liveness::Liveness;
-use crate::directory::sets::{Member, NOBODY, SetId, Sets, TermsId};
+use crate::directory::sets::{Member, NOBODY, SetId, Sets};
+use crate::directory::terms::TermsId;
 use crate::directory::tree::{NodeId, ROOT, Tree};
 
 /// The paths.
@@ -86,9 +87,17 @@ impl Paths {
         None
     }
 
-    /// What a thing held on these terms is in a digest.
-    pub(super) fn mark(&self, held: Held, _terms: TermsId) -> Mark {
-        self.path(held.node).map_or(Mark::default(), |path| mark(&path, held.default))
+    /// What the digest of a bucket says of it, held by that publisher.
+    pub(super) fn mark(&self, held: Held, slot: Slot) -> Mark {
+        let mut text = String::new();
+        self.tree.spell(held.node, &mut text);
+        let terms = self.sets.terms(self.set(held), slot).unwrap_or_default();
+        self.mark_of(&text, held.default, terms)
+    }
+
+    /// What the digest of a bucket says of a path, or the default at it, held on these terms.
+    pub(super) fn mark_of(&self, path: &str, default: bool, terms: TermsId) -> Mark {
+        Mark { key: KeyHash::of(path, default), terms: self.sets.terms_kept.digest(terms) }
     }
 
     /// The path of a node.
@@ -116,9 +125,11 @@ impl Paths {
         match before {
             None => {
                 holdings.insert(held, mark);
-                holdings.part(|held| self.mark(held, self.terms(held, slot)));
+                holdings.part(|held| self.mark(held, slot));
             }
-            Some(before) => holdings.replace(held, self.mark(held, before), mark),
+            Some(before) => {
+                holdings.replace(held, self.sets.terms_kept.digest(before), mark);
+            }
         }
     }
 
@@ -128,10 +139,6 @@ impl Paths {
         let to = self.sets.without(from, slot);
         self.put(living, held, from, to);
         self.tree.prune(held.node);
-    }
-
-    fn terms(&self, held: Held, slot: Slot) -> TermsId {
-        self.sets.terms(self.set(held), slot).unwrap_or_default()
     }
 
     fn put(&mut self, living: &mut Liveness, held: Held, from: SetId, to: SetId) {
@@ -184,7 +191,7 @@ impl Paths {
                 assert!(holders.entry(held).or_default().insert(slot), "held twice");
             }
             if !publisher.hidden {
-                publisher.holdings.invariant(|held| self.mark(held, self.terms(held, slot)));
+                publisher.holdings.invariant(|held| self.mark(held, slot));
             }
         }
         let (mut uses, mut alone): (BTreeMap<SetId, usize>, BTreeMap<Slot, usize>) =
@@ -217,11 +224,4 @@ impl Paths {
         }
         assert_eq!(unseen, self.unseen);
     }
-}
-
-/// What a path, or the default at it, is in a digest.
-pub(super) fn mark(path: &Path, default: bool) -> Mark {
-    let mut digest = Digest::default();
-    digest.add(path, default);
-    Mark { hash: digest.sum, digest }
 }

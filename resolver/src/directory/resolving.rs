@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{PathAnswer, PathText, Resolved, SetMember};
 
 use crate::directory::sets::{Member, NOBODY, SetId};
+use crate::directory::terms::TermsId;
 use crate::directory::{Directory, Slot};
 
 /// Builds one message of answers: each publisher and each set in it once.
@@ -11,6 +12,8 @@ use crate::directory::{Directory, Slot};
 pub(crate) struct Resolver {
     publishers: Vec<Slot>,
     places: HashMap<Slot, u32>,
+    terms: Vec<TermsId>,
+    terms_places: HashMap<TermsId, u32>,
     /// The places of the sets that were met, as far as they can be seen; none where nobody can.
     met: HashMap<SetId, Option<u32>>,
     /// The set met last: most paths have the same.
@@ -53,13 +56,19 @@ impl Resolver {
 
     /// The message, for the request `id`.
     pub(crate) fn finish(self, directory: &Directory, id: u64, last: bool) -> Resolved {
-        let member = |member: &Member| SetMember { publisher: self.places[&member.slot] };
+        let member = |member: &Member| SetMember {
+            publisher: self.places[&member.slot],
+            terms: self.terms_places[&member.terms],
+        };
+        let terms = |&terms: &TermsId| directory.paths.sets.terms_kept.get(terms).clone();
         let info = |&slot: &Slot| directory.living[slot].info.clone();
         Resolved {
             id,
             last,
             complete: directory.complete,
+            tracker: directory.tracker(),
             publishers: self.publishers.iter().map(info).collect(),
+            terms: self.terms.iter().map(terms).collect(),
             sets: self.sets.iter().map(|set| set.iter().map(member).collect()).collect(),
             answers: self.answers,
         }
@@ -101,6 +110,10 @@ impl Resolver {
             self.places.entry(member.slot).or_insert_with(|| {
                 self.publishers.push(member.slot);
                 (self.publishers.len() - 1) as u32
+            });
+            self.terms_places.entry(member.terms).or_insert_with(|| {
+                self.terms.push(member.terms);
+                (self.terms.len() - 1) as u32
             });
         }
         self.members += seen.len();

@@ -5,6 +5,7 @@ use hashbrown::HashMap;
 use crate::directory::Slot;
 use crate::directory::index::{Index, mix};
 use crate::directory::slab::{Entry, NONE, Slab};
+use crate::directory::terms::{TermsId, TermsKept};
 
 /// The number of a set. Used again once no path has it and it has been collected.
 pub(super) type SetId = u32;
@@ -14,9 +15,6 @@ pub(super) const NOBODY: SetId = 0;
 const UNUSED_MAX: usize = 1_024;
 /// Most steps from a set to the next that are remembered.
 const STEPS_MAX: usize = 4_096;
-
-/// The number of the terms that a path is held on.
-pub(crate) type TermsId = u32;
 
 /// A publisher in a set, and on what terms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -59,6 +57,8 @@ type Step = (SetId, Member);
 pub(super) struct Sets {
     sets: Slab<Set>,
     index: Index,
+    /// What the members' terms are.
+    pub(super) terms_kept: TermsKept,
     steps: HashMap<Step, SetId>,
     /// The step taken last: a publisher with a million paths takes the same one a million times.
     last: Option<(Step, SetId)>,
@@ -74,6 +74,7 @@ impl Sets {
         Sets {
             sets,
             index: Index::new(),
+            terms_kept: TermsKept::new(),
             steps: HashMap::new(),
             last: None,
             unused: Vec::new(),
@@ -148,6 +149,7 @@ impl Sets {
         if let Some(set) = self.index.find(hash, same) {
             return set;
         }
+        members.iter().for_each(|member| self.terms_kept.hold(member.terms));
         let set = self.sets.insert(Set { members: members.into(), hash, uses: 0, unused: false });
         let sets = &self.sets;
         self.index.insert(hash, set, |set| sets[set].hash);
@@ -178,12 +180,15 @@ impl Sets {
     }
 
     /// Forgets the sets that no path has, and the steps, which may lead to them.
-    fn collect(&mut self) {
+    pub(super) fn collect(&mut self) {
         self.steps.clear();
         self.last = None;
         for set in std::mem::take(&mut self.unused) {
             self.sets[set].unused = false;
             if self.sets[set].uses == 0 {
+                for member in std::mem::take(&mut self.sets[set].members) {
+                    self.terms_kept.let_go(member.terms);
+                }
                 self.index.remove(self.sets[set].hash, set);
                 self.sets.remove(set);
             }
@@ -201,6 +206,11 @@ impl Sets {
     #[cfg(test)]
     pub(super) fn invariant(&self) {
         assert_eq!(self.index.iter().count(), self.sets.len() - 1, "sets in the index");
+        let mut terms = std::collections::BTreeMap::new();
+        for member in self.index.iter().flat_map(|set| self.members(set)) {
+            *terms.entry(member.terms).or_default() += 1;
+        }
+        self.terms_kept.invariant(terms);
         for set in self.index.iter() {
             let members = self.members(set);
             assert!(members.is_sorted_by_key(|member| member.slot) && !members.is_empty());
@@ -223,42 +233,54 @@ fn hash(members: &[Member]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use longshore_protocol::Terms;
+
     use super::*;
 
     fn member(slot: Slot, terms: TermsId) -> Member {
         Member { slot, terms }
     }
 
+    /// With terms of the numbers 1 to 3, besides the default ones.
+    fn sets() -> Sets {
+        let mut sets = Sets::new();
+        for flags in 1..4 {
+            let terms = Terms { flags, ..Terms::default() };
+            let number = sets.terms_kept.number(&terms).unwrap();
+            // Used for ever: they are only named here.
+            sets.terms_kept.hold(number);
+        }
+        sets
+    }
+
     #[test]
     fn the_same_members_are_the_same_set_whatever_the_way_there() {
-        let mut sets = Sets::new();
+        let mut sets = sets();
         let one = sets.with(NOBODY, member(1, 0));
-        let both = sets.with(one, member(2, 5));
+        let both = sets.with(one, member(2, 2));
         let two = sets.without(both, 1);
-        assert_eq!(sets.with(NOBODY, member(2, 5)), two);
+        assert_eq!(sets.with(NOBODY, member(2, 2)), two);
         assert_eq!(sets.with(two, member(1, 0)), both);
-        assert_eq!(sets.members(both), [member(1, 0), member(2, 5)]);
+        assert_eq!(sets.members(both), [member(1, 0), member(2, 2)]);
         let other_terms = sets.with(both, member(1, 3));
         assert_ne!(other_terms, both);
         assert_eq!((sets.terms(other_terms, 1), sets.terms(other_terms, 7)), (Some(3), None));
         assert_eq!(sets.without(two, 2), NOBODY);
-        sets.invariant();
     }
 
     #[test]
     fn sets_that_no_path_has_are_kept_to_a_bound_and_those_in_use_for_good() {
-        let mut sets = Sets::new();
-        let kept = sets.with(NOBODY, member(9, 9));
+        let mut sets = sets();
+        let kept = sets.with(NOBODY, member(9, 3));
         sets.exchange(NOBODY, kept);
         for slot in 0..10 * UNUSED_MAX as u32 {
             let set = sets.with(NOBODY, member(slot + 10, 0));
             sets.exchange(NOBODY, set);
             sets.exchange(set, NOBODY);
         }
-        sets.invariant();
         assert!(sets.sets.len() <= UNUSED_MAX + 3, "{} sets", sets.sets.len());
-        assert_eq!(sets.members(kept), [member(9, 9)]);
-        assert_eq!(sets.with(NOBODY, member(9, 9)), kept);
+        assert_eq!(sets.members(kept), [member(9, 3)]);
+        assert_eq!(sets.with(NOBODY, member(9, 3)), kept);
         assert_eq!(sets.uses().into_iter().collect::<Vec<_>>(), [(kept, 1)]);
     }
 }

@@ -270,8 +270,7 @@ impl Directory {
         publishers.sort_unstable_by_key(|info| info.id);
         Some(Publishers {
             watch: key.1,
-            incarnation: self.incarnation,
-            revision: self.revision,
+            tracker: self.tracker(),
             complete: self.complete,
             publishers,
         })

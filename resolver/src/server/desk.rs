@@ -201,13 +201,22 @@ impl Desk {
         let status = |directory: &Directory| ReplicaStatus {
             name: name.clone(),
             incarnation: directory.incarnation(),
-            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: millis(uptime),
             warming: !directory.is_complete(),
             publishers: directory.publishers_len() as u64,
             paths: directory.published_len() as u64,
             defaults: directory.defaults_len() as u64,
             connections,
             watches: directory.watches_len() as u64,
+            warming_left_ms: millis(directory.warming_left(now())),
+            hidden: directory.hidden_len() as u64,
+            refused_busy: 0,
+            slice_max_us: 0,
+            memory_bytes: 0,
+            publishers_max: directory.rules().publishers_max as u64,
+            paths_max: directory.rules().paths_max as u64,
+            connections_max: 0,
+            watches_max: directory.rules().watches_max as u64,
         };
         let Some(at) = self.clients.get_mut(&client) else { return };
         let begun = now();
@@ -275,6 +284,10 @@ impl Desk {
             }
         });
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn send(sender: &LinkSender, out: FrameWriter) {

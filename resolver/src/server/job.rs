@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, RefusedPath,
-    ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written,
+    ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written, tag,
 };
 
 use crate::directory::{Children, Client, Directory, Matching, Resolver, Slot, TooManyPieces};
@@ -48,13 +48,17 @@ pub(super) struct Refusal {
 impl Refusal {
     /// It does not decode.
     pub(super) fn malformed(id: u64, fault: &WireError) -> Refusal {
-        let code = RequestRefusal::Malformed;
+        let code = match fault {
+            WireError::OverLimit { .. } => RequestRefusal::OverLimit,
+            WireError::Truncated { .. } | WireError::Invalid { .. } => RequestRefusal::Malformed,
+        };
         Refusal { id, code, reason: format!("{code}: {fault}") }
     }
 
     /// It asks for more than may be asked for at once.
     fn over_limit(id: u64, limit: &TooManyPieces) -> Refusal {
-        Refusal { id, code: RequestRefusal::Malformed, reason: limit.to_string() }
+        let code = RequestRefusal::OverLimit;
+        Refusal { id, code, reason: format!("{code}: {limit}") }
     }
 
     /// It is of a later version.
@@ -108,6 +112,17 @@ impl Job {
             },
             Ok(ToReplica::Confirm { id }) => Job::Confirm { id, cursor: None },
             Ok(ToReplica::Clear { id }) => Job::Clear { id },
+            // Not answered yet.
+            Ok(ToReplica::Table(ask)) => Job::Refuse(Refusal::unknown(ask.id, tag::TABLE)),
+            Ok(ToReplica::CheckChanged(ask)) => {
+                Job::Refuse(Refusal::unknown(ask.id, tag::CHECK_CHANGED))
+            }
+            Ok(ToReplica::WatchPaths(ask)) => {
+                Job::Refuse(Refusal::unknown(ask.id, tag::WATCH_PATHS))
+            }
+            Ok(ToReplica::ListPublishers { id }) => {
+                Job::Refuse(Refusal::unknown(id, tag::LIST_PUBLISHERS))
+            }
             Err(refusal) => Job::Refuse(refusal),
         }
     }
@@ -183,6 +198,7 @@ fn list(
     id: u64,
     mut take: impl FnMut(&mut Directory, &mut Vec<PathListed>) -> bool,
 ) -> Progress {
+    let tracker = bench.directory.tracker();
     let mut paths = Vec::new();
     let last = loop {
         if take(bench.directory, &mut paths) {
@@ -193,7 +209,7 @@ fn list(
         }
     };
     let complete = bench.directory.is_complete();
-    let answer = Some(FromReplica::Listed(Listed { id, last, complete, paths }));
+    let answer = Some(FromReplica::Listed(Listed { id, last, complete, tracker, paths }));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
@@ -234,7 +250,7 @@ fn write(
         };
         let changed = group.paths[*at]
             .parse()
-            .and_then(|path| bench.directory.change(slot, group.change, &path));
+            .and_then(|path| bench.directory.write(slot, group.change, &group.terms, &path));
         if let Err(reason) = changed {
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }

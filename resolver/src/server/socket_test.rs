@@ -140,11 +140,11 @@ async fn what_is_published_at_every_replica_is_resolved_listed_and_watched_at_an
             ]
         );
         let below = in_time(reader.list(path("/jobs"))).await.unwrap();
-        let below: Vec<_> = below.paths.iter().map(|p| (p.path.as_str(), p.published)).collect();
+        let below: Vec<_> = below.paths.iter().map(|p| (p.path.as_str(), p.published())).collect();
         assert_eq!(below, [("/jobs/mail", false)]);
         let matching = in_time(reader.list_matching(vec![glob("/jobs/**")])).await.unwrap();
         let matching: Vec<_> =
-            matching.paths.iter().map(|p| (p.path.as_str(), p.published, p.default)).collect();
+            matching.paths.iter().map(|p| (p.path.as_str(), p.published(), p.default)).collect();
         assert_eq!(
             matching,
             [
