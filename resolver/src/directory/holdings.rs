@@ -95,6 +95,11 @@ impl Holdings {
         }
     }
 
+    /// Paths and defaults that are held.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Notes that it holds what it did not.
     pub(super) fn insert(&mut self, held: Held, mark: Mark) {
         let written = if self.is_rewriting(mark.key) { WRITTEN } else { 0 };

@@ -3,7 +3,10 @@
 mod connection;
 mod desk;
 mod job;
+mod memory;
 
+#[cfg(test)]
+mod desk_test;
 #[cfg(test)]
 mod slice_test;
 #[cfg(test)]
