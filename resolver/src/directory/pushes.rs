@@ -20,10 +20,10 @@ const SNAPSHOT_STEPS: usize = 1_024;
 pub(crate) enum WatchRefusal {
     /// As many watches as there may be.
     #[error("the replica has {0} watches, as many as it may; try another replica")]
-    TooMany(usize),
+    ReplicaFull(usize),
     /// As many watches as one client may have.
     #[error("the connection has {WATCHES_OF_CLIENT_MAX} watches, as many as it may")]
-    TooManyOfClient,
+    ClientFull,
     /// The globs stand for too much.
     #[error("{0}")]
     TooLarge(String),
@@ -110,11 +110,11 @@ impl Directory {
 
     fn room_for_watch(&self, client: Client) -> Result<(), WatchRefusal> {
         if self.watches_len() >= self.rules.watches_max {
-            return Err(WatchRefusal::TooMany(self.rules.watches_max));
+            return Err(WatchRefusal::ReplicaFull(self.rules.watches_max));
         }
         let own = self.watches.len_of(client) + self.path_watches.len_of(client);
         if own >= WATCHES_OF_CLIENT_MAX {
-            return Err(WatchRefusal::TooManyOfClient);
+            return Err(WatchRefusal::ClientFull);
         }
         Ok(())
     }

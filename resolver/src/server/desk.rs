@@ -8,10 +8,11 @@ use hashbrown::HashMap;
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{ReplicaStatus, ToReplica};
 use longshore_transport::{LinkSender, SendError};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::directory::{Client, Directory, Push};
 use crate::replica_link::{now, until};
+use crate::server::connection::Held;
 use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
 use crate::server::memory::resident_bytes;
 
@@ -52,8 +53,8 @@ pub(super) enum Said {
         request: Result<ToReplica, Refusal>,
         /// When it came.
         at: Instant,
-        /// Its part of what the client may have unanswered.
-        permit: OwnedSemaphorePermit,
+        /// Its part of what may be unanswered.
+        held: Held,
     },
     /// The client has read its answers.
     Ready {
@@ -91,7 +92,7 @@ pub(super) struct Desk {
 struct At {
     sender: LinkSender,
     writes: bool,
-    jobs: VecDeque<(Job, OwnedSemaphorePermit)>,
+    jobs: VecDeque<(Job, Held)>,
     /// It has a place in `turns`.
     waits: bool,
     /// It is to be told something of what it watches; unless it is clogged, it has a place in `pushing`.
@@ -178,10 +179,10 @@ impl Desk {
                 let at = At { sender, writes, jobs, waits: false, due: false, clogged: false };
                 self.clients.insert(client, at);
             }
-            Said::Request { client, request, at, permit } => {
+            Said::Request { client, request, at, held } => {
                 self.directory.heard(client, at);
                 if let Some(at) = self.clients.get_mut(&client) {
-                    at.jobs.push_back((Job::new(request), permit));
+                    at.jobs.push_back((Job::new(request), held));
                     self.turn(client);
                 }
             }

@@ -66,6 +66,12 @@ impl Refusal {
         Refusal { id, code, reason: format!("{code}: {limit}") }
     }
 
+    /// There is no memory for it.
+    pub(super) fn busy(id: u64) -> Refusal {
+        let code = RequestRefusal::Busy;
+        Refusal { id, code, reason: code.to_string() }
+    }
+
     /// It is of a later version.
     pub(super) fn unknown(id: u64, tag: u8) -> Refusal {
         let code = RequestRefusal::UnknownRequest;
@@ -159,7 +165,7 @@ impl Job {
                     Err(refusal) => {
                         let code = match refusal {
                             WatchRefusal::TooLarge(_) => RequestRefusal::OverLimit,
-                            WatchRefusal::TooMany(_) | WatchRefusal::TooManyOfClient => {
+                            WatchRefusal::ReplicaFull(_) | WatchRefusal::ClientFull => {
                                 RequestRefusal::TooManyWatches
                             }
                         };
