@@ -19,8 +19,10 @@ mod paths;
 mod resolving;
 mod sets;
 mod slab;
+mod table;
 mod terms;
 mod text;
+mod trackers;
 mod tree;
 mod walks;
 mod watches;
@@ -28,9 +30,13 @@ mod watches;
 #[cfg(test)]
 mod invariant;
 #[cfg(test)]
+mod listing_test;
+#[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod story_test;
+#[cfg(test)]
+mod trackers_test;
 
 use std::time::{Duration, Instant};
 
@@ -41,11 +47,14 @@ use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
 pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
 pub(crate) use resolving::Resolver;
+#[allow(unused_imports)] // Until the server answers such requests.
+pub(crate) use table::{Cells, Told};
 
 use holdings::Held;
 use liveness::Liveness;
 use paths::Paths;
 use terms::TermsId;
+use trackers::Trackers;
 use watches::Watches;
 
 /// Where a publisher's record stands. Reused once the record is gone.
@@ -88,6 +97,7 @@ pub(crate) struct Directory {
     revision: u64,
     paths: Paths,
     living: Liveness,
+    trackers: Trackers,
     watches: Watches,
     /// What a confirm has found to be removed, for a moment.
     stale: Vec<Held>,
@@ -104,6 +114,7 @@ impl Directory {
             revision: 0,
             paths: Paths::new(incarnation),
             living: Liveness::new(rules.writer_ttl),
+            trackers: Trackers::default(),
             watches: Watches::new(rules.watches_max),
             rules,
             stale: Vec::new(),
@@ -206,6 +217,7 @@ impl Directory {
         let announced = self.living.announce(now, client, info, self.rules.publishers_max)?;
         if announced.moved {
             self.revision += 1;
+            self.trackers.change_everywhere(self.revision);
             self.watches.mark_publisher(announced.slot);
         }
         Ok(self.living[announced.slot].holdings.compare(wanted))
@@ -290,7 +302,7 @@ impl Directory {
         if before.is_none() {
             self.watches.held(slot, node, path, default);
         }
-        self.revision += 1;
+        self.changed(held);
         Ok(())
     }
 
@@ -331,10 +343,27 @@ impl Directory {
         if let Some(terms) = self.paths.sets.terms(self.paths.set(held), slot) {
             let mark = self.paths.mark_of(path.as_str(), default, terms);
             self.living[slot].holdings.remove(held, mark);
+            self.changed(held);
             self.paths.let_go(&mut self.living, slot, held);
             self.watches.let_go(slot, node, path, default);
-            self.revision += 1;
         }
+    }
+
+    /// What can be seen at a node changes.
+    fn changed(&mut self, held: Held) {
+        self.revision += 1;
+        self.trackers.change(&self.paths.tree, held.node, self.revision);
+        if held.default {
+            self.trackers.change_everywhere(self.revision);
+        }
+    }
+
+    /// Whether something that can be seen at or below the path, or a default that serves it, may have changed since. False is exact.
+    #[allow(dead_code)] // Until the server answers such requests.
+    pub(crate) fn changed_since(&self, path: &Path, tracker: &Tracker) -> bool {
+        tracker.incarnation != self.incarnation
+            || tracker.revision > self.revision
+            || self.trackers.changed_since(&self.paths.tree, path.as_str(), tracker.revision)
     }
 
     /// Removes what a publisher held before its last announce and has not written since, where that announce differed: bucket by
@@ -370,6 +399,7 @@ impl Directory {
         self.paths.hide(&self.living, slot);
         self.watches.hide(slot);
         self.revision += 1;
+        self.trackers.change_everywhere(self.revision);
     }
 
     /// Takes out paths of hidden publishers, and looks through the paths for new watches: at most `budget` paths. True while
