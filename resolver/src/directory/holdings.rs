@@ -95,6 +95,11 @@ impl Holdings {
         }
     }
 
+    /// Paths and defaults that are held.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Notes that it holds what it did not.
     pub(super) fn insert(&mut self, held: Held, mark: Mark) {
         let written = if self.is_rewriting(mark.key) { WRITTEN } else { 0 };
@@ -209,7 +214,7 @@ impl Holdings {
             let at = *cursor as usize;
             let (bits, bucket) = self.bucket_at(at);
             let differs = rewriting.differs(at >> (LEVEL_MAX - rewriting.level));
-            *cursor = (*cursor >> (LEVEL_MAX - bits)) + 1 << (LEVEL_MAX - bits);
+            *cursor = ((*cursor >> (LEVEL_MAX - bits)) + 1) << (LEVEL_MAX - bits);
             if differs {
                 let touched = bucket.rewriting == self.rewritings;
                 let stale =

@@ -16,6 +16,7 @@ impl Directory {
     pub(crate) fn invariant(&self) {
         self.living.invariant();
         self.paths.invariant(&self.living);
-        self.watches_invariant();
+        self.watches.invariant(&self.paths, &self.living);
+        self.path_watches.invariant();
     }
 }

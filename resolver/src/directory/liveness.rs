@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use longshore_protocol::messages::resolver::RequestRefusal;
+use longshore_protocol::messages::resolver::{Departure, RequestRefusal};
 use longshore_protocol::{PublisherId, PublisherInfo};
 
 use crate::directory::holdings::Holdings;
@@ -19,8 +19,12 @@ pub(super) struct Publisher {
     client: Option<Client>,
     /// When it will have been silent for too long.
     deadline: Instant,
+    /// When it was last heard of.
+    pub(super) heard_at: Instant,
     /// Silent for too long, or stopped: nobody sees it any more, and its paths are being taken out.
     pub(super) hidden: bool,
+    /// Why, then.
+    pub(super) departure: Option<Departure>,
     pub(super) holdings: Holdings,
     /// Paths that nobody else publishes: once it is hidden, nobody sees them.
     pub(super) alone: usize,
@@ -102,7 +106,9 @@ impl Liveness {
                     info: info.clone(),
                     client: Some(client),
                     deadline: now,
+                    heard_at: now,
                     hidden: false,
+                    departure: None,
                     holdings: Holdings::new(),
                     alone: 0,
                 });
@@ -136,6 +142,7 @@ impl Liveness {
     /// Something came from that client at `at`: its publisher lives.
     pub(super) fn heard(&mut self, client: Client, at: Instant) {
         let Some(&Writer::For(slot)) = self.writers.get(&client) else { return };
+        self[slot].heard_at = at.max(self[slot].heard_at);
         let (before, deadline) = (self[slot].deadline, at + self.ttl);
         if deadline > before || !self.deadlines.contains(&(before, slot)) {
             self.deadlines.remove(&(before, slot));
@@ -168,9 +175,10 @@ impl Liveness {
     }
 
     /// Hides a publisher for good. A later announce of the same id begins anew.
-    pub(super) fn bury(&mut self, slot: Slot) {
+    pub(super) fn bury(&mut self, slot: Slot, departure: Departure) {
         let publisher = &mut self[slot];
         publisher.hidden = true;
+        publisher.departure = Some(departure);
         let (deadline, id) = (publisher.deadline, publisher.info.id);
         let client = publisher.client.take();
         self.deadlines.remove(&(deadline, slot));
@@ -200,6 +208,12 @@ impl Liveness {
         if let Some(Writer::For(slot)) = self.writers.remove(&client) {
             self[slot].client = None;
         }
+    }
+
+    /// Publishers from that slot on, hidden ones included.
+    pub(super) fn from(&self, slot: Slot) -> impl Iterator<Item = (Slot, &Publisher)> {
+        let rest = self.slots.get(slot as usize..).unwrap_or_default();
+        (slot..).zip(rest).filter_map(|(slot, publisher)| Some((slot, publisher.as_ref()?)))
     }
 
     fn insert(&mut self, publisher: Publisher) -> Slot {
@@ -238,7 +252,7 @@ impl Liveness {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Publisher)> {
-        (0..).zip(&self.slots).filter_map(|(slot, publisher)| Some((slot, publisher.as_ref()?)))
+        self.from(0)
     }
 
     /// Panics where two indexes disagree.

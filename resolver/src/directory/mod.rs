@@ -15,10 +15,14 @@ mod holdings;
 mod index;
 mod listing;
 mod liveness;
+mod path_watches;
 mod paths;
+mod prefixes;
+mod pushes;
 mod resolving;
 mod sets;
 mod slab;
+#[allow(dead_code)] // Until the server answers such requests.
 mod table;
 mod terms;
 mod text;
@@ -41,18 +45,23 @@ mod trackers_test;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
-use longshore_protocol::messages::resolver::{Change, Digest, KeyHash, RequestRefusal, Tracker};
+use longshore_protocol::messages::resolver::{
+    Change, Departure, Digest, KeyHash, RequestRefusal, Tracker,
+};
 use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
 
 pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
+pub(crate) use pushes::{Known, Push, WatchRefusal};
 pub(crate) use resolving::Resolver;
 #[allow(unused_imports)] // Until the server answers such requests.
 pub(crate) use table::{Cells, Told};
 
 use holdings::Held;
 use liveness::Liveness;
+use path_watches::PathWatches;
 use paths::Paths;
+use pushes::Snapshot;
 use terms::TermsId;
 use trackers::Trackers;
 use watches::Watches;
@@ -99,8 +108,11 @@ pub(crate) struct Directory {
     living: Liveness,
     trackers: Trackers,
     watches: Watches,
+    path_watches: PathWatches<Snapshot>,
     /// What a confirm has found to be removed, for a moment.
     stale: Vec<Held>,
+    /// What changes have cost beside themselves, in globs compared.
+    spent: usize,
 }
 
 impl Directory {
@@ -115,9 +127,11 @@ impl Directory {
             paths: Paths::new(incarnation),
             living: Liveness::new(rules.writer_ttl),
             trackers: Trackers::default(),
-            watches: Watches::new(rules.watches_max),
+            watches: Watches::default(),
             rules,
+            path_watches: PathWatches::default(),
             stale: Vec::new(),
+            spent: 0,
         }
     }
 
@@ -126,13 +140,14 @@ impl Directory {
         if !self.complete && now >= self.complete_at {
             self.complete = true;
             self.watches.mark_all();
+            self.path_watches.start_over();
         }
         while let Some((deadline, slot)) = self.living.next_deadline()
             && deadline <= now
         {
-            let info = &self.living[slot].info;
-            tracing::warn!(publisher = %info.name, id = %info.id, silent_for = ?self.rules.writer_ttl, "a publisher is silent; hiding it");
-            self.bury(slot);
+            let (info, held) = (&self.living[slot].info, self.living[slot].holdings.len());
+            tracing::warn!(publisher = %info.name, id = %info.id, held, silent_for = ?self.rules.writer_ttl, "a publisher is silent; hiding it");
+            self.bury(slot, Departure::Silent);
         }
     }
 
@@ -153,6 +168,7 @@ impl Directory {
             self.complete_at = self.complete_at.max(now + self.rules.writer_ttl / 2);
             self.complete = false;
             self.watches.mark_all();
+            self.path_watches.start_over();
         }
     }
 
@@ -300,8 +316,9 @@ impl Directory {
         let mark = self.paths.mark_of(path.as_str(), default, terms);
         self.paths.hold(&mut self.living, slot, held, mark, terms, before);
         if before.is_none() {
-            self.watches.held(slot, node, path, default);
+            self.spent += self.watches.held(slot, node, path, default);
         }
+        self.spent += self.path_watches.changed(path.as_str());
         self.changed(held);
         Ok(())
     }
@@ -310,7 +327,7 @@ impl Directory {
     fn room_for(&self, held: Held, set: sets::SetId) -> Result<(), String> {
         let paths_max = self.rules.paths_max;
         let nodes_max =
-            paths_max.saturating_mul(NODES_PER_PATH_MAX).max(NODES_MIN).min(tree::NODES_MAX);
+            paths_max.saturating_mul(NODES_PER_PATH_MAX).clamp(NODES_MIN, tree::NODES_MAX);
         if !self.paths.tree.is_held(held.node) {
             // What only hidden publishers hold does not count, but is not to pile up either.
             let full =
@@ -345,7 +362,8 @@ impl Directory {
             self.living[slot].holdings.remove(held, mark);
             self.changed(held);
             self.paths.let_go(&mut self.living, slot, held);
-            self.watches.let_go(slot, node, path, default);
+            self.spent += self.watches.let_go(slot, node, path, default);
+            self.spent += self.path_watches.changed(path.as_str());
         }
     }
 
@@ -390,14 +408,16 @@ impl Directory {
     /// The publisher of `client` stops: it is hidden at once.
     pub(crate) fn clear(&mut self, client: Client) -> Result<(), RequestRefusal> {
         let slot = self.writer(client)?;
-        self.bury(slot);
+        let (info, held) = (&self.living[slot].info, self.living[slot].holdings.len());
+        tracing::info!(publisher = %info.name, id = %info.id, held, "a publisher stops; hiding it");
+        self.bury(slot, Departure::Stopped);
         Ok(())
     }
 
-    fn bury(&mut self, slot: Slot) {
-        self.living.bury(slot);
+    fn bury(&mut self, slot: Slot, departure: Departure) {
+        self.living.bury(slot, departure);
         self.paths.hide(&self.living, slot);
-        self.watches.hide(slot);
+        self.watches.hide(slot, self.living[slot].info.id, departure);
         self.revision += 1;
         self.trackers.change_everywhere(self.revision);
     }
@@ -412,8 +432,18 @@ impl Directory {
         {
             left -= 1;
             match self.living[slot].holdings.pop() {
-                Some(held) => self.paths.let_go(&mut self.living, slot, held),
-                None => self.living.close_grave(),
+                Some(held) => {
+                    let path = self.path_watched(held.node);
+                    self.paths.let_go(&mut self.living, slot, held);
+                    if let Some(path) = path {
+                        self.path_watches.changed(path.as_str());
+                    }
+                }
+                None => {
+                    let info = &self.living[slot].info;
+                    tracing::info!(publisher = %info.name, id = %info.id, "all paths of a hidden publisher are taken out");
+                    self.living.close_grave();
+                }
             }
         }
         let more = self.watches.scan(&self.paths, &self.living, left + budget / 4);
@@ -424,5 +454,6 @@ impl Directory {
     pub(crate) fn client_gone(&mut self, client: Client) {
         self.living.client_gone(client);
         self.watches.client_gone(client);
+        self.path_watches.client_gone(client);
     }
 }

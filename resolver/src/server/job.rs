@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, RefusedPath,
-    ReplicaStatus, RequestRefusal, ToReplica, Tracker, WatchPublishers, WatchRefused, Written, tag,
+    Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, PublishersKnown,
+    RefusedPath, ReplicaStatus, RequestRefusal, ToReplica, Tracker, WatchPaths, WatchPublishers,
+    WatchRefused, Written, tag,
 };
 
-use crate::directory::{Children, Client, Directory, Matching, Resolver, Slot, TooManyPieces};
+use crate::directory::{
+    Children, Client, Directory, Known, Matching, Resolver, Slot, TooManyPieces, WatchRefusal,
+};
 use crate::replica_link::now;
 
 /// How long a slice may take. What it is in the middle of is finished: some microseconds more.
@@ -27,7 +30,9 @@ pub(super) enum Job {
     List { id: u64, began: Option<Tracker>, children: Children },
     ListMatching { id: u64, began: Option<Tracker>, matching: Box<Matching> },
     Status { id: u64 },
+    ListPublishers { id: u64, known: Known },
     Watch(WatchPublishers),
+    WatchPaths(WatchPaths),
     Unwatch { watch: u32 },
     Announce(Announce),
     Write { id: u64, groups: std::vec::IntoIter<Group>, rest: Option<Group>, at: usize, done: u64 },
@@ -59,6 +64,12 @@ impl Refusal {
     fn over_limit(id: u64, limit: &TooManyPieces) -> Refusal {
         let code = RequestRefusal::OverLimit;
         Refusal { id, code, reason: format!("{code}: {limit}") }
+    }
+
+    /// There is no memory for it.
+    pub(super) fn busy(id: u64) -> Refusal {
+        let code = RequestRefusal::Busy;
+        Refusal { id, code, reason: code.to_string() }
     }
 
     /// It is of a later version.
@@ -120,11 +131,9 @@ impl Job {
             Ok(ToReplica::CheckChanged(ask)) => {
                 Job::Refuse(Refusal::unknown(ask.id, tag::CHECK_CHANGED))
             }
-            Ok(ToReplica::WatchPaths(ask)) => {
-                Job::Refuse(Refusal::unknown(ask.id, tag::WATCH_PATHS))
-            }
+            Ok(ToReplica::WatchPaths(watch)) => Job::WatchPaths(watch),
             Ok(ToReplica::ListPublishers { id }) => {
-                Job::Refuse(Refusal::unknown(id, tag::LIST_PUBLISHERS))
+                Job::ListPublishers { id, known: Known::default() }
             }
             Err(refusal) => Job::Refuse(refusal),
         }
@@ -153,6 +162,22 @@ impl Job {
                     })
                 }))
             }
+            Job::WatchPaths(WatchPaths { id, watch, globs }) => {
+                match bench.directory.watch_paths(bench.client, *watch, globs) {
+                    Ok(()) => Progress::Done(None),
+                    Err(refusal) => {
+                        let code = match refusal {
+                            WatchRefusal::TooLarge(_) => RequestRefusal::OverLimit,
+                            WatchRefusal::ReplicaFull(_) | WatchRefusal::ClientFull => {
+                                RequestRefusal::TooManyWatches
+                            }
+                        };
+                        let reason = refusal.to_string();
+                        Progress::Done(Some(FromReplica::Refused { id: *id, code, reason }))
+                    }
+                }
+            }
+            Job::ListPublishers { id, known } => list_publishers(bench, *id, known),
             Job::Unwatch { watch } => {
                 bench.directory.unwatch(bench.client, *watch);
                 Progress::Done(None)
@@ -217,6 +242,21 @@ fn list(
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
+fn list_publishers(bench: &Bench<'_>, id: u64, known: &mut Known) -> Progress {
+    let mut publishers = Vec::new();
+    let last = loop {
+        if known.take(bench.directory, now(), STRIDE, &mut publishers) {
+            break true;
+        }
+        if publishers.len() >= ANSWER_PATHS_MAX || now() >= bench.until {
+            break false;
+        }
+    };
+    let some = PublishersKnown { id, last, publishers };
+    let answer = Some(FromReplica::PublishersKnown(some));
+    if last { Progress::Done(answer) } else { Progress::More(answer) }
+}
+
 fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
     if !bench.writes {
         return refused(announce.id, RequestRefusal::NotAnnounced);
@@ -243,7 +283,7 @@ fn write(
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
-    let mut refusals = Vec::new();
+    let (mut refusals, mut steps) = (Vec::new(), 0);
     loop {
         let Some(group) = rest.as_ref().filter(|group| *at < group.paths.len()) else {
             match groups.next() {
@@ -259,7 +299,9 @@ fn write(
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }
         (*at, *done) = (*at + 1, *done + 1);
-        let over = done.is_multiple_of(STRIDE as u64) && now() >= bench.until;
+        steps += 1 + bench.directory.spent();
+        let over = steps >= STRIDE && now() >= bench.until;
+        steps %= STRIDE;
         if over || refusals.len() >= ANSWER_PATHS_MAX {
             return Progress::More(Some(written(id, false, *done, refusals)));
         }
