@@ -1,4 +1,4 @@
-//! Who is let in, and how the others are told that they are not. Every hello runs in a task of its own.
+//! Who is let in, and how the others are told that they are not.
 //!
 //! A refusal costs time too, since the dialler has to hear it; it has a bound of its own, so that it takes no turn of a hello. Beyond
 //! that bound it is said all the same, but nobody waits until it is heard.
@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{AbortHandle, Abortable, Either};
 use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Welcome};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::{JoinSet, unconstrained};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout};
 
 use crate::descriptors::Budget;
@@ -76,36 +78,36 @@ impl Door {
         self.places.lock().open()
     }
 
-    /// Sees to one connection: most of it in a task of its own.
-    pub(crate) async fn meet(
+    /// Sees to one connection: what is to be done for it, as far as that takes time.
+    pub(crate) fn meet(
         self: &Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
-        tasks: &mut JoinSet<()>,
-    ) {
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
         if let Err(error) = open_options(&stream) {
-            return self.not_accepted(peer, &error.to_string());
+            self.not_accepted(peer, &error.to_string());
+            return None;
         }
         let connection = Connection::plain(stream);
-        let line = Line { raw: connection.raw.clone(), pulse: connection.pulse.clone() };
-        let door = self.clone();
-        if self.hellos.room(|line| self.displaced(&line)).await {
-            self.hellos.begin(line, |turn| {
-                tasks.spawn(async move { door.receive(connection, peer, turn).await })
-            });
-            return;
+        if self.hellos.make_room(|line| self.displaced(&line)) {
+            let line = Line { raw: connection.raw.clone(), pulse: connection.pulse.clone() };
+            let (hearing, ends) = AbortHandle::new_pair();
+            let turn = self.hellos.begin(line, hearing);
+            let door = self.clone();
+            let receiving = async move { door.receive(connection, peer, turn).await };
+            return Some(Either::Left(Abortable::new(receiving, ends).map(drop)));
         }
         let (code, reason) = self.no_turn();
         self.not_accepted(peer, &reason);
-        match self.refusals.clone().try_acquire_owned() {
-            Ok(permit) => {
-                tasks.spawn(async move {
-                    door.refuse_unheard(connection, code, &reason).await;
-                    drop(permit);
-                });
-            }
-            Err(_) => self.turn_away(connection.raw.as_ref().as_ref(), &reason),
-        }
+        let Ok(permit) = self.refusals.clone().try_acquire_owned() else {
+            self.turn_away(connection.raw.as_ref().as_ref(), &reason);
+            return None;
+        };
+        let door = self.clone();
+        Some(Either::Right(async move {
+            door.refuse_unheard(connection, code, &reason).await;
+            drop(permit);
+        }))
     }
 
     /// There is no descriptor for this connection but one in reserve: it is told so as far as that goes without waiting.

@@ -10,27 +10,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::AbortHandle;
 use parking_lot::Mutex;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::socket::{Pulse, has_unread};
 
 /// A hello that has begun may be given up after this long without a byte, if another dialler needs its turn.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
-/// While hellos end, each within this time of the last, a dialler that finds no turn free waits for one: the machine is busy, and
-/// nobody is to blame.
-pub(crate) const PROGRESS_WITHIN: Duration = Duration::from_millis(100);
 
 /// Those whose hello is under way, of whom there may be so many.
 #[derive(Debug)]
 pub(crate) struct Hellos {
     most: usize,
     table: Mutex<Table>,
-    /// A turn has ended.
-    ended: Notify,
 }
 
 #[derive(Debug)]
@@ -38,8 +32,6 @@ struct Table {
     /// In the order in which they came.
     turns: BTreeMap<u64, UnderWay>,
     next: u64,
-    /// When a hello ended last.
-    ended_at: Instant,
 }
 
 /// What is known of a hello under way.
@@ -49,11 +41,11 @@ struct UnderWay {
     came_at: Instant,
     /// When bytes were last seen that nobody had read yet.
     unread_at: Option<Instant>,
-    /// The task that hears it.
-    task: AbortHandle,
+    /// Ends its hearing.
+    hearing: AbortHandle,
 }
 
-/// A dialler's connection, as others than its task see it.
+/// A dialler's connection, as others than its hearing see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) raw: Arc<OwnedWriteHalf>,
@@ -62,8 +54,8 @@ pub(crate) struct Line {
 
 impl Hellos {
     pub(crate) fn new(most: usize) -> Hellos {
-        let table = Table { turns: BTreeMap::new(), next: 0, ended_at: Instant::now() };
-        Hellos { most: most.max(1), table: Mutex::new(table), ended: Notify::new() }
+        let table = Table { turns: BTreeMap::new(), next: 0 };
+        Hellos { most: most.max(1), table: Mutex::new(table) }
     }
 
     /// Most at a time.
@@ -71,50 +63,32 @@ impl Hellos {
         self.most
     }
 
-    /// Waits until there is room for one more. `displaced` is whoever had to go for it: its task is aborted, and it was told nothing.
-    /// False if there is none: all have begun, and none of them ends. For one caller at a time.
-    pub(crate) async fn room(&self, displaced: impl FnOnce(Line)) -> bool {
-        loop {
-            let now = Instant::now();
-            let patience = {
-                let mut table = self.table.lock();
-                if table.turns.len() < self.most {
-                    return true;
-                }
-                if let Some(line) = table.displace(now) {
-                    drop(table);
-                    displaced(line);
-                    return true;
-                }
-                table.ended_at + PROGRESS_WITHIN
-            };
-            if patience <= now || timeout_at(patience, self.ended.notified()).await.is_err() {
-                return false;
-            }
+    /// Makes room for one more. `displaced` is whoever had to go for it: it is heard no more, and was told nothing. False if there
+    /// is none: all are speaking.
+    pub(crate) fn make_room(&self, displaced: impl FnOnce(Line)) -> bool {
+        let mut table = self.table.lock();
+        if table.turns.len() < self.most {
+            return true;
         }
+        let Some(line) = table.displace(Instant::now()) else { return false };
+        drop(table);
+        displaced(line);
+        true
     }
 
-    /// Begins a hello: `hear` starts the task to which its turn belongs.
-    pub(crate) fn begin(self: &Arc<Self>, line: Line, hear: impl FnOnce(Turn) -> AbortHandle) {
+    /// Begins a hello. `hearing` ends it if it is displaced.
+    pub(crate) fn begin(self: &Arc<Self>, line: Line, hearing: AbortHandle) -> Turn {
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
-        // The table is locked, so the turn cannot end before it is in there.
-        let task = hear(Turn { hellos: self.clone(), number });
         let came_at = Instant::now();
-        table.turns.insert(number, UnderWay { line, came_at, unread_at: None, task });
+        table.turns.insert(number, UnderWay { line, came_at, unread_at: None, hearing });
+        Turn { hellos: self.clone(), number }
     }
 
     /// False if it was displaced before.
     fn end(&self, number: u64) -> bool {
-        let mut table = self.table.lock();
-        let present = table.turns.remove(&number).is_some();
-        if present {
-            table.ended_at = Instant::now();
-            drop(table);
-            self.ended.notify_one();
-        }
-        present
+        self.table.lock().turns.remove(&number).is_some()
     }
 }
 
@@ -129,7 +103,7 @@ impl Table {
                 continue;
             }
             let turn = self.turns.remove(&number)?;
-            turn.task.abort();
+            turn.hearing.abort();
             return Some(turn.line);
         }
         None

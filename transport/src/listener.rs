@@ -1,16 +1,21 @@
-//! Accepting links. One task accepts; every hello runs in a task of its own, so that a slow or hostile one holds up nobody.
+//! Accepting links. One task accepts and hears all hellos, each as it comes, so that a slow or hostile one holds up nobody. And only
+//! one, in slices: were each hello a task of its own, then of thousands that come at once hundreds would be ready before every
+//! message of a link that stands.
 
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep_until};
 
 use crate::descriptors::{self, Budget, Reserve};
 use crate::door::Door;
@@ -25,6 +30,9 @@ const BACKLOG: u32 = 4_096;
 const ACCEPT_WAIT_MIN: Duration = Duration::from_millis(10);
 /// The longest such wait.
 const ACCEPT_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// How long the listener works for diallers before everything else that is ready has its turn.
+const SLICE: Duration = Duration::from_micros(200);
 
 /// Why nothing listens.
 #[derive(Debug, thiserror::Error)]
@@ -178,35 +186,74 @@ fn affordable(options: &ListenerOptions, address: SocketAddr) -> Budget {
     budget
 }
 
-async fn accept_all(listener: TcpListener, door: Arc<Door>, mut reserve: Reserve) {
-    // Hellos under way end with the listener.
-    let mut tasks = JoinSet::new();
-    let mut wait = ACCEPT_WAIT_MIN;
+async fn accept_all(listener: TcpListener, door: Arc<Door>, reserve: Reserve) {
+    let wait = ACCEPT_WAIT_MIN;
+    let mut accepting = Accepting { listener, door, reserve, wait, rest_until: None };
+    // They end with the listener.
+    let mut under_way = FuturesUnordered::new();
+    let mut slice = Instant::now();
     loop {
-        let mut accepted = Some(listener.accept().await);
-        let out_of_files = matches!(&accepted, Some(Err(error)) if descriptors::none_left(error));
-        if out_of_files && reserve.give() {
-            accepted = accept_now(&listener).await;
+        tokio::select! {
+            met = accepting.next() => under_way.extend(met.map(unless_it_panics)),
+            Some(()) = under_way.next() => {}
         }
+        if slice.elapsed() >= SLICE {
+            yield_now().await;
+            slice = Instant::now();
+        }
+    }
+}
+
+/// What befalls one dialler befalls no other.
+async fn unless_it_panics(what: impl Future<Output = ()>) {
+    if AssertUnwindSafe(what).catch_unwind().await.is_err() {
+        tracing::error!("a hello has panicked; its connection is closed");
+    }
+}
+
+/// What accepts.
+struct Accepting {
+    listener: TcpListener,
+    door: Arc<Door>,
+    reserve: Reserve,
+    /// How long it rests after the next failure.
+    wait: Duration,
+    rest_until: Option<Instant>,
+}
+
+impl Accepting {
+    /// The next connection, and what is to be done for it if that takes time. Cancel safe.
+    async fn next(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if let Some(until) = self.rest_until {
+            sleep_until(until).await;
+            self.rest_until = None;
+        }
+        let mut accepted = Some(self.listener.accept().await);
+        let out_of_files = matches!(&accepted, Some(Err(error)) if descriptors::none_left(error));
+        if out_of_files && self.reserve.give() {
+            accepted = accept_now(&self.listener).await;
+        }
+        let mut met = None;
         match accepted {
             // It went away meanwhile.
             None => {}
-            Some(Ok((stream, peer))) if out_of_files => door.cannot_afford(stream, peer),
+            Some(Ok((stream, peer))) if out_of_files => self.door.cannot_afford(stream, peer),
             Some(Ok((stream, peer))) => {
-                wait = ACCEPT_WAIT_MIN;
-                while tasks.try_join_next().is_some() {}
-                door.meet(stream, peer, &mut tasks).await;
+                self.wait = ACCEPT_WAIT_MIN;
+                met = self.door.meet(stream, peer);
             }
             Some(Err(error)) if is_of_one_connection(&error) => {}
             Some(Err(error)) => {
-                door.log(|left_out| {
+                let wait = self.wait;
+                self.door.log(|left_out| {
                     tracing::warn!(%error, ?wait, left_out, "cannot accept connections; trying again");
                 });
-                sleep(wait).await;
-                wait = (wait * 2).min(ACCEPT_WAIT_MAX);
+                self.rest_until = Some(Instant::now() + wait);
+                self.wait = (wait * 2).min(ACCEPT_WAIT_MAX);
             }
         }
-        reserve.restore();
+        self.reserve.restore();
+        met
     }
 }
 

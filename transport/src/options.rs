@@ -13,8 +13,9 @@ use crate::tls::{TlsAcceptor, TlsDialer};
 pub const SEND_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most links of one listener.
 pub const CONNECTIONS_MAX: usize = 768;
-/// Most hellos that are under way at one listener; they do not count as connections yet.
-pub const HELLOS_MAX: usize = 256;
+/// Most hellos that are under way at one listener; they do not count as connections yet. So many may come at once, all honest: the
+/// workers of a publisher that has crashed and is back.
+pub const HELLOS_MAX: usize = 1_024;
 /// Most diallers of one listener that are waited for at a time so that they hear why they are refused.
 pub const REFUSALS_MAX: usize = 256;
 /// Descriptors that a listener leaves to everything else in its process: a publisher's journal keeps 64 segments open to read
@@ -82,7 +83,7 @@ pub struct ListenerOptions {
 }
 
 impl Default for ListenerOptions {
-    /// Work links, 10 s for the hello, 768 connections, none kept, 256 hellos, 256 refusals, 256 descriptors for the rest, 20 MiB
+    /// Work links, 10 s for the hello, 768 connections, none kept, 1,024 hellos, 256 refusals, 256 descriptors for the rest, 20 MiB
     /// frames, 64 MiB of queue each, no TLS, loopback only.
     fn default() -> ListenerOptions {
         ListenerOptions {
