@@ -23,11 +23,11 @@ fn quick() -> ResolverTiming {
     ResolverTiming {
         reader_ttl: 10 * second,
         writer_ttl: 4 * second,
-        hello_timeout: second,
-        connect_timeout: second,
+        hello_timeout: second * 3 / 2,
+        connect_timeout: second * 3 / 2,
         retry_wait_min: second / 50,
         retry_wait_max: second / 10,
-        request_timeout_min: second,
+        request_timeout_min: second * 3 / 2,
         ..ResolverTiming::default()
     }
 }
@@ -223,8 +223,8 @@ async fn a_no_of_a_replica_that_is_warming_is_not_believed_and_alone_it_says_so(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_busy_is_not_taken_for_one_that_hangs() {
     const PATHS: usize = 100_000;
-    const CLIENTS: usize = 4;
-    const BATCHES: usize = 3;
+    const CLIENTS: usize = 16;
+    const BATCHES: usize = 2;
     // The least that any request is given; a batch of so many is given five seconds.
     let timing = ResolverTiming { request_timeout_min: Duration::from_secs(1), ..quick() };
     let replica = honest(ServerOptions::default()).await;
