@@ -1,5 +1,6 @@
-//! What those whom a replica serves feel of thousands that connect in vain. A replica, its readers and the flood are processes of
-//! their own; quiet and flooded times alternate.
+//! What those whom a replica serves feel of thousands that connect in vain. Replicas, readers and the flood are processes of their
+//! own. Quiet times alternate with floods of this replica, and of another one beside it that nobody asks: the machine has as much to
+//! do then, so what is worse than that is the replica's doing.
 //!
 //!     cargo run --release -p longshore-resolver --example admission_speed -- [FLOOD] [ROUNDS]
 
@@ -73,6 +74,31 @@ async fn flood(address: SocketAddr, count: usize) -> Result<(), Failure> {
 }
 
 async fn measure(count: usize, rounds: usize) -> Result<(), Failure> {
+    let (mut replica, address, mut asking) = full().await?;
+    let (mut other, other_address, _idle) = full().await?;
+    let mut asking = asking.split_off(READERS - ASKING);
+    for round in 1..=rounds {
+        let quiet = asked_until(&mut asking, tokio::time::sleep(QUIET)).await?;
+        println!("round {round}: quiet {}", summary(&quiet));
+        for (what, address) in [("beside", other_address), ("flooded", address)] {
+            let flood = child(&["flood", &address.to_string(), &count.to_string()])?;
+            let flooding = tokio::task::spawn_blocking(move || flood.wait_with_output());
+            let (told, told_of) = tokio::sync::oneshot::channel();
+            let ended = async { drop(told.send(flooding.await)) };
+            let took = asked_until(&mut asking, ended).await?;
+            let said = String::from_utf8(told_of.await???.stdout)?;
+            println!("         {what} {}; {count} {}", summary(&took), said.trim());
+        }
+    }
+    for replica in [&mut replica, &mut other] {
+        drop(replica.stdin.take());
+        replica.wait()?;
+    }
+    Ok(())
+}
+
+/// A replica with as many readers as it takes.
+async fn full() -> Result<(Child, SocketAddr, Vec<Served>), Failure> {
     let mut replica = child(&["serve"])?;
     let output = replica.stdout.take().ok_or("no output")?;
     let mut address = String::new();
@@ -82,22 +108,7 @@ async fn measure(count: usize, rounds: usize) -> Result<(), Failure> {
     for _ in 0..READERS {
         links.push(dial(address, &hello(), &patient()).await?.split());
     }
-    let mut asking = links.split_off(READERS - ASKING);
-    for round in 1..=rounds {
-        let until = tokio::time::sleep(QUIET);
-        let quiet = asked_until(&mut asking, until).await?;
-        let flood = child(&["flood", &address.to_string(), &count.to_string()])?;
-        let flooding = tokio::task::spawn_blocking(move || flood.wait_with_output());
-        let (told, told_of) = tokio::sync::oneshot::channel();
-        let ended = async { drop(told.send(flooding.await)) };
-        let flooded = asked_until(&mut asking, ended).await?;
-        let said = String::from_utf8(told_of.await???.stdout)?;
-        println!("round {round}: quiet {}", summary(&quiet));
-        println!("         flooded {}; {count} {}", summary(&flooded), said.trim());
-    }
-    drop(replica.stdin.take());
-    replica.wait()?;
-    Ok(())
+    Ok((replica, address, links))
 }
 
 fn child(arguments: &[&str]) -> Result<Child, Failure> {
