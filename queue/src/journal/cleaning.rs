@@ -280,6 +280,26 @@ mod tests {
     }
 
     #[test]
+    fn what_segments_may_take_leaves_room_for_all_that_comes_before_the_next_cycle_has_ended() {
+        let (wanted, parts) = (1_000 * MIB, 1_000_000);
+        let full = Budget {
+            snapshot_bytes: 70 * MIB,
+            growth_bytes: 300 * MIB,
+            segment_bytes: 64 * MIB,
+            ..budget(0, 0)
+        };
+        // Twice the payloads and the rows, and two segments; two snapshots, the log, and the segment that is made ahead of it.
+        let (rows, others) = (96_000_000, 2 * 70 * MIB + 300 * MIB + 64 * MIB);
+        let most = 2 * (wanted + rows) + 2 * 64 * MIB - others;
+        assert_eq!(Plan::most_bytes(wanted, parts, full), most);
+        // Below what is wanted, and a little, nothing would be won by copying all the time.
+        let least = 1_150 * MIB;
+        let large = Budget { growth_bytes: 4_000 * MIB, ..full };
+        assert_eq!(Plan::most_bytes(wanted, parts, large), least);
+        assert_eq!(Plan::most_bytes(wanted, parts, Budget { short: true, ..full }), least);
+    }
+
+    #[test]
     fn a_carried_file_takes_no_more_than_a_segment_unless_one_victim_alone_is_longer() {
         let live = live(&[500, 500, 500, 500, 500, 0]);
         let short = Budget { short: true, ..budget(600, 15) };

@@ -15,7 +15,7 @@ use crate::log::Snapshot;
 
 const EPOCH: u64 = 77;
 
-fn path(name: &str) -> PathBuf {
+pub(super) fn path(name: &str) -> PathBuf {
     Path::new(DIR).join(name)
 }
 
@@ -23,23 +23,25 @@ fn snapshot_path(index: u64) -> PathBuf {
     path(&format!("snapshots/{index:020}.snap"))
 }
 
-fn segment(number: u64) -> PathBuf {
+pub(super) fn segment(number: u64) -> PathBuf {
     path(&format!("segments/{number:010}.seg"))
 }
 
-fn snapshots_of(disk: &SimulatedDisk) -> Vec<PathBuf> {
+pub(super) fn snapshots_of(disk: &SimulatedDisk) -> Vec<PathBuf> {
     let paths = disk.paths().into_iter();
     paths.filter(|path| path.starts_with(Path::new(DIR).join("snapshots"))).collect()
 }
 
 /// The state after so many commands, as [`Rebuilt`] reads it.
-struct Commands {
-    index: u64,
-    blocks: VecDeque<Vec<u8>>,
+pub(super) struct Commands {
+    pub(super) index: u64,
+    pub(super) blocks: VecDeque<Vec<u8>>,
+    /// What it names of commands.
+    pub(super) parts: Vec<RecordRef>,
 }
 
 impl Commands {
-    fn up_to(index: u64, length: usize) -> Commands {
+    pub(super) fn up_to(index: u64, length: usize) -> Commands {
         let block = |index: u64| {
             let Pending { now, kind, head, body, .. } = command(index, length);
             let mut block = Vec::new();
@@ -51,7 +53,7 @@ impl Commands {
             block.extend_from_slice(&body);
             block
         };
-        Commands { index, blocks: (1..=index).map(block).collect() }
+        Commands { index, blocks: (1..=index).map(block).collect(), parts: Vec::new() }
     }
 }
 
@@ -68,7 +70,9 @@ impl Snapshot for Commands {
         0
     }
 
-    fn parts(&self, _: &mut dyn FnMut(RecordRef)) {}
+    fn parts(&self, each: &mut dyn FnMut(RecordRef)) {
+        self.parts.iter().copied().for_each(each);
+    }
 
     fn next_block(&mut self, out: &mut Vec<u8>) -> bool {
         let block = self.blocks.pop_front();
