@@ -136,12 +136,13 @@ fn a_cycle_without_room_for_its_snapshot_gives_all_back_at_once() {
 fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = Stepped::open(&disk).unwrap();
-    for _ in 0..12 {
+    // Two to a segment. A cycle carries two MiB of them at most: five segments of eleven.
+    for _ in 0..24 {
         journal.write(1, 400_000).unwrap();
     }
     journal.directory.open_reserve().unwrap();
     let (mut cleaner, figures) = cleaner(&journal);
-    let halves = |journal: &Stepped| state(journal, (1..=10).map(|index| (index, 200_000)));
+    let halves = |journal: &Stepped| state(journal, (1..=22).map(|index| (index, 200_000)));
     let carried = || figures.carried_bytes.load(Ordering::Relaxed);
     let no_room = |call: Call, path: &Path| {
         call == Call::Create && path.to_string_lossy().ends_with(".snap.new")
@@ -160,6 +161,8 @@ fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
     assert!(carried() == once && !disk.paths().contains(&segment(1)), "now it goes");
     let part = RecordRef { index: 1, at: 0, length: 200_000 };
     assert_eq!(journal.records.part(part).unwrap()[8..], body(1, 400_000)[..200_000 - 8]);
+    cleaner.cycle(&mut halves(&journal), &mut short()).unwrap();
+    assert!(carried() > once, "and the next are carried");
 }
 
 #[test]
