@@ -17,12 +17,13 @@ pub mod publisher_info;
 pub mod refusal;
 pub mod runs;
 pub mod settings;
+pub mod terms;
 pub mod timing;
 
 pub use codec::{Decode, Encode, Reader, WireError};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use frame::{Frame, FrameWriter, Messages};
-pub use glob::{Glob, GlobError};
+pub use glob::{Glob, GlobError, GlobPart};
 pub use hello::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
 pub use id::{Epoch, Incarnation, JobId, JobRef, LinkId, PublisherId, SessionId, Token};
 pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, NewJob};
@@ -34,4 +35,5 @@ pub use refusal::{
 };
 pub use runs::Runs;
 pub use settings::QueueSettings;
+pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};

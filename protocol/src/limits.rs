@@ -69,6 +69,12 @@ pub const RESOLVER_BUCKETS_MAX: usize = 16_384;
 pub const RESOLVER_PUBLISHERS_MAX: usize = 16_384;
 /// Most publishers of one path.
 pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
+/// Most homes that one path may declare.
+pub const HOMES_MAX: usize = 64;
+/// Most different terms that a replica keeps, and that one of its messages may tell of.
+pub const TERMS_MAX: usize = 65_536;
+/// Most watches of one replica, and that one of its messages may be for.
+pub const RESOLVER_WATCHES_MAX: usize = 16_384;
 /// Most addresses of one publisher.
 pub const ADDRESSES_MAX: usize = 16;
 /// Most requests of one link that wait for their answers.

@@ -94,6 +94,7 @@ fn every_code_is_in_its_table_and_no_other() {
         AttemptOutcome: AttemptOutcome, CheckpointOutcome: CheckpointOutcome,
         JobChange: JobChange, Order: work::Order, FeedEnd: work::FeedEnd,
         ReplaceOutcome: work::ReplaceOutcome, Room: work::Room,
+        PublicationKind: PublicationKind, Departure: resolver::Departure,
     }
     for (heading, codes) in &tables {
         assert_eq!(&numbered(&document, heading), codes, "{heading}");

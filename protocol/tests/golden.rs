@@ -53,8 +53,8 @@ fn every_tag_has_a_vector() {
         .into_iter()
         .chain(work::tag::ATTACH..=work::tag::FORGET)
         .chain(work::tag::ATTACHED..=work::tag::FEED_ENDED)
-        .chain(resolver::tag::RESOLVE..=resolver::tag::CLEAR)
-        .chain(resolver::tag::RESOLVED..=resolver::tag::REQUEST_REFUSED)
+        .chain(resolver::tag::RESOLVE..=resolver::tag::LIST_PUBLISHERS)
+        .chain(resolver::tag::RESOLVED..=resolver::tag::PUBLISHERS_KNOWN)
         .collect();
     assert_eq!(tags, expected);
 }

@@ -116,6 +116,8 @@ fn messages_of_unknown_tags_are_skipped() {
 fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() {
     // Each body ends with a count of 2³² − 1 where a list begins, or a length where bytes do.
     const HUGE: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x0f];
+    // What most answers of a replica begin with: the request, two flags and a tracker.
+    let told = |more: &[u8]| [&[9, 1, 1][..], &[0; 17], more].concat();
     let bodies: &[(u8, &[u8])] = &[
         (work::tag::ATTACH, &[]),
         (work::tag::ENQUEUE, &[1, 0]),
@@ -161,15 +163,28 @@ fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() 
         (resolver::tag::LIST_MATCHING, &[9]),
         (resolver::tag::WATCH_PUBLISHERS, &[1]),
         (resolver::tag::WRITE, &[9]),
-        (resolver::tag::WRITE, &[9, 1, 1, 0, 0, 0, 1]),
-        (resolver::tag::RESOLVED, &[9, 1, 1]),
-        (resolver::tag::RESOLVED, &[9, 1, 1, 0]),
-        (resolver::tag::RESOLVED, &[9, 1, 1, 0, 1]),
-        (resolver::tag::RESOLVED, &[9, 1, 1, 0, 0]),
-        (resolver::tag::LISTED, &[9, 1, 1]),
+        (resolver::tag::WRITE, &[9, 1, 1, 0, 0, 0, 2]),
+        (resolver::tag::CHECK_CHANGED, &[9]),
+        (resolver::tag::WATCH_PATHS, &[9, 1]),
+        (resolver::tag::RESOLVED, &told(&[])),
+        (resolver::tag::RESOLVED, &told(&[0])),
+        (resolver::tag::RESOLVED, &told(&[0, 0])),
+        (resolver::tag::RESOLVED, &told(&[0, 0, 1])),
+        (resolver::tag::RESOLVED, &told(&[0, 0, 0])),
+        (resolver::tag::LISTED, &told(&[])),
         (resolver::tag::WATCH_REFUSED, &[1]),
         (resolver::tag::ANNOUNCED, &[9]),
         (resolver::tag::WRITTEN, &[9, 1, 0]),
+        (resolver::tag::TABLE_ANSWER, &told(&[])),
+        (resolver::tag::TABLE_ANSWER, &told(&[1])),
+        (resolver::tag::TABLE_ANSWER, &told(&[0])),
+        (resolver::tag::TABLE_ANSWER, &told(&[0, 1])),
+        (resolver::tag::CHANGED, &told(&[])),
+        (resolver::tag::PATH_SNAPSHOT, &[&[3, 1, 1, 1][..], &[0; 17]].concat()),
+        (resolver::tag::PATH_CHANGES, &[]),
+        (resolver::tag::PATH_CHANGES, &[&[0, 1][..], &[0; 17]].concat()),
+        (resolver::tag::PUBLISHER_GONE, &[]),
+        (resolver::tag::PUBLISHERS_KNOWN, &[9, 1]),
     ];
     for (tag, start) in bodies {
         let body = Bytes::from([*start, &HUGE[..]].concat());
@@ -474,9 +489,60 @@ fn a_checkpoint_over_its_limit_is_sent_short_and_refused_alone() {
 }
 
 #[test]
+fn a_publication_has_so_many_homes_and_no_more() {
+    let read = |n: usize| {
+        let homes = (0..n).map(|n| format!("publisher-{n:03}")).collect();
+        let mut out = FrameWriter::new();
+        Terms { homes, ..Terms::default() }.encode(&mut out);
+        Terms::decode(&mut Reader::new(out.into_body())).map(|terms| terms.homes.len())
+    };
+    assert_eq!(read(HOMES_MAX), Ok(HOMES_MAX));
+    assert_eq!(
+        read(HOMES_MAX + 1).unwrap_err().to_string(),
+        "homes at byte 8 is 65; the limit is 64"
+    );
+}
+
+#[test]
+fn digests_come_for_a_power_of_two_buckets() {
+    use resolver::{Announced, Digest};
+    let read = |n: usize| {
+        let held = vec![Digest::default(); n];
+        let mut out = FrameWriter::new();
+        Announced { id: 9, held, writer_ttl_ms: 1 }.encode(&mut out);
+        Announced::decode(&mut Reader::new(out.into_body())).map(|read| read.held.len())
+    };
+    for n in [1, 2, 1_024, RESOLVER_BUCKETS_MAX] {
+        assert_eq!(read(n), Ok(n));
+    }
+    for n in [0, 3, RESOLVER_BUCKETS_MAX - 1] {
+        let refused = read(n).unwrap_err().to_string();
+        assert_eq!(refused, "invalid number of digest buckets at byte 1");
+    }
+    assert!(matches!(read(2 * RESOLVER_BUCKETS_MAX), Err(WireError::OverLimit { .. })));
+}
+
+/// A referral, say: those of later versions are records behind their number.
+#[test]
+fn an_answer_of_a_kind_that_is_not_known_costs_the_others_nothing() {
+    use resolver::PathAnswer;
+    let mut out = FrameWriter::new();
+    out.u8(200);
+    out.record(|out| out.string("a field of version 2"));
+    PathAnswer::NotFound.encode(&mut out);
+    let mut r = Reader::new(out.into_body());
+    assert_eq!(PathAnswer::decode(&mut r), Ok(PathAnswer::Unknown { kind: 200 }));
+    assert_eq!(PathAnswer::decode(&mut r), Ok(PathAnswer::NotFound));
+}
+
+#[test]
 fn the_paths_of_a_write_are_counted_over_all_its_groups() {
     use resolver::{Change, Group, PathText, Write};
-    let group = |n| Group { change: Change::Publish, paths: vec![PathText::from(Bytes::new()); n] };
+    let group = |n| Group {
+        change: Change::Publish,
+        terms: Terms::default(),
+        paths: vec![PathText::from(Bytes::new()); n],
+    };
     let read = |groups| {
         let mut out = FrameWriter::new();
         Write { id: 9, groups }.encode(&mut out);

@@ -14,14 +14,14 @@ pub(crate) async fn run(arguments: Ls, mut context: Context) -> anyhow::Result<(
         let paths: Vec<_> = listing
             .paths
             .iter()
-            .map(|p| json!({ "path": p.path.as_str(), "published": p.published, "default": p.default }))
+            .map(|p| json!({ "path": p.path.as_str(), "published": p.published(), "value": p.value, "default": p.default }))
             .collect();
         context.output.json_pretty(&json!({ "complete": listing.complete, "paths": paths }))?;
         return Ok(());
     }
     let mut table = Table::new(&["path", "is"]);
     for listed in &listing.paths {
-        let is = match (listed.published, listed.default) {
+        let is = match (listed.published(), listed.default) {
             (true, true) => "queue, default",
             (true, false) => "queue",
             (false, true) => "default",

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use longshore_protocol::limits::*;
 use longshore_protocol::messages::resolver::*;
 use longshore_protocol::*;
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -33,12 +34,43 @@ pub(crate) fn path_text() -> impl Strategy<Value = PathText> {
 }
 
 pub(crate) fn digests() -> impl Strategy<Value = Vec<Digest>> {
-    vec(any::<(u64, u128)>().prop_map(|(count, sum)| Digest { count, sum }), 0..4)
+    let digest = any::<(u64, u128)>().prop_map(|(count, sum)| Digest { count, sum });
+    vec(digest, 4).prop_flat_map(|four| {
+        select(vec![1usize, 2, 4]).prop_map(move |count| four[..count].to_vec())
+    })
+}
+
+pub(crate) fn terms() -> impl Strategy<Value = Terms> {
+    let homes = btree_set(text(), 0..4).prop_map(|homes| homes.into_iter().collect());
+    (select(PublicationKind::ALL), any::<(u32, u16, u16)>(), homes).prop_map(
+        |(kind, (flags, priority, weight), homes)| Terms { kind, flags, priority, weight, homes },
+    )
+}
+
+fn tracker() -> impl Strategy<Value = Tracker> {
+    any::<([u8; 16], u64)>().prop_map(|(incarnation, revision)| Tracker {
+        incarnation: Incarnation(incarnation),
+        revision,
+    })
+}
+
+fn listed() -> impl Strategy<Value = PathListed> {
+    (path(), any::<[bool; 3]>()).prop_map(|(path, [queue, value, default])| PathListed {
+        path,
+        queue,
+        value,
+        default,
+    })
 }
 
 pub(crate) fn to_replica() -> impl Strategy<Value = ToReplica> {
-    let group = (select(Change::ALL), vec(path_text(), 0..6))
-        .prop_map(|(change, paths)| Group { change, paths });
+    let group = (select(Change::ALL), terms(), vec(path_text(), 0..6)).prop_map(
+        |(change, terms, paths)| {
+            let terms = if change.publishes() { terms } else { Terms::default() };
+            Group { change, terms, paths }
+        },
+    );
+    let tracked = (path(), tracker()).prop_map(|(path, tracker)| Tracked { path, tracker });
     prop_oneof![
         (any::<u64>(), vec(path_text(), 0..6))
             .prop_map(|(id, paths)| ToReplica::Resolve(Resolve { id, paths })),
@@ -56,34 +88,41 @@ pub(crate) fn to_replica() -> impl Strategy<Value = ToReplica> {
             .prop_map(|(id, groups)| ToReplica::Write(Write { id, groups })),
         any::<u64>().prop_map(|id| ToReplica::Confirm { id }),
         any::<u64>().prop_map(|id| ToReplica::Clear { id }),
+        (any::<u64>(), path()).prop_map(|(id, path)| ToReplica::Table(Table { id, path })),
+        (any::<u64>(), vec(tracked, 0..4))
+            .prop_map(|(id, tracked)| ToReplica::CheckChanged(CheckChanged { id, tracked })),
+        (any::<(u64, u32)>(), vec(glob(), 0..4)).prop_map(|((id, watch), globs)| {
+            ToReplica::WatchPaths(WatchPaths { id, watch, globs })
+        }),
+        any::<u64>().prop_map(|id| ToReplica::ListPublishers { id }),
     ]
 }
 
 pub(crate) fn resolved() -> impl Strategy<Value = Resolved> {
-    let set = vec(0u32..2, 0..4);
+    let set = vec((0u32..2, 0u32..2), 0..4);
     let answer = prop_oneof![
         Just(PathAnswer::NotFound),
         (0u32..2).prop_map(|set| PathAnswer::Published { set }),
         (0u32..2).prop_map(|set| PathAnswer::ByDefault { set }),
         text().prop_map(|reason| PathAnswer::Refused { reason }),
+        (4u8..).prop_map(|kind| PathAnswer::Unknown { kind }),
     ];
-    let lists = (vec(publisher(), 2..4), vec(set, 2..4), vec(answer, 0..8));
-    (any::<(u64, bool, bool)>(), lists).prop_map(
-        |((id, last, complete), (publishers, sets, answers))| {
-            let members = |set: Vec<u32>| -> Vec<SetMember> {
-                set.into_iter().map(|publisher| SetMember { publisher }).collect()
+    let lists = (vec(publisher(), 2..4), vec(terms(), 2..4), vec(set, 2..4), vec(answer, 0..8));
+    (any::<(u64, bool, bool)>(), tracker(), lists).prop_map(
+        |((id, last, complete), tracker, (publishers, terms, sets, answers))| {
+            let members = |set: Vec<(u32, u32)>| -> Vec<SetMember> {
+                let member = |(publisher, terms)| SetMember { publisher, terms };
+                set.into_iter().map(member).collect()
             };
             let sets = sets.into_iter().map(members).collect();
-            Resolved { id, last, complete, publishers, sets, answers }
+            Resolved { id, last, complete, tracker, publishers, terms, sets, answers }
         },
     )
 }
 
 pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
-    let listed = (path(), any::<(bool, bool)>())
-        .prop_map(|(path, (published, default))| PathListed { path, published, default });
     let refused = (any::<u32>(), text()).prop_map(|(place, reason)| RefusedPath { place, reason });
-    let status = (text(), any::<[u8; 16]>(), any::<bool>(), any::<[u64; 6]>()).prop_map(
+    let status = (text(), any::<[u8; 16]>(), any::<bool>(), any::<[u64; 15]>()).prop_map(
         |(name, incarnation, warming, n)| ReplicaStatus {
             name,
             incarnation: Incarnation(incarnation),
@@ -94,26 +133,28 @@ pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
             defaults: n[3],
             connections: n[4],
             watches: n[5],
+            warming_left_ms: n[6],
+            hidden: n[7],
+            refused_busy: n[8],
+            slice_max_us: n[9],
+            memory_bytes: n[10],
+            publishers_max: n[11],
+            paths_max: n[12],
+            connections_max: n[13],
+            watches_max: n[14],
         },
     );
     prop_oneof![
         resolved().prop_map(FromReplica::Resolved),
-        (any::<(u64, bool, bool)>(), vec(listed, 0..6)).prop_map(
-            |((id, last, complete), paths)| {
-                FromReplica::Listed(Listed { id, last, complete, paths })
+        (any::<(u64, bool, bool)>(), tracker(), vec(listed(), 0..6)).prop_map(
+            |((id, last, complete), tracker, paths)| {
+                FromReplica::Listed(Listed { id, last, complete, tracker, paths })
             }
         ),
         (any::<u64>(), status).prop_map(|(id, status)| FromReplica::Status { id, status }),
-        (any::<(u32, [u8; 16], u64, bool)>(), vec(publisher(), 0..4)).prop_map(
-            |((watch, incarnation, revision, complete), publishers)| {
-                let incarnation = Incarnation(incarnation);
-                FromReplica::Publishers(Publishers {
-                    watch,
-                    incarnation,
-                    revision,
-                    complete,
-                    publishers,
-                })
+        (any::<(u32, bool)>(), tracker(), vec(publisher(), 0..4)).prop_map(
+            |((watch, complete), tracker, publishers)| {
+                FromReplica::Publishers(Publishers { watch, tracker, complete, publishers })
             }
         ),
         (any::<u32>(), text())
@@ -126,5 +167,68 @@ pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
         }),
         (any::<u64>(), select(RequestRefusal::ALL), text())
             .prop_map(|(id, code, reason)| FromReplica::Refused { id, code, reason }),
+        answers(),
+        pushes(),
+    ]
+}
+
+fn answers() -> impl Strategy<Value = FromReplica> {
+    let head = || any::<(u64, bool, bool)>();
+    let column = (text(), any::<u64>()).prop_map(|(name, rows)| Column { name, rows });
+    let known = (publisher(), any::<[u64; 2]>(), option::of(select(Departure::ALL))).prop_map(
+        |(info, [held, silent_ms], departure)| KnownPublisher { info, held, silent_ms, departure },
+    );
+    prop_oneof![
+        (head(), tracker(), vec(text(), 0..4), vec(column, 0..4)).prop_map(
+            |((id, last, complete), tracker, rows, columns)| {
+                FromReplica::Table(TableAnswer { id, last, complete, tracker, rows, columns })
+            }
+        ),
+        (head(), tracker(), vec(any::<bool>(), 0..4)).prop_map(
+            |((id, last, complete), tracker, changed)| {
+                FromReplica::Changed(Changed { id, last, complete, tracker, changed })
+            }
+        ),
+        (any::<(u64, bool)>(), vec(known, 0..4)).prop_map(|((id, last), publishers)| {
+            FromReplica::PublishersKnown(PublishersKnown { id, last, publishers })
+        }),
+    ]
+}
+
+fn pushes() -> impl Strategy<Value = FromReplica> {
+    prop_oneof![
+        (any::<(u32, bool, bool, bool)>(), tracker(), vec(listed(), 0..6)).prop_map(
+            |((watch, first, last, complete), tracker, paths)| {
+                FromReplica::PathSnapshot(PathSnapshot {
+                    watch,
+                    first,
+                    last,
+                    complete,
+                    tracker,
+                    paths,
+                })
+            }
+        ),
+        (vec(any::<u32>(), 0..4), any::<bool>(), tracker(), vec(listed(), 0..6)).prop_map(
+            |(watches, complete, tracker, paths)| {
+                FromReplica::PathChanges(PathChanges { watches, complete, tracker, paths })
+            }
+        ),
+        (
+            vec(any::<u32>(), 0..4),
+            any::<bool>(),
+            tracker(),
+            any::<[u8; 16]>(),
+            select(Departure::ALL)
+        )
+            .prop_map(|(watches, complete, tracker, publisher, departure)| {
+                FromReplica::PublisherGone(PublisherGone {
+                    watches,
+                    tracker,
+                    complete,
+                    publisher: PublisherId(publisher),
+                    departure,
+                })
+            }),
     ]
 }

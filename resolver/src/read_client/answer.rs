@@ -148,7 +148,8 @@ impl Listing {
         self.paths.dedup_by(|later, kept| {
             let same = later.path == kept.path;
             if same {
-                kept.published |= later.published;
+                kept.queue |= later.queue;
+                kept.value |= later.value;
                 kept.default |= later.default;
             }
             same
@@ -176,6 +177,9 @@ impl From<Resolved> for Resolution {
             wire::PathAnswer::Published { set } => publishers(set, false),
             wire::PathAnswer::ByDefault { set } => publishers(set, true),
             wire::PathAnswer::Refused { reason } => PathAnswer::Refused(reason),
+            wire::PathAnswer::Unknown { kind } => PathAnswer::Refused(format!(
+                "the replica gave an answer of kind {kind}, which this version does not know; upgrade the client"
+            )),
         };
         Resolution {
             complete: slice.complete,

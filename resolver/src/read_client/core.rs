@@ -530,7 +530,15 @@ impl ReadCore {
                     self.actions.push(Action::Finish { batch: number, answer });
                 }
             }
-            FromReplica::Status { .. } | FromReplica::Announced(_) | FromReplica::Written(_) => {}
+            FromReplica::Status { .. }
+            | FromReplica::Announced(_)
+            | FromReplica::Written(_)
+            | FromReplica::Table(_)
+            | FromReplica::Changed(_)
+            | FromReplica::PathSnapshot(_)
+            | FromReplica::PathChanges(_)
+            | FromReplica::PublisherGone(_)
+            | FromReplica::PublishersKnown(_) => {}
         }
     }
 

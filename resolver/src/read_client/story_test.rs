@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    self as wire, FromReplica, Listed, Publishers, RequestRefusal, Resolved, SetMember,
+    self as wire, FromReplica, Listed, Publishers, RequestRefusal, Resolved, SetMember, Tracker,
     WatchRefused,
 };
 use longshore_protocol::{
-    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming,
+    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Terms,
 };
 
 use crate::read_client::answer::{Answer, PathAnswer, ReadError};
@@ -134,10 +134,24 @@ fn publisher() -> PublisherInfo {
     }
 }
 
+fn tracker() -> Tracker {
+    Tracker { incarnation: Incarnation([9; 16]), revision: 1 }
+}
+
 fn resolved(id: u64, last: bool, complete: bool, answers: Vec<wire::PathAnswer>) -> FromReplica {
-    let sets = vec![vec![SetMember { publisher: 0 }]];
+    let sets = vec![vec![SetMember { publisher: 0, terms: 0 }]];
     let publishers = vec![publisher()];
-    FromReplica::Resolved(Resolved { id, last, complete, publishers, sets, answers })
+    let (tracker, terms) = (tracker(), vec![Terms::default()]);
+    FromReplica::Resolved(Resolved {
+        id,
+        last,
+        complete,
+        tracker,
+        publishers,
+        terms,
+        sets,
+        answers,
+    })
 }
 
 fn found(by_default: bool) -> PathAnswer {
@@ -503,11 +517,12 @@ fn listings_of_warming_replicas_are_joined() {
     let listed = |id, paths: &[(&str, bool)]| {
         let listed = |&(path, published): &(&str, bool)| wire::PathListed {
             path: Path::new(path).unwrap(),
-            published,
+            queue: published,
+            value: false,
             default: false,
         };
         let paths = paths.iter().map(listed).collect();
-        FromReplica::Listed(Listed { id, last: true, complete: false, paths })
+        FromReplica::Listed(Listed { id, last: true, complete: false, tracker: tracker(), paths })
     };
     let mut story = Story::new(2, 7);
     story.step(Input::Ask { batch: 1, question: Question::List(Path::root()) });
@@ -518,7 +533,7 @@ fn listings_of_warming_replicas_are_joined() {
     let (id, _) = story.requests.remove(0);
     story.told(listed(id, &[("/a", true), ("/b", true)]));
     let Ok(Answer::Listed(listing)) = story.only_answer() else { panic!("no listing") };
-    let paths: Vec<_> = listing.paths.iter().map(|p| (p.path.as_str(), p.published)).collect();
+    let paths: Vec<_> = listing.paths.iter().map(|p| (p.path.as_str(), p.published())).collect();
     assert_eq!(paths, [("/a", true), ("/b", true), ("/c", true)]);
     assert!(!listing.complete);
 }
@@ -534,8 +549,7 @@ fn a_watch_is_made_again_at_one_replica_after_the_other_for_ever() {
         let replica = story.replica();
         story.told(FromReplica::Publishers(Publishers {
             watch: 5,
-            incarnation: Incarnation([1; 16]),
-            revision: 1,
+            tracker: tracker(),
             complete: true,
             publishers: Vec::new(),
         }));

@@ -144,8 +144,8 @@ impl Shell {
                 if let Some(news) = self.watches.get(&watch) {
                     news.send_replace(Some(PublisherSet {
                         replica: self.caller.cluster.replicas[replica].clone(),
-                        incarnation: publishers.incarnation,
-                        revision: publishers.revision,
+                        incarnation: publishers.tracker.incarnation,
+                        revision: publishers.tracker.revision,
                         complete: publishers.complete,
                         publishers: publishers.publishers,
                     }));

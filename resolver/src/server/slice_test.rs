@@ -6,7 +6,7 @@ use longshore_protocol::messages::resolver::{
     Change, FromReplica, Group, ListMatching, PathText, ReplicaStatus, RequestRefusal, Resolve,
     ToReplica, Write,
 };
-use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
+use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
 
 use crate::directory::{Client, Directory, Rules};
 use crate::server::job::{Bench, Job, Progress};
@@ -35,6 +35,10 @@ fn directory(now: Instant) -> Directory {
     directory
 }
 
+fn group(change: Change, paths: Vec<PathText>) -> Group {
+    Group { change, terms: Terms::default(), paths }
+}
+
 fn paths() -> Vec<PathText> {
     (0..PATHS).map(|n| PathText::from(&Path::new(&format!("/jobs/{n}")).unwrap())).collect()
 }
@@ -59,8 +63,8 @@ fn answers(directory: &mut Directory, client: Client, request: ToReplica) -> Vec
 
 fn publish_all(directory: &mut Directory) -> Vec<FromReplica> {
     let groups = vec![
-        Group { change: Change::Publish, paths: paths() },
-        Group { change: Change::PublishDefault, paths: vec![PathText::from(&Path::root())] },
+        group(Change::Publish, paths()),
+        group(Change::PublishDefault, vec![PathText::from(&Path::root())]),
     ];
     answers(directory, WRITER, ToReplica::Write(Write { id: 7, groups }))
 }
@@ -112,7 +116,7 @@ async fn large_reads_are_answered_slice_by_slice_too() {
 #[tokio::test]
 async fn who_has_not_announced_a_publisher_writes_nothing() {
     let mut directory = directory(Instant::now());
-    let groups = vec![Group { change: Change::Publish, paths: paths() }];
+    let groups = vec![group(Change::Publish, paths())];
     let write = ToReplica::Write(Write { id: 7, groups });
     let answers = answers(&mut directory, Client(2), write);
     let [FromReplica::Refused { id: 7, code, .. }] = &answers[..] else { panic!("{answers:?}") };

@@ -20,7 +20,7 @@ use longshore_protocol::{Path, ResolverTiming};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::write_client::ReplicaStanding;
-use crate::write_client::wanted::{Key, Wanted};
+use crate::write_client::wanted::{Key, TERMS, Wanted};
 
 /// Most requests that wait for an answer.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
@@ -231,7 +231,7 @@ impl WriteCore {
         self.changed_at = now;
         for key in keys {
             if self.refused.remove(&key) {
-                self.refused_digest.remove(&key.path, key.default);
+                self.refused_digest.remove(key.hash(), *TERMS);
             }
             self.lacking.insert(key);
         }
@@ -299,7 +299,13 @@ impl WriteCore {
             | FromReplica::Listed(_)
             | FromReplica::Status { .. }
             | FromReplica::Publishers(_)
-            | FromReplica::WatchRefused(_) => {}
+            | FromReplica::WatchRefused(_)
+            | FromReplica::Table(_)
+            | FromReplica::Changed(_)
+            | FromReplica::PathSnapshot(_)
+            | FromReplica::PathChanges(_)
+            | FromReplica::PublisherGone(_)
+            | FromReplica::PublishersKnown(_) => {}
         }
     }
 
@@ -365,13 +371,13 @@ impl WriteCore {
             if let State::Linked(linked) = &mut self.state {
                 for (_, request) in linked.in_flight.range_mut(answer.id..) {
                     if let Request::Announce { digest, .. } = request {
-                        digest.remove(&key.path, key.default);
+                        digest.remove(key.hash(), *TERMS);
                     }
                 }
             }
             // Changed meanwhile: it is tried again at once.
             if !self.lacking.contains(&key) && self.refused.insert(key.clone()) {
-                self.refused_digest.add(&key.path, key.default);
+                self.refused_digest.add(key.hash(), *TERMS);
             }
         }
         self.went_well(now);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use longshore_protocol::PublisherInfo;
 use longshore_protocol::messages::resolver::{Announce, Group, ToReplica, Write};
+use longshore_protocol::{PublisherInfo, Terms};
 
 use crate::replica_link::{Caller, LinkEvent, ReplicaLink, now, until};
 use crate::write_client::core::{Action, Input, WriteCore};
@@ -85,6 +85,7 @@ impl Shell {
             Action::Write { request: id, groups } => {
                 let group = |(change, paths): (_, Vec<longshore_protocol::Path>)| Group {
                     change,
+                    terms: Terms::default(),
                     paths: paths.iter().map(Into::into).collect(),
                 };
                 let groups = groups.into_iter().map(group).collect();

@@ -1,9 +1,10 @@
 //! What a publisher wants published: the truth that every replica is driven towards.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
-use longshore_protocol::Path;
-use longshore_protocol::messages::resolver::{Change, Digest};
+use longshore_protocol::messages::resolver::{Change, Digest, KeyHash};
+use longshore_protocol::{Path, Terms};
 
 /// A path, or a default at a path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -11,6 +12,16 @@ pub(super) struct Key {
     pub(super) path: Path,
     pub(super) default: bool,
 }
+
+impl Key {
+    /// What a digest adds for it.
+    pub(super) fn hash(&self) -> KeyHash {
+        KeyHash::of(self.path.as_str(), self.default)
+    }
+}
+
+/// The terms of everything that is wanted.
+pub(super) static TERMS: LazyLock<u64> = LazyLock::new(|| Terms::default().digest());
 
 /// All that is wanted.
 #[derive(Default, Debug)]
@@ -26,12 +37,12 @@ impl Wanted {
             if !self.keys.insert(key.clone()) {
                 return false;
             }
-            self.digest.add(&key.path, key.default);
+            self.digest.add(key.hash(), *TERMS);
         } else {
             if !self.keys.remove(key) {
                 return false;
             }
-            self.digest.remove(&key.path, key.default);
+            self.digest.remove(key.hash(), *TERMS);
         }
         true
     }

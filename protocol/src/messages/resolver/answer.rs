@@ -3,10 +3,13 @@
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::limits::{
-    PUBLISHERS_PER_PATH_MAX, REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_PUBLISHERS_MAX,
+    PATH_SEGMENT_BYTES_MAX, PUBLISHERS_PER_PATH_MAX, REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX,
+    RESOLVER_PUBLISHERS_MAX, TERMS_MAX,
 };
+use crate::messages::resolver::Tracker;
 use crate::path::Path;
 use crate::publisher_info::PublisherInfo;
+use crate::terms::Terms;
 
 /// Answers to the next paths of a request, in their order. A publisher is told of once, a set of publishers too: paths
 /// with the same publishers cost two bytes each.
@@ -18,8 +21,12 @@ pub struct Resolved {
     pub last: bool,
     /// False while the replica is warming: a "no" may mean that it has not been told yet.
     pub complete: bool,
+    /// As of when.
+    pub tracker: Tracker,
     /// The publishers that the sets name.
     pub publishers: Vec<PublisherInfo>,
+    /// The terms that the sets name.
+    pub terms: Vec<Terms>,
     /// The sets that the answers name.
     pub sets: Vec<Vec<SetMember>>,
     /// One answer for each path.
@@ -31,6 +38,8 @@ pub struct Resolved {
 pub struct SetMember {
     /// Its place in [`Resolved::publishers`].
     pub publisher: u32,
+    /// On which terms it publishes the path, or declares the default: their place in [`Resolved::terms`].
+    pub terms: u32,
 }
 
 /// What became of one path.
@@ -53,6 +62,11 @@ pub enum PathAnswer {
         /// Why, for people.
         reason: String,
     },
+    /// The replica said something that this version does not know: as good as a refusal.
+    Unknown {
+        /// Which.
+        kind: u8,
+    },
 }
 
 /// Some of the paths that were asked for.
@@ -64,6 +78,8 @@ pub struct Listed {
     pub last: bool,
     /// False while the replica is warming: what is not listed may not have been told of yet.
     pub complete: bool,
+    /// As of when the listing began: what changed since is a change.
+    pub tracker: Tracker,
     /// The paths, none twice within one request, in no promised order.
     pub paths: Vec<PathListed>,
 }
@@ -73,10 +89,60 @@ pub struct Listed {
 pub struct PathListed {
     /// The path.
     pub path: Path,
-    /// Somebody publishes it. A listed path that nobody publishes lies above one.
-    pub published: bool,
+    /// Somebody publishes it as a queue.
+    pub queue: bool,
+    /// Somebody publishes it as a live value.
+    pub value: bool,
     /// Somebody has declared a default for what is at and below it.
     pub default: bool,
+}
+
+impl PathListed {
+    /// Somebody publishes it. A listed path that nobody publishes lies above one.
+    pub fn published(&self) -> bool {
+        self.queue || self.value
+    }
+}
+
+/// Some of a table: what lies below a path, as rows, and what lies below those, as columns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableAnswer {
+    /// The request's number.
+    pub id: u64,
+    /// The request is answered whole.
+    pub last: bool,
+    /// False while the replica is warming.
+    pub complete: bool,
+    /// As of when the table was begun.
+    pub tracker: Tracker,
+    /// Names of rows, none twice within one request, in no promised order.
+    pub rows: Vec<String>,
+    /// Columns of rows told of since the message before; those of all messages are to be added up.
+    pub columns: Vec<Column>,
+}
+
+/// A column of a table.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Column {
+    /// Its name: the last segment of the path in each of its cells.
+    pub name: String,
+    /// How many rows have it.
+    pub rows: u64,
+}
+
+/// Which trackers have changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    /// The request's number.
+    pub id: u64,
+    /// The request is answered whole.
+    pub last: bool,
+    /// False while the replica is warming.
+    pub complete: bool,
+    /// As of when.
+    pub tracker: Tracker,
+    /// For each of the next trackers: something may have changed. False is exact.
+    pub changed: Vec<bool>,
 }
 
 impl Encode for Resolved {
@@ -84,7 +150,9 @@ impl Encode for Resolved {
         out.u64(self.id);
         out.bool(self.last);
         out.bool(self.complete);
+        self.tracker.encode(out);
         self.publishers.encode(out);
+        self.terms.encode(out);
         out.u64(self.sets.len() as u64);
         for set in &self.sets {
             set.encode(out);
@@ -96,13 +164,19 @@ impl Encode for Resolved {
 impl Decode for Resolved {
     fn decode(r: &mut Reader) -> Result<Resolved, WireError> {
         let (id, last, complete) = (r.u64()?, r.bool()?, r.bool()?);
+        let tracker = Tracker::decode(r)?;
         let publishers: Vec<PublisherInfo> = r.list("publishers", RESOLVER_PUBLISHERS_MAX)?;
+        let terms: Vec<Terms> = r.list("terms", TERMS_MAX)?;
         let count = r.count("publisher sets", RESOLVER_BATCH_PATHS_MAX, 1)?;
         let mut sets = Vec::with_capacity(count.min(1_024));
         for _ in 0..count {
-            let unknown = r.invalid("publisher of a set");
+            let unknown = r.invalid("publisher or terms of a set");
             let set: Vec<SetMember> = r.list("publishers of a set", PUBLISHERS_PER_PATH_MAX)?;
-            if set.iter().any(|member| member.publisher as usize >= publishers.len()) {
+            let known = |member: &SetMember| {
+                (member.publisher as usize) < publishers.len()
+                    && (member.terms as usize) < terms.len()
+            };
+            if !set.iter().all(known) {
                 return Err(unknown);
             }
             sets.push(set);
@@ -112,29 +186,35 @@ impl Decode for Resolved {
         if answers.iter().any(|a| a.set().is_some_and(|set| set as usize >= sets.len())) {
             return Err(unknown);
         }
-        Ok(Resolved { id, last, complete, publishers, sets, answers })
+        Ok(Resolved { id, last, complete, tracker, publishers, terms, sets, answers })
     }
 }
 
 /// A record: later versions say more about what a publisher is to the paths of the set.
 impl Encode for SetMember {
     fn encode(&self, out: &mut FrameWriter) {
-        out.record(|out| out.u64(u64::from(self.publisher)));
+        out.record(|out| {
+            out.u64(u64::from(self.publisher));
+            out.u64(u64::from(self.terms));
+        });
     }
 }
 
 impl Decode for SetMember {
     fn decode(r: &mut Reader) -> Result<SetMember, WireError> {
-        r.record(|r| Ok(SetMember { publisher: r.u32()? }))
+        r.record(|r| Ok(SetMember { publisher: r.u32()?, terms: r.u32()? }))
     }
 }
+
+/// Kinds of answers from here on, of later versions (a referral, say), are records: who does not know them passes over them.
+const UNKNOWN_ANSWER_MIN: u8 = 4;
 
 impl PathAnswer {
     /// The set that it names, if it names one.
     pub fn set(&self) -> Option<u32> {
         match self {
             PathAnswer::Published { set } | PathAnswer::ByDefault { set } => Some(*set),
-            PathAnswer::NotFound | PathAnswer::Refused { .. } => None,
+            PathAnswer::NotFound | PathAnswer::Refused { .. } | PathAnswer::Unknown { .. } => None,
         }
     }
 }
@@ -155,19 +235,22 @@ impl Encode for PathAnswer {
                 out.u8(3);
                 out.string_cut(reason, REASON_BYTES_MAX);
             }
+            PathAnswer::Unknown { kind } => {
+                out.u8((*kind).max(UNKNOWN_ANSWER_MIN));
+                out.record(|_| {});
+            }
         }
     }
 }
 
 impl Decode for PathAnswer {
     fn decode(r: &mut Reader) -> Result<PathAnswer, WireError> {
-        let unknown = r.invalid("path answer");
         match r.u8()? {
             0 => Ok(PathAnswer::NotFound),
             1 => Ok(PathAnswer::Published { set: r.u32()? }),
             2 => Ok(PathAnswer::ByDefault { set: r.u32()? }),
             3 => Ok(PathAnswer::Refused { reason: r.string("reason", REASON_BYTES_MAX)? }),
-            _ => Err(unknown),
+            kind => r.record(|_| Ok(PathAnswer::Unknown { kind })),
         }
     }
 }
@@ -177,6 +260,7 @@ impl Encode for Listed {
         out.u64(self.id);
         out.bool(self.last);
         out.bool(self.complete);
+        self.tracker.encode(out);
         self.paths.encode(out);
     }
 }
@@ -187,15 +271,17 @@ impl Decode for Listed {
             id: r.u64()?,
             last: r.bool()?,
             complete: r.bool()?,
+            tracker: Tracker::decode(r)?,
             paths: r.list("listed paths", RESOLVER_BATCH_PATHS_MAX)?,
         })
     }
 }
 
-/// Flags: bit 0 published, bit 1 default. Other bits are passed over.
+/// Flags: bit 0 a queue, bit 1 a default, bit 2 a value. Other bits are passed over.
 impl Encode for PathListed {
     fn encode(&self, out: &mut FrameWriter) {
-        out.u8(u8::from(self.published) | u8::from(self.default) << 1);
+        let [queue, default, value] = [self.queue, self.default, self.value].map(u8::from);
+        out.u8(queue | default << 1 | value << 2);
         self.path.encode(out);
     }
 }
@@ -203,10 +289,72 @@ impl Encode for PathListed {
 impl Decode for PathListed {
     fn decode(r: &mut Reader) -> Result<PathListed, WireError> {
         let flags = r.u8()?;
-        Ok(PathListed {
-            path: Path::decode(r)?,
-            published: flags & 1 != 0,
-            default: flags & 2 != 0,
-        })
+        let bit = |bit: u8| flags & 1 << bit != 0;
+        let (queue, default, value) = (bit(0), bit(1), bit(2));
+        Ok(PathListed { path: Path::decode(r)?, queue, value, default })
+    }
+}
+
+impl Encode for TableAnswer {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.id);
+        out.bool(self.last);
+        out.bool(self.complete);
+        self.tracker.encode(out);
+        out.u64(self.rows.len() as u64);
+        self.rows.iter().for_each(|row| out.string(row));
+        self.columns.encode(out);
+    }
+}
+
+impl Decode for TableAnswer {
+    fn decode(r: &mut Reader) -> Result<TableAnswer, WireError> {
+        let (id, last, complete) = (r.u64()?, r.bool()?, r.bool()?);
+        let tracker = Tracker::decode(r)?;
+        let count = r.count("rows of a table", RESOLVER_BATCH_PATHS_MAX, 1)?;
+        let mut rows = Vec::with_capacity(count.min(1_024));
+        for _ in 0..count {
+            rows.push(r.string("name of a row", PATH_SEGMENT_BYTES_MAX)?);
+        }
+        let columns = r.list("columns of a table", RESOLVER_BATCH_PATHS_MAX)?;
+        Ok(TableAnswer { id, last, complete, tracker, rows, columns })
+    }
+}
+
+impl Encode for Column {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.string(&self.name);
+        out.u64(self.rows);
+    }
+}
+
+impl Decode for Column {
+    fn decode(r: &mut Reader) -> Result<Column, WireError> {
+        let name = r.string("name of a column", PATH_SEGMENT_BYTES_MAX)?;
+        Ok(Column { name, rows: r.u64()? })
+    }
+}
+
+impl Encode for Changed {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.id);
+        out.bool(self.last);
+        out.bool(self.complete);
+        self.tracker.encode(out);
+        out.u64(self.changed.len() as u64);
+        self.changed.iter().for_each(|&changed| out.bool(changed));
+    }
+}
+
+impl Decode for Changed {
+    fn decode(r: &mut Reader) -> Result<Changed, WireError> {
+        let (id, last, complete) = (r.u64()?, r.bool()?, r.bool()?);
+        let tracker = Tracker::decode(r)?;
+        let count = r.count("answers about trackers", RESOLVER_BATCH_PATHS_MAX, 1)?;
+        let mut changed = Vec::with_capacity(count.min(1_024));
+        for _ in 0..count {
+            changed.push(r.bool()?);
+        }
+        Ok(Changed { id, last, complete, tracker, changed })
     }
 }

@@ -8,16 +8,23 @@ mod answer;
 mod digest;
 mod read;
 mod status;
+mod tracker;
 mod watch;
 mod write;
 
 use bytes::Bytes;
 
-pub use answer::{Listed, PathAnswer, PathListed, Resolved, SetMember};
-pub use digest::Digest;
-pub use read::{List, ListMatching, PathText, Resolve};
-pub use status::ReplicaStatus;
-pub use watch::{Publishers, WatchPublishers, WatchRefused};
+pub use answer::{
+    Changed, Column, Listed, PathAnswer, PathListed, Resolved, SetMember, TableAnswer,
+};
+pub use digest::{Digest, KeyHash};
+pub use read::{CheckChanged, List, ListMatching, PathText, Resolve, Table, Tracked};
+pub use status::{KnownPublisher, PublishersKnown, ReplicaStatus};
+pub use tracker::Tracker;
+pub use watch::{
+    Departure, PathChanges, PathSnapshot, PublisherGone, Publishers, WatchPaths, WatchPublishers,
+    WatchRefused,
+};
 pub use write::{Announce, Announced, Change, Group, RefusedPath, Write, Written};
 
 use crate::codec::{Decode, Encode, Reader, WireError};
@@ -43,6 +50,10 @@ pub mod tag {
     pub const WRITE: u8 = 57;
     pub const CONFIRM: u8 = 58;
     pub const CLEAR: u8 = 59;
+    pub const TABLE: u8 = 60;
+    pub const CHECK_CHANGED: u8 = 61;
+    pub const WATCH_PATHS: u8 = 62;
+    pub const LIST_PUBLISHERS: u8 = 63;
 
     pub const RESOLVED: u8 = 70;
     pub const LISTED: u8 = 71;
@@ -52,6 +63,12 @@ pub mod tag {
     pub const ANNOUNCED: u8 = 75;
     pub const WRITTEN: u8 = 76;
     pub const REQUEST_REFUSED: u8 = 77;
+    pub const TABLE_ANSWER: u8 = 78;
+    pub const CHANGED: u8 = 79;
+    pub const PATH_SNAPSHOT: u8 = 80;
+    pub const PATH_CHANGES: u8 = 81;
+    pub const PUBLISHER_GONE: u8 = 82;
+    pub const PUBLISHERS_KNOWN: u8 = 83;
 }
 
 /// What a client says to a replica.
@@ -79,13 +96,24 @@ pub enum ToReplica {
     Announce(Announce),
     /// Changes to what the writer's publisher holds.
     Write(Write),
-    /// Everything wanted has been written since the last announce: what was not, is to be removed.
+    /// Everything wanted in the buckets that differed at the last announce has been written since: what was not, is to be removed.
     Confirm {
         /// The request's number.
         id: u64,
     },
     /// The publisher stops: everything of it is to be removed.
     Clear {
+        /// The request's number.
+        id: u64,
+    },
+    /// What lies two levels below a path, as rows and columns?
+    Table(Table),
+    /// Has anything changed since?
+    CheckChanged(CheckChanged),
+    /// Tell which paths match, now and whenever that changes.
+    WatchPaths(WatchPaths),
+    /// Which publishers does the replica know, and how long have they been silent?
+    ListPublishers {
         /// The request's number.
         id: u64,
     },
@@ -122,6 +150,18 @@ pub enum FromReplica {
         /// For people.
         reason: String,
     },
+    /// Some, or the last, of the answer to [`ToReplica::Table`].
+    Table(TableAnswer),
+    /// Some, or the last, answers to [`ToReplica::CheckChanged`].
+    Changed(Changed),
+    /// Some, or the last, paths of a watch that begins, or starts over.
+    PathSnapshot(PathSnapshot),
+    /// Paths of watches that have changed.
+    PathChanges(PathChanges),
+    /// A publisher is gone from watches.
+    PublisherGone(PublisherGone),
+    /// Some, or the last, of the answer to [`ToReplica::ListPublishers`].
+    PublishersKnown(PublishersKnown),
 }
 
 codes! {
@@ -137,6 +177,12 @@ codes! {
         TooManyPublishers = 4, "TooManyPublishers: the replica knows as many publishers as it may";
         /// The replica's version does not know it; the reason says its tag.
         UnknownRequest = 5, "UnknownRequest: the replica's version does not know the request; upgrade the replica";
+        /// A part of it is over its limit; the reason names both.
+        OverLimit = 6, "OverLimit: a part of the request is over its limit; send less at once";
+        /// As many watches as the replica, or one connection, may have.
+        TooManyWatches = 7, "TooManyWatches: there are as many watches as there may be; try another replica";
+        /// The replica has no memory for it at the moment.
+        Busy = 8, "Busy: the replica has as many requests in memory as it may; try another replica, or later";
     }
 }
 
@@ -156,6 +202,10 @@ impl ToReplica {
             tag::WRITE => ToReplica::Write(Write::decode(r)?),
             tag::CONFIRM => ToReplica::Confirm { id: r.u64()? },
             tag::CLEAR => ToReplica::Clear { id: r.u64()? },
+            tag::TABLE => ToReplica::Table(Table::decode(r)?),
+            tag::CHECK_CHANGED => ToReplica::CheckChanged(CheckChanged::decode(r)?),
+            tag::WATCH_PATHS => ToReplica::WatchPaths(WatchPaths::decode(r)?),
+            tag::LIST_PUBLISHERS => ToReplica::ListPublishers { id: r.u64()? },
             _ => return Ok(None),
         }))
     }
@@ -177,6 +227,31 @@ impl ToReplica {
             ToReplica::Write(write) => out.message(tag::WRITE, |out| write.encode(out)),
             ToReplica::Confirm { id } => out.message(tag::CONFIRM, |out| out.u64(*id)),
             ToReplica::Clear { id } => out.message(tag::CLEAR, |out| out.u64(*id)),
+            ToReplica::Table(ask) => out.message(tag::TABLE, |out| ask.encode(out)),
+            ToReplica::CheckChanged(ask) => out.message(tag::CHECK_CHANGED, |out| ask.encode(out)),
+            ToReplica::WatchPaths(watch) => out.message(tag::WATCH_PATHS, |out| watch.encode(out)),
+            ToReplica::ListPublishers { id } => {
+                out.message(tag::LIST_PUBLISHERS, |out| out.u64(*id))
+            }
+        }
+    }
+
+    /// The request's number; 0 of those that have none.
+    pub fn id(&self) -> u64 {
+        match self {
+            ToReplica::Resolve(ask) => ask.id,
+            ToReplica::List(ask) => ask.id,
+            ToReplica::ListMatching(ask) => ask.id,
+            ToReplica::Announce(announce) => announce.id,
+            ToReplica::Write(write) => write.id,
+            ToReplica::Table(ask) => ask.id,
+            ToReplica::CheckChanged(ask) => ask.id,
+            ToReplica::WatchPaths(watch) => watch.id,
+            ToReplica::Status { id }
+            | ToReplica::Confirm { id }
+            | ToReplica::Clear { id }
+            | ToReplica::ListPublishers { id } => *id,
+            ToReplica::WatchPublishers(_) | ToReplica::Unwatch { .. } => 0,
         }
     }
 
@@ -210,6 +285,12 @@ impl FromReplica {
                 code: RequestRefusal::decode(r)?,
                 reason: r.string("reason", REASON_BYTES_MAX)?,
             },
+            tag::TABLE_ANSWER => FromReplica::Table(TableAnswer::decode(r)?),
+            tag::CHANGED => FromReplica::Changed(Changed::decode(r)?),
+            tag::PATH_SNAPSHOT => FromReplica::PathSnapshot(PathSnapshot::decode(r)?),
+            tag::PATH_CHANGES => FromReplica::PathChanges(PathChanges::decode(r)?),
+            tag::PUBLISHER_GONE => FromReplica::PublisherGone(PublisherGone::decode(r)?),
+            tag::PUBLISHERS_KNOWN => FromReplica::PublishersKnown(PublishersKnown::decode(r)?),
             _ => return Ok(None),
         }))
     }
@@ -232,6 +313,20 @@ impl FromReplica {
                 code.encode(out);
                 out.string_cut(reason, REASON_BYTES_MAX);
             }),
+            FromReplica::Table(answer) => out.message(tag::TABLE_ANSWER, |out| answer.encode(out)),
+            FromReplica::Changed(answer) => out.message(tag::CHANGED, |out| answer.encode(out)),
+            FromReplica::PathSnapshot(all) => {
+                out.message(tag::PATH_SNAPSHOT, |out| all.encode(out))
+            }
+            FromReplica::PathChanges(some) => {
+                out.message(tag::PATH_CHANGES, |out| some.encode(out))
+            }
+            FromReplica::PublisherGone(gone) => {
+                out.message(tag::PUBLISHER_GONE, |out| gone.encode(out))
+            }
+            FromReplica::PublishersKnown(some) => {
+                out.message(tag::PUBLISHERS_KNOWN, |out| some.encode(out))
+            }
         }
     }
 }

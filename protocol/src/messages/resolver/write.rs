@@ -2,12 +2,11 @@
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
-use crate::limits::{
-    REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_BUCKETS_MAX, RESOLVER_GROUPS_MAX,
-};
-use crate::messages::resolver::{Digest, PathText};
+use crate::limits::{REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
+use crate::messages::resolver::{Digest, PathText, digest};
 use crate::publisher_info::PublisherInfo;
 use crate::refusal::codes;
+use crate::terms::Terms;
 
 /// A writer's first message, and its heartbeat. From here on the link writes for this publisher; a link that did so
 /// before is superseded, and so is every lower epoch. Removes nothing.
@@ -17,7 +16,7 @@ pub struct Announce {
     pub id: u64,
     /// Who it is, and where it listens.
     pub publisher: PublisherInfo,
-    /// Digests of what it wants published, by bucket; so far always one, over everything.
+    /// Digests of what it wants published, by bucket: a power of two of them, one for a heartbeat.
     pub wanted: Vec<Digest>,
 }
 
@@ -26,8 +25,8 @@ pub struct Announce {
 pub struct Announced {
     /// The request's number.
     pub id: u64,
-    /// Digests of what the replica holds of that publisher, by the same buckets. Where they differ from what is wanted, the
-    /// writer writes everything of that bucket again, then confirms. Empty when the replica cannot compare that many buckets.
+    /// Digests of what the replica holds of that publisher: as many as were sent, or fewer, where it keeps fewer buckets; the writer then
+    /// adds its own up. Of each bucket that differs, the writer writes everything again, then confirms; or it announces more buckets first.
     pub held: Vec<Digest>,
     /// A publisher that is silent this long is hidden, in milliseconds. Half of it is the heartbeat.
     pub writer_ttl_ms: u64,
@@ -47,11 +46,20 @@ codes! {
     }
 }
 
+impl Change {
+    /// Something is held from here on, on terms.
+    pub fn publishes(self) -> bool {
+        matches!(self, Change::Publish | Change::PublishDefault)
+    }
+}
+
 /// Paths to which the same is done. The head is a record: later versions say more about the paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     /// What is done.
     pub change: Change,
+    /// On which terms; of no meaning, and the default, where something is unpublished.
+    pub terms: Terms,
     /// To which paths.
     pub paths: Vec<PathText>,
 }
@@ -100,7 +108,7 @@ impl Decode for Announce {
         Ok(Announce {
             id: r.u64()?,
             publisher: PublisherInfo::decode(r)?,
-            wanted: r.list("digest buckets", RESOLVER_BUCKETS_MAX)?,
+            wanted: digest::buckets(r)?,
         })
     }
 }
@@ -115,27 +123,31 @@ impl Encode for Announced {
 
 impl Decode for Announced {
     fn decode(r: &mut Reader) -> Result<Announced, WireError> {
-        Ok(Announced {
-            id: r.u64()?,
-            held: r.list("digest buckets", RESOLVER_BUCKETS_MAX)?,
-            writer_ttl_ms: r.u64()?,
-        })
+        Ok(Announced { id: r.u64()?, held: digest::buckets(r)?, writer_ttl_ms: r.u64()? })
     }
 }
 
 impl Encode for Group {
     fn encode(&self, out: &mut FrameWriter) {
-        out.record(|out| self.change.encode(out));
+        out.record(|out| {
+            self.change.encode(out);
+            if self.change.publishes() {
+                self.terms.encode(out);
+            }
+        });
         self.paths.encode(out);
     }
 }
 
 impl Decode for Group {
     fn decode(r: &mut Reader) -> Result<Group, WireError> {
-        Ok(Group {
-            change: r.record(Change::decode)?,
-            paths: r.list("paths of a write", RESOLVER_BATCH_PATHS_MAX)?,
-        })
+        let (change, terms) = r.record(|r| {
+            let change = Change::decode(r)?;
+            let terms = if change.publishes() { Terms::decode(r)? } else { Terms::default() };
+            Ok((change, terms))
+        })?;
+        let paths = r.list("paths of a write", RESOLVER_BATCH_PATHS_MAX)?;
+        Ok(Group { change, terms, paths })
     }
 }
 

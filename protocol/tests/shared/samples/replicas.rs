@@ -23,9 +23,26 @@ fn path_texts(texts: &[&str]) -> Vec<PathText> {
 
 fn digest() -> Digest {
     let mut digest = Digest::default();
-    digest.add(&path("/jobs/mail"), false);
-    digest.add(&path("/jobs"), true);
+    digest.add(KeyHash::of("/jobs/mail", false), homes().digest());
+    digest.add(KeyHash::of("/jobs", true), Terms::default().digest());
     digest
+}
+
+fn homes() -> Terms {
+    Terms { homes: vec!["p1".into(), "p2".into()], ..Terms::default() }
+}
+
+fn value() -> Terms {
+    let kind = PublicationKind::Value;
+    Terms { kind, flags: 1 << 31, priority: 10, weight: 300, homes: Vec::new() }
+}
+
+fn tracker() -> Tracker {
+    Tracker { incarnation: Incarnation([0x33; 16]), revision: 300 }
+}
+
+fn listed(text: &str, queue: bool, value: bool, default: bool) -> PathListed {
+    PathListed { path: path(text), queue, value, default }
 }
 
 pub(super) fn to_replica() -> Vec<(&'static str, &'static str, ToReplica)> {
@@ -54,15 +71,30 @@ pub(super) fn to_replica() -> Vec<(&'static str, &'static str, ToReplica)> {
                 ToReplica::Announce(Announce { id: 9, publisher, wanted })
             },
         ),
-        ("write", "Write, request 9: publish two paths, unpublish one", {
+        ("write", "Write, request 9: publish two queues and a value, unpublish one path", {
+            let group =
+                |change, terms, paths: &[&str]| Group { change, terms, paths: path_texts(paths) };
             let groups = vec![
-                Group { change: Change::Publish, paths: path_texts(&["/jobs/mail", "/jobs/sms"]) },
-                Group { change: Change::Unpublish, paths: path_texts(&["/jobs/fax"]) },
+                group(Change::Publish, homes(), &["/jobs/mail", "/jobs/sms"]),
+                group(Change::Publish, value(), &["/sys/p1/jobs"]),
+                group(Change::Unpublish, Terms::default(), &["/jobs/fax"]),
             ];
             ToReplica::Write(Write { id: 9, groups })
         }),
         ("confirm", "Confirm, request 9", ToReplica::Confirm { id: 9 }),
         ("clear", "Clear, request 9", ToReplica::Clear { id: 9 }),
+        ("table", "Table, request 9: below /jobs", {
+            ToReplica::Table(Table { id: 9, path: path("/jobs") })
+        }),
+        ("check-changed", "CheckChanged, request 9: /jobs since revision 300", {
+            let tracked = vec![Tracked { path: path("/jobs"), tracker: tracker() }];
+            ToReplica::CheckChanged(CheckChanged { id: 9, tracked })
+        }),
+        ("watch-paths", "WatchPaths 3, request 9: two globs", {
+            let globs = vec![glob("/jobs/**"), glob("/logs/*")];
+            ToReplica::WatchPaths(WatchPaths { id: 9, watch: 3, globs })
+        }),
+        ("list-publishers", "ListPublishers, request 9", ToReplica::ListPublishers { id: 9 }),
     ]
 }
 
@@ -73,27 +105,37 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 id: 9,
                 last: true,
                 complete: true,
+                tracker: tracker(),
                 publishers: vec![publisher(1), publisher(2)],
+                terms: vec![homes(), value()],
                 sets: vec![
-                    vec![SetMember { publisher: 0 }, SetMember { publisher: 1 }],
-                    vec![SetMember { publisher: 1 }],
+                    vec![
+                        SetMember { publisher: 0, terms: 0 },
+                        SetMember { publisher: 1, terms: 0 },
+                    ],
+                    vec![SetMember { publisher: 1, terms: 1 }],
                 ],
                 answers: vec![
                     PathAnswer::NotFound,
                     PathAnswer::Published { set: 0 },
                     PathAnswer::ByDefault { set: 1 },
                     PathAnswer::Refused { reason: "the path is not UTF-8".into() },
+                    PathAnswer::Unknown { kind: 4 },
                 ],
             })
         }),
         ("listed", "Listed, request 9: not the last, from a warming replica", {
-            let listed =
-                |text, published, default| PathListed { path: path(text), published, default };
             FromReplica::Listed(Listed {
                 id: 9,
                 last: false,
                 complete: false,
-                paths: vec![listed("/jobs", false, true), listed("/jobs/mail", true, false)],
+                tracker: tracker(),
+                paths: vec![
+                    listed("/jobs", false, false, true),
+                    listed("/jobs/mail", true, false, false),
+                    listed("/sys/p1/jobs", false, true, false),
+                    listed("/sys", false, false, false),
+                ],
             })
         }),
         ("status", "ReplicaStatus, request 9", {
@@ -107,14 +149,22 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 defaults: 1,
                 connections: 12,
                 watches: 4,
+                warming_left_ms: 59_000,
+                hidden: 1,
+                refused_busy: 300,
+                slice_max_us: 2_100,
+                memory_bytes: 90_000_000,
+                publishers_max: 16_384,
+                paths_max: 16_000_000,
+                connections_max: 768,
+                watches_max: 16_384,
             };
             FromReplica::Status { id: 9, status }
         }),
         ("publishers", "Publishers of watch 2 at revision 300", {
             FromReplica::Publishers(Publishers {
                 watch: 2,
-                incarnation: Incarnation([0x33; 16]),
-                revision: 300,
+                tracker: tracker(),
                 complete: true,
                 publishers: vec![publisher(1)],
             })
@@ -137,6 +187,65 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
         ("refused-unknown", "Request 9 refused: UnknownRequest", {
             let (code, reason) = (RequestRefusal::UnknownRequest, "tag 69".into());
             FromReplica::Refused { id: 9, code, reason }
+        }),
+        ("table-answer", "Table, request 9: two rows, one column of both", {
+            FromReplica::Table(TableAnswer {
+                id: 9,
+                last: true,
+                complete: true,
+                tracker: tracker(),
+                rows: vec!["mail".into(), "sms".into()],
+                columns: vec![Column { name: "welcome".into(), rows: 2 }],
+            })
+        }),
+        ("changed", "Changed, request 9: the first tracker, not the second", {
+            FromReplica::Changed(Changed {
+                id: 9,
+                last: true,
+                complete: true,
+                tracker: tracker(),
+                changed: vec![true, false],
+            })
+        }),
+        ("path-snapshot", "Snapshot of watch 3, whole in one message", {
+            FromReplica::PathSnapshot(PathSnapshot {
+                watch: 3,
+                first: true,
+                last: true,
+                complete: true,
+                tracker: tracker(),
+                paths: vec![listed("/jobs/mail", true, false, false)],
+            })
+        }),
+        ("path-changes", "Changes for watches 3 and 4: one path came, one is gone", {
+            FromReplica::PathChanges(PathChanges {
+                watches: vec![3, 4],
+                complete: true,
+                tracker: tracker(),
+                paths: vec![
+                    listed("/jobs/sms", true, false, false),
+                    listed("/jobs/mail", false, false, false),
+                ],
+            })
+        }),
+        ("publisher-gone", "Publisher p1 gone from watches 2 and 5: silent", {
+            FromReplica::PublisherGone(PublisherGone {
+                watches: vec![2, 5],
+                tracker: tracker(),
+                complete: true,
+                publisher: PublisherId([1; 16]),
+                departure: Departure::Silent,
+            })
+        }),
+        ("publishers-known", "PublishersKnown, request 9: one seen, one hidden", {
+            let known = |n, departure| KnownPublisher {
+                info: publisher(n),
+                held: 1_000,
+                silent_ms: 30_000,
+                departure,
+            };
+            let publishers = vec![known(1, None), known(2, Some(Departure::Stopped))];
+            FromReplica::PublishersKnown(PublishersKnown { id: 9, last: true, publishers })
         }),
     ]
 }

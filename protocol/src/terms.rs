@@ -1,0 +1,131 @@
+//! What a publication says of itself beside its path.
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::limits::{HOMES_MAX, NAME_BYTES_MAX};
+use crate::refusal::codes;
+
+codes! {
+    /// What is published at a path.
+    PublicationKind, "publication kind" {
+        /// A queue of jobs.
+        Queue = 1, "queue";
+        /// A live value.
+        Value = 2, "value";
+    }
+}
+
+/// The terms on which a publisher publishes a path, or declares a default. Each path, and each default, has its own.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Terms {
+    /// What is published.
+    pub kind: PublicationKind,
+    /// Bits that later versions give a meaning to; they are kept and told as they came.
+    pub flags: u32,
+    /// Subscribers of a value try the publishers with the lowest number first. Default 0.
+    pub priority: u16,
+    /// Among those of one priority, how often this one is chosen, in proportion to the others. 0: only if there is no other. Default 100.
+    pub weight: u16,
+    /// The names of all publishers among which jobs of this path find their home, sorted and none twice; empty: this publisher alone. At most 64.
+    pub homes: Vec<String>,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        let homes = Vec::new();
+        Terms { kind: PublicationKind::Queue, flags: 0, priority: 0, weight: 100, homes }
+    }
+}
+
+impl Terms {
+    /// A number that differs for terms that differ, as far as 64 bits can tell: what a digest adds to a path.
+    pub fn digest(&self) -> u64 {
+        let mut out = FrameWriter::new();
+        self.fields(&mut out);
+        let bytes = out.into_body();
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in &bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash
+    }
+
+    fn fields(&self, out: &mut FrameWriter) {
+        self.kind.encode(out);
+        out.u64(u64::from(self.flags));
+        out.u64(u64::from(self.priority));
+        out.u64(u64::from(self.weight));
+        out.u64(self.homes.len() as u64);
+        self.homes.iter().for_each(|home| out.string(home));
+    }
+}
+
+/// A record: later versions say more.
+impl Encode for Terms {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.record(|out| self.fields(out));
+    }
+}
+
+impl Decode for Terms {
+    fn decode(r: &mut Reader) -> Result<Terms, WireError> {
+        r.record(|r| {
+            let (kind, flags) = (PublicationKind::decode(r)?, r.u32()?);
+            let (priority, weight) = (r.u16()?, r.u16()?);
+            let unsorted = r.invalid("order of homes");
+            let count = r.count("homes", HOMES_MAX, 1)?;
+            let mut homes: Vec<String> = Vec::with_capacity(count);
+            for _ in 0..count {
+                let home = r.string("name of a home", NAME_BYTES_MAX)?;
+                // One way to write the same set: digests of both sides have to agree.
+                if homes.last().is_some_and(|before| *before >= home) {
+                    return Err(unsorted);
+                }
+                homes.push(home);
+            }
+            Ok(Terms { kind, flags, priority, weight, homes })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_that_differ_have_digests_that_differ() {
+        let plain = Terms::default();
+        let others = [
+            Terms { kind: PublicationKind::Value, ..plain.clone() },
+            Terms { flags: 1, ..plain.clone() },
+            Terms { priority: 1, ..plain.clone() },
+            Terms { weight: 1, ..plain.clone() },
+            Terms { homes: vec!["a".into()], ..plain.clone() },
+            Terms { homes: vec!["a".into(), "b".into()], ..plain.clone() },
+            Terms { homes: vec!["ab".into()], ..plain.clone() },
+        ];
+        for (at, one) in others.iter().enumerate() {
+            assert_ne!(one.digest(), plain.digest());
+            assert!(others[..at].iter().all(|other| other.digest() != one.digest()));
+        }
+    }
+
+    #[test]
+    fn the_digest_is_part_of_the_protocol() {
+        assert_eq!(format!("{:016x}", Terms::default().digest()), "d94614aea8e621a8");
+    }
+
+    #[test]
+    fn homes_out_of_order_are_refused() {
+        let decode = |homes: &[&str]| {
+            let homes = homes.iter().map(|&home| home.into()).collect();
+            let mut out = FrameWriter::new();
+            Terms { homes, ..Terms::default() }.encode(&mut out);
+            Terms::decode(&mut Reader::new(out.into_body()))
+        };
+        assert!(decode(&["a", "b"]).is_ok());
+        for homes in [&["b", "a"], &["a", "a"]] {
+            assert!(matches!(decode(homes), Err(WireError::Invalid { .. })), "{homes:?}");
+        }
+    }
+}
