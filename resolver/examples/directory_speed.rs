@@ -3,7 +3,7 @@
 //! Every shape runs in a process of its own, so that its memory is its own.
 
 #[path = "../src/directory/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code, unreachable_pub, unused_imports)]
 mod directory;
 
 use std::time::{Duration, Instant};

@@ -22,7 +22,6 @@ mod pushes;
 mod resolving;
 mod sets;
 mod slab;
-#[allow(dead_code)] // Until the server answers such requests.
 mod table;
 mod terms;
 mod text;
@@ -54,7 +53,6 @@ pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
 pub(crate) use pushes::{Known, Push, WatchRefusal};
 pub(crate) use resolving::Resolver;
-#[allow(unused_imports)] // Until the server answers such requests.
 pub(crate) use table::{Cells, Told};
 pub(crate) use tree::WARM;
 
@@ -391,7 +389,6 @@ impl Directory {
     }
 
     /// Whether something that can be seen at or below the path, or a default that serves it, may have changed since. False is exact.
-    #[allow(dead_code)] // Until the server answers such requests.
     pub(crate) fn changed_since(&self, path: &Path, tracker: &Tracker) -> bool {
         tracker.incarnation != self.incarnation
             || tracker.revision > self.revision
