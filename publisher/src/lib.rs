@@ -30,6 +30,7 @@ mod pauses;
 mod publisher;
 mod recording;
 mod refusals;
+mod registry;
 mod router;
 
 pub use error::{OpenError, PublisherFailed};

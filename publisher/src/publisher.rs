@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
 use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
-use longshore_resolver::WriteClient;
+use longshore_resolver::{PublicationTerms, WriteClient};
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
+use crate::registry::Registry;
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -31,7 +32,7 @@ pub struct Publisher {
     inputs: Inputs,
     listener: Listener,
     info: PublisherInfo,
-    registry: Option<WriteClient>,
+    registry: Option<Registry>,
     opened: Opened,
 }
 
@@ -101,11 +102,10 @@ impl Publisher {
         let registry = options.cluster.map(|cluster| {
             // One session per start: the replicas tell the starts of a publisher apart by its epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
-            for path in options.paths.iter().cloned().chain(store.state().queue_paths().cloned()) {
-                client.publish(path);
-            }
-            options.defaults.iter().cloned().for_each(|path| client.publish_default(path));
-            client
+            let registry = Registry::new(client, PublicationTerms::default());
+            let paths = options.paths.iter().chain(store.state().queue_paths());
+            registry.publish_all(paths.cloned(), options.defaults.iter().cloned());
+            registry
         });
         let disk = WatchedDisk::new(options.hang_after, oldest);
         let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name, disk);
@@ -135,7 +135,7 @@ impl Publisher {
 
     /// How registration stands at each replica; none without a resolver.
     pub fn write_client(&self) -> Option<&WriteClient> {
-        self.registry.as_ref()
+        self.registry.as_ref().map(Registry::client)
     }
 
     /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells
