@@ -45,6 +45,8 @@ struct Story {
     tries: Vec<Instant>,
     failures: Vec<(bool, Duration)>,
     sent: Vec<Sent>,
+    /// The number of the last of them.
+    requests: u64,
     /// What both sides have said, in bytes.
     bytes: usize,
     closed: bool,
@@ -105,6 +107,7 @@ impl Story {
             tries: Vec::new(),
             failures: Vec::new(),
             sent: Vec::new(),
+            requests: 0,
             bytes: 0,
             closed: false,
         }
@@ -181,29 +184,29 @@ impl Story {
     /// What the replica does with a request; its answer waits in the inbox.
     fn serve(&mut self, request: Action) {
         let Some(replica) = &mut self.replica else { return };
-        let (sent, message) = said(request, self.epoch);
+        let (sent, id, message) = said(request, self.epoch);
         self.sent.push(sent);
+        self.requests = id;
         self.bytes += len(|out| message.encode(out));
         if self.hangs {
             return;
         }
         replica.tick(self.now);
         replica.heard(self.link, self.now);
-        let (id, answer) = match message {
-            ToReplica::Announce(Announce { id, wanted, .. }) => {
+        let answer = match message {
+            ToReplica::Announce(Announce { wanted, .. }) => {
                 let held = replica.announce(self.now, self.link, self.epoch, &wanted);
                 let writer_ttl_ms = (2 * HALF_TTL).as_millis() as u64;
-                (id, held.map(|held| FromReplica::Announced(Announced { id, held, writer_ttl_ms })))
+                held.map(|held| FromReplica::Announced(Announced { id, held, writer_ttl_ms }))
             }
-            ToReplica::Write(Write { id, groups }) => {
+            ToReplica::Write(Write { groups, .. }) => {
                 let done = groups.iter().map(|group| group.paths.len() as u64).sum();
-                let answer = replica
+                replica
                     .write(self.link, &groups)
-                    .map(|refused| FromReplica::Written(Written { id, last: true, done, refused }));
-                (id, answer)
+                    .map(|refused| FromReplica::Written(Written { id, last: true, done, refused }))
             }
-            ToReplica::Confirm { id } => (id, replica.confirm(self.link).map(|()| written(id))),
-            ToReplica::Clear { id } => (id, replica.clear(self.link).map(|()| written(id))),
+            ToReplica::Confirm { .. } => replica.confirm(self.link).map(|()| written(id)),
+            ToReplica::Clear { .. } => replica.clear(self.link).map(|()| written(id)),
             other => panic!("a writer says {other:?}"),
         };
         let refused = |code| FromReplica::Refused { id, code, reason: format!("{code:?}") };
@@ -277,6 +280,11 @@ impl Story {
         paths.sum()
     }
 
+    /// The number of the newest request.
+    fn newest_request(&self) -> u64 {
+        self.requests
+    }
+
     /// How often that was sent.
     fn count(&self, sent: Sent) -> usize {
         self.sent.iter().filter(|other| **other == sent).count()
@@ -284,7 +292,7 @@ impl Story {
 }
 
 /// What an action says to the replica.
-fn said(action: Action, epoch: u64) -> (Sent, ToReplica) {
+fn said(action: Action, epoch: u64) -> (Sent, u64, ToReplica) {
     match action {
         Action::Announce { request: id, wanted } => {
             let publisher = PublisherInfo {
@@ -293,14 +301,14 @@ fn said(action: Action, epoch: u64) -> (Sent, ToReplica) {
                 name: "left".into(),
                 addresses: vec![([127, 0, 0, 1], 4000).into()],
             };
-            (Sent::Announce, ToReplica::Announce(Announce { id, publisher, wanted }))
+            (Sent::Announce, id, ToReplica::Announce(Announce { id, publisher, wanted }))
         }
         Action::Write { request: id, groups } => {
             let paths = groups.iter().map(|group| group.paths.len()).sum();
-            (Sent::Write(paths), ToReplica::Write(Write { id, groups }))
+            (Sent::Write(paths), id, ToReplica::Write(Write { id, groups }))
         }
-        Action::Confirm { request: id } => (Sent::Confirm, ToReplica::Confirm { id }),
-        Action::Clear { request: id } => (Sent::Clear, ToReplica::Clear { id }),
+        Action::Confirm { request: id } => (Sent::Confirm, id, ToReplica::Confirm { id }),
+        Action::Clear { request: id } => (Sent::Clear, id, ToReplica::Clear { id }),
         other => panic!("{other:?} is no request"),
     }
 }

@@ -89,8 +89,7 @@ fn a_server_that_answers_announces_and_no_writes_is_degraded_too() {
         let announces = story.sent.len();
         story.step(Input::Tick);
         if story.sent.len() > announces && story.sent.last() == Some(&Sent::Announce) {
-            // They are numbered from 1, in the order in which they are sent.
-            let id = story.sent.len() as u64 + 1;
+            let id = story.newest_request();
             let held = vec![Digest::default()];
             let answer = Announced { id, held, writer_ttl_ms: 120_000 };
             story.step(Input::Told(FromReplica::Announced(answer)));
