@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
 use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
-use longshore_resolver::{PublicationTerms, WriteClient};
+use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +41,7 @@ impl Publisher {
     /// before [`Publisher::run`] wait.
     pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
+        let terms = options.terms()?;
         let store_options = StoreOptions {
             segment_bytes: options.segment_bytes,
             durability: options.durability,
@@ -102,7 +103,7 @@ impl Publisher {
         let registry = options.cluster.map(|cluster| {
             // One session per start: the replicas tell the starts of a publisher apart by its epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
-            let registry = Registry::new(client, PublicationTerms::default());
+            let registry = Registry::new(client, terms);
             let paths = options.paths.iter().chain(store.state().queue_paths());
             registry.publish_all(paths.cloned(), options.defaults.iter().cloned());
             registry

@@ -2,7 +2,18 @@
 
 use std::collections::VecDeque;
 
+use longshore_protocol::messages::resolver::KeyHash;
+
 use crate::write_client::buckets::Key;
+
+/// A key of which something has changed; what, it is looked up when somebody is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Changed {
+    /// It is wanted, on new terms. Its path is found by its hash: no count of references is touched for it.
+    Wanted(KeyHash),
+    /// It is no longer wanted.
+    Unwanted(Key),
+}
 
 /// Most changes that are kept, of 24 bytes each. A replica that is further behind is compared with, bucket by bucket.
 pub(super) const CHANGES_MAX: u64 = 1 << 20;
@@ -11,11 +22,11 @@ const CHUNK: usize = 1_024;
 /// Most chunks that are dropped at a time: who waits meanwhile waits for some 100 µs.
 const FORGOTTEN_MAX: usize = 8;
 
-/// The last changes, numbered from 0: each says which key, and no more.
+/// The last changes, numbered from 0.
 #[derive(Default, Debug)]
 pub(super) struct Changes {
     /// Full ones, and a last one that is not.
-    chunks: VecDeque<Vec<Key>>,
+    chunks: VecDeque<Vec<Changed>>,
     /// The number of the first change in them.
     start: u64,
     end: u64,
@@ -33,13 +44,13 @@ impl Changes {
     }
 
     /// Notes a change.
-    pub(super) fn push(&mut self, key: Key) {
+    pub(super) fn push(&mut self, change: Changed) {
         match self.chunks.back_mut().filter(|chunk| chunk.len() < CHUNK) {
-            Some(chunk) => chunk.push(key),
+            Some(chunk) => chunk.push(change),
             None => {
                 // A chunk's worth for one that comes alone would be more than it is worth.
                 let mut chunk = Vec::with_capacity(if self.chunks.is_empty() { 4 } else { CHUNK });
-                chunk.push(key);
+                chunk.push(change);
                 self.chunks.push_back(chunk);
             }
         }
@@ -50,7 +61,7 @@ impl Changes {
     }
 
     /// The change of that number; none if it is not kept any more, or has not happened.
-    pub(super) fn get(&self, number: u64) -> Option<&Key> {
+    pub(super) fn get(&self, number: u64) -> Option<&Changed> {
         let at = usize::try_from(number.checked_sub(self.start)?).ok()?;
         self.chunks.get(at / CHUNK)?.get(at % CHUNK)
     }
@@ -79,35 +90,41 @@ mod tests {
 
     use super::*;
 
-    fn key(n: u64) -> Key {
-        Key { path: Path::new(&format!("/{n}")).unwrap(), default: false }
+    fn change(n: u64) -> Changed {
+        let key = Key { path: Path::new(&format!("/{n}")).unwrap(), default: n.is_multiple_of(2) };
+        if n.is_multiple_of(3) { Changed::Unwanted(key) } else { Changed::Wanted(key.hash()) }
     }
 
     #[test]
     fn changes_are_kept_until_nobody_needs_them() {
         let mut changes = Changes::default();
         for n in 0..5_000 {
-            changes.push(key(n));
+            changes.push(change(n));
         }
         changes.forget(2_100);
         assert_eq!((changes.start(), changes.end()), (2_048, 5_000));
         assert_eq!(changes.get(2_047), None);
         for n in 2_048..5_000 {
-            assert_eq!(changes.get(n), Some(&key(n)));
+            assert_eq!(changes.get(n), Some(&change(n)));
         }
         assert_eq!(changes.get(5_000), None);
         changes.forget(5_000);
         assert_eq!(changes.start(), 5_000);
         assert!(changes.chunks.is_empty(), "it holds no memory");
-        changes.push(key(5_000));
-        assert_eq!(changes.get(5_000), Some(&key(5_000)));
+        changes.push(change(5_000));
+        assert_eq!(changes.get(5_000), Some(&change(5_000)));
+    }
+
+    #[test]
+    fn a_change_takes_24_bytes() {
+        assert_eq!(size_of::<Changed>(), 24);
     }
 
     #[test]
     fn no_more_are_kept_than_may_be() {
         let mut changes = Changes::default();
         for _ in 0..CHANGES_MAX + 10 * CHUNK as u64 {
-            changes.push(key(0));
+            changes.push(change(0));
         }
         assert_eq!(changes.end() - changes.start(), CHANGES_MAX);
         let chunks = CHANGES_MAX as usize / CHUNK;

@@ -39,6 +39,7 @@ use longshore_protocol::{Path, ResolverTiming};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::write_client::ReplicaStanding;
+use crate::write_client::buckets::Key;
 use crate::write_client::lacking::{Batch, Lacking};
 use crate::write_client::wanted::Wanted;
 
@@ -405,19 +406,21 @@ impl WriteCore {
     /// The replica refuses a key of a request. What is no longer wanted is not missed; what is wanted on other terms by now is
     /// written again.
     fn refuse(&mut self, wanted: &Wanted, request: u64, hash: KeyHash, reason: String) {
-        let Some((key, terms)) = wanted.keys().by_hash(hash) else { return };
-        if self.lacking.refuse(hash, &key, terms)
+        let Some((default, entry)) = wanted.keys().by_hash(hash) else { return };
+        let (path, terms) = (entry.path.clone(), entry.terms.clone());
+        let digest = terms.digest();
+        if self.lacking.refuse(hash, Key { path: path.clone(), default }, terms)
             && let State::Linked(linked) = &mut self.state
         {
             // A digest that was sent behind it takes it for held.
             for (_, request) in linked.in_flight.range_mut(request..) {
                 if let Request::Announce { digests, .. } = request {
                     let bucket = hash.bucket(digests.len());
-                    digests[bucket].remove(hash, terms.digest());
+                    digests[bucket].remove(hash, digest);
                 }
             }
         }
-        self.actions.push(Action::PathRefused { path: key.path, reason });
+        self.actions.push(Action::PathRefused { path, reason });
     }
 
     /// An answer has come: the next may take its full time again.

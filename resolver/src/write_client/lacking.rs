@@ -7,11 +7,12 @@ use longshore_protocol::messages::resolver::{Change, Digest, Group, KeyHash};
 use longshore_protocol::{Path, Terms};
 
 use crate::write_client::buckets::{Buckets, Key, PLACES, place};
+use crate::write_client::changes::Changed;
 use crate::write_client::terms::PublicationTerms;
 use crate::write_client::wanted::Wanted;
 
 /// Most paths in one request, which one step puts together: some 100 µs.
-pub(super) const WRITE_PATHS_MAX: usize = 4_096;
+pub(super) const WRITE_PATHS_MAX: usize = 2_048;
 /// Refused keys beyond which they are compared by no more buckets than they fill themselves: hashing them again is a step's work.
 const REFUSED_FEW: usize = 4_096;
 
@@ -123,8 +124,8 @@ impl Lacking {
     }
 
     /// The replica refuses a key. False when it was known to.
-    pub(super) fn refuse(&mut self, hash: KeyHash, key: &Key, terms: &PublicationTerms) -> bool {
-        self.refused.insert(hash, key, terms.clone()).is_none()
+    pub(super) fn refuse(&mut self, hash: KeyHash, key: Key, terms: PublicationTerms) -> bool {
+        self.refused.insert(hash, key, terms).is_none()
     }
 
     /// How many keys it has refused.
@@ -161,20 +162,35 @@ impl Lacking {
         }
         let most = self.told + WRITE_PATHS_MAX as u64;
         while self.told < most
-            && let Some(key) = changes.get(self.told)
+            && let Some(change) = changes.get(self.told)
         {
-            if !filling.has_room(1, key.path.as_str().len()) {
-                return;
+            // One that is wanted no longer, or again, is told of with the later change.
+            match change {
+                Changed::Wanted(hash) => {
+                    if let Some((default, entry)) = wanted.keys().by_hash(*hash) {
+                        // What is to come with its bucket is not said twice.
+                        let comes = self.rewriting.as_ref().is_some_and(|all| all.reaches(*hash));
+                        if !comes {
+                            if !filling.has_room(1, entry.path.as_str().len()) {
+                                return;
+                            }
+                            self.refused.remove_hash(*hash);
+                            filling.add(*hash, &entry.path, default, Some(&entry.terms));
+                        }
+                    }
+                }
+                Changed::Unwanted(key) => {
+                    let hash = key.hash();
+                    if wanted.keys().get(hash, key).is_none() {
+                        if !filling.has_room(1, key.path.as_str().len()) {
+                            return;
+                        }
+                        self.refused.remove(hash, key);
+                        filling.add(hash, &key.path, key.default, None);
+                    }
+                }
             }
             self.told += 1;
-            let hash = key.hash();
-            let terms = wanted.terms(hash, key);
-            // What is to come with its bucket is not said twice.
-            let comes = self.rewriting.as_ref().is_some_and(|rewriting| rewriting.reaches(hash));
-            if terms.is_none() || !comes {
-                self.refused.remove(hash, key);
-                filling.add(hash, &key.path, key.default, terms);
-            }
         }
     }
 
@@ -207,7 +223,7 @@ impl Lacking {
             for (default, entry) in keys {
                 let key = Key { path: entry.path, default };
                 let hash = key.hash();
-                let terms = wanted.terms(hash, &key);
+                let terms = wanted.keys().get(hash, &key);
                 filling.add(hash, &key.path, default, terms);
             }
             self.retrying = (next < PLACES && self.refused.len() > 0).then_some(next);

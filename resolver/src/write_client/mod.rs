@@ -122,7 +122,7 @@ impl WriteClient {
     }
 
     /// The publisher holds all of these paths: as [`WriteClient::publish`] for each, but for many at a time, while other callers wait
-    /// for no more than a thousand of them.
+    /// for no more than some hundreds of them.
     pub fn publish_all(&self, paths: impl IntoIterator<Item = (Path, PublicationTerms)>) {
         let key = |(path, terms)| (Key { path, default: false }, Some(terms));
         self.handle.shared.want(paths.into_iter().map(key));

@@ -12,7 +12,7 @@ use crate::write_client::wanted::Wanted;
 use crate::write_client::{ReplicaStanding, ReplicaState};
 
 /// Most keys that are recorded under one lock: some 100 µs.
-const WANTED_AT_ONCE: usize = 1_024;
+const WANTED_AT_ONCE: usize = 512;
 
 /// The wanted set, and how far each replica is with it.
 #[derive(Debug)]

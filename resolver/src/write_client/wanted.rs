@@ -3,7 +3,7 @@
 use longshore_protocol::messages::resolver::KeyHash;
 
 use crate::write_client::buckets::{Buckets, Key};
-use crate::write_client::changes::Changes;
+use crate::write_client::changes::{Changed, Changes};
 use crate::write_client::terms::{PublicationTerms, TermsInUse};
 
 /// All that is wanted, and what of it has changed lately.
@@ -24,20 +24,12 @@ impl Wanted {
     ) -> bool {
         let changed = match terms {
             Some(terms) => {
-                let before = self.keys.insert(hash, &key, self.terms.kept(terms));
-                before.is_none_or(|before| before != *terms)
+                let before = self.keys.insert(hash, key, self.terms.kept(terms));
+                before.is_none_or(|before| before != *terms).then_some(Changed::Wanted(hash))
             }
-            None => self.keys.remove(hash, &key).is_some(),
+            None => self.keys.remove(hash, &key).map(|_| Changed::Unwanted(key)),
         };
-        if changed {
-            self.changes.push(key);
-        }
-        changed
-    }
-
-    /// The terms on which a key is wanted; none where it is not.
-    pub(super) fn terms(&self, hash: KeyHash, key: &Key) -> Option<&PublicationTerms> {
-        self.keys.get(hash, key)
+        changed.map(|changed| self.changes.push(changed)).is_some()
     }
 
     /// All keys, by bucket.

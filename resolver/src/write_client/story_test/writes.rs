@@ -178,10 +178,9 @@ fn one_request_has_a_group_for_each_change_and_terms() {
         [
             (Change::Publish, 0, 36),
             (Change::Publish, 1, 45),
-            // Twice each: it has changed twice.
-            (Change::Unpublish, default, 18),
+            (Change::Unpublish, default, 9),
             (Change::PublishDefault, 0, 9),
-            (Change::UnpublishDefault, default, 2),
+            (Change::UnpublishDefault, default, 1),
         ]
     );
     // The hashes are in the order of the paths.
