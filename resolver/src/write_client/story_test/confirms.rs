@@ -1,6 +1,6 @@
 //! What an earlier start held goes, and nothing else does.
 
-use super::replica::{knows_terms, with_each};
+use super::replica::with_each;
 use super::*;
 use crate::write_client::core::CONFIRM_QUIET;
 
@@ -128,8 +128,8 @@ fn a_confirm_waits_for_all_that_is_to_be_written() {
         let mut before = Story::published(60_000);
         before.lose(&key("/jobs/7"));
         let mut after = Story::restarted(&mut before);
-        // Each on other terms, or, where those are not told apart, most of them not there at all.
-        after.want_on(keys(60_000), Some(&terms(if knows_terms() { 1 } else { 100 })));
+        // Each on other terms.
+        after.want_on(keys(60_000), Some(&terms(1)));
         let mut rounds = 0;
         while !after.holds_all() {
             let message = after.inbox.pop_front().expect("it waits for nothing");

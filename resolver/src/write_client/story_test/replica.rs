@@ -40,11 +40,6 @@ pub(super) fn with(kind: Kind, story: impl FnOnce()) {
     KIND.set(Kind::Directory);
 }
 
-/// Terms can be told apart: the directory of today knows those of the default alone.
-pub(super) fn knows_terms() -> bool {
-    matches!(KIND.get(), Kind::Model(_))
-}
-
 pub(super) enum Replica {
     Directory(Box<Directory>),
     Model(Model),
@@ -114,7 +109,7 @@ impl Replica {
                     name: "left".into(),
                     addresses: vec![([127, 0, 0, 1], 4000).into()],
                 };
-                directory.announce(now, link, &info, wanted).map(|held| vec![held])
+                directory.announce(now, link, &info, wanted)
             }
             Replica::Model(model) => model.announce(now, link, epoch, wanted),
         }
@@ -134,7 +129,7 @@ impl Replica {
                 let done = match self {
                     Replica::Directory(directory) => {
                         let slot = directory.writer(link)?;
-                        directory.change(slot, group.change, &path)
+                        directory.write(slot, group.change, &group.terms, &path)
                     }
                     Replica::Model(model) => {
                         model.change(link, group.change, group.terms.digest(), path.as_str())?

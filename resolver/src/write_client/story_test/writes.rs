@@ -2,7 +2,7 @@
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::replica::{Kind, knows_terms, with, with_each};
+use super::replica::with_each;
 use super::*;
 use crate::write_client::core::CONFIRM_QUIET;
 use crate::write_client::lacking::{Lacking, WRITE_PATHS_MAX};
@@ -121,8 +121,7 @@ fn ends_well(seed: u64) {
                 let some: Vec<Key> = (0..random.random_range(1..6))
                     .map(|_| key(random.random_range(0..20)))
                     .collect();
-                let weight = if knows_terms() { random.random_range(98..102) } else { 100 };
-                let terms = random.random_bool(0.6).then(|| terms(weight));
+                let terms = random.random_bool(0.6).then(|| terms(random.random_range(98..102)));
                 story.want_on(some, terms.as_ref());
             }
         }
@@ -139,7 +138,7 @@ fn ends_well(seed: u64) {
 
 #[test]
 fn a_path_on_other_terms_is_a_change_that_is_written() {
-    with(Kind::Model(16_384), || {
+    with_each(|| {
         let mut story = Story::published(10);
         story.pass(CONFIRM_QUIET);
         story.sent.clear();
