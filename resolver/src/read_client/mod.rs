@@ -2,22 +2,21 @@
 
 mod answer;
 mod core;
+mod lines;
 mod task;
 mod watch;
 
 #[cfg(test)]
-mod story_test;
+mod stories;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ReplicaStatus, ToReplica};
 use longshore_protocol::{Glob, Path, Role, SessionId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 pub use answer::{Listing, PathAnswer, ReadError, Resolution};
 pub use watch::{PublisherSet, PublisherWatch};
@@ -26,7 +25,7 @@ use crate::cluster::Cluster;
 use crate::read_client::answer::Answer;
 use crate::read_client::core::Question;
 use crate::read_client::task::Command;
-use crate::replica_link::{Caller, connect, single_question_timeout};
+use crate::replica_link::{Caller, ask_one};
 
 /// Asks a resolver. Cheap to clone: all clones share one link, over which many batches are in flight; it is opened at
 /// the first batch or watch. The link and its task end with the last clone and the last watch.
@@ -87,16 +86,25 @@ impl ReadClient {
         PublisherWatch::start(number, glob, self.handle.commands.clone())
     }
 
-    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster. Each has until connect and hello timeout
-    /// and 15 s are over. Cancel safe.
+    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster. Each address of a replica has until connect
+    /// and hello timeout are over, and the answer 15 s. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
             let caller = self.handle.caller.clone();
             asking.spawn(async move {
-                let limit = single_question_timeout(&caller.cluster);
-                let status = timeout(limit, ask_status(&caller, &replica)).await;
-                (place, replica, status.unwrap_or_else(|_| Err(format!("no answer for {limit:?}"))))
+                let status =
+                    ask_one(
+                        &caller,
+                        &replica,
+                        &ToReplica::Status { id: 1 },
+                        |message| match message {
+                            FromReplica::Status { status, .. } => Some(Ok(status)),
+                            _ => None,
+                        },
+                    );
+                let status = status.await;
+                (place, replica, status)
             });
         }
         let mut answers = asking.join_all().await;
@@ -136,23 +144,5 @@ impl fmt::Debug for ReadClient {
         f.debug_struct("ReadClient")
             .field("replicas", &self.handle.caller.cluster.replicas)
             .finish_non_exhaustive()
-    }
-}
-
-async fn ask_status(caller: &Caller, replica: &str) -> Result<ReplicaStatus, String> {
-    let (sender, mut receiver) = connect(caller, replica).await?.split();
-    let mut out = FrameWriter::new();
-    ToReplica::Status { id: 1 }.encode(&mut out);
-    sender.send(out.finish()).map_err(|error| error.to_string())?;
-    loop {
-        let frame = receiver.recv().await.map_err(|end| end.to_string())?;
-        for message in Messages::new(frame) {
-            let (tag, body) = message.map_err(|error| error.to_string())?;
-            match FromReplica::decode(tag, body).map_err(|error| error.to_string())? {
-                Some(FromReplica::Status { status, .. }) => return Ok(status),
-                Some(FromReplica::Refused { reason, .. }) => return Err(reason),
-                _ => {}
-            }
-        }
     }
 }

@@ -11,8 +11,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::read_client::answer::{Answer, ReadError};
 use crate::read_client::core::{Action, Input, Question, ReadCore};
+use crate::read_client::lines::Lines;
 use crate::read_client::watch::PublisherSet;
-use crate::replica_link::{Caller, LinkEvent, ReplicaLink, now, until};
+use crate::replica_link::{Caller, LinkEvent, now, until};
 
 /// What a handle wants.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Co
     let mut shell = Shell {
         core,
         caller,
-        link: ReplicaLink::None,
+        lines: Lines::default(),
         replies: HashMap::new(),
         watches: HashMap::new(),
         inputs: VecDeque::new(),
@@ -41,7 +42,7 @@ pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Co
                 Some(command) => shell.command(command),
                 None => return,
             },
-            event = shell.link.next() => shell.event(event),
+            (link, event) = shell.lines.next() => shell.event(link, event),
             () = until(shell.core.next_deadline()) => shell.inputs.push_back(Input::Tick),
         }
         shell.settle();
@@ -51,7 +52,7 @@ pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Co
 struct Shell {
     caller: Caller,
     core: ReadCore,
-    link: ReplicaLink,
+    lines: Lines,
     replies: HashMap<u64, oneshot::Sender<Result<Answer, ReadError>>>,
     watches: HashMap<u32, watch::Sender<Option<PublisherSet>>>,
     inputs: VecDeque<Input>,
@@ -79,15 +80,16 @@ impl Shell {
         });
     }
 
-    fn event(&mut self, event: LinkEvent) {
+    fn event(&mut self, link: u64, event: LinkEvent) {
         match event {
-            LinkEvent::Linked => self.inputs.push_back(Input::Linked),
-            LinkEvent::Unlinked { why } => self.inputs.push_back(Input::Unlinked { why }),
+            LinkEvent::Linked => self.inputs.push_back(Input::Linked { link }),
+            LinkEvent::Unlinked { why } => self.inputs.push_back(Input::Unlinked { link, why }),
             LinkEvent::Told { messages, damaged } => {
-                self.inputs.extend(messages.into_iter().map(Input::Told));
+                let told = |message| Input::Told { link, message };
+                self.inputs.extend(messages.into_iter().map(told));
                 if let Some(why) = damaged {
-                    self.link.hang_up();
-                    self.inputs.push_back(Input::Unlinked { why });
+                    self.lines.hang_up(link);
+                    self.inputs.push_back(Input::Unlinked { link, why });
                 }
             }
         }
@@ -104,30 +106,28 @@ impl Shell {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Dial { replica } => {
-                self.link.dial(&self.caller, &self.caller.cluster.replicas[replica]);
+            Action::Dial { link, replica } => {
+                self.lines.dial(link, &self.caller, &self.caller.cluster.replicas[replica]);
             }
-            Action::Hangup => {
-                self.link.hang_up();
-                // What the link has said is not for the next one.
-                self.inputs.retain(|input| {
-                    !matches!(input, Input::Told(_) | Input::Linked | Input::Unlinked { .. })
-                });
+            // What it has said and nobody has heard yet, the core passes over.
+            Action::Hangup { link } => self.lines.hang_up(link),
+            Action::Ask { link, request: id, question, range } => self.send(
+                link,
+                match question {
+                    Question::Resolve(paths) => {
+                        let paths = paths[range].iter().map(Into::into).collect();
+                        ToReplica::Resolve(Resolve { id, paths })
+                    }
+                    Question::List(path) => ToReplica::List(List { id, path }),
+                    Question::ListMatching(globs) => {
+                        ToReplica::ListMatching(ListMatching { id, globs: globs.to_vec() })
+                    }
+                },
+            ),
+            Action::Watch { link, watch, glob } => {
+                self.send(link, ToReplica::WatchPublishers(WatchPublishers { watch, glob }));
             }
-            Action::Ask { request: id, question, range } => self.send(match question {
-                Question::Resolve(paths) => {
-                    let paths = paths[range].iter().map(Into::into).collect();
-                    ToReplica::Resolve(Resolve { id, paths })
-                }
-                Question::List(path) => ToReplica::List(List { id, path }),
-                Question::ListMatching(globs) => {
-                    ToReplica::ListMatching(ListMatching { id, globs: globs.to_vec() })
-                }
-            }),
-            Action::Watch { watch, glob } => {
-                self.send(ToReplica::WatchPublishers(WatchPublishers { watch, glob }));
-            }
-            Action::Unwatch { watch } => self.send(ToReplica::Unwatch { watch }),
+            Action::Unwatch { link, watch } => self.send(link, ToReplica::Unwatch { watch }),
             Action::Finish { batch, answer } => {
                 if let Err(error) = &answer {
                     tracing::warn!(%error, "a resolver batch has failed");
@@ -154,9 +154,9 @@ impl Shell {
         }
     }
 
-    fn send(&mut self, message: ToReplica) {
-        if let Err(why) = self.link.send(&message) {
-            self.inputs.push_back(Input::Unlinked { why });
+    fn send(&mut self, link: u64, message: ToReplica) {
+        if let Err(why) = self.lines.send(link, &message) {
+            self.inputs.push_back(Input::Unlinked { link, why });
         }
     }
 }
