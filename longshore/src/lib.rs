@@ -46,13 +46,16 @@ pub use longshore_protocol::messages::work::{
 pub use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,
     GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef, JobState, NewJob, Path,
-    PathError, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Token,
+    PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming,
+    Terms, Token,
 };
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
 pub use longshore_resolver::{
-    BindError, Cluster, DirectoryStopped, Listing, PathAnswer, PublisherSet, PublisherWatch,
-    ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus, Resolution,
-    ResolverServer, ServerOptions, WriteClient,
+    BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Listing,
+    PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication, PublisherSet,
+    PublisherWatch, ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus,
+    Resolution, ResolverServer, ServerOptions, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded,
+    WriteClient,
 };
 pub use longshore_subscriber::{
     CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,

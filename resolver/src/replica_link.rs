@@ -116,20 +116,24 @@ const ADDRESSES_TRIED_MAX: usize = 8;
 
 /// Tries every address of the replica. Each has until connect and hello timeout are over.
 pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, String> {
-    let timing = &caller.cluster.timing;
-    let addresses = match timeout(timing.connect_timeout, tokio::net::lookup_host(replica)).await {
-        Ok(Ok(addresses)) => addresses,
-        Ok(Err(error)) => return Err(format!("cannot resolve the address {replica}: {error}")),
-        Err(_) => return Err(format!("cannot resolve the address {replica}: no answer in time")),
-    };
-    connect_any(caller, replica, addresses).await
+    connect_any(caller, replica, addresses(caller, replica).await?).await
+}
+
+async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<SocketAddr>, String> {
+    let limit = caller.cluster.timing.connect_timeout;
+    match timeout(limit, tokio::net::lookup_host(replica)).await {
+        Ok(Ok(addresses)) => Ok(addresses.take(ADDRESSES_TRIED_MAX).collect()),
+        Ok(Err(error)) => Err(format!("cannot resolve the address {replica}: {error}")),
+        Err(_) => Err(format!("cannot resolve the address {replica}: no answer in time")),
+    }
 }
 
 async fn connect_any(
     caller: &Caller,
     replica: &str,
-    addresses: impl Iterator<Item = SocketAddr>,
+    addresses: Vec<SocketAddr>,
 ) -> Result<Link, String> {
+    let timing = &caller.cluster.timing;
     let timing = &caller.cluster.timing;
     let link_timing = link_timing(timing, caller.role);
     let options = LinkOptions {
@@ -141,7 +145,7 @@ async fn connect_any(
     };
     let hello = Hello::new(caller.role, caller.session, caller.name.clone(), link_timing);
     let mut failures = Vec::new();
-    for address in addresses.take(ADDRESSES_TRIED_MAX) {
+    for address in addresses {
         match dial(address, &hello, &options).await {
             Ok(link) => return Ok(link),
             Err(error) => failures.push(error.to_string()),
@@ -174,20 +178,21 @@ pub(crate) async fn ask_one<T>(
     question: &ToReplica,
     take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
 ) -> Result<T, String> {
-    ask_over(connect(caller, replica).await?, &caller.cluster, question, take).await
+    ask_at(caller, replica, addresses(caller, replica).await?, question, take).await
 }
 
-async fn ask_over<T>(
-    link: Link,
-    cluster: &Cluster,
+async fn ask_at<T>(
+    caller: &Caller,
+    replica: &str,
+    addresses: Vec<SocketAddr>,
     question: &ToReplica,
     mut take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
 ) -> Result<T, String> {
-    let (sender, mut receiver) = link.split();
+    let (sender, mut receiver) = connect_any(caller, replica, addresses).await?.split();
     let mut out = FrameWriter::new();
     question.encode(&mut out);
     sender.send(out.finish()).map_err(|error| error.to_string())?;
-    let limit = cluster.timing.request_timeout_min;
+    let limit = caller.cluster.timing.request_timeout_min;
     loop {
         let frame = timeout(limit, receiver.recv())
             .await
@@ -227,27 +232,30 @@ mod tests {
         let server = ResolverServer::bind(local(), options).await.unwrap();
         let right = server.local_address();
         tokio::spawn(server.run(std::future::pending()));
-        // They accept, and never say a hello.
-        let silent = [TcpListener::bind(local()).await, TcpListener::bind(local()).await];
-        let silent = silent.map(Result::unwrap);
         let short = Duration::from_millis(200);
-        let mut cluster = Cluster::new(["a name with three addresses:1"]);
+        let mut cluster = Cluster::new(["a name with five addresses:1"]);
         cluster.timing = ResolverTiming {
             connect_timeout: short,
-            hello_timeout: 3 * short,
+            hello_timeout: 2 * short,
             request_timeout_min: 2 * short,
             ..ResolverTiming::default()
         };
+        let mut addresses = Vec::new();
+        // They accept, and never say a hello: 1.6 s in all.
+        let mut silent = Vec::new();
+        for _ in 0..4 {
+            let listener = TcpListener::bind(local()).await.unwrap();
+            addresses.push(listener.local_addr().unwrap());
+            silent.push(listener);
+        }
+        addresses.push(right);
         let session = SessionId([1; 16]);
         let caller = Caller { cluster, role: Role::ResolverReader, session, name: "test".into() };
-        let addresses = silent.iter().map(|one| one.local_addr().unwrap()).chain([right]);
-        let link = connect_any(&caller, "a name", addresses).await.unwrap();
-        let name = |message| match message {
+        let question = ToReplica::Status { id: 1 };
+        let answer = ask_at(&caller, "a name", addresses, &question, |message| match message {
             FromReplica::Status { status, .. } => Some(Ok(status.name)),
             _ => None,
-        };
-        let question = ToReplica::Status { id: 1 };
-        let answer = ask_over(link, &caller.cluster, &question, name).await;
-        assert_eq!(answer, Ok("right".to_owned()));
+        });
+        assert_eq!(answer.await, Ok("right".to_owned()));
     }
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod core;
 mod lines;
+mod path_view;
 mod task;
 mod watch;
 
@@ -13,13 +14,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use longshore_protocol::messages::resolver::{FromReplica, ReplicaStatus, ToReplica};
+use longshore_protocol::limits::RESOLVER_PUBLISHERS_MAX;
+use longshore_protocol::messages::resolver::{
+    FromReplica, KnownPublisher, ReplicaStatus, ToReplica, Tracked,
+};
 use longshore_protocol::{Glob, Path, Role, SessionId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-pub use answer::{Listing, PathAnswer, ReadError, Resolution};
-pub use watch::{PublisherSet, PublisherWatch};
+pub use answer::{
+    ChangedSince, Listing, PathAnswer, PathTable, Publication, ReadError, Resolution,
+};
+pub use path_view::{PathEvent, WATCHED_PATHS_MAX, WatchEnded};
+pub use watch::{PathWatch, PublisherSet, PublisherWatch};
 
 use crate::cluster::Cluster;
 use crate::read_client::answer::Answer;
@@ -58,7 +65,7 @@ impl ReadClient {
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
         match self.ask(Question::Resolve(paths.into())).await? {
             Answer::Resolved(resolution) => Ok(resolution),
-            Answer::Listed(_) => unreachable!("the core checks that an answer fits its question"),
+            _ => unreachable!("{FITS}"),
         }
     }
 
@@ -72,10 +79,27 @@ impl ReadClient {
         self.listing(Question::ListMatching(globs.into())).await
     }
 
+    /// What lies just below `path`, as rows, and below those, as columns. Cancel safe.
+    pub async fn table(&self, path: Path) -> Result<PathTable, ReadError> {
+        match self.ask(Question::Table(path)).await? {
+            Answer::Table(table) => Ok(table),
+            _ => unreachable!("{FITS}"),
+        }
+    }
+
+    /// Has anything changed at or below these paths, or in the defaults that serve them, since they were listed or resolved? Cheap. Each
+    /// tracker is of one replica's run: at another replica everything has changed. Cancel safe.
+    pub async fn check_changed(&self, since: Vec<Tracked>) -> Result<ChangedSince, ReadError> {
+        match self.ask(Question::CheckChanged(since.into())).await? {
+            Answer::Changed(changed) => Ok(changed),
+            _ => unreachable!("{FITS}"),
+        }
+    }
+
     async fn listing(&self, question: Question) -> Result<Listing, ReadError> {
         match self.ask(question).await? {
             Answer::Listed(listing) => Ok(listing),
-            Answer::Resolved(_) => unreachable!("the core checks that an answer fits its question"),
+            _ => unreachable!("{FITS}"),
         }
     }
 
@@ -84,6 +108,35 @@ impl ReadClient {
     pub fn watch_publishers(&self, glob: Glob) -> PublisherWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         PublisherWatch::start(number, glob, self.handle.commands.clone())
+    }
+
+    /// Watches the paths that match at least one of `globs`, at most 256: first those that there are, then what changes. Goes from replica
+    /// to replica by itself, for ever, and tells only what differs. Holds at most [`WATCHED_PATHS_MAX`] paths.
+    pub fn watch_paths(&self, globs: Vec<Glob>) -> PathWatch {
+        let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
+        PathWatch::start(number, globs, self.handle.commands.clone())
+    }
+
+    /// Asks one replica, over a link of its own, which publishers it knows, by name. As long as [`ReadClient::replica_status`]. Cancel safe.
+    pub async fn publishers_known(&self, replica: &str) -> Result<Vec<KnownPublisher>, String> {
+        let mut all: Vec<KnownPublisher> = Vec::new();
+        let question = ToReplica::ListPublishers { id: 1 };
+        ask_one(&self.handle.caller, replica, &question, |message| match message {
+            FromReplica::PublishersKnown(some) => {
+                all.extend(some.publishers);
+                if all.len() > RESOLVER_PUBLISHERS_MAX {
+                    return Some(Err(format!(
+                        "it tells of more than {RESOLVER_PUBLISHERS_MAX} publishers"
+                    )));
+                }
+                some.last.then(|| {
+                    all.sort_unstable_by(|one, other| one.info.name.cmp(&other.info.name));
+                    Ok(std::mem::take(&mut all))
+                })
+            }
+            _ => None,
+        })
+        .await
     }
 
     /// Asks every replica, each on a link of its own, how it is; in the order of the cluster. Each address of a replica has until connect
@@ -124,6 +177,8 @@ impl ReadClient {
         answer.unwrap_or_else(|_| Err(gone()))
     }
 }
+
+const FITS: &str = "the core checks that an answer fits its question";
 
 /// A caller that no longer waits says so.
 struct Forget<'a> {

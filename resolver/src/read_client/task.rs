@@ -1,18 +1,19 @@
 //! The task around the core: moves bytes and time, decides nothing.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use longshore_protocol::Glob;
 use longshore_protocol::messages::resolver::{
-    List, ListMatching, Resolve, ToReplica, WatchPublishers,
+    CheckChanged, List, ListMatching, Resolve, Table, ToReplica, WatchPaths, WatchPublishers,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::read_client::answer::{Answer, ReadError};
-use crate::read_client::core::{Action, Input, Question, ReadCore};
+use crate::read_client::core::{Action, Input, News, Question, ReadCore, Subject};
 use crate::read_client::lines::Lines;
-use crate::read_client::watch::PublisherSet;
+use crate::read_client::watch::{PublisherSet, SharedView};
 use crate::replica_link::{Caller, LinkEvent, now, until};
 
 /// What a handle wants.
@@ -21,6 +22,7 @@ pub(super) enum Command {
     Ask { batch: u64, question: Question, reply: oneshot::Sender<Result<Answer, ReadError>> },
     Forget { batch: u64 },
     Watch { watch: u32, glob: Glob, news: watch::Sender<Option<PublisherSet>> },
+    WatchPaths { watch: u32, globs: Arc<[Glob]>, view: Arc<SharedView> },
     Unwatch { watch: u32 },
 }
 
@@ -54,8 +56,14 @@ struct Shell {
     core: ReadCore,
     lines: Lines,
     replies: HashMap<u64, oneshot::Sender<Result<Answer, ReadError>>>,
-    watches: HashMap<u32, watch::Sender<Option<PublisherSet>>>,
+    watches: HashMap<u32, Watcher>,
     inputs: VecDeque<Input>,
+}
+
+/// Who hears of a watch.
+enum Watcher {
+    Publishers(watch::Sender<Option<PublisherSet>>),
+    Paths(Arc<SharedView>),
 }
 
 impl Shell {
@@ -70,8 +78,12 @@ impl Shell {
                 Input::Forget { batch }
             }
             Command::Watch { watch, glob, news } => {
-                self.watches.insert(watch, news);
-                Input::Watch { watch, glob }
+                self.watches.insert(watch, Watcher::Publishers(news));
+                Input::Watch { watch, subject: Subject::Publishers(glob) }
+            }
+            Command::WatchPaths { watch, globs, view } => {
+                self.watches.insert(watch, Watcher::Paths(view));
+                Input::Watch { watch, subject: Subject::Paths(globs) }
             }
             Command::Unwatch { watch } => {
                 self.watches.remove(&watch);
@@ -122,11 +134,24 @@ impl Shell {
                     Question::ListMatching(globs) => {
                         ToReplica::ListMatching(ListMatching { id, globs: globs.to_vec() })
                     }
+                    Question::Table(path) => ToReplica::Table(Table { id, path }),
+                    Question::CheckChanged(tracked) => ToReplica::CheckChanged(CheckChanged {
+                        id,
+                        tracked: tracked[range].to_vec(),
+                    }),
                 },
             ),
-            Action::Watch { link, watch, glob } => {
-                self.send(link, ToReplica::WatchPublishers(WatchPublishers { watch, glob }));
-            }
+            Action::Watch { link, request: id, watch, subject } => self.send(
+                link,
+                match subject {
+                    Subject::Publishers(glob) => {
+                        ToReplica::WatchPublishers(WatchPublishers { watch, glob })
+                    }
+                    Subject::Paths(globs) => {
+                        ToReplica::WatchPaths(WatchPaths { id, watch, globs: globs.to_vec() })
+                    }
+                },
+            ),
             Action::Unwatch { link, watch } => self.send(link, ToReplica::Unwatch { watch }),
             Action::Finish { batch, answer } => {
                 if let Err(error) = &answer {
@@ -136,21 +161,40 @@ impl Shell {
                     let _ = reply.send(answer);
                 }
             }
-            Action::WatchRefused { watch, replica, reason } => {
-                let replica = &self.caller.cluster.replicas[replica];
-                tracing::warn!(%replica, watch, "a resolver replica refuses a watch: {reason}");
+            Action::Tell { link, watch, replica, news } => self.tell(link, watch, replica, news),
+        }
+    }
+
+    fn tell(&mut self, link: u64, watch: u32, replica: usize, news: News) {
+        let replica = &self.caller.cluster.replicas[replica];
+        if let News::Refused(reason) = &news {
+            tracing::warn!(%replica, watch, "a resolver replica refuses a watch: {reason}");
+        }
+        let fits = match (self.watches.get(&watch), news) {
+            (Some(Watcher::Publishers(to)), News::Publishers(told)) => {
+                to.send_replace(Some(PublisherSet::new(replica, told)));
+                true
             }
-            Action::Tell { watch, replica, publishers } => {
-                if let Some(news) = self.watches.get(&watch) {
-                    news.send_replace(Some(PublisherSet {
-                        replica: self.caller.cluster.replicas[replica].clone(),
-                        incarnation: publishers.tracker.incarnation,
-                        revision: publishers.tracker.revision,
-                        complete: publishers.complete,
-                        publishers: publishers.publishers,
-                    }));
-                }
+            (Some(Watcher::Publishers(to)), News::Gone(gone)) => {
+                to.send_if_modified(|set| set.as_mut().is_some_and(|set| set.remove(&gone)));
+                true
             }
+            (Some(Watcher::Paths(view)), News::Snapshot(part)) => {
+                view.tell(|view| view.snapshot(link, replica, part))
+            }
+            (Some(Watcher::Paths(view)), News::Changes(changes)) => {
+                view.tell(|view| view.changes(link, &changes))
+            }
+            (Some(Watcher::Paths(view)), News::Refused(reason)) => {
+                view.tell(|view| view.refused(replica, reason));
+                true
+            }
+            // One number is never used for both kinds.
+            _ => true,
+        };
+        if !fits {
+            self.watches.remove(&watch);
+            self.inputs.push_back(Input::Unwatch { watch });
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use longshore_protocol::messages::resolver::RequestRefusal;
+
 use super::{Action, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore, State, Up};
 use crate::cluster::ReplicaFailure;
 use crate::read_client::answer::{Answer, ReadError};
@@ -32,6 +34,19 @@ pub(super) struct Trial {
     pub(super) why: Option<String>,
     /// It has answered, and is warming: another is asked.
     pub(super) warming: bool,
+    /// It does not know the request, or has no room for it: another is asked.
+    pub(super) refused: bool,
+}
+
+impl Trial {
+    /// Another is asked, though nothing has failed.
+    pub(super) fn is_passed(&self) -> bool {
+        self.warming || self.refused
+    }
+
+    fn is_over(&self) -> bool {
+        self.warming || self.failures > 0
+    }
 }
 
 impl ReadCore {
@@ -66,7 +81,7 @@ impl ReadCore {
             let Some(batch) = self.batches.get_mut(&number) else { continue };
             batch.rounds += u32::from(batch.whole_round);
             batch.so_far = None;
-            let tried = batch.trials.iter().all(|trial| trial.warming || trial.failures > 0);
+            let tried = batch.trials.iter().all(Trial::is_over);
             if batch.doubtful.is_some() && tried {
                 self.finish_doubtful(number);
             } else if batch.rounds >= self.timing.tries && tried {
@@ -116,7 +131,7 @@ impl ReadCore {
         let State::Up(up) = &self.state else { return };
         let replica = up.replica;
         let mut numbers: Vec<u64> = self.batches.iter().filter_map(waits).collect();
-        numbers.retain(|number| !self.batches[number].trials[replica].warming);
+        numbers.retain(|number| !self.batches[number].trials[replica].is_passed());
         numbers.into_iter().for_each(|number| self.queue(now, number));
     }
 
@@ -125,7 +140,7 @@ impl ReadCore {
         self.take_over(now);
         let State::Up(up) = &mut self.state else { return };
         // A batch that waits for another replica: this link takes nothing more, and is left once it owes nothing.
-        let moving = self.batches.values().any(|batch| batch.trials[up.replica].warming);
+        let moving = self.batches.values().any(|batch| batch.trials[up.replica].is_passed());
         if moving {
             if up.in_flight.is_empty() {
                 self.move_on(now);
@@ -176,7 +191,7 @@ impl ReadCore {
         };
         let doubtful = answer.is_doubtful();
         let answer = match batch.doubtful.take() {
-            Some(before) => before.join(answer),
+            Some(before) => before.join(answer.sorted()),
             None => answer.sorted(),
         };
         if !doubtful {
@@ -186,19 +201,38 @@ impl ReadCore {
         }
         batch.doubtful = Some(answer);
         batch.trials[replica].warming = true;
-        if batch.trials.iter().all(|trial| trial.warming || trial.failures > 0) {
+        if batch.trials.iter().all(Trial::is_over) {
             self.finish_doubtful(number);
         }
     }
 
-    /// The replica refused a whole request.
-    pub(super) fn request_refused(&mut self, now: Instant, request: u64, reason: String) {
+    /// The replica refused a whole request. What another may take, another is asked, once; what none would, fails at once.
+    pub(super) fn request_refused(
+        &mut self,
+        now: Instant,
+        request: u64,
+        code: RequestRefusal,
+        reason: String,
+    ) {
         let State::Up(up) = &mut self.state else { return };
         up.owing_since = now;
-        let replica = self.replicas[up.replica].clone();
-        if let Some(number) = up.in_flight.remove(&request)
-            && self.batches.remove(&number).is_some()
-        {
+        let replica = up.replica;
+        let Some(number) = up.in_flight.remove(&request) else { return };
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        let trial = &mut batch.trials[replica];
+        let elsewhere = matches!(code, RequestRefusal::UnknownRequest | RequestRefusal::Busy);
+        if elsewhere {
+            trial.refused = true;
+            trial.failures += 1;
+            trial.why = Some(reason.clone());
+        }
+        if elsewhere && !batch.trials.iter().all(Trial::is_over) {
+            up.to_send.retain(|(other, _)| *other != number);
+        } else if batch.doubtful.is_some() {
+            self.finish_doubtful(number);
+        } else {
+            self.batches.remove(&number);
+            let replica = self.replicas[replica].clone();
             let answer = Err(ReadError::Refused { replica, reason });
             self.actions.push(Action::Finish { batch: number, answer });
         }

@@ -24,14 +24,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
-use longshore_protocol::messages::resolver::{FromReplica, Publishers};
-use longshore_protocol::{Glob, ResolverTiming};
+use longshore_protocol::ResolverTiming;
+use longshore_protocol::messages::resolver::FromReplica;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub(super) use question::Question;
+pub(super) use watches::{News, Subject};
 
-use crate::read_client::answer::{Answer, Listing, ReadError};
+use crate::read_client::answer::{Answer, ReadError};
 use batches::Batch;
 use memory::Memory;
 use turn::Candidate;
@@ -53,7 +54,7 @@ pub(super) enum Input {
     /// Its caller no longer waits.
     Forget { batch: u64 },
     /// The caller watches. Its number is new.
-    Watch { watch: u32, glob: Glob },
+    Watch { watch: u32, subject: Subject },
     /// It no longer does.
     Unwatch { watch: u32 },
     /// The link that was dialled stands.
@@ -75,16 +76,14 @@ pub(super) enum Action {
     Hangup { link: u64 },
     /// Send a question, or of its paths those in `range`.
     Ask { link: u64, request: u64, question: Question, range: Range<usize> },
-    /// Send a watch.
-    Watch { link: u64, watch: u32, glob: Glob },
+    /// Send a watch. `request` is the number under which it may be refused.
+    Watch { link: u64, request: u64, watch: u32, subject: Subject },
     /// End a watch.
     Unwatch { link: u64, watch: u32 },
     /// The batch has ended.
     Finish { batch: u64, answer: Result<Answer, ReadError> },
-    /// For the log: the replica has no room for the watch.
-    WatchRefused { watch: u32, replica: Replica, reason: String },
     /// The watch has news.
-    Tell { watch: u32, replica: Replica, publishers: Publishers },
+    Tell { link: u64, watch: u32, replica: Replica, news: News },
 }
 
 /// The read client.
@@ -95,7 +94,7 @@ pub(super) struct ReadCore {
     random: StdRng,
     state: State,
     batches: BTreeMap<u64, Batch>,
-    watches: BTreeMap<u32, Glob>,
+    watches: BTreeMap<u32, Subject>,
     next_request: u64,
     next_link: u64,
     /// The replica that is tried beside the link.
@@ -132,6 +131,8 @@ struct Up {
     in_flight: BTreeMap<u64, u64>,
     /// Since when the replica owes an answer.
     owing_since: Instant,
+    /// Watches over paths that it has not answered, by the number of their request.
+    watch_requests: BTreeMap<u64, u32>,
     /// The watches that it has no room for. The link is of use for everything else.
     refused: BTreeSet<u32>,
     /// When those are to be tried elsewhere.
@@ -171,7 +172,7 @@ impl ReadCore {
             Input::Forget { batch } => {
                 self.batches.remove(&batch);
             }
-            Input::Watch { watch, glob } => self.watch(now, watch, glob),
+            Input::Watch { watch, subject } => self.watch(now, watch, subject),
             Input::Unwatch { watch } => self.unwatch(now, watch),
             Input::Linked { link } => self.linked(now, link),
             Input::Unlinked { link, why } => self.unlinked(now, link, why),
@@ -236,8 +237,8 @@ impl ReadCore {
     fn linked(&mut self, now: Instant, number: u64) {
         match self.state {
             State::Dialling { link, replica, .. } if link == number => {
-                let up = self.up(now, link, replica);
-                self.send_watches(&up);
+                let mut up = self.up(now, link, replica);
+                self.send_watches(&mut up);
                 self.serve_over(now, up);
             }
             _ => self.candidate_linked(now, number),
@@ -252,6 +253,7 @@ impl ReadCore {
             to_send: VecDeque::new(),
             in_flight: BTreeMap::new(),
             owing_since: now,
+            watch_requests: BTreeMap::new(),
             refused: BTreeSet::new(),
             try_elsewhere_at: None,
         }
@@ -262,6 +264,7 @@ impl ReadCore {
         self.begin_round();
         let replica = up.replica;
         self.state = State::Up(up);
+        self.batches.values_mut().for_each(|batch| batch.trials[replica].refused = false);
         let numbers: Vec<u64> = self.batches.keys().copied().collect();
         for number in numbers {
             // It was the last to be tried: nobody knows better than what it has said already.
@@ -335,7 +338,7 @@ impl ReadCore {
         let State::Up(up) = &self.state else { return };
         let link = up.link;
         self.drop_candidate();
-        let known = |replica: Replica| self.batches.values().any(|b| b.trials[replica].warming);
+        let known = |replica: Replica| self.batches.values().any(|b| b.trials[replica].is_passed());
         let mut order: Vec<Replica> =
             (0..self.replicas.len()).filter(|&replica| !known(replica)).collect();
         if order.is_empty() {
@@ -360,20 +363,34 @@ impl ReadCore {
                 self.answered(now, id, last, Answer::Resolved(slice.into()));
             }
             FromReplica::Listed(slice) => {
-                let listing = Listing { complete: slice.complete, paths: slice.paths };
-                self.answered(now, slice.id, slice.last, Answer::Listed(listing));
+                let (id, last) = (slice.id, slice.last);
+                self.answered(now, id, last, Answer::Listed(slice.into()));
             }
-            FromReplica::Publishers(publishers) => self.tell(replica, publishers),
+            FromReplica::Table(slice) => {
+                let (id, last) = (slice.id, slice.last);
+                self.answered(now, id, last, Answer::Table(slice.into()));
+            }
+            FromReplica::Changed(slice) => {
+                let (id, last) = (slice.id, slice.last);
+                self.answered(now, id, last, Answer::Changed(slice.into()));
+            }
+            FromReplica::Publishers(publishers) => {
+                self.tell(link, replica, publishers.watch, News::Publishers(publishers));
+            }
+            FromReplica::PublisherGone(gone) => self.publisher_gone(link, replica, gone),
+            FromReplica::PathSnapshot(part) => {
+                up.watch_requests.retain(|_, watch| *watch != part.watch);
+                self.tell(link, replica, part.watch, News::Snapshot(part));
+            }
+            FromReplica::PathChanges(changes) => self.paths_changed(link, replica, changes),
             FromReplica::WatchRefused(no) => self.watch_refused(now, no.watch, no.reason),
-            FromReplica::Refused { id, reason, .. } => self.request_refused(now, id, reason),
+            FromReplica::Refused { id, code, reason } => match up.watch_requests.remove(&id) {
+                Some(watch) => self.watch_refused(now, watch, reason),
+                None => self.request_refused(now, id, code, reason),
+            },
             FromReplica::Status { .. }
             | FromReplica::Announced(_)
             | FromReplica::Written(_)
-            | FromReplica::Table(_)
-            | FromReplica::Changed(_)
-            | FromReplica::PathSnapshot(_)
-            | FromReplica::PathChanges(_)
-            | FromReplica::PublisherGone(_)
             | FromReplica::PublishersKnown(_) => {}
         }
     }

@@ -4,11 +4,12 @@
 //! A replica that answers is not left for one that may not: the next is dialled beside it, is sent the watches, and takes its
 //! place with its first word about one of them. What it says meanwhile is told like everything else.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use longshore_protocol::messages::resolver::FromReplica;
 
-use super::{Action, ReadCore, Replica, State, Up};
+use super::{Action, News, ReadCore, Replica, State, Up};
 
 /// A replica that is tried beside the link.
 #[derive(Debug)]
@@ -17,6 +18,16 @@ pub(super) struct Candidate {
     /// Those to be tried if it fails, from the end.
     rest: Vec<Replica>,
     stage: Stage,
+    /// Watches of whose paths it has told while the link was still in use. Two replicas cannot tell of the paths of one watch: it is
+    /// asked again.
+    unheard: BTreeSet<u32>,
+}
+
+impl Candidate {
+    /// Its link, if it stands.
+    pub(super) fn up_if_linked(&mut self) -> Option<&mut Up> {
+        (self.stage != Stage::Dialling).then_some(&mut self.up)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -79,7 +90,8 @@ impl ReadCore {
     fn try_one_of(&mut self, now: Instant, mut rest: Vec<Replica>) {
         self.candidate = rest.pop().map(|replica| {
             let link = self.dial(replica);
-            Candidate { up: self.up(now, link, replica), rest, stage: Stage::Dialling }
+            let (up, unheard) = (self.up(now, link, replica), BTreeSet::new());
+            Candidate { up, rest, stage: Stage::Dialling, unheard }
         });
         if self.candidate.is_none()
             && let State::Up(up) = &mut self.state
@@ -108,7 +120,7 @@ impl ReadCore {
         let Some(mut candidate) = self.candidate.take_if(|one| one.up.link == link) else { return };
         candidate.stage = Stage::Asked { until: now + self.timing.request_timeout_min };
         candidate.up.next_turn_at = now + self.timing.reader_ttl;
-        self.send_watches(&candidate.up);
+        self.send_watches(&mut candidate.up);
         self.candidate = Some(candidate);
     }
 
@@ -122,24 +134,44 @@ impl ReadCore {
         let Some(candidate) = self.candidate.as_mut().filter(|one| one.up.link == link) else {
             return;
         };
-        let replica = candidate.up.replica;
+        let (replica, answered) = (candidate.up.replica, candidate.stage == Stage::Answered);
         match message {
-            FromReplica::Publishers(publishers) => {
+            FromReplica::WatchRefused(no) => self.candidate_refused(now, no.watch, no.reason),
+            FromReplica::Refused { id, reason, .. } => {
+                if let Some(watch) = candidate.up.watch_requests.remove(&id) {
+                    self.candidate_refused(now, watch, reason);
+                }
+            }
+            FromReplica::Publishers(_) | FromReplica::PathSnapshot(_) if !answered => {
                 candidate.stage = Stage::Answered;
-                self.memory.answered(replica);
-                self.tell(replica, publishers);
+                self.take_over(now);
+                // By whichever it is now: the link, or still the candidate.
+                self.told(now, link, message);
             }
-            // It is full: no better than the one before.
-            FromReplica::WatchRefused(no) if candidate.stage != Stage::Answered => {
-                let (watch, reason) = (no.watch, no.reason);
-                self.actions.push(Action::WatchRefused { watch, replica, reason });
-                self.actions.push(Action::Hangup { link });
-                self.candidate_failed(now);
+            FromReplica::Publishers(publishers) => {
+                self.tell(link, replica, publishers.watch, News::Publishers(publishers));
             }
-            FromReplica::WatchRefused(no) => {
-                candidate.up.refused.insert(no.watch);
+            FromReplica::PublisherGone(gone) => self.publisher_gone(link, replica, gone),
+            FromReplica::PathSnapshot(part) => {
+                candidate.unheard.insert(part.watch);
             }
+            FromReplica::PathChanges(changes) => candidate.unheard.extend(changes.watches),
             _ => {}
+        }
+    }
+
+    /// It does not take a watch. One that refuses the first is no better than the one before.
+    fn candidate_refused(&mut self, now: Instant, watch: u32, reason: String) {
+        let Some(candidate) = &mut self.candidate else { return };
+        let (link, replica) = (candidate.up.link, candidate.up.replica);
+        let answered = candidate.stage == Stage::Answered;
+        if answered {
+            candidate.up.refused.insert(watch);
+        }
+        self.tell(link, replica, watch, News::Refused(reason));
+        if !answered {
+            self.actions.push(Action::Hangup { link });
+            self.candidate_failed(now);
         }
     }
 
@@ -154,7 +186,9 @@ impl ReadCore {
         self.link_ends(replica);
         self.actions.push(Action::Hangup { link });
         let refused = candidate.up.refused.clone();
+        self.memory.answered(candidate.up.replica);
         self.serve_over(now, candidate.up);
+        candidate.unheard.into_iter().for_each(|watch| self.send_watch(watch));
         refused.into_iter().for_each(|watch| self.pace_refused(now, watch));
     }
 

@@ -1,26 +1,47 @@
 //! What is watched.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use longshore_protocol::Glob;
-use longshore_protocol::messages::resolver::Publishers;
+use longshore_protocol::messages::resolver::{
+    PathChanges, PathSnapshot, PublisherGone, Publishers,
+};
 use rand::Rng;
 
 use super::{Action, ReadCore, Replica, State, Up};
 
+/// What a watch is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::read_client) enum Subject {
+    /// Publishers that could serve what matches.
+    Publishers(Glob),
+    /// Paths that match one of them.
+    Paths(Arc<[Glob]>),
+}
+
+/// What a watch is told.
+#[derive(Clone, PartialEq, Debug)]
+pub(in crate::read_client) enum News {
+    Publishers(Publishers),
+    Gone(Arc<PublisherGone>),
+    Snapshot(PathSnapshot),
+    Changes(Arc<PathChanges>),
+    /// The replica does not take the watch: it is tried elsewhere.
+    Refused(String),
+}
+
 impl ReadCore {
-    pub(super) fn watch(&mut self, now: Instant, watch: u32, glob: Glob) {
+    pub(super) fn watch(&mut self, now: Instant, watch: u32, subject: Subject) {
         if self.replicas.is_empty() {
             return;
         }
-        self.watches.insert(watch, glob.clone());
+        self.watches.insert(watch, subject);
         match self.state {
             State::Idle => self.start_round(now),
             State::Up(_) => {
-                let links: Vec<u64> = self.links().collect();
-                for link in links {
-                    self.actions.push(Action::Watch { link, watch, glob: glob.clone() });
-                }
+                self.send_watch(watch);
+                self.send_watch_to_candidate(watch);
             }
             State::Dialling { .. } | State::Waiting { .. } => {}
         }
@@ -42,16 +63,57 @@ impl ReadCore {
         }
     }
 
-    pub(super) fn send_watches(&mut self, up: &Up) {
-        for (&watch, glob) in &self.watches {
-            self.actions.push(Action::Watch { link: up.link, watch, glob: glob.clone() });
+    /// Sends all watches over a link.
+    pub(super) fn send_watches(&mut self, up: &mut Up) {
+        let watches: Vec<u32> = self.watches.keys().copied().collect();
+        watches.into_iter().for_each(|watch| self.send_watch_over(up, watch));
+    }
+
+    fn send_watch_over(&mut self, up: &mut Up, watch: u32) {
+        let Some(subject) = self.watches.get(&watch).cloned() else { return };
+        let (link, request) = (up.link, self.next_request);
+        self.next_request += 1;
+        if matches!(subject, Subject::Paths(_)) {
+            up.watch_requests.retain(|_, other| *other != watch);
+            up.watch_requests.insert(request, watch);
+        }
+        self.actions.push(Action::Watch { link, request, watch, subject });
+    }
+
+    /// Sends one over the link in use.
+    pub(super) fn send_watch(&mut self, watch: u32) {
+        if let State::Up(mut up) = std::mem::replace(&mut self.state, State::Idle) {
+            self.send_watch_over(&mut up, watch);
+            self.state = State::Up(up);
         }
     }
 
-    pub(super) fn tell(&mut self, replica: Replica, publishers: Publishers) {
-        let watch = publishers.watch;
+    fn send_watch_to_candidate(&mut self, watch: u32) {
+        if let Some(mut candidate) = self.candidate.take() {
+            if let Some(up) = candidate.up_if_linked() {
+                self.send_watch_over(up, watch);
+            }
+            self.candidate = Some(candidate);
+        }
+    }
+
+    pub(super) fn tell(&mut self, link: u64, replica: Replica, watch: u32, news: News) {
         if self.watches.contains_key(&watch) {
-            self.actions.push(Action::Tell { watch, replica, publishers });
+            self.actions.push(Action::Tell { link, watch, replica, news });
+        }
+    }
+
+    pub(super) fn publisher_gone(&mut self, link: u64, replica: Replica, gone: PublisherGone) {
+        let gone = Arc::new(gone);
+        for &watch in &gone.watches {
+            self.tell(link, replica, watch, News::Gone(gone.clone()));
+        }
+    }
+
+    pub(super) fn paths_changed(&mut self, link: u64, replica: Replica, changes: PathChanges) {
+        let changes = Arc::new(changes);
+        for &watch in &changes.watches {
+            self.tell(link, replica, watch, News::Changes(changes.clone()));
         }
     }
 
@@ -59,9 +121,9 @@ impl ReadCore {
     /// tried, one after the other. If none of them has room, they are tried at the pace of any watch.
     pub(super) fn watch_refused(&mut self, now: Instant, watch: u32, reason: String) {
         let State::Up(up) = &self.state else { return };
-        let replica = up.replica;
+        let (link, replica) = (up.link, up.replica);
         if self.watches.contains_key(&watch) {
-            self.actions.push(Action::WatchRefused { watch, replica, reason });
+            self.tell(link, replica, watch, News::Refused(reason));
             self.pace_refused(now, watch);
         }
     }
@@ -84,11 +146,7 @@ impl ReadCore {
     pub(super) fn send_refused_again(&mut self) {
         let State::Up(up) = &mut self.state else { return };
         up.try_elsewhere_at = None;
-        for watch in std::mem::take(&mut up.refused) {
-            if let Some(glob) = self.watches.get(&watch) {
-                let (link, glob) = (up.link, glob.clone());
-                self.actions.push(Action::Watch { link, watch, glob });
-            }
-        }
+        let refused = std::mem::take(&mut up.refused);
+        refused.into_iter().for_each(|watch| self.send_watch(watch));
     }
 }

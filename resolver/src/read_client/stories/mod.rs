@@ -1,5 +1,7 @@
 //! The sentences of the fault-tolerance chapter about read connections, each as a test in virtual time.
 
+mod path_watches;
+mod questions;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,16 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    self as wire, FromReplica, Listed, RequestRefusal, Resolved, SetMember, Tracker,
+    self as wire, FromReplica, Resolved, SetMember, Tracker,
 };
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Terms,
 };
 
-use crate::read_client::answer::{Answer, PathAnswer, ReadError};
+use crate::read_client::answer::{Answer, PathAnswer, Publication, ReadError};
 use crate::read_client::core::{
-    Action, Input, LINKS_MAX, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore,
+    Action, Input, LINKS_MAX, News, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore,
 };
+use crate::read_client::path_view::PathView;
 
 const INSTANT: Duration = Duration::from_nanos(1);
 
@@ -36,6 +39,9 @@ struct Story {
     /// What is watched, and over which link.
     watched: BTreeSet<(u64, u32)>,
     told: Vec<(u32, usize)>,
+    /// Every watch that was sent, in order, and over which link.
+    sent_watches: Vec<(u64, u32)>,
+    views: BTreeMap<u32, PathView>,
     hung_up: bool,
 }
 
@@ -52,6 +58,8 @@ impl Story {
             finished: Vec::new(),
             watched: BTreeSet::new(),
             told: Vec::new(),
+            sent_watches: Vec::new(),
+            views: BTreeMap::new(),
             hung_up: false,
         }
     }
@@ -77,14 +85,30 @@ impl Story {
                 }
                 Action::Watch { link, watch, .. } => {
                     self.watched.insert((link, watch));
+                    self.sent_watches.push((link, watch));
                 }
                 Action::Unwatch { link, watch } => {
                     self.watched.remove(&(link, watch));
                 }
-                Action::WatchRefused { .. } => {}
                 Action::Finish { batch, answer } => self.finished.push((batch, answer)),
-                Action::Tell { watch, replica, .. } => self.told.push((watch, replica)),
+                Action::Tell { link, watch, replica, news } => {
+                    self.tell(link, watch, replica, news);
+                }
             }
+        }
+    }
+
+    fn tell(&mut self, link: u64, watch: u32, replica: usize, news: News) {
+        let name = format!("replica-{replica}:4800");
+        if let Some(view) = self.views.get_mut(&watch) {
+            match news {
+                News::Snapshot(part) => assert!(view.snapshot(link, &name, part)),
+                News::Changes(changes) => assert!(view.changes(link, &changes)),
+                News::Refused(reason) => view.refused(&name, reason),
+                News::Publishers(_) | News::Gone(_) => panic!("a watch over paths"),
+            }
+        } else if !matches!(news, News::Refused(_)) {
+            self.told.push((watch, replica));
         }
     }
 
@@ -190,7 +214,8 @@ fn resolved(id: u64, last: bool, complete: bool, answers: Vec<wire::PathAnswer>)
 }
 
 fn found(by_default: bool) -> PathAnswer {
-    PathAnswer::Publishers { set: vec![publisher()].into(), by_default }
+    let publication = Publication { publisher: publisher(), terms: Terms::default() };
+    PathAnswer::Publishers { set: [publication].into(), by_default }
 }
 
 const FOUND: wire::PathAnswer = wire::PathAnswer::Published { set: 0 };
@@ -485,21 +510,6 @@ fn a_replica_that_answers_something_else_is_left() {
 }
 
 #[test]
-fn a_refused_request_fails_and_leaves_the_link_as_it_is() {
-    let mut story = Story::new(2, 7);
-    story.ask(1, 1);
-    story.ask(2, 1);
-    story.linked();
-    let (id, _) = story.requests.remove(0);
-    let (code, reason) = (RequestRefusal::Malformed, String::from("malformed"));
-    story.told(FromReplica::Refused { id, code, reason });
-    assert!(matches!(story.only_answer(), Err(ReadError::Refused { .. })));
-    story.answer(true, FOUND);
-    assert_eq!(story.complete().1, [found(false)]);
-    assert_eq!(story.dialled.len(), 1);
-}
-
-#[test]
 fn a_no_of_a_warming_replica_is_asked_of_another_before_it_is_believed() {
     for doubtful in [NOT_FOUND, BY_DEFAULT] {
         let mut story = Story::new(3, 7);
@@ -545,32 +555,6 @@ fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
         assert_eq!(story.complete(), (false, vec![PathAnswer::NotFound, found(false)]));
         assert_eq!(story.dialled.iter().collect::<BTreeSet<_>>().len(), 3);
     }
-}
-
-#[test]
-fn listings_of_warming_replicas_are_joined() {
-    let listed = |id, paths: &[(&str, bool)]| {
-        let listed = |&(path, published): &(&str, bool)| wire::PathListed {
-            path: Path::new(path).unwrap(),
-            queue: published,
-            value: false,
-            default: false,
-        };
-        let paths = paths.iter().map(listed).collect();
-        FromReplica::Listed(Listed { id, last: true, complete: false, tracker: tracker(), paths })
-    };
-    let mut story = Story::new(2, 7);
-    story.step(Input::Ask { batch: 1, question: Question::List(Path::root()) });
-    story.linked();
-    let (id, _) = story.requests.remove(0);
-    story.told(listed(id, &[("/b", false), ("/c", true)]));
-    story.linked();
-    let (id, _) = story.requests.remove(0);
-    story.told(listed(id, &[("/a", true), ("/b", true)]));
-    let Ok(Answer::Listed(listing)) = story.only_answer() else { panic!("no listing") };
-    let paths: Vec<_> = listing.paths.iter().map(|p| (p.path.as_str(), p.published())).collect();
-    assert_eq!(paths, [("/a", true), ("/b", true), ("/c", true)]);
-    assert!(!listing.complete);
 }
 
 #[test]

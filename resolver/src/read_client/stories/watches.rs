@@ -7,15 +7,19 @@ use longshore_protocol::Glob;
 use longshore_protocol::messages::resolver::{FromReplica, Publishers, WatchRefused};
 
 use super::{FOUND, INSTANT, Story, tracker};
-use crate::read_client::core::{Input, LINKS_MAX};
+use crate::read_client::core::{Input, LINKS_MAX, Subject};
 
 const TURN: Duration = Duration::from_secs(60);
+
+fn jobs() -> Subject {
+    Subject::Publishers(Glob::new("/jobs/**").unwrap())
+}
 
 impl Story {
     /// A client of so many replicas that watches, and is linked to one of them.
     fn watching(replicas: usize, seed: u64) -> Story {
         let mut story = Story::new(replicas, seed);
-        story.step(Input::Watch { watch: 5, glob: Glob::new("/jobs/**").unwrap() });
+        story.step(Input::Watch { watch: 5, subject: jobs() });
         story.linked();
         story
     }
@@ -45,8 +49,7 @@ impl Story {
 #[test]
 fn a_watch_is_made_again_at_one_replica_after_the_other_for_ever() {
     let mut story = Story::new(2, 7);
-    let glob = Glob::new("/jobs/**").unwrap();
-    story.step(Input::Watch { watch: 5, glob });
+    story.step(Input::Watch { watch: 5, subject: jobs() });
     for _ in 0..100 {
         story.linked();
         assert!(story.is_watched(5));
