@@ -65,6 +65,19 @@ impl Part {
         told.with_context(|| format!("{} has ended", self.name))
     }
 
+    /// Processor time that its threads have used so far, in seconds: the sum of their `schedstat`. `stat` counts in ticks of
+    /// 10 ms. A thread that has ended is left out; those that do the work live as long as the process.
+    pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
+        let folder = format!("/proc/{}/task", self.process.id());
+        let mut ns = 0u64;
+        for thread in fs::read_dir(&folder).with_context(|| folder.clone())? {
+            // It may have ended since it was listed.
+            let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            ns += text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        }
+        Ok(ns as f64 / 1e9)
+    }
+
     /// Bytes of memory that it holds: `Rss` of `smaps_rollup`, which counts every page; `VmRSS` of `status` lags behind.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let file = format!("/proc/{}/smaps_rollup", self.process.id());

@@ -10,17 +10,12 @@ cargo xtask bench resolver [OPTION]…
   --rounds N              how often each side does it, in turns; default 3, medians are told
   --shuffled              resolves in another order than it registers in
   --json                  one JSON object instead of a table
-  --netidx-publisher      netidx registers by its whole publisher, instead of its write client
-  --netidx-batch N        paths that netidx registers with one call; default 100000
-  --netidx-readers N      read clients of netidx, with one request on its way each; default 4
-  --longshore-readers N   read clients of Longshore, with eight on their way each; default 1";
+  --netidx-publisher      netidx registers by its whole publisher, instead of its write client";
 
 /// Rounds that are asked for at most.
 const ROUNDS_MAX: u64 = 99;
 /// More would not have 30 bytes.
 const PATHS_MAX: u64 = 16_000_000;
-/// Each has a link of its own.
-const READERS_MAX: u64 = 64;
 
 /// What was asked for.
 #[derive(Debug)]
@@ -37,9 +32,6 @@ impl Asked {
                 paths: 1_000_000,
                 shuffled: false,
                 netidx_registers: NetidxRegisters::ByResolverWrite,
-                netidx_batch: 100_000,
-                netidx_readers: 4,
-                longshore_readers: 1,
             },
             rounds: 3,
             json: false,
@@ -59,11 +51,6 @@ impl Asked {
                 "--shuffled" => work.shuffled = true,
                 "--json" => asked.json = true,
                 "--netidx-publisher" => work.netidx_registers = NetidxRegisters::ByPublisher,
-                "--netidx-batch" => work.netidx_batch = usize::try_from(number(PATHS_MAX)?)?,
-                "--netidx-readers" => work.netidx_readers = usize::try_from(number(READERS_MAX)?)?,
-                "--longshore-readers" => {
-                    work.longshore_readers = usize::try_from(number(READERS_MAX)?)?;
-                }
                 _ => anyhow::bail!("{word} is not an option"),
             }
         }

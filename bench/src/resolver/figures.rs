@@ -12,28 +12,50 @@ use super::work::{NetidxRegisters, PER_PARENT, RESOLVE_BATCH, Side, Work};
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Figures {
     pub(super) register_per_s: f64,
+    /// Processor time of the resolver and of who asks it, for one path or one list.
+    pub(super) register_cpu_us: f64,
     pub(super) resolve_per_s: f64,
+    pub(super) resolve_cpu_us: f64,
     pub(super) list_per_s: f64,
+    pub(super) list_cpu_us: f64,
     /// Resident memory of the resolver's process, once all is registered.
     pub(super) bytes_per_path: f64,
     /// The same, once all was resolved and listed.
     pub(super) bytes_per_path_after_reads: f64,
 }
 
-/// A figure: its key, its name for people, and whether more is better.
-type Row = (&'static str, &'static str, bool, fn(&Figures) -> f64);
+/// One of the figures.
+struct Row {
+    key: &'static str,
+    name: &'static str,
+    more_is_better: bool,
+    of: fn(&Figures) -> f64,
+}
 
-const ROWS: [Row; 5] = [
-    ("register_per_s", "registrations/s", true, |f| f.register_per_s),
-    ("resolve_per_s", "resolutions/s", true, |f| f.resolve_per_s),
-    ("list_per_s", "lists/s", true, |f| f.list_per_s),
-    ("bytes_per_path", "bytes per path", false, |f| f.bytes_per_path),
-    ("bytes_per_path_after_reads", "  after the reads", false, |f| f.bytes_per_path_after_reads),
+impl Row {
+    const fn new(key: &'static str, name: &'static str, of: fn(&Figures) -> f64) -> Row {
+        Row { key, name, more_is_better: false, of }
+    }
+
+    const fn speed(key: &'static str, name: &'static str, of: fn(&Figures) -> f64) -> Row {
+        Row { key, name, more_is_better: true, of }
+    }
+}
+
+const ROWS: [Row; 8] = [
+    Row::speed("register_per_s", "registrations/s", |f| f.register_per_s),
+    Row::new("register_cpu_us", "  µs of CPU each", |f| f.register_cpu_us),
+    Row::speed("resolve_per_s", "resolutions/s", |f| f.resolve_per_s),
+    Row::new("resolve_cpu_us", "  µs of CPU each", |f| f.resolve_cpu_us),
+    Row::speed("list_per_s", "lists/s", |f| f.list_per_s),
+    Row::new("list_cpu_us", "  µs of CPU each", |f| f.list_cpu_us),
+    Row::new("bytes_per_path", "bytes per path", |f| f.bytes_per_path),
+    Row::new("bytes_per_path_after_reads", "  after the reads", |f| f.bytes_per_path_after_reads),
 ];
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let figure = |(_, name, _, of): &Row| format!("{} {}", grouped(of(self)), name.trim());
+        let figure = |row: &Row| format!("{} {}", grouped((row.of)(self)), row.name.trim());
         f.write_str(&ROWS.iter().map(figure).collect::<Vec<_>>().join(", "))
     }
 }
@@ -58,9 +80,9 @@ impl Comparison {
     }
 
     /// How many times better Longshore's median is, and how it ranges when each round is compared with its neighbour.
-    fn ratio(&self, (.., more_is_better, of): Row) -> (f64, f64, f64) {
-        let (ours, theirs) = (self.all(Side::Longshore, of), self.all(Side::Netidx, of));
-        let better = |ours: f64, theirs: f64| match more_is_better {
+    fn ratio(&self, row: &Row) -> (f64, f64, f64) {
+        let (ours, theirs) = (self.all(Side::Longshore, row.of), self.all(Side::Netidx, row.of));
+        let better = |ours: f64, theirs: f64| match row.more_is_better {
             true => ours / theirs,
             false => theirs / ours,
         };
@@ -73,22 +95,18 @@ impl Comparison {
     /// One object; the ratios say how many times better Longshore is.
     pub(super) fn json(&self) -> Value {
         let side = |side| {
-            let medians = ROWS.map(|(key, .., of)| (key, rounded(median(self.all(side, of)))));
-            let rounds = ROWS.map(|(key, .., of)| {
-                (key, self.all(side, of).into_iter().map(rounded).collect::<Vec<_>>())
+            let medians = ROWS.map(|row| (row.key, rounded(median(self.all(side, row.of)))));
+            let rounds = ROWS.map(|row| {
+                (row.key, self.all(side, row.of).into_iter().map(rounded).collect::<Vec<_>>())
             });
             let mut object = json!(BTreeMap::from(medians));
             object["rounds"] = json!(BTreeMap::from(rounds));
             object
         };
-        let ratios = ROWS.map(|row| (row.0, rounded(self.ratio(row).0)));
+        let ratios = ROWS.map(|row| (row.key, rounded(self.ratio(&row).0)));
         let mut netidx = side(Side::Netidx);
         netidx["version"] = json!("0.32.0");
-        netidx["readers"] = json!(self.work.netidx_readers);
-        netidx["batch"] = json!(self.work.netidx_batch);
-        netidx["publisher"] = json!(self.work.netidx_registers == NetidxRegisters::ByPublisher);
-        let mut longshore = side(Side::Longshore);
-        longshore["readers"] = json!(self.work.longshore_readers);
+        netidx["by_publisher"] = json!(self.work.netidx_registers == NetidxRegisters::ByPublisher);
         json!({
             "measure": "resolver",
             "cores": std::thread::available_parallelism().map_or(1, usize::from),
@@ -98,7 +116,7 @@ impl Comparison {
             "shuffled": self.work.shuffled,
             "rounds": self.rounds.values().map(Vec::len).min().unwrap_or(0),
             "netidx": netidx,
-            "longshore": longshore,
+            "longshore": side(Side::Longshore),
             "times_better": BTreeMap::from(ratios),
         })
     }
@@ -115,9 +133,9 @@ impl Comparison {
             "times better",
         );
         for row in ROWS {
-            let (_, name, _, of) = row;
-            let of_side = |side| grouped(median(self.all(side, of)));
-            let (ratio, least, most) = self.ratio(row);
+            let name = row.name;
+            let of_side = |side| grouped(median(self.all(side, row.of)));
+            let (ratio, least, most) = self.ratio(&row);
             let (theirs, ours) = (of_side(Side::Netidx), of_side(Side::Longshore));
             // Writing into a string does not fail.
             let _ = writeln!(
@@ -145,8 +163,11 @@ fn rounded(figure: f64) -> f64 {
     (figure * 100.0).round() / 100.0
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with its thousands apart; below 10, two digits after the point.
 fn grouped(figure: f64) -> String {
+    if figure < 10.0 {
+        return format!("{figure:.2}");
+    }
     let digits = format!("{figure:.0}");
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -165,8 +186,11 @@ mod tests {
     fn figures(speed: f64, bytes: f64) -> Figures {
         Figures {
             register_per_s: speed,
+            register_cpu_us: 1e6 / speed,
             resolve_per_s: speed,
+            resolve_cpu_us: 1e6 / speed,
             list_per_s: speed,
+            list_cpu_us: 1e6 / speed,
             bytes_per_path: bytes,
             bytes_per_path_after_reads: bytes,
         }
@@ -185,7 +209,7 @@ mod tests {
         assert_eq!(json["times_better"]["register_per_s"], 2.5);
         assert_eq!(json["times_better"]["bytes_per_path"], 4.0);
         assert_eq!(json["rounds"], 3);
-        assert_eq!(comparison.ratio(ROWS[0]), (2.5, 2.0, 6.0));
+        assert_eq!(comparison.ratio(&ROWS[0]), (2.5, 2.0, 6.0));
     }
 
     #[test]
@@ -195,6 +219,7 @@ mod tests {
         assert_eq!(median(Vec::new()), 0.0);
         assert_eq!(grouped(1_234_567.4), "1,234,567");
         assert_eq!(grouped(999.0), "999");
+        assert_eq!(grouped(1.256), "1.26");
         assert_eq!(grouped(1_000.0), "1,000");
     }
 }

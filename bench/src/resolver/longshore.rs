@@ -62,7 +62,7 @@ impl Publisher {
 
 /// Who asks.
 pub(super) struct Reader {
-    clients: Vec<ReadClient>,
+    cluster: Cluster,
     paths: Arc<[Path]>,
     parents: Arc<[Path]>,
 }
@@ -70,19 +70,18 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn prepare(work: &Work, address: SocketAddr) -> anyhow::Result<Reader> {
         let make = |text: String| Ok(Path::new(&text)?);
-        let cluster = Cluster::new([address.to_string()]);
-        let client = |number| ReadClient::new(cluster.clone(), SessionId([number; 16]), "bench");
         Ok(Reader {
-            clients: (2..).take(work.longshore_readers).map(client).collect(),
+            cluster: Cluster::new([address.to_string()]),
             paths: made(work.asked(), make)?,
             parents: made(work.parents(), make)?,
         })
     }
 
     /// How many have a publisher.
-    pub(super) async fn resolve(&self) -> anyhow::Result<u64> {
-        let clients = self.clients.iter().cycle().cloned();
-        let ask = batches(self.paths.len(), RESOLVE_BATCH).zip(clients).map(|(batch, client)| {
+    pub(super) async fn resolve(&self, clients: usize) -> anyhow::Result<u64> {
+        let all = self.clients(clients);
+        let turns = all.iter().cycle().cloned();
+        let ask = batches(self.paths.len(), RESOLVE_BATCH).zip(turns).map(|(batch, client)| {
             let paths = self.paths.clone();
             async move {
                 let resolution = client.resolve(paths[batch].to_vec()).await?;
@@ -92,20 +91,23 @@ impl Reader {
                 Ok(resolution.answers.iter().filter(found).count() as u64)
             }
         });
-        pipelined(ask, self.in_flight()).await
+        pipelined(ask, IN_FLIGHT * clients).await
     }
 
     /// How many paths are listed below all parents.
-    pub(super) async fn list(&self) -> anyhow::Result<u64> {
-        let clients = self.clients.iter().cycle().cloned();
-        let ask = (0..self.parents.len()).zip(clients).map(|(place, client)| {
+    pub(super) async fn list(&self, clients: usize) -> anyhow::Result<u64> {
+        let all = self.clients(clients);
+        let turns = all.iter().cycle().cloned();
+        let ask = (0..self.parents.len()).zip(turns).map(|(place, client)| {
             let parents = self.parents.clone();
             async move { Ok(client.list(parents[place].clone()).await?.paths.len() as u64) }
         });
-        pipelined(ask, self.in_flight()).await
+        pipelined(ask, IN_FLIGHT * clients).await
     }
 
-    fn in_flight(&self) -> usize {
-        IN_FLIGHT * self.clients.len()
+    fn clients(&self, count: usize) -> Vec<ReadClient> {
+        let session = |number| SessionId([number; 16]);
+        let client = |number| ReadClient::new(self.cluster.clone(), session(number), "bench");
+        (2..).take(count).map(client).collect()
     }
 }

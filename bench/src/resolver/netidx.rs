@@ -14,10 +14,12 @@ use poolshark::global::GPooled;
 
 use super::work::{NetidxRegisters, RESOLVE_BATCH, Work, batches, made, pipelined};
 
-/// Calls that one read client holds: one is on its way, the others are ready behind it.
-const CALLS: usize = 2;
-/// Lists that one request carries.
+/// Paths that one call registers: of 5,000 to 1,000,000 the fastest.
+const REGISTER_BATCH: usize = 100_000;
+/// Lists that one call asks for: 1 and 100 are slower.
 const LIST_BATCH: usize = 10;
+/// Calls that a read client is given at a time: one is on its way, the other is ready behind it.
+const CALLS: usize = 2;
 
 /// Serves until the server is dropped.
 pub(super) async fn serve() -> anyhow::Result<(SocketAddr, Server)> {
@@ -45,7 +47,6 @@ fn client_config(resolver: SocketAddr) -> anyhow::Result<Config> {
 /// A publisher that holds all.
 pub(super) struct Publisher {
     config: Config,
-    batch: usize,
     registers: NetidxRegisters,
     paths: Vec<Path>,
     held: Option<Held>,
@@ -62,7 +63,6 @@ impl Publisher {
     pub(super) fn prepare(work: &Work, address: SocketAddr) -> anyhow::Result<Publisher> {
         Ok(Publisher {
             config: client_config(address)?,
-            batch: work.netidx_batch,
             registers: work.netidx_registers,
             paths: work.paths().map(Path::from).collect(),
             held: None,
@@ -77,7 +77,7 @@ impl Publisher {
                 let (auth, priority) = (DesiredAuth::Anonymous, PublisherPriority::Normal);
                 let client = ResolverWrite::new(config, auth, "127.0.0.1:1".parse()?, priority)?;
                 // It sends a batch once the one before is answered, however many wait.
-                for batch in batches(paths.len(), self.batch) {
+                for batch in batches(paths.len(), REGISTER_BATCH) {
                     client.publish(paths[batch].iter().cloned()).await?;
                 }
                 Held::ByResolverWrite(client)
@@ -100,26 +100,25 @@ impl Publisher {
 
 /// Who asks.
 pub(super) struct Reader {
-    clients: Vec<ResolverRead>,
+    config: Config,
     paths: Arc<[Path]>,
     parents: Arc<[Path]>,
 }
 
 impl Reader {
     pub(super) fn prepare(work: &Work, address: SocketAddr) -> anyhow::Result<Reader> {
-        let config = client_config(address)?;
-        let client = |_| ResolverRead::new(config.clone(), DesiredAuth::Anonymous);
         Ok(Reader {
-            clients: (0..work.netidx_readers).map(client).collect(),
+            config: client_config(address)?,
             paths: made(work.asked(), |text| Ok(Path::from(text)))?,
             parents: made(work.parents(), |text| Ok(Path::from(text)))?,
         })
     }
 
     /// How many have a publisher.
-    pub(super) async fn resolve(&self) -> anyhow::Result<u64> {
-        let clients = self.clients.iter().cycle().cloned();
-        let ask = batches(self.paths.len(), RESOLVE_BATCH).zip(clients).map(|(batch, client)| {
+    pub(super) async fn resolve(&self, clients: usize) -> anyhow::Result<u64> {
+        let all = self.clients(clients);
+        let turns = all.iter().cycle().cloned();
+        let ask = batches(self.paths.len(), RESOLVE_BATCH).zip(turns).map(|(batch, client)| {
             let paths = self.paths.clone();
             async move {
                 let (publishers, answers) = client.resolve(paths[batch].iter().cloned()).await?;
@@ -127,13 +126,14 @@ impl Reader {
                 Ok(answers.iter().filter(|answer| answer.publishers.len() == 1).count() as u64)
             }
         });
-        pipelined(ask, self.calls()).await
+        pipelined(ask, CALLS * clients).await
     }
 
     /// How many paths are listed below all parents.
-    pub(super) async fn list(&self) -> anyhow::Result<u64> {
-        let clients = self.clients.iter().cycle().cloned();
-        let ask = batches(self.parents.len(), LIST_BATCH).zip(clients).map(|(batch, client)| {
+    pub(super) async fn list(&self, clients: usize) -> anyhow::Result<u64> {
+        let all = self.clients(clients);
+        let turns = all.iter().cycle().cloned();
+        let ask = batches(self.parents.len(), LIST_BATCH).zip(turns).map(|(batch, client)| {
             let parents = self.parents.clone();
             async move {
                 let questions = parents[batch].iter().cloned().map(ToRead::List).collect();
@@ -148,10 +148,11 @@ impl Reader {
                 Ok(listed)
             }
         });
-        pipelined(ask, self.calls()).await
+        pipelined(ask, CALLS * clients).await
     }
 
-    fn calls(&self) -> usize {
-        CALLS * self.clients.len()
+    fn clients(&self, count: usize) -> Vec<ResolverRead> {
+        let client = |_| ResolverRead::new(self.config.clone(), DesiredAuth::Anonymous);
+        (0..count).map(client).collect()
     }
 }

@@ -12,6 +12,9 @@ use tokio::task::JoinSet;
 pub(super) const PER_PARENT: u64 = 1_000;
 /// Paths that are resolved with one call.
 pub(super) const RESOLVE_BATCH: usize = 10_000;
+/// Read clients, each with a link of its own. Each side reads with so many, then with so many, and the faster counts: what one
+/// has to wait for another can fill in, and costs something by itself.
+pub(super) const CLIENTS: [usize; 2] = [1, 2];
 /// A prime: its multiples visit every place of anything shorter once, far from each other.
 const STRIDE: u64 = 2_147_483_647;
 
@@ -40,7 +43,7 @@ pub(super) enum NetidxRegisters {
     ByPublisher,
 }
 
-/// The work, and how each side may do it best.
+/// The work.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Work {
     /// How many paths.
@@ -49,12 +52,6 @@ pub(super) struct Work {
     pub(super) shuffled: bool,
     /// How netidx registers.
     pub(super) netidx_registers: NetidxRegisters,
-    /// Paths that netidx registers with one call.
-    pub(super) netidx_batch: usize,
-    /// Read clients of netidx: one has one request on its way.
-    pub(super) netidx_readers: usize,
-    /// Read clients of Longshore: one has eight.
-    pub(super) longshore_readers: usize,
 }
 
 impl Work {
