@@ -15,15 +15,26 @@ use crate::path::{Path, PathError, segments, shown};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Glob {
     text: String,
-    alternatives: Vec<Vec<Part>>,
+    alternatives: Vec<Vec<GlobPart>>,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Part {
+/// A part of one alternative of a glob.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum GlobPart {
     /// `**`: any number of segments.
     Deep,
     /// One segment, with `*` and `?` in it or not.
     Segment(String),
+}
+
+impl GlobPart {
+    /// True when the segment of a path matches.
+    pub fn matches(&self, segment: &str) -> bool {
+        match self {
+            GlobPart::Deep => true,
+            GlobPart::Segment(pattern) => matches_segment(pattern, segment),
+        }
+    }
 }
 
 /// Why a text is not a glob.
@@ -81,7 +92,7 @@ impl Glob {
 
     /// `/**`: matches every path.
     pub fn everything() -> Glob {
-        Glob { text: "/**".to_owned(), alternatives: vec![vec![Part::Deep]] }
+        Glob { text: "/**".to_owned(), alternatives: vec![vec![GlobPart::Deep]] }
     }
 
     /// The text it was made from.
@@ -92,6 +103,11 @@ impl Glob {
     /// The one path that it spells, if it has no wildcard.
     pub fn literal(&self) -> Option<Path> {
         if self.text.contains(['*', '?', '{']) { None } else { Path::new(&self.text).ok() }
+    }
+
+    /// What its braces expand to: a path matches when it matches one of these, part by part.
+    pub fn alternatives(&self) -> impl Iterator<Item = &[GlobPart]> {
+        self.alternatives.iter().map(Vec::as_slice)
     }
 
     /// True when the path matches.
@@ -164,34 +180,34 @@ fn expand(
     Ok(())
 }
 
-fn parts(whole: &str, alternative: &str) -> Result<Vec<Part>, GlobError> {
+fn parts(whole: &str, alternative: &str) -> Result<Vec<GlobPart>, GlobError> {
     // With every wildcard replaced by a letter it has to be a path: one place says what a path is.
     let plain = alternative.replace(['*', '?'], "x");
     Path::new(&plain).map_err(|error| GlobError::Path { glob: shown(whole), error })?;
     let mut parts = Vec::new();
     for segment in segments(alternative) {
         match segment {
-            "**" if parts.last() == Some(&Part::Deep) => {}
-            "**" => parts.push(Part::Deep),
+            "**" if parts.last() == Some(&GlobPart::Deep) => {}
+            "**" => parts.push(GlobPart::Deep),
             _ if segment.contains("**") => return Err(GlobError::DeepBeside(shown(whole))),
-            _ => parts.push(Part::Segment(segment.to_owned())),
+            _ => parts.push(GlobPart::Segment(segment.to_owned())),
         }
     }
     Ok(parts)
 }
 
 /// Dynamic programming over (part, segment): at most 32 × 33 steps, whatever the glob.
-fn matches_parts(parts: &[Part], path: &[&str]) -> bool {
+fn matches_parts(parts: &[GlobPart], path: &[&str]) -> bool {
     let mut reach = [false; PATH_DEPTH_MAX + 1];
     reach[0] = true;
     for part in parts {
         match part {
-            Part::Deep => {
+            GlobPart::Deep => {
                 for i in 1..=path.len() {
                     reach[i] |= reach[i - 1];
                 }
             }
-            Part::Segment(pattern) => {
+            GlobPart::Segment(pattern) => {
                 for i in (0..=path.len()).rev() {
                     reach[i] = i > 0 && reach[i - 1] && matches_segment(pattern, path[i - 1]);
                 }
@@ -201,12 +217,12 @@ fn matches_parts(parts: &[Part], path: &[&str]) -> bool {
     reach[path.len()]
 }
 
-fn could_match(parts: &[Part], base: &[&str]) -> bool {
+fn could_match(parts: &[GlobPart], base: &[&str]) -> bool {
     match (parts, base) {
         (_, []) => true,
         ([], _) => false,
-        ([Part::Deep, ..], _) => true,
-        ([Part::Segment(pattern), rest @ ..], [segment, below @ ..]) => {
+        ([GlobPart::Deep, ..], _) => true,
+        ([GlobPart::Segment(pattern), rest @ ..], [segment, below @ ..]) => {
             matches_segment(pattern, segment) && could_match(rest, below)
         }
     }

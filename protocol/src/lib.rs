@@ -23,7 +23,7 @@ pub mod timing;
 pub use codec::{Decode, Encode, Reader, WireError};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use frame::{Frame, FrameWriter, Messages};
-pub use glob::{Glob, GlobError};
+pub use glob::{Glob, GlobError, GlobPart};
 pub use hello::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
 pub use id::{Epoch, Incarnation, JobId, JobRef, LinkId, PublisherId, SessionId, Token};
 pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, NewJob};

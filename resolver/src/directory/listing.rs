@@ -1,160 +1,153 @@
-//! Listings, a slice at a time. What comes or goes between two slices may be in the listing or not; what is there all the time
-//! is in it, once.
-
-use std::ops::Bound;
+//! What lies just below a path, a slice at a time. What comes or goes between two slices may be in the listing or not; what is there
+//! all the time is in it, once.
 
 use longshore_protocol::messages::resolver::PathListed;
-use longshore_protocol::{Glob, Path};
+use longshore_protocol::{Path, PublicationKind};
 
-use crate::directory::{Directory, Node};
+use crate::directory::Directory;
+use crate::directory::holdings::Held;
+use crate::directory::tree::{NodeId, Tree};
+use crate::directory::walks::{Step, Walk};
 
 /// Goes over what lies just below one path.
 ///
-/// Paths are sorted by their bytes: `/a`, `/a-b`, `/a/x`, `/a/y`, `/a0`. So a child comes before what lies below it, but not always
-/// just before; and what lies below it, `/a/` to `/a0`, can be leapt over.
+/// A child that nobody holds is listed if anything below it can be seen. While hidden publishers are being swept that has to be
+/// looked for, and the looking may take several slices.
 #[derive(Debug)]
 pub(crate) struct Children {
-    prefix: String,
-    next: Bound<String>,
-    /// Children already told that what comes may lie below: each begins as the one before it.
-    told: Vec<String>,
+    below: Path,
+    at: At,
+}
+
+#[derive(Debug)]
+enum At {
+    Start,
+    Going { depth: usize, walk: Walk },
+    End,
 }
 
 impl Children {
     pub(crate) fn new(below: &Path) -> Children {
-        let prefix =
-            if below.is_root() { String::from("/") } else { format!("{}/", below.as_str()) };
-        Children { next: Bound::Included(prefix.clone()), prefix, told: Vec::new() }
+        Children { below: below.clone(), at: At::Start }
     }
 
-    /// Adds children to `out`, and looks at no more than `budget` paths. True when there are no more.
+    /// Adds children to `out`, in no more than `budget` steps. True when there are no more.
     pub(crate) fn take(
         &mut self,
-        directory: &Directory,
-        mut budget: usize,
-        out: &mut Vec<PathListed>,
-    ) -> bool {
-        while budget > 0 {
-            let from = self.next.as_ref().map(String::as_str);
-            let mut leap = None;
-            let mut last = None;
-            for (path, node) in directory.nodes.range::<str, _>((from, Bound::Unbounded)) {
-                let Some(rest) = path.as_str().strip_prefix(self.prefix.as_str()) else {
-                    return true;
-                };
-                last = Some(path);
-                budget = budget.saturating_sub(1);
-                let listed = directory.listed(path, node);
-                if rest.is_empty() || !(listed.published() || listed.default) {
-                    // The root itself, or nothing that can be seen.
-                } else if let Some(end) = rest.find('/') {
-                    let child = &path.as_str()[..self.prefix.len() + end];
-                    while self.told.last().is_some_and(|told| !child.starts_with(told.as_str())) {
-                        self.told.pop();
-                    }
-                    if !self.told.iter().any(|told| told == child)
-                        && let Ok(path) = Path::new(child)
-                    {
-                        out.push(PathListed { path, queue: false, value: false, default: false });
-                    }
-                    // '0' is the character after '/'.
-                    leap = Some(format!("{child}0"));
-                    break;
-                } else {
-                    while self
-                        .told
-                        .last()
-                        .is_some_and(|told| !path.as_str().starts_with(told.as_str()))
-                    {
-                        self.told.pop();
-                    }
-                    self.told.push(path.as_str().to_owned());
-                    out.push(listed);
-                }
-                if budget == 0 {
-                    break;
-                }
-            }
-            self.next = match (leap, last) {
-                (Some(leap), _) => Bound::Included(leap),
-                (None, Some(last)) => Bound::Excluded(last.as_str().to_owned()),
-                (None, None) => return true,
-            };
-        }
-        false
-    }
-}
-
-/// Goes over the paths that match at least one of some globs.
-#[derive(Debug)]
-pub(crate) struct Matching {
-    globs: Vec<Glob>,
-    prefix: String,
-    next: Bound<String>,
-}
-
-impl Matching {
-    pub(crate) fn new(globs: Vec<Glob>) -> Matching {
-        let prefix = globs
-            .iter()
-            .map(literal_prefix)
-            .reduce(common_prefix)
-            .map_or_else(String::new, str::to_owned);
-        Matching { next: Bound::Included(prefix.clone()), prefix, globs }
-    }
-
-    /// Adds matching paths to `out`, and looks at no more than `budget` paths. True when there are no more.
-    pub(crate) fn take(
-        &mut self,
-        directory: &Directory,
+        directory: &mut Directory,
         budget: usize,
         out: &mut Vec<PathListed>,
     ) -> bool {
-        let from = self.next.as_ref().map(String::as_str);
-        let mut last = None;
-        for (path, node) in directory.nodes.range::<str, _>((from, Bound::Unbounded)).take(budget) {
-            if !path.as_str().starts_with(&self.prefix) {
+        if let At::Start = self.at {
+            let tree = &mut directory.paths.tree;
+            let Some(node) = tree.find(self.below.as_str()) else {
+                self.at = At::End;
                 return true;
-            }
-            last = Some(path);
-            if self.globs.iter().any(|glob| glob.matches(path)) {
-                let listed = directory.listed(path, node);
-                if listed.published() || listed.default {
-                    out.push(listed);
+            };
+            let (depth, first) = (tree.depth(node), tree.down(node));
+            self.at = At::Going { depth, walk: tree.walks.begin(first) };
+        }
+        let At::Going { depth, walk } = &self.at else { return true };
+        let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };
+        let mut text = self.below.as_str().to_owned();
+        let mut children = Row { directory, depth: *depth, text: &mut text, out };
+        for _ in 0..budget {
+            match children.look(step) {
+                Some(next) => step = next,
+                None => {
+                    self.at = At::End;
+                    return true;
                 }
             }
         }
-        match last {
-            Some(last) => self.next = Bound::Excluded(last.as_str().to_owned()),
-            None => return true,
-        }
+        directory.paths.tree.walks.rest(walk, step);
         false
     }
 }
 
-/// What every path that a glob matches begins with. `/a/**` matches `/a` too.
-fn literal_prefix(glob: &Glob) -> &str {
-    let text = glob.as_str();
-    let plain = &text[..text.find(['*', '?', '{']).unwrap_or(text.len())];
-    plain.strip_suffix('/').unwrap_or(plain)
+/// The children of a path at that depth, for the length of a slice.
+struct Row<'a> {
+    directory: &'a Directory,
+    depth: usize,
+    /// The path, with the name of a child after it for a moment.
+    text: &'a mut String,
+    out: &'a mut Vec<PathListed>,
 }
 
-fn common_prefix<'a>(one: &'a str, other: &'a str) -> &'a str {
-    let length = one
-        .char_indices()
-        .zip(other.chars())
-        .find(|((_, a), b)| a != b)
-        .map_or(one.len().min(other.len()), |((at, _), _)| at);
-    &one[..length]
+impl Row<'_> {
+    /// Takes one step. None when the walk has come out of what it walks through.
+    fn look(&mut self, step: Step) -> Option<Step> {
+        let tree = &self.directory.paths.tree;
+        let node = step.node();
+        let below = tree.depth(node).checked_sub(self.depth).filter(|&below| below > 0)?;
+        let Step::Enter(_) = step else { return Some(tree.after(node)) };
+        if self.directory.seen_at(node).any() || tree.is_inner(node) && !self.directory.any_hidden()
+        {
+            // Something that can be seen: so the child that it lies at or below is listed, and is done.
+            let child = (1..below).fold(node, |at, _| tree.above(at).unwrap_or(at));
+            self.list(tree, child);
+            return Some(tree.after(child));
+        }
+        Some(tree.down(node))
+    }
+
+    fn list(&mut self, tree: &Tree, child: NodeId) {
+        let length = self.text.len();
+        if !self.text.ends_with('/') {
+            self.text.push('/');
+        }
+        self.text.push_str(tree.segment(child));
+        if let Ok(path) = Path::new(self.text) {
+            self.out.push(self.directory.seen_at(child).listed(path));
+        }
+        self.text.truncate(length);
+    }
+}
+
+/// What can be seen at a path.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Seen {
+    queue: bool,
+    value: bool,
+    default: bool,
+}
+
+impl Seen {
+    pub(super) fn any(self) -> bool {
+        self.queue || self.value || self.default
+    }
+
+    pub(super) fn listed(self, path: Path) -> PathListed {
+        PathListed { path, queue: self.queue, value: self.value, default: self.default }
+    }
 }
 
 impl Directory {
-    fn listed(&self, path: &Path, node: &Node) -> PathListed {
-        PathListed {
-            path: path.clone(),
-            queue: self.any_seen(&node.publishers),
-            value: false,
-            default: self.any_seen(&node.defaults),
+    /// What of that which is held at a node can be seen.
+    pub(super) fn seen_at(&self, node: NodeId) -> Seen {
+        let mut seen = Seen::default();
+        if !self.paths.tree.is_held(node) {
+            return seen;
         }
+        let members = |default| {
+            let members = self.paths.members(Held { node, default }).iter();
+            members.filter(|member| !self.living[member.slot].hidden)
+        };
+        for member in members(false) {
+            match self.paths.sets.terms_kept.get(member.terms).kind {
+                PublicationKind::Queue => seen.queue = true,
+                PublicationKind::Value => seen.value = true,
+            }
+            if seen.queue && seen.value {
+                break;
+            }
+        }
+        seen.default = members(true).next().is_some();
+        seen
+    }
+
+    /// There is something in the tree that nobody can see.
+    fn any_hidden(&self) -> bool {
+        self.living.grave().is_some()
     }
 }

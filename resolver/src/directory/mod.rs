@@ -5,14 +5,27 @@
 //! else's million paths.
 //!
 //! ```text
-//! path ──▶ Node { publishers, defaults } ──▶ Slot { info, holds: path ──▶ rounds, digest, deadline }
-//!                                              ▲
-//! publisher id, writer link ───────────────────┘
+//! path ──▶ node ──▶ set of { publisher, terms } ──▶ publisher { info, deadline, holdings: buckets of nodes }
+//!                                                      ▲
+//! publisher id, writer link ───────────────────────────┘
 //! ```
 
+mod globs;
+mod holdings;
+mod index;
 mod listing;
-mod publisher;
+mod liveness;
+mod path_watches;
+mod paths;
+mod prefixes;
+mod pushes;
 mod resolving;
+mod sets;
+mod slab;
+mod terms;
+mod text;
+mod tree;
+mod walks;
 mod watches;
 
 #[cfg(test)]
@@ -22,18 +35,25 @@ mod model_test;
 #[cfg(test)]
 mod story_test;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
-use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
-use longshore_protocol::messages::resolver::{Change, Digest, RequestRefusal, Tracker};
-use longshore_protocol::{Incarnation, Path, PublisherId, PublisherInfo};
+use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
+use longshore_protocol::messages::resolver::{
+    Change, Departure, Digest, KeyHash, RequestRefusal, Tracker,
+};
+use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
 
-pub(crate) use listing::{Children, Matching};
+pub(crate) use globs::{Matching, TooManyPieces};
+pub(crate) use listing::Children;
+pub(crate) use pushes::{Known, Push, WatchRefusal};
 pub(crate) use resolving::Resolver;
 
-use publisher::{Publisher, Slots};
+use holdings::Held;
+use liveness::Liveness;
+use path_watches::PathWatches;
+use paths::Paths;
+use pushes::Snapshot;
+use terms::TermsId;
 use watches::Watches;
 
 /// Where a publisher's record stands. Reused once the record is gone.
@@ -42,6 +62,11 @@ pub(crate) type Slot = u32;
 /// A connection, as the server numbers them: never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Client(pub(crate) u64);
+
+/// Most nodes of the tree for each path that there may be: those above the paths count too.
+const NODES_PER_PATH_MAX: usize = 4;
+/// Nodes of the tree that there may be in any case.
+const NODES_MIN: usize = 1_024;
 
 /// The rules of one directory.
 #[derive(Clone, Debug)]
@@ -60,23 +85,6 @@ pub(crate) struct Rules {
     pub(crate) watches_max: usize,
 }
 
-/// Who holds a path.
-#[derive(Clone, Default, Debug)]
-struct Node {
-    /// Those that publish it, sorted.
-    publishers: Vec<Slot>,
-    /// Those that have declared a default here, sorted.
-    defaults: Vec<Slot>,
-}
-
-/// For whom a client writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Writer {
-    For(Slot),
-    /// A newer link or start has taken over.
-    Superseded,
-}
-
 /// The whole directory of one replica.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -86,19 +94,14 @@ pub(crate) struct Directory {
     complete_at: Instant,
     complete: bool,
     revision: u64,
-    nodes: BTreeMap<Path, Node>,
-    /// The paths of `nodes` that have a default: few, and looked through whole where a glob could match below one.
-    default_paths: BTreeSet<Path>,
-    /// The nodes that have a publisher.
-    published_paths: usize,
-    slots: Slots,
-    by_id: HashMap<PublisherId, Slot>,
-    writers: HashMap<Client, Writer>,
-    /// When each publisher that can be seen will have been silent for too long.
-    deadlines: BTreeSet<(Instant, Slot)>,
-    /// Hidden publishers whose paths are still to be taken out.
-    graves: VecDeque<Slot>,
+    paths: Paths,
+    living: Liveness,
     watches: Watches,
+    path_watches: PathWatches<Snapshot>,
+    /// What a confirm has found to be removed, for a moment.
+    stale: Vec<Held>,
+    /// What changes have cost beside themselves, in globs compared.
+    spent: usize,
 }
 
 impl Directory {
@@ -110,16 +113,13 @@ impl Directory {
             complete: rules.fresh,
             incarnation,
             revision: 0,
-            nodes: BTreeMap::new(),
-            default_paths: BTreeSet::new(),
-            published_paths: 0,
-            slots: Slots::default(),
-            by_id: HashMap::new(),
-            writers: HashMap::new(),
-            deadlines: BTreeSet::new(),
-            graves: VecDeque::new(),
-            watches: Watches::new(rules.watches_max),
+            paths: Paths::new(incarnation),
+            living: Liveness::new(rules.writer_ttl),
+            watches: Watches::default(),
             rules,
+            path_watches: PathWatches::default(),
+            stale: Vec::new(),
+            spent: 0,
         }
     }
 
@@ -128,29 +128,27 @@ impl Directory {
         if !self.complete && now >= self.complete_at {
             self.complete = true;
             self.watches.mark_all();
+            self.path_watches.start_over();
         }
-        while let Some(&(deadline, slot)) = self.deadlines.first()
+        while let Some((deadline, slot)) = self.living.next_deadline()
             && deadline <= now
         {
-            let info = &self.slots[slot].info;
-            tracing::warn!(publisher = %info.name, id = %info.id, silent_for = ?self.rules.writer_ttl, "a publisher is silent; hiding it");
-            self.bury(slot);
+            let (info, held) = (&self.living[slot].info, self.living[slot].holdings.len());
+            tracing::warn!(publisher = %info.name, id = %info.id, held, silent_for = ?self.rules.writer_ttl, "a publisher is silent; hiding it");
+            self.bury(slot, Departure::Silent);
         }
     }
 
     /// When [`Directory::tick`] has something to do next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let warm = (!self.complete).then_some(self.complete_at);
-        warm.into_iter().chain(self.deadlines.first().map(|&(at, _)| at)).min()
+        warm.into_iter().chain(self.living.next_deadline().map(|(at, _)| at)).min()
     }
 
     /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent. If that was long, writers have given up
     /// meanwhile: it warms until they have all been back.
     pub(crate) fn stood_still(&mut self, now: Instant, gap: Duration) {
-        for &(_, slot) in &self.deadlines {
-            self.slots[slot].deadline += gap;
-        }
-        self.deadlines = self.deadlines.iter().map(|&(at, slot)| (at + gap, slot)).collect();
+        self.living.put_off(gap);
         if !self.complete {
             self.complete_at += gap;
         }
@@ -158,6 +156,7 @@ impl Directory {
             self.complete_at = self.complete_at.max(now + self.rules.writer_ttl / 2);
             self.complete = false;
             self.watches.mark_all();
+            self.path_watches.start_over();
         }
     }
 
@@ -191,262 +190,239 @@ impl Directory {
 
     /// Publishers that can be seen.
     pub(crate) fn publishers_len(&self) -> usize {
-        self.by_id.len()
+        self.living.len()
     }
 
     /// Publishers that are hidden, and still have paths to be taken out.
     pub(crate) fn hidden_len(&self) -> usize {
-        self.graves.len()
+        self.living.graves_len()
     }
 
     /// Paths that somebody publishes.
     pub(crate) fn published_len(&self) -> usize {
-        self.published_paths
+        self.paths.published_len()
     }
 
     /// Paths with a default.
     pub(crate) fn defaults_len(&self) -> usize {
-        self.default_paths.len()
+        self.paths.defaults_len()
     }
 
     /// From now on `client` writes for this publisher, and who did before no longer does. What the publisher held stays. Answers with
-    /// the digest of what it holds. Where that is not what is `wanted`, a new round begins: what is not written again before
-    /// [`Directory::confirm`] is then removed. Where it is, nobody will write again, and nothing is stale.
+    /// the digests of what it holds, by as many buckets as are `wanted` or fewer, each a power of two. Those that differ are being
+    /// rewritten from here on, and no others: what is not written again in them before [`Directory::confirm`] is then removed.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
         client: Client,
         info: &PublisherInfo,
         wanted: &[Digest],
-    ) -> Result<Digest, RequestRefusal> {
-        let slot = match self.by_id.get(&info.id) {
-            Some(&slot) => {
-                if info.epoch < self.slots[slot].info.epoch {
-                    return Err(RequestRefusal::Superseded);
-                }
-                self.take_over(slot, client, info);
-                slot
-            }
-            None => {
-                if self.slots.len() >= self.rules.publishers_max {
-                    return Err(RequestRefusal::TooManyPublishers);
-                }
-                let slot = self.slots.insert(Publisher::new(info.clone(), client, now));
-                self.by_id.insert(info.id, slot);
-                slot
-            }
-        };
-        if let Some(Writer::For(before)) = self.writers.insert(client, Writer::For(slot))
-            && before != slot
-            && self.slots[before].client == Some(client)
-        {
-            self.slots[before].client = None;
-        }
-        self.heard(client, now);
-        let publisher = &mut self.slots[slot];
-        publisher.rewriting = Digest::fold(wanted, 1) != [publisher.digest];
-        if publisher.rewriting {
-            publisher.round += 1;
-        }
-        Ok(publisher.digest)
-    }
-
-    fn take_over(&mut self, slot: Slot, client: Client, info: &PublisherInfo) {
-        let publisher = &mut self.slots[slot];
-        let before = publisher.client.replace(client);
-        if publisher.info != *info {
-            publisher.info = info.clone();
+    ) -> Result<Vec<Digest>, RequestRefusal> {
+        let announced = self.living.announce(now, client, info, self.rules.publishers_max)?;
+        if announced.moved {
             self.revision += 1;
-            self.watches.mark_publisher(slot);
+            self.watches.mark_publisher(announced.slot);
         }
-        if let Some(before) = before.filter(|&before| before != client) {
-            self.writers.insert(before, Writer::Superseded);
-        }
+        Ok(self.living[announced.slot].holdings.compare(wanted))
     }
 
     /// Something came from that client at `at`: its publisher lives.
     pub(crate) fn heard(&mut self, client: Client, at: Instant) {
-        let Some(&Writer::For(slot)) = self.writers.get(&client) else { return };
-        let publisher = &mut self.slots[slot];
-        let deadline = at + self.rules.writer_ttl;
-        if deadline > publisher.deadline || !self.deadlines.contains(&(publisher.deadline, slot)) {
-            self.deadlines.remove(&(publisher.deadline, slot));
-            publisher.deadline = deadline;
-            self.deadlines.insert((deadline, slot));
-        }
+        self.living.heard(client, at);
     }
 
     /// The publisher that `client` writes for.
     pub(crate) fn writer(&self, client: Client) -> Result<Slot, RequestRefusal> {
-        match self.writers.get(&client) {
-            Some(&Writer::For(slot)) => Ok(slot),
-            Some(Writer::Superseded) => Err(RequestRefusal::Superseded),
-            None => Err(RequestRefusal::NotAnnounced),
-        }
+        self.living.writer(client)
     }
 
     /// Makes one change for a publisher. What is so already stays so. A refusal is for people, and concerns this path only.
-    pub(crate) fn change(&mut self, slot: Slot, change: Change, path: &Path) -> Result<(), String> {
-        match change {
-            Change::Publish => self.publish(slot, path, false),
-            Change::PublishDefault => self.publish(slot, path, true),
-            Change::Unpublish => {
-                self.unpublish(slot, path, false);
-                Ok(())
-            }
-            Change::UnpublishDefault => {
-                self.unpublish(slot, path, true);
-                Ok(())
-            }
+    pub(crate) fn write(
+        &mut self,
+        slot: Slot,
+        change: Change,
+        terms: &Terms,
+        path: &Path,
+    ) -> Result<(), String> {
+        let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
+        if !change.publishes() {
+            self.unpublish(slot, path, default);
+            return Ok(());
         }
+        let terms = self.number_of(terms)?;
+        self.publish(slot, path, default, terms)
     }
 
-    fn publish(&mut self, slot: Slot, path: &Path, default: bool) -> Result<(), String> {
+    /// Makes one change on the default terms.
+    #[cfg(test)]
+    pub(crate) fn change(&mut self, slot: Slot, change: Change, path: &Path) -> Result<(), String> {
+        self.write(slot, change, &Terms::default(), path)
+    }
+
+    fn number_of(&mut self, terms: &Terms) -> Result<TermsId, String> {
+        let sets = &mut self.paths.sets;
+        if let Some(number) = sets.terms_kept.number(terms) {
+            return Ok(number);
+        }
+        // Sets that no path has any more may be all that names some.
+        sets.collect();
+        sets.terms_kept.number(terms).ok_or_else(|| {
+            format!(
+                "the replica keeps {TERMS_MAX} different terms of publication, as many as it may"
+            )
+        })
+    }
+
+    fn publish(
+        &mut self,
+        slot: Slot,
+        path: &Path,
+        default: bool,
+        terms: TermsId,
+    ) -> Result<(), String> {
         if path.is_root() && !default {
             return Err(String::from("nothing can be published at the root; publish below it"));
         }
-        let publisher = &mut self.slots[slot];
-        let round = publisher.round;
-        if let Some(held) = publisher.holds.get_mut(path)
-            && let Some(seen) = held.of(default)
-        {
-            *seen = round;
+        let node = self.paths.tree.make(path.as_str());
+        let held = Held { node, default };
+        let set = self.paths.set(held);
+        let before = self.paths.sets.terms(set, slot);
+        if before == Some(terms) {
+            let holdings = &mut self.living[slot].holdings;
+            if holdings.any_rewriting() {
+                holdings.written_again(held, KeyHash::of(path.as_str(), default));
+            }
             return Ok(());
         }
-        if !self.nodes.contains_key(path) && self.nodes.len() >= self.rules.paths_max {
-            return Err(format!(
-                "the replica holds {} paths, as many as it may",
-                self.rules.paths_max
-            ));
+        if before.is_none()
+            && let Err(refusal) = self.room_for(held, set)
+        {
+            self.paths.tree.prune(node);
+            return Err(refusal);
         }
-        // One allocation of the text serves the node and every publisher's record of it.
-        let path = match self.nodes.get_key_value(path) {
-            Some((path, _)) => path.clone(),
-            None => path.clone(),
-        };
-        let node = self.nodes.entry(path.clone()).or_default();
-        let members = node.members(default);
-        let Err(place) = members.binary_search(&slot) else { return Ok(()) };
-        if members.len() >= PUBLISHERS_PER_PATH_MAX {
-            return Err(format!(
-                "{PUBLISHERS_PER_PATH_MAX} publishers hold the path, as many as may"
-            ));
+        let mark = self.paths.mark_of(path.as_str(), default, terms);
+        self.paths.hold(&mut self.living, slot, held, mark, terms, before);
+        if before.is_none() {
+            self.spent += self.watches.held(slot, node, path, default);
         }
-        members.insert(place, slot);
-        if members.len() == 1 {
-            if default {
-                self.default_paths.insert(path.clone());
-            } else {
-                self.published_paths += 1;
-            }
-        }
-        publisher.hold(&path, default);
-        self.watches.held(slot, &path, default);
+        self.spent += self.path_watches.changed(path.as_str());
         self.revision += 1;
         Ok(())
     }
 
+    /// Whether one more publisher may hold this.
+    fn room_for(&self, held: Held, set: sets::SetId) -> Result<(), String> {
+        let paths_max = self.rules.paths_max;
+        let nodes_max =
+            paths_max.saturating_mul(NODES_PER_PATH_MAX).max(NODES_MIN).min(tree::NODES_MAX);
+        if !self.paths.tree.is_held(held.node) {
+            // What only hidden publishers hold does not count, but is not to pile up either.
+            let full =
+                self.paths.seen_len() >= paths_max || self.paths.tree.held_len() >= 2 * paths_max;
+            if full {
+                return Err(format!("the replica holds {paths_max} paths, as many as it may"));
+            }
+            if self.paths.tree.len() > nodes_max {
+                return Err(format!(
+                    "the replica's tree has {nodes_max} nodes, as many as it may; publish paths of \
+                     fewer segments, or under fewer parents"
+                ));
+            }
+        }
+        let members = self.paths.sets.members(set);
+        if members.len() >= PUBLISHERS_PER_PATH_MAX {
+            let seen = members.iter().filter(|member| !self.living[member.slot].hidden).count();
+            if seen >= PUBLISHERS_PER_PATH_MAX || members.len() >= 2 * PUBLISHERS_PER_PATH_MAX {
+                return Err(format!(
+                    "{PUBLISHERS_PER_PATH_MAX} publishers hold the path, as many as may"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn unpublish(&mut self, slot: Slot, path: &Path, default: bool) {
-        if self.slots[slot].let_go(path, default) {
-            self.leave_node(slot, path, default);
-            self.watches.let_go(slot, path, default);
+        let Some(node) = self.paths.tree.find(path.as_str()) else { return };
+        let held = Held { node, default };
+        if let Some(terms) = self.paths.sets.terms(self.paths.set(held), slot) {
+            let mark = self.paths.mark_of(path.as_str(), default, terms);
+            self.living[slot].holdings.remove(held, mark);
+            self.paths.let_go(&mut self.living, slot, held);
+            self.spent += self.watches.let_go(slot, node, path, default);
+            self.spent += self.path_watches.changed(path.as_str());
             self.revision += 1;
         }
     }
 
-    fn leave_node(&mut self, slot: Slot, path: &Path, default: bool) {
-        let Some(node) = self.nodes.get_mut(path) else { return };
-        let members = node.members(default);
-        members.retain(|&member| member != slot);
-        if members.is_empty() {
-            if default {
-                self.default_paths.remove(path);
-            } else {
-                self.published_paths -= 1;
+    /// Removes what a publisher held before its last announce and has not written since, where that announce differed: bucket by
+    /// bucket, from `cursor` on, which is moved, until `budget` are removed or looked at. True when all is done.
+    pub(crate) fn confirm(&mut self, slot: Slot, cursor: &mut Option<u32>, budget: usize) -> bool {
+        let mut steps = 0;
+        while steps < budget {
+            let mut stale = std::mem::take(&mut self.stale);
+            let more = self.living[slot].holdings.stale(cursor.get_or_insert(0), &mut stale);
+            steps += 1 + stale.len();
+            for held in stale.drain(..) {
+                if let Some(path) = self.paths.path(held.node) {
+                    self.unpublish(slot, &path, held.default);
+                }
+            }
+            self.stale = stale;
+            if more.is_none() {
+                return true;
             }
         }
-        if node.publishers.is_empty() && node.defaults.is_empty() {
-            self.nodes.remove(path);
-        }
-    }
-
-    /// Removes what a publisher held before its last announce and has not written since, if that announce differed: at most `budget`
-    /// paths are looked at, after `cursor`, which is moved. True when all have been.
-    pub(crate) fn confirm(&mut self, slot: Slot, cursor: &mut Option<Path>, budget: usize) -> bool {
-        let publisher = &self.slots[slot];
-        if !publisher.rewriting {
-            return true;
-        }
-        let round = publisher.round;
-        let (mut stale, mut seen) = (Vec::new(), 0);
-        let from = cursor.take();
-        for (path, held) in publisher.holds_after(from.as_ref()).take(budget) {
-            seen += 1;
-            *cursor = Some(path.clone());
-            stale.extend(held.before(round).map(|default| (path.clone(), default)));
-        }
-        for (path, default) in stale {
-            self.unpublish(slot, &path, default);
-        }
-        seen < budget
+        false
     }
 
     /// The publisher of `client` stops: it is hidden at once.
     pub(crate) fn clear(&mut self, client: Client) -> Result<(), RequestRefusal> {
         let slot = self.writer(client)?;
-        self.bury(slot);
+        let (info, held) = (&self.living[slot].info, self.living[slot].holdings.len());
+        tracing::info!(publisher = %info.name, id = %info.id, held, "a publisher stops; hiding it");
+        self.bury(slot, Departure::Stopped);
         Ok(())
     }
 
-    /// Hides a publisher for good. A later announce of the same id begins anew.
-    fn bury(&mut self, slot: Slot) {
-        let publisher = &mut self.slots[slot];
-        self.deadlines.remove(&(publisher.deadline, slot));
-        self.by_id.remove(&publisher.info.id);
-        if let Some(client) = publisher.client.take() {
-            self.writers.remove(&client);
-        }
-        publisher.hidden = true;
-        self.watches.hide(slot);
-        self.graves.push_back(slot);
+    fn bury(&mut self, slot: Slot, departure: Departure) {
+        self.living.bury(slot, departure);
+        self.paths.hide(&self.living, slot);
+        self.watches.hide(slot, self.living[slot].info.id, departure);
         self.revision += 1;
     }
 
     /// Takes out paths of hidden publishers, and looks through the paths for new watches: at most `budget` paths. True while
     /// there is more to do.
-    pub(crate) fn sweep(&mut self, mut budget: usize) -> bool {
-        while let Some(&slot) = self.graves.front() {
-            while let Some((path, held)) = self.slots[slot].holds.pop_first() {
-                for default in held.kinds() {
-                    self.leave_node(slot, &path, default);
+    pub(crate) fn sweep(&mut self, budget: usize) -> bool {
+        // However much there is to take out, a new watch gets a quarter.
+        let mut left = budget - budget / 4;
+        while left > 0
+            && let Some(slot) = self.living.grave()
+        {
+            left -= 1;
+            match self.living[slot].holdings.pop() {
+                Some(held) => {
+                    let path = self.path_watched(held.node);
+                    self.paths.let_go(&mut self.living, slot, held);
+                    if let Some(path) = path {
+                        self.path_watches.changed(path.as_str());
+                    }
                 }
-                budget = budget.saturating_sub(1);
-                if budget == 0 {
-                    return true;
+                None => {
+                    let info = &self.living[slot].info;
+                    tracing::info!(publisher = %info.name, id = %info.id, "all paths of a hidden publisher are taken out");
+                    self.living.close_grave();
                 }
             }
-            self.graves.pop_front();
-            self.slots.remove(slot);
         }
-        self.watches.scan(&self.nodes, &self.slots, budget)
+        let more = self.watches.scan(&self.paths, &self.living, left + budget / 4);
+        more || self.living.grave().is_some()
     }
 
     /// The client is gone. What its publisher holds stays until the publisher has been silent for too long.
     pub(crate) fn client_gone(&mut self, client: Client) {
-        if let Some(Writer::For(slot)) = self.writers.remove(&client) {
-            self.slots[slot].client = None;
-        }
+        self.living.client_gone(client);
         self.watches.client_gone(client);
-    }
-
-    /// Whether any of `members` can be seen.
-    fn any_seen(&self, members: &[Slot]) -> bool {
-        members.iter().any(|&slot| !self.slots[slot].hidden)
-    }
-}
-
-impl Node {
-    fn members(&mut self, default: bool) -> &mut Vec<Slot> {
-        if default { &mut self.defaults } else { &mut self.publishers }
+        self.path_watches.client_gone(client);
     }
 }

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    Change, Digest, KeyHash, PathAnswer, PathListed, PathText, RequestRefusal,
+    Change, Digest, FromReplica, KeyHash, PathAnswer, PathListed, PathText, RequestRefusal,
 };
-use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
+use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
 use proptest::prelude::*;
 
-use crate::directory::publisher::TERMS;
-use crate::directory::{Children, Client, Directory, Matching, Resolver, Rules};
+use crate::directory::{Children, Client, Directory, Matching, Push, Resolver, Rules};
 
 const TTL: Duration = Duration::from_millis(1_000);
 /// Chosen so that one's text begins another's, with and without a slash between.
@@ -55,9 +54,19 @@ enum Op {
         watch: u32,
         glob: usize,
     },
+    WatchPaths {
+        client: u64,
+        watch: u32,
+        glob: usize,
+    },
     Unwatch {
         client: u64,
         watch: u32,
+    },
+    /// A client is told so many things of what it watches.
+    Tell {
+        client: u64,
+        times: usize,
     },
     Sweep {
         budget: usize,
@@ -80,7 +89,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (1..600u64).prop_map(|ms| Op::Pass { ms }),
         3 => (client.clone(), 0..2u32, 0..GLOBS.len())
             .prop_map(|(client, watch, glob)| Op::Watch { client, watch, glob }),
-        1 => (client, 0..2u32).prop_map(|(client, watch)| Op::Unwatch { client, watch }),
+        3 => (client.clone(), 0..2u32, 0..GLOBS.len())
+            .prop_map(|(client, watch, glob)| Op::WatchPaths { client, watch, glob }),
+        1 => (client.clone(), 0..2u32).prop_map(|(client, watch)| Op::Unwatch { client, watch }),
+        3 => (client, 1..4usize).prop_map(|(client, times)| Op::Tell { client, times }),
         4 => (1..6usize).prop_map(|budget| Op::Sweep { budget }),
     ]
 }
@@ -103,6 +115,7 @@ struct Model {
     /// For whom each client writes; none once a newer has taken over.
     writers: BTreeMap<u64, Option<u8>>,
     watches: BTreeMap<(u64, u32), usize>,
+    path_watches: BTreeMap<(u64, u32), usize>,
 }
 
 impl Model {
@@ -228,8 +241,12 @@ struct Pair {
     now: Instant,
     directory: Directory,
     model: Model,
-    /// What each watch was told last.
+    /// What each watch over publishers takes to be so, from what it was told.
     told: BTreeMap<(u64, u32), BTreeSet<u8>>,
+    /// And each watch over paths.
+    paths_told: BTreeMap<(u64, u32), BTreeSet<PathListed>>,
+    /// Clients that have something to be told.
+    due: BTreeSet<u64>,
 }
 
 impl Pair {
@@ -244,7 +261,14 @@ impl Pair {
             watches_max: 16,
         };
         let directory = Directory::new(now, Incarnation([9; 16]), rules);
-        Pair { now, directory, model: Model::default(), told: BTreeMap::new() }
+        Pair {
+            now,
+            directory,
+            model: Model::default(),
+            told: BTreeMap::new(),
+            paths_told: BTreeMap::new(),
+            due: BTreeSet::new(),
+        }
     }
 
     fn step(&mut self, op: &Op) {
@@ -262,8 +286,9 @@ impl Pair {
                         let known = &self.model.known[&publisher];
                         let key =
                             |(path, default): &(Path, bool)| KeyHash::of(path.as_str(), *default);
-                        known.holds.keys().for_each(|held| expected.add(key(held), *TERMS));
-                        assert_eq!(digest, expected);
+                        let terms = Terms::default().digest();
+                        known.holds.keys().for_each(|held| expected.add(key(held), terms));
+                        assert_eq!(digest, [expected]);
                     }
                     Err(error) => {
                         assert_eq!((taken, error), (false, RequestRefusal::Superseded));
@@ -317,6 +342,7 @@ impl Pair {
                 self.directory.client_gone(Client(client));
                 self.model.writers.remove(&client);
                 self.model.watches.retain(|(of, _), _| *of != client);
+                self.model.path_watches.retain(|(of, _), _| *of != client);
             }
             Op::Pass { ms } => {
                 self.now += Duration::from_millis(ms);
@@ -334,12 +360,26 @@ impl Pair {
                 let made =
                     self.directory.watch(Client(client), watch, Glob::new(GLOBS[glob]).unwrap());
                 assert_eq!(made, Ok(()));
+                self.model.path_watches.remove(&(client, watch));
                 self.model.watches.insert((client, watch), glob);
                 self.told.remove(&(client, watch));
+            }
+            Op::WatchPaths { client, watch, glob } => {
+                let globs = [Glob::new(GLOBS[glob]).unwrap()];
+                assert_eq!(self.directory.watch_paths(Client(client), watch, &globs), Ok(()));
+                self.model.watches.remove(&(client, watch));
+                self.model.path_watches.insert((client, watch), glob);
+                self.paths_told.remove(&(client, watch));
             }
             Op::Unwatch { client, watch } => {
                 self.directory.unwatch(Client(client), watch);
                 self.model.watches.remove(&(client, watch));
+                self.model.path_watches.remove(&(client, watch));
+            }
+            Op::Tell { client, times } => {
+                for _ in 0..times {
+                    self.tell(client);
+                }
             }
             Op::Sweep { budget } => {
                 self.directory.sweep(budget);
@@ -373,7 +413,7 @@ impl Pair {
         for of in PATHS.map(path) {
             for budget in [1, 3, 100] {
                 let (mut children, mut out) = (Children::new(&of), Vec::new());
-                while !children.take(&self.directory, budget, &mut out) {}
+                while !children.take(&mut self.directory, budget, &mut out) {}
                 let once: BTreeSet<PathListed> = out.iter().cloned().collect();
                 assert_eq!(once.len(), out.len(), "{of}: one is told twice: {out:?}");
                 assert_eq!(once, self.model.children(&of), "below {of}, {budget} at a time");
@@ -385,9 +425,67 @@ impl Pair {
             let held = self.model.held_paths();
             let expected: Vec<PathListed> =
                 held.iter().filter(|p| matches(p)).map(|p| self.model.listed(p)).collect();
-            let (mut matching, mut out) = (Matching::new(globs.clone()), Vec::new());
-            while !matching.take(&self.directory, 2, &mut out) {}
+            let (mut matching, mut out) = (Matching::new(&globs).unwrap(), Vec::new());
+            while !matching.take(&mut self.directory, 2, &mut out) {}
+            out.sort();
             assert_eq!(out, expected, "{globs:?}");
+        }
+    }
+
+    fn note_due(&mut self) {
+        self.due.extend(self.directory.newly_due().map(|client| client.0));
+    }
+
+    /// Tells a client one thing, if the directory has said that it is due.
+    fn tell(&mut self, client: u64) {
+        self.note_due();
+        if !self.due.contains(&client) {
+            return;
+        }
+        match self.directory.push(Client(client)) {
+            Push::Working => {}
+            Push::Done => {
+                self.due.remove(&client);
+            }
+            Push::Tell(FromReplica::Publishers(all)) => {
+                assert!(self.model.watches.contains_key(&(client, all.watch)));
+                let told = numbers(&all.publishers);
+                assert_eq!(told.len(), all.publishers.len());
+                for info in &all.publishers {
+                    assert_eq!(info.epoch.0, self.model.known[&info.id.0[0]].epoch);
+                }
+                self.told.insert((client, all.watch), told);
+            }
+            Push::Tell(FromReplica::PublisherGone(gone)) => {
+                for watch in gone.watches {
+                    if let Some(told) = self.told.get_mut(&(client, watch)) {
+                        told.remove(&gone.publisher.0[0]);
+                    }
+                }
+            }
+            Push::Tell(FromReplica::PathSnapshot(some)) => {
+                assert!(self.model.path_watches.contains_key(&(client, some.watch)));
+                if some.first {
+                    self.paths_told.insert((client, some.watch), BTreeSet::new());
+                }
+                self.paths_are((client, some.watch), &some.paths);
+            }
+            Push::Tell(FromReplica::PathChanges(some)) => {
+                for watch in some.watches {
+                    self.paths_are((client, watch), &some.paths);
+                }
+            }
+            Push::Tell(other) => panic!("{other:?}"),
+        }
+    }
+
+    fn paths_are(&mut self, key: (u64, u32), paths: &[PathListed]) {
+        let told = self.paths_told.entry(key).or_default();
+        for listed in paths {
+            told.retain(|known| known.path != listed.path);
+            if listed.published() || listed.default {
+                told.insert(listed.clone());
+            }
         }
     }
 
@@ -396,18 +494,21 @@ impl Pair {
         while self.directory.sweep(3) {
             self.directory.invariant();
         }
-        for client in self.directory.clients_to_push() {
-            while let Some(push) = self.directory.push(client) {
-                assert!(self.model.watches.contains_key(&(client.0, push.watch)));
-                let told = numbers(&push.publishers);
-                assert_eq!(told.len(), push.publishers.len());
-                for info in &push.publishers {
-                    assert_eq!(info.epoch.0, self.model.known[&info.id.0[0]].epoch);
-                }
-                self.told.insert((client.0, push.watch), told);
-            }
+        self.note_due();
+        for times in 0.. {
+            let Some(&client) = self.due.first() else { break };
+            assert!(times < 10_000, "there is no end of telling");
+            self.tell(client);
         }
-        assert_eq!(self.directory.clients_to_push(), []);
+        for (key, &glob) in &self.model.path_watches {
+            let glob = Glob::new(GLOBS[glob]).unwrap();
+            let held = self.model.held_paths().into_iter();
+            let expected: BTreeSet<PathListed> = held
+                .filter(|path| glob.matches(path))
+                .map(|path| self.model.listed(&path))
+                .collect();
+            assert_eq!(self.paths_told.get(key), Some(&expected), "watch {key:?} of {glob}");
+        }
         for (key, &glob) in &self.model.watches {
             let expected = self.model.concerned(&Glob::new(GLOBS[glob]).unwrap());
             assert_eq!(self.told.get(key), Some(&expected), "watch {key:?} of {}", GLOBS[glob]);

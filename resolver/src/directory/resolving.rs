@@ -2,8 +2,9 @@
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{PathAnswer, PathText, Resolved, SetMember};
-use longshore_protocol::{Path, Terms};
 
+use crate::directory::sets::{Member, NOBODY, SetId};
+use crate::directory::terms::TermsId;
 use crate::directory::{Directory, Slot};
 
 /// Builds one message of answers: each publisher and each set in it once.
@@ -11,9 +12,15 @@ use crate::directory::{Directory, Slot};
 pub(crate) struct Resolver {
     publishers: Vec<Slot>,
     places: HashMap<Slot, u32>,
-    sets: HashMap<Vec<Slot>, u32>,
+    terms: Vec<TermsId>,
+    terms_places: HashMap<TermsId, u32>,
+    /// The places of the sets that were met, as far as they can be seen; none where nobody can.
+    met: HashMap<SetId, Option<u32>>,
+    /// The set met last: most paths have the same.
+    last: Option<(SetId, Option<u32>)>,
+    sets: Vec<Vec<Member>>,
+    by_members: HashMap<Vec<Member>, u32>,
     answers: Vec<PathAnswer>,
-    scratch: Vec<Slot>,
     members: usize,
 }
 
@@ -25,96 +32,94 @@ impl Resolver {
 
     /// Answers the next path.
     pub(crate) fn answer(&mut self, directory: &Directory, text: &PathText) {
-        let answer = match text.as_str() {
-            Some(path) if self.seen(directory, directory.publishers_at(path)) => {
-                PathAnswer::Published { set: self.set() }
-            }
-            _ => match text.parse() {
-                Err(reason) => PathAnswer::Refused { reason },
-                Ok(path) if self.seen_above(directory, &path) => {
-                    PathAnswer::ByDefault { set: self.set() }
-                }
-                Ok(_) => PathAnswer::NotFound,
-            },
+        let set = text.as_str().and_then(|path| directory.paths.tree.find(path));
+        let set = set.map_or(NOBODY, |node| directory.paths.tree.set(node));
+        let answer = match self.seen(directory, set) {
+            Some(set) => PathAnswer::Published { set },
+            None => self.answer_unpublished(directory, text),
         };
         self.answers.push(answer);
     }
 
+    /// Answers a path that nobody publishes, or that is none.
+    fn answer_unpublished(&mut self, directory: &Directory, text: &PathText) -> PathAnswer {
+        let path = match text.parse() {
+            Ok(path) => path,
+            Err(reason) => return PathAnswer::Refused { reason },
+        };
+        let set = directory.paths.default_above(&path, |set| self.seen(directory, set).is_some());
+        match set.and_then(|set| self.seen(directory, set)) {
+            Some(set) => PathAnswer::ByDefault { set },
+            None => PathAnswer::NotFound,
+        }
+    }
+
     /// The message, for the request `id`.
     pub(crate) fn finish(self, directory: &Directory, id: u64, last: bool) -> Resolved {
-        let mut sets = vec![Vec::new(); self.sets.len()];
-        for (slots, place) in self.sets {
-            sets[place as usize] = slots
-                .iter()
-                .map(|slot| SetMember { publisher: self.places[slot], terms: 0 })
-                .collect();
-        }
+        let member = |member: &Member| SetMember {
+            publisher: self.places[&member.slot],
+            terms: self.terms_places[&member.terms],
+        };
+        let terms = |&terms: &TermsId| directory.paths.sets.terms_kept.get(terms).clone();
+        let info = |&slot: &Slot| directory.living[slot].info.clone();
         Resolved {
             id,
             last,
             complete: directory.complete,
             tracker: directory.tracker(),
-            publishers: self
-                .publishers
-                .iter()
-                .map(|&slot| directory.slots[slot].info.clone())
-                .collect(),
-            terms: vec![Terms::default()],
-            sets,
+            publishers: self.publishers.iter().map(info).collect(),
+            terms: self.terms.iter().map(terms).collect(),
+            sets: self.sets.iter().map(|set| set.iter().map(member).collect()).collect(),
             answers: self.answers,
         }
     }
 
-    /// Keeps those of `members` that can be seen. False when there is none.
-    fn seen(&mut self, directory: &Directory, members: &[Slot]) -> bool {
-        self.scratch.clear();
-        self.scratch.extend(members.iter().filter(|&&slot| !directory.slots[slot].hidden));
-        !self.scratch.is_empty()
-    }
-
-    /// Keeps those of the deepest default at or above `path` that can be seen.
-    fn seen_above(&mut self, directory: &Directory, path: &Path) -> bool {
-        if directory.default_paths.is_empty() {
-            return false;
+    /// The place of a set, or of what can be seen of it. None where nobody can.
+    fn seen(&mut self, directory: &Directory, set: SetId) -> Option<u32> {
+        if set == NOBODY {
+            return None;
         }
-        let mut at = path.as_str();
-        loop {
-            if self.seen(directory, directory.defaults_at(at)) {
-                return true;
-            }
-            // Cut at slashes, so that `/a` is above `/a/b` and not above `/ab`.
-            at = match at.rfind('/') {
-                Some(0) if at.len() > 1 => "/",
-                Some(end) if end > 0 => &at[..end],
-                _ => return false,
-            };
-        }
-    }
-
-    /// The place of the set that was kept last.
-    fn set(&mut self) -> u32 {
-        if let Some(&place) = self.sets.get(&self.scratch) {
+        if let Some((last, place)) = self.last
+            && last == set
+        {
             return place;
         }
-        for &slot in &self.scratch {
-            if !self.places.contains_key(&slot) {
-                self.places.insert(slot, self.publishers.len() as u32);
-                self.publishers.push(slot);
+        let place = match self.met.get(&set) {
+            Some(&place) => place,
+            None => {
+                let place = self.meet(directory, set);
+                self.met.insert(set, place);
+                place
             }
-        }
-        self.members += self.scratch.len();
-        let place = self.sets.len() as u32;
-        self.sets.insert(self.scratch.clone(), place);
+        };
+        self.last = Some((set, place));
         place
     }
-}
 
-impl Directory {
-    fn publishers_at(&self, path: &str) -> &[Slot] {
-        self.nodes.get(path).map_or(&[], |node| &node.publishers)
-    }
-
-    fn defaults_at(&self, path: &str) -> &[Slot] {
-        self.nodes.get(path).map_or(&[], |node| &node.defaults)
+    fn meet(&mut self, directory: &Directory, set: SetId) -> Option<u32> {
+        let members = directory.paths.sets.members(set).iter().copied();
+        let seen: Vec<Member> =
+            members.filter(|member| !directory.living[member.slot].hidden).collect();
+        if seen.is_empty() {
+            return None;
+        }
+        if let Some(&place) = self.by_members.get(&seen) {
+            return Some(place);
+        }
+        for member in &seen {
+            self.places.entry(member.slot).or_insert_with(|| {
+                self.publishers.push(member.slot);
+                (self.publishers.len() - 1) as u32
+            });
+            self.terms_places.entry(member.terms).or_insert_with(|| {
+                self.terms.push(member.terms);
+                (self.terms.len() - 1) as u32
+            });
+        }
+        self.members += seen.len();
+        let place = self.sets.len() as u32;
+        self.by_members.insert(seen.clone(), place);
+        self.sets.push(seen);
+        Some(place)
     }
 }

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use longshore_protocol::messages::resolver::{Change, PathAnswer, PathText, RequestRefusal};
+use longshore_protocol::messages::resolver::{
+    Change, Departure, FromReplica, PathAnswer, PathText, Publishers, RequestRefusal,
+};
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
 
-use crate::directory::{Client, Directory, Resolver, Rules};
+use crate::directory::{Client, Directory, Push, Resolver, Rules};
 
 const TTL: Duration = Duration::from_secs(120);
 const INSTANT: Duration = Duration::from_nanos(1);
@@ -71,9 +73,17 @@ impl Story {
         self.directory.invariant();
     }
 
+    fn push(&mut self, client: Client) -> Option<Publishers> {
+        match self.directory.push(client) {
+            Push::Tell(FromReplica::Publishers(all)) => Some(all),
+            Push::Done => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn watched(&mut self, client: Client) -> Vec<PublisherInfo> {
         while self.directory.sweep(100) {}
-        self.directory.push(client).expect("there is no news").publishers
+        self.push(client).expect("there is no news").publishers
     }
 }
 
@@ -125,11 +135,11 @@ fn watchers_are_told_that_a_replica_warms_again_after_a_long_stand_still() {
     assert_eq!(story.watched(Client(9)), []);
     let long = rules().stand_still_max;
     story.directory.stood_still(story.now + long, long);
-    assert!(story.directory.clients_to_push().is_empty());
+    assert_eq!(story.push(Client(9)), None);
     story.directory.stood_still(story.now + 2 * long, long + INSTANT);
-    assert!(!story.directory.push(Client(9)).unwrap().complete);
+    assert!(!story.push(Client(9)).unwrap().complete);
     story.at(story.now + 2 * long + TTL / 2);
-    assert!(story.directory.push(Client(9)).unwrap().complete);
+    assert!(story.push(Client(9)).unwrap().complete);
 }
 
 #[test]
@@ -220,11 +230,11 @@ fn a_replica_warms_for_one_writer_ttl_and_tells_its_watchers_when_that_is_over()
     story.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();
     assert_eq!(story.watched(Client(9)), []);
     story.at(begun + TTL - INSTANT);
-    assert!(!story.directory.is_complete() && story.directory.clients_to_push().is_empty());
+    assert!(!story.directory.is_complete() && story.push(Client(9)).is_none());
     assert_eq!(story.directory.next_deadline(), Some(begun + TTL));
     story.at(begun + TTL);
     assert!(story.directory.is_complete());
-    assert!(story.directory.push(Client(9)).unwrap().complete);
+    assert!(story.push(Client(9)).unwrap().complete);
 }
 
 #[test]
@@ -237,11 +247,16 @@ fn a_watcher_is_told_of_a_restart_and_once_of_whatever_changed_while_it_did_not_
         story.publish(1, &format!("/a/{n}"));
     }
     assert_eq!(story.watched(Client(9)), [publisher(1, 1)]);
-    assert!(story.directory.clients_to_push().is_empty(), "three paths, one push");
+    assert_eq!(story.push(Client(9)), None, "three paths, one push");
     story.announce(1, 2).unwrap();
     assert_eq!(story.watched(Client(9)), [publisher(1, 2)]);
     story.at(story.now + TTL);
-    assert_eq!(story.watched(Client(9)), []);
+    let Push::Tell(FromReplica::PublisherGone(gone)) = story.directory.push(Client(9)) else {
+        panic!("nobody is told gone");
+    };
+    assert_eq!(gone.watches, [1]);
+    assert_eq!((gone.publisher, gone.departure), (publisher(1, 2).id, Departure::Silent));
+    assert_eq!(story.push(Client(9)), None, "one departure, one push");
 }
 
 #[test]
@@ -253,10 +268,10 @@ fn a_new_watcher_is_told_nothing_before_all_paths_have_been_looked_at() {
     story.publish(2, "/b");
     for client in [8, 9] {
         story.directory.watch(Client(client), 1, Glob::new("/**").unwrap()).unwrap();
-        assert_eq!(story.directory.clients_to_push(), []);
+        assert_eq!(story.push(Client(client)), None);
     }
     assert!(story.directory.sweep(1));
-    assert_eq!(story.directory.clients_to_push(), []);
+    assert_eq!(story.push(Client(9)), None);
     for client in [8, 9] {
         assert_eq!(story.watched(Client(client)), [publisher(1, 1), publisher(2, 1)]);
     }

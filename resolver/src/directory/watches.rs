@@ -1,175 +1,258 @@
-//! Watches over publishers: who could serve a glob, pushed whenever that changes. Level-triggered: a watch has one mark, set or
-//! not, however much has changed, and a push always tells the whole set.
+//! Watches over publishers: who could serve a glob, told whenever that changes. Level-triggered: a watch has one mark, set or not,
+//! however much has changed, and is told the whole set. Only that a publisher is gone is told as such, to those who know it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use hashbrown::HashMap;
-use longshore_protocol::messages::resolver::Publishers;
-use longshore_protocol::{Glob, Path};
+use longshore_protocol::messages::resolver::Departure;
+use longshore_protocol::{Glob, Path, PublisherId};
 
-use crate::directory::publisher::Slots;
-use crate::directory::{Client, Directory, Node, Slot};
+use crate::directory::holdings::Held;
+use crate::directory::liveness::Liveness;
+use crate::directory::paths::Paths;
+use crate::directory::prefixes::{PatternId, Prefixes};
+use crate::directory::tree::NodeId;
+use crate::directory::{Client, Slot};
 
-/// As many watches as there may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the replica has {0} watches, as many as it may; try another replica")]
-pub(crate) struct WatchLimit(usize);
+/// Departures that one client may have waiting; with more, its watches are told their whole sets.
+const GONE_MAX: usize = 64;
 
 type WatchKey = (Client, u32);
 
-/// All watches. Those of the same glob share one pattern: a change costs a match for each glob, not for each watch.
-#[derive(Debug)]
+/// All watches. Those of the same glob share one pattern: a change costs a match for each glob above it, not for each watch.
+#[derive(Default, Debug)]
 pub(super) struct Watches {
-    limit: usize,
-    by_key: BTreeMap<WatchKey, Glob>,
-    patterns: HashMap<Glob, Pattern>,
+    by_key: BTreeMap<WatchKey, PatternId>,
+    by_glob: HashMap<Glob, PatternId>,
+    patterns: BTreeMap<PatternId, Pattern>,
+    prefixes: Prefixes,
     /// Patterns that do not yet count all paths.
-    scans: BTreeMap<u64, Glob>,
-    next_scan: u64,
-    /// Watches to push.
+    scans: BTreeSet<PatternId>,
+    /// Watches to be told their whole set.
     marked: BTreeSet<WatchKey>,
+    /// Publishers that clients are to be told are gone.
+    gone: BTreeMap<Client, Vec<Gone>>,
+    /// Clients that have something to be told since they were last asked for.
+    newly_due: Vec<Client>,
 }
 
 #[derive(Debug)]
 struct Pattern {
+    glob: Glob,
     watchers: BTreeSet<WatchKey>,
     /// For each publisher that can be seen: how many of its paths match, and of its defaults could.
     counts: BTreeMap<Slot, u64>,
-    /// The first look through all paths, until it is done.
-    scan: Option<Scan>,
+    /// The first look through all paths, until it is done: nodes before this one are counted, and kept counted; the others are not yet.
+    scan: Option<NodeId>,
 }
 
-/// Paths up to here are counted, and kept counted; those after it are not yet.
+/// A publisher that watches have been told of is there no longer.
 #[derive(Debug)]
-struct Scan {
-    number: u64,
-    next: Bound<Path>,
+pub(super) struct Gone {
+    pub(super) publisher: PublisherId,
+    pub(super) departure: Departure,
+    pub(super) watches: Vec<u32>,
 }
 
 impl Watches {
-    pub(super) fn new(limit: usize) -> Watches {
-        Watches {
-            limit,
-            by_key: BTreeMap::new(),
-            patterns: HashMap::new(),
-            scans: BTreeMap::new(),
-            next_scan: 0,
-            marked: BTreeSet::new(),
-        }
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
     }
 
-    fn add(&mut self, key: WatchKey, glob: Glob) -> Result<(), WatchLimit> {
-        self.remove(key);
-        if self.by_key.len() >= self.limit {
-            return Err(WatchLimit(self.limit));
-        }
-        self.by_key.insert(key, glob.clone());
-        let number = self.next_scan;
-        let pattern = self.patterns.entry(glob.clone()).or_insert_with(|| {
-            self.next_scan += 1;
-            self.scans.insert(number, glob);
-            let scan = Scan { number, next: Bound::Unbounded };
-            Pattern { watchers: BTreeSet::new(), counts: BTreeMap::new(), scan: Some(scan) }
-        });
+    /// How many watches a client has.
+    pub(super) fn len_of(&self, client: Client) -> usize {
+        self.by_key.range((client, 0)..=(client, u32::MAX)).count()
+    }
+
+    /// Watches who could serve what matches the glob. A watch of the same number is replaced.
+    pub(super) fn add(&mut self, client: Client, watch: u32, glob: Glob) {
+        let key = (client, watch);
+        self.remove(client, watch);
+        let id = match self.by_glob.get(&glob) {
+            Some(&id) => id,
+            None => {
+                let id = self.prefixes.add(std::slice::from_ref(&glob));
+                self.by_glob.insert(glob.clone(), id);
+                self.scans.insert(id);
+                let (watchers, counts) = (BTreeSet::new(), BTreeMap::new());
+                self.patterns.insert(id, Pattern { glob, watchers, counts, scan: Some(0) });
+                id
+            }
+        };
+        self.by_key.insert(key, id);
+        let Some(pattern) = self.patterns.get_mut(&id) else { return };
         pattern.watchers.insert(key);
         if pattern.scan.is_none() {
-            self.marked.insert(key);
+            self.mark(key);
         }
-        Ok(())
     }
 
-    fn remove(&mut self, key: WatchKey) {
-        let Some(glob) = self.by_key.remove(&key) else { return };
+    pub(super) fn remove(&mut self, client: Client, watch: u32) {
+        let key = (client, watch);
+        let Some(id) = self.by_key.remove(&key) else { return };
         self.marked.remove(&key);
-        let Some(pattern) = self.patterns.get_mut(&glob) else { return };
+        let Some(pattern) = self.patterns.get_mut(&id) else { return };
         pattern.watchers.remove(&key);
-        if pattern.watchers.is_empty() {
-            if let Some(scan) = &pattern.scan {
-                self.scans.remove(&scan.number);
-            }
-            self.patterns.remove(&glob);
+        if pattern.watchers.is_empty()
+            && let Some(pattern) = self.patterns.remove(&id)
+        {
+            self.scans.remove(&id);
+            self.by_glob.remove(&pattern.glob);
+            self.prefixes.remove(id, std::slice::from_ref(&pattern.glob));
         }
     }
 
     pub(super) fn client_gone(&mut self, client: Client) {
-        let keys: Vec<WatchKey> =
-            self.by_key.range((client, 0)..=(client, u32::MAX)).map(|(&key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.remove(key));
+        let watches: Vec<u32> =
+            self.by_key.range((client, 0)..=(client, u32::MAX)).map(|(key, _)| key.1).collect();
+        watches.into_iter().for_each(|watch| self.remove(client, watch));
+        self.gone.remove(&client);
     }
 
-    /// A publisher holds what it did not.
-    pub(super) fn held(&mut self, slot: Slot, path: &Path, default: bool) {
-        for (glob, pattern) in &mut self.patterns {
-            if pattern.counts_already(path) && concerns(glob, path, default) {
-                let count = pattern.counts.entry(slot).or_default();
-                *count += 1;
-                if *count == 1 {
-                    pattern.mark(&mut self.marked);
-                }
-            }
+    /// Those that a change of this path, or of the default at it, could concern. A default concerns what lies below it, too.
+    fn concerned(&self, path: &Path, default: bool) -> Vec<PatternId> {
+        if default {
+            self.patterns.keys().copied().collect()
+        } else {
+            self.prefixes.above(path.as_str())
         }
     }
 
-    /// A publisher no longer holds it.
-    pub(super) fn let_go(&mut self, slot: Slot, path: &Path, default: bool) {
-        for (glob, pattern) in &mut self.patterns {
-            if pattern.counts_already(path)
-                && concerns(glob, path, default)
+    /// A publisher holds what it did not. Says what that has cost, in globs compared.
+    pub(super) fn held(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) -> usize {
+        let concerned = self.concerned(path, default);
+        for &id in &concerned {
+            if let Some(pattern) = self.patterns.get_mut(&id)
+                && pattern.counts_already(node)
+                && concerns(&pattern.glob, path, default)
+            {
+                let count = pattern.counts.entry(slot).or_default();
+                *count += 1;
+                if *count == 1 {
+                    self.mark_pattern(id);
+                }
+            }
+        }
+        concerned.len()
+    }
+
+    /// A publisher no longer holds it. Says what that has cost, in globs compared.
+    pub(super) fn let_go(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) -> usize {
+        let concerned = self.concerned(path, default);
+        for &id in &concerned {
+            if let Some(pattern) = self.patterns.get_mut(&id)
+                && pattern.counts_already(node)
+                && concerns(&pattern.glob, path, default)
                 && let Some(count) = pattern.counts.get_mut(&slot)
             {
                 *count -= 1;
                 if *count == 0 {
                     pattern.counts.remove(&slot);
-                    pattern.mark(&mut self.marked);
+                    self.mark_pattern(id);
                 }
             }
         }
+        concerned.len()
     }
 
-    /// A publisher can no longer be seen.
-    pub(super) fn hide(&mut self, slot: Slot) {
+    /// A publisher can no longer be seen: watches that have been told their sets are told that much, and no more.
+    pub(super) fn hide(&mut self, slot: Slot, publisher: PublisherId, departure: Departure) {
+        let mut told: BTreeMap<Client, Vec<u32>> = BTreeMap::new();
         for pattern in self.patterns.values_mut() {
-            if pattern.counts.remove(&slot).is_some() {
-                pattern.mark(&mut self.marked);
+            if pattern.counts.remove(&slot).is_some() && pattern.scan.is_none() {
+                for &(client, watch) in &pattern.watchers {
+                    if !self.marked.contains(&(client, watch)) {
+                        told.entry(client).or_default().push(watch);
+                    }
+                }
             }
+        }
+        for (client, watches) in told {
+            if self.gone.get(&client).is_some_and(|gone| gone.len() >= GONE_MAX) {
+                watches.into_iter().for_each(|watch| self.mark((client, watch)));
+                continue;
+            }
+            if !self.is_due(client) {
+                self.newly_due.push(client);
+            }
+            self.gone.entry(client).or_default().push(Gone { publisher, departure, watches });
         }
     }
 
     /// A publisher has moved, or started again.
     pub(super) fn mark_publisher(&mut self, slot: Slot) {
-        for pattern in self.patterns.values() {
-            if pattern.counts.contains_key(&slot) {
-                pattern.mark(&mut self.marked);
-            }
-        }
+        let with = |(&id, pattern): (&PatternId, &Pattern)| {
+            pattern.counts.contains_key(&slot).then_some(id)
+        };
+        let concerned: Vec<PatternId> = self.patterns.iter().filter_map(with).collect();
+        concerned.into_iter().for_each(|id| self.mark_pattern(id));
     }
 
-    /// Every watch is to be pushed: the replica has become complete.
+    /// Every watch is to be told: what is missing has another meaning now.
     pub(super) fn mark_all(&mut self) {
-        for pattern in self.patterns.values() {
-            pattern.mark(&mut self.marked);
+        let all: Vec<PatternId> = self.patterns.keys().copied().collect();
+        all.into_iter().for_each(|id| self.mark_pattern(id));
+    }
+
+    fn mark_pattern(&mut self, id: PatternId) {
+        let Some(pattern) = self.patterns.get(&id).filter(|pattern| pattern.scan.is_none()) else {
+            return;
+        };
+        let watchers: Vec<WatchKey> = pattern.watchers.iter().copied().collect();
+        watchers.into_iter().for_each(|key| self.mark(key));
+    }
+
+    fn mark(&mut self, key: WatchKey) {
+        if !self.is_due(key.0) {
+            self.newly_due.push(key.0);
         }
+        self.marked.insert(key);
+    }
+
+    fn is_due(&self, client: Client) -> bool {
+        self.marked.range((client, 0)..=(client, u32::MAX)).next().is_some()
+            || self.gone.contains_key(&client)
+    }
+
+    /// Clients that have something to be told, and had not when this was last asked.
+    pub(super) fn newly_due(&mut self) -> std::vec::Drain<'_, Client> {
+        self.newly_due.drain(..)
+    }
+
+    /// Who is gone, which is told before anything that has come since.
+    pub(super) fn next_gone(&mut self, client: Client) -> Option<Gone> {
+        let waiting = self.gone.get_mut(&client)?;
+        let first = (!waiting.is_empty()).then(|| waiting.remove(0));
+        if waiting.is_empty() {
+            self.gone.remove(&client);
+        }
+        first
+    }
+
+    /// The next watch of that client that is to be told its whole set, and the set.
+    pub(super) fn next_marked(
+        &mut self,
+        client: Client,
+    ) -> Option<(u32, impl Iterator<Item = Slot>)> {
+        let &key = self.marked.range((client, 0)..=(client, u32::MAX)).next()?;
+        self.marked.remove(&key);
+        let pattern = self.patterns.get(self.by_key.get(&key)?)?;
+        Some((key.1, pattern.counts.keys().copied()))
     }
 
     /// Counts paths for new patterns: looks at no more than `budget`. True while there are more.
-    pub(super) fn scan(
-        &mut self,
-        nodes: &BTreeMap<Path, Node>,
-        slots: &Slots,
-        mut budget: usize,
-    ) -> bool {
-        while let Some((_, glob)) = self.scans.first_key_value() {
-            let Some(pattern) = self.patterns.get_mut(glob) else {
-                self.scans.pop_first();
-                continue;
-            };
+    pub(super) fn scan(&mut self, paths: &Paths, living: &Liveness, mut budget: usize) -> bool {
+        while let Some(&id) = self.scans.first() {
             if budget == 0 {
                 return true;
             }
-            if pattern.count_some(glob, nodes, slots, &mut budget) {
-                pattern.mark(&mut self.marked);
-                self.scans.pop_first();
+            let Some(pattern) = self.patterns.get_mut(&id) else {
+                self.scans.remove(&id);
+                continue;
+            };
+            if pattern.count_some(paths, living, &mut budget) {
+                self.scans.remove(&id);
+                self.mark_pattern(id);
             }
         }
         false
@@ -182,43 +265,23 @@ fn concerns(glob: &Glob, path: &Path, default: bool) -> bool {
 }
 
 impl Pattern {
-    /// False of paths that the first look has not come to.
-    fn counts_already(&self, path: &Path) -> bool {
-        match &self.scan {
-            None => true,
-            Some(Scan { next: Bound::Excluded(last), .. }) => path <= last,
-            Some(_) => false,
-        }
-    }
-
-    fn mark(&self, marked: &mut BTreeSet<WatchKey>) {
-        if self.scan.is_none() {
-            marked.extend(&self.watchers);
-        }
+    /// False of nodes that the first look has not come to.
+    fn counts_already(&self, node: NodeId) -> bool {
+        self.scan.is_none_or(|next| node < next)
     }
 
     /// Goes on with the first look. True when it is done.
-    fn count_some(
-        &mut self,
-        glob: &Glob,
-        nodes: &BTreeMap<Path, Node>,
-        slots: &Slots,
-        budget: &mut usize,
-    ) -> bool {
-        let Some(scan) = &mut self.scan else { return true };
-        for (path, node) in nodes.range((scan.next.clone(), Bound::Unbounded)) {
+    fn count_some(&mut self, paths: &Paths, living: &Liveness, budget: &mut usize) -> bool {
+        let Some(next) = &mut self.scan else { return true };
+        while *next < paths.tree.end() {
             if *budget == 0 {
                 return false;
             }
             *budget -= 1;
-            scan.next = Bound::Excluded(path.clone());
-            for (default, members) in [(false, &node.publishers), (true, &node.defaults)] {
-                if members.is_empty() || !concerns(glob, path, default) {
-                    continue;
-                }
-                for &slot in members.iter().filter(|&&slot| !slots[slot].hidden) {
-                    *self.counts.entry(slot).or_default() += 1;
-                }
+            let node = *next;
+            *next += 1;
+            for slot in concerned(&self.glob, paths, living, node) {
+                *self.counts.entry(slot).or_default() += 1;
             }
         }
         self.scan = None;
@@ -226,72 +289,43 @@ impl Pattern {
     }
 }
 
-impl Directory {
-    /// Watches the publishers that could serve what matches `glob`; the first push follows. A watch of the same number is replaced.
-    pub(crate) fn watch(
-        &mut self,
-        client: Client,
-        watch: u32,
-        glob: Glob,
-    ) -> Result<(), WatchLimit> {
-        self.watches.add((client, watch), glob)
+/// Those that can be seen and hold something at that node that concerns the glob: twice who holds the path and a default there.
+fn concerned(glob: &Glob, paths: &Paths, living: &Liveness, node: NodeId) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    if !paths.tree.is_held(node) {
+        return slots;
     }
-
-    pub(crate) fn unwatch(&mut self, client: Client, watch: u32) {
-        self.watches.remove((client, watch));
+    let Some(path) = paths.path(node) else { return slots };
+    for default in [false, true] {
+        let members = paths.members(Held { node, default });
+        if !members.is_empty() && concerns(glob, &path, default) {
+            let seen = members.iter().filter(|member| !living[member.slot].hidden);
+            slots.extend(seen.map(|member| member.slot));
+        }
     }
+    slots
+}
 
-    /// How many watches.
-    pub(crate) fn watches_len(&self) -> usize {
-        self.watches.by_key.len()
-    }
-
-    /// Clients that have something to be pushed, each once.
-    pub(crate) fn clients_to_push(&self) -> Vec<Client> {
-        let mut clients: Vec<Client> =
-            self.watches.marked.iter().map(|&(client, _)| client).collect();
-        clients.dedup();
-        clients
-    }
-
-    /// The next push for that client, and its mark taken away.
-    pub(crate) fn push(&mut self, client: Client) -> Option<Publishers> {
-        let &key = self.watches.marked.range((client, 0)..=(client, u32::MAX)).next()?;
-        self.watches.marked.remove(&key);
-        let pattern = self.watches.patterns.get(self.watches.by_key.get(&key)?)?;
-        let mut publishers: Vec<_> =
-            pattern.counts.keys().map(|&slot| self.slots[slot].info.clone()).collect();
-        publishers.sort_unstable_by_key(|info| info.id);
-        Some(Publishers {
-            watch: key.1,
-            tracker: self.tracker(),
-            complete: self.complete,
-            publishers,
-        })
-    }
-
-    /// What the watches count, told again from the paths: for [`Directory::invariant`].
-    #[cfg(test)]
-    pub(super) fn watches_invariant(&self) {
-        for (glob, pattern) in &self.watches.patterns {
+#[cfg(test)]
+impl Watches {
+    /// What the watches count, told again from the paths: panics where that is something else.
+    pub(super) fn invariant(&self, paths: &Paths, living: &Liveness) {
+        assert_eq!(self.by_glob.len(), self.patterns.len());
+        for (id, pattern) in &self.patterns {
+            let glob = &pattern.glob;
             let mut counts: BTreeMap<Slot, u64> = BTreeMap::new();
-            for (path, node) in &self.nodes {
-                for (default, members) in [(false, &node.publishers), (true, &node.defaults)] {
-                    if pattern.counts_already(path) && concerns(glob, path, default) {
-                        for &slot in members.iter().filter(|&&slot| !self.slots[slot].hidden) {
-                            *counts.entry(slot).or_default() += 1;
-                        }
-                    }
-                }
+            let nodes = (0..paths.tree.end()).filter(|&node| pattern.counts_already(node));
+            for slot in nodes.flat_map(|node| concerned(glob, paths, living, node)) {
+                *counts.entry(slot).or_default() += 1;
             }
             assert_eq!(pattern.counts, counts, "publishers of {glob}");
             assert!(!pattern.watchers.is_empty(), "nobody watches {glob}");
-            assert!(pattern.watchers.iter().all(|key| self.watches.by_key.get(key) == Some(glob)));
-            let scanned = self.watches.scans.values().any(|scanned| scanned == glob);
-            assert_eq!(pattern.scan.is_some(), scanned, "the first look of {glob}");
+            assert!(pattern.watchers.iter().all(|key| self.by_key.get(key) == Some(id)));
+            assert_eq!(pattern.scan.is_some(), self.scans.contains(id), "the first look of {glob}");
         }
-        let watchers: usize = self.watches.patterns.values().map(|p| p.watchers.len()).sum();
-        assert_eq!(watchers, self.watches.by_key.len());
-        assert!(self.watches.marked.iter().all(|key| self.watches.by_key.contains_key(key)));
+        let watchers: usize = self.patterns.values().map(|pattern| pattern.watchers.len()).sum();
+        assert_eq!(watchers, self.by_key.len());
+        assert!(self.marked.iter().all(|key| self.by_key.contains_key(key)));
+        assert!(self.gone.values().all(|gone| !gone.is_empty() && gone.len() <= GONE_MAX));
     }
 }

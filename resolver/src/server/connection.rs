@@ -5,22 +5,39 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::Role;
 use longshore_protocol::frame::Messages;
-use longshore_protocol::messages::resolver::{ToReplica, tag};
+use longshore_protocol::messages::resolver::{Group, ToReplica, tag};
 use longshore_transport::{Link, LinkEnd, LinkReceiver};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::directory::Client;
 use crate::replica_link::now;
 use crate::server::desk::Said;
 use crate::server::job::Refusal;
 
-/// Most bytes of requests that one connection may have unanswered: a longest frame and some. Beyond, it is not read.
-const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Longest frame that a client may send, in bytes: some of the largest requests.
+pub(super) const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Memory of the requests that one connection may have unanswered, in bytes: twice the largest. Beyond, it is not read.
+const REQUESTS_OF_ONE_MAX: usize = 16 * 1024 * 1024;
 /// What a request counts at least: bounds how many there can be.
 const REQUEST_BYTES_MIN: usize = 1024;
 
+/// Memory for the requests that all connections may have unanswered, in bytes. Beyond, requests are refused as `Busy`: who does not
+/// read its answers must not make others wait. Writers have theirs, so that readers hide no publisher.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    readers: Arc<Semaphore>,
+    writers: Arc<Semaphore>,
+}
+
+impl Room {
+    pub(super) fn new(bytes: usize) -> Room {
+        let room = || Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)));
+        Room { readers: room(), writers: room() }
+    }
+}
+
 /// Serves a link until it ends.
-pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>) {
+pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>, room: Room) {
     let peer = link.peer_address();
     let (writes, name) = match link.hello() {
         Some(hello) => (hello.role == Role::ResolverWriter, hello.name.clone()),
@@ -31,7 +48,8 @@ pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>) 
         return;
     }
     tracing::debug!(%peer, name, writes, "connected");
-    let end = forward(client, receiver, &said).await;
+    let of_all = if writes { &room.writers } else { &room.readers };
+    let end = forward(client, receiver, &said, of_all).await;
     tracing::debug!(%peer, name, ?end, "disconnected");
     let _ = said.send(Said::Left { client }).await;
 }
@@ -41,8 +59,9 @@ async fn forward(
     client: Client,
     mut receiver: LinkReceiver,
     said: &mpsc::Sender<Said>,
+    of_all: &Arc<Semaphore>,
 ) -> Option<LinkEnd> {
-    let room = Arc::new(Semaphore::new(REQUEST_BYTES_MAX));
+    let own = Arc::new(Semaphore::new(REQUESTS_OF_ONE_MAX));
     loop {
         let frame = match receiver.recv().await {
             Ok(frame) => frame,
@@ -50,19 +69,55 @@ async fn forward(
         };
         let at = now();
         for message in Messages::new(frame) {
-            let (bytes, request) = match message {
+            let request = match message {
                 Ok((tag, body)) => match read(tag, body.clone()) {
-                    Some(request) => (body.len(), request),
+                    Some(request) => request.map(|request| (memory(&request, &body), request)),
                     None => continue,
                 },
                 // What comes after it cannot be found.
-                Err(error) => (0, Err(Refusal::malformed(0, &error))),
+                Err(error) => Err(Refusal::malformed(0, &error)),
             };
-            let bytes = bytes.clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX);
-            let permit = room.clone().acquire_many_owned(bytes as u32).await.ok()?;
-            said.send(Said::Request { client, request, at, permit }).await.ok()?;
+            let bytes = request.as_ref().map_or(REQUEST_BYTES_MIN, |(bytes, _)| *bytes) as u32;
+            let own = own.clone().acquire_many_owned(bytes).await.ok()?;
+            let (request, of_all) = match (request, of_all.clone().try_acquire_many_owned(bytes)) {
+                (Ok((_, request)), Ok(of_all)) => (Ok(request), Some(of_all)),
+                (Ok((_, request)), Err(_)) => (Err(Refusal::busy(request.id())), None),
+                (Err(refusal), _) => (Err(refusal), None),
+            };
+            said.send(Said::Request { client, request, at, held: Held { own, of_all } })
+                .await
+                .ok()?;
         }
     }
+}
+
+/// What an unanswered request holds of its connection's memory, and of that of all.
+#[derive(Debug)]
+pub(super) struct Held {
+    #[expect(dead_code, reason = "given back when it is dropped")]
+    own: OwnedSemaphorePermit,
+    #[expect(dead_code, reason = "given back when it is dropped")]
+    of_all: Option<OwnedSemaphorePermit>,
+}
+
+/// About what a request takes in memory, in bytes: the frame that it keeps, and what it was read into.
+fn memory(request: &ToReplica, body: &Bytes) -> usize {
+    let read = match request {
+        ToReplica::Resolve(ask) => size_of_val(&ask.paths[..]),
+        ToReplica::Write(write) => write
+            .groups
+            .iter()
+            .map(|group| size_of::<Group>() + size_of_val(&group.paths[..]))
+            .sum(),
+        // Paths and globs are read into memory of their own.
+        ToReplica::CheckChanged(ask) => 2 * size_of_val(&ask.tracked[..]),
+        ToReplica::ListMatching(_) | ToReplica::WatchPaths(_) | ToReplica::WatchPublishers(_) => {
+            16 * body.len()
+        }
+        ToReplica::Announce(announce) => size_of_val(&announce.wanted[..]),
+        _ => 0,
+    };
+    (body.len() + read).clamp(REQUEST_BYTES_MIN, REQUESTS_OF_ONE_MAX)
 }
 
 /// The request, or why it is refused. None for what is no request: nobody waits for an answer to it.

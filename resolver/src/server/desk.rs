@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use longshore_protocol::frame::FrameWriter;
-use longshore_protocol::messages::resolver::{FromReplica, ReplicaStatus, ToReplica};
+use longshore_protocol::messages::resolver::{ReplicaStatus, ToReplica};
 use longshore_transport::{LinkSender, SendError};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
-use crate::directory::{Client, Directory};
+use crate::directory::{Client, Directory, Push};
 use crate::replica_link::{now, until};
+use crate::server::connection::Held;
 use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
+use crate::server::memory::resident_bytes;
 
 /// Most things said to the desk that wait for it; beyond, connections are not read.
 pub(super) const SAID_MAX: usize = 1_024;
@@ -20,8 +22,18 @@ pub(super) const SAID_MAX: usize = 1_024;
 const ANSWER_BYTES_QUEUED_MAX: usize = 1024 * 1024;
 /// A frame with more than that is sent before more is added.
 const FRAME_BYTES_GOAL: usize = 256 * 1024;
-/// Paths taken out, or looked at for new watches, between two turns.
-const SWEEP_PATHS: usize = 1_024;
+/// Most things heard between two turns.
+const HEARD_MAX: usize = 256;
+/// Paths taken out, or looked at for new watches, between two looks at the clock.
+const SWEEP_PATHS: usize = 256;
+/// Most of them between two turns.
+pub(super) const SWEPT_MAX: usize = 4_096;
+/// How long sweeping may take between two turns.
+const SWEEP_SLICE: Duration = Duration::from_millis(1);
+/// How long telling watchers may take between two turns.
+const PUSH_SLICE: Duration = Duration::from_millis(1);
+/// Parts of snapshots looked through, or messages told, to one client before it is the next one's turn.
+const PUSHES_MAX: usize = 64;
 /// A desk with nothing to do looks at the clock this often: from one look to the next it can tell whether it stood still.
 const PULSE: Duration = Duration::from_millis(250);
 /// A desk that comes to its next pass this late did not run: it was stopped, or its machine was.
@@ -41,8 +53,8 @@ pub(super) enum Said {
         request: Result<ToReplica, Refusal>,
         /// When it came.
         at: Instant,
-        /// Its part of what the client may have unanswered.
-        permit: OwnedSemaphorePermit,
+        /// Its part of what may be unanswered.
+        held: Held,
     },
     /// The client has read its answers.
     Ready {
@@ -57,7 +69,7 @@ pub(super) enum Said {
 #[derive(Debug)]
 pub(super) struct Desk {
     name: String,
-    directory: Directory,
+    pub(super) directory: Directory,
     said: mpsc::Receiver<Said>,
     /// For the waits of clients that do not read.
     own_said: mpsc::WeakSender<Said>,
@@ -68,7 +80,11 @@ pub(super) struct Desk {
     /// When it last looked at the clock for all it does by time.
     looked_at: Instant,
     /// There is more to sweep.
-    sweeping: bool,
+    pub(super) sweeping: bool,
+    /// Clients that are to be told something of what they watch, each once.
+    pushing: VecDeque<Client>,
+    /// The longest that one pass has taken.
+    slice_max: Duration,
 }
 
 /// A client at the desk.
@@ -76,9 +92,11 @@ pub(super) struct Desk {
 struct At {
     sender: LinkSender,
     writes: bool,
-    jobs: VecDeque<(Job, OwnedSemaphorePermit)>,
+    jobs: VecDeque<(Job, Held)>,
     /// It has a place in `turns`.
     waits: bool,
+    /// It is to be told something of what it watches; unless it is clogged, it has a place in `pushing`.
+    due: bool,
     /// It does not read its answers.
     clogged: bool,
 }
@@ -100,6 +118,8 @@ impl Desk {
             started: now(),
             looked_at: now(),
             sweeping: false,
+            pushing: VecDeque::new(),
+            slice_max: Duration::ZERO,
         }
     }
 
@@ -109,9 +129,9 @@ impl Desk {
     }
 
     /// Waits until there is something to do, and does some of it. False when nobody can say anything any more.
-    async fn pass(&mut self) -> bool {
+    pub(super) async fn pass(&mut self) -> bool {
         let mut next_look = self.looked_at;
-        if self.turns.is_empty() && !self.sweeping {
+        if self.turns.is_empty() && !self.sweeping && self.pushing.is_empty() {
             let deadline = self.directory.next_deadline();
             let pulse = self.looked_at + PULSE;
             next_look = deadline.map_or(pulse, |deadline| deadline.clamp(self.looked_at, pulse));
@@ -127,7 +147,8 @@ impl Desk {
             tokio::task::yield_now().await;
         }
         self.look(next_look);
-        while let Ok(said) = self.said.try_recv() {
+        for _ in 0..HEARD_MAX {
+            let Ok(said) = self.said.try_recv() else { break };
             self.hear(said);
         }
         // At the time of the look: one that stands still from here on is noticed at the next.
@@ -135,28 +156,42 @@ impl Desk {
         if let Some(client) = self.turns.pop_front() {
             self.serve(client);
         }
-        self.sweeping = self.directory.sweep(SWEEP_PATHS);
+        self.sweep();
         self.push_watches();
+        self.slice_max = self.slice_max.max(now().saturating_duration_since(self.looked_at));
         true
+    }
+
+    fn sweep(&mut self) {
+        let until = now() + SWEEP_SLICE;
+        for _ in 0..SWEPT_MAX / SWEEP_PATHS {
+            self.sweeping = self.directory.sweep(SWEEP_PATHS);
+            if !self.sweeping || now() >= until {
+                break;
+            }
+        }
     }
 
     fn hear(&mut self, said: Said) {
         match said {
             Said::Joined { client, sender, writes } => {
                 let jobs = VecDeque::new();
-                let at = At { sender, writes, jobs, waits: false, clogged: false };
+                let at = At { sender, writes, jobs, waits: false, due: false, clogged: false };
                 self.clients.insert(client, at);
             }
-            Said::Request { client, request, at, permit } => {
+            Said::Request { client, request, at, held } => {
                 self.directory.heard(client, at);
                 if let Some(at) = self.clients.get_mut(&client) {
-                    at.jobs.push_back((Job::new(request), permit));
+                    at.jobs.push_back((Job::new(request), held));
                     self.turn(client);
                 }
             }
             Said::Ready { client } => {
                 if let Some(at) = self.clients.get_mut(&client) {
                     at.clogged = false;
+                    if at.due {
+                        self.pushing.push_back(client);
+                    }
                     self.turn(client);
                 }
             }
@@ -197,7 +232,7 @@ impl Desk {
         }
         let connections = self.clients.len() as u64;
         let uptime = now().saturating_duration_since(self.started);
-        let name = &self.name;
+        let (name, slice_max) = (&self.name, self.slice_max);
         let status = |directory: &Directory| ReplicaStatus {
             name: name.clone(),
             incarnation: directory.incarnation(),
@@ -211,8 +246,8 @@ impl Desk {
             warming_left_ms: millis(directory.warming_left(now())),
             hidden: directory.hidden_len() as u64,
             refused_busy: 0,
-            slice_max_us: 0,
-            memory_bytes: 0,
+            slice_max_us: u64::try_from(slice_max.as_micros()).unwrap_or(u64::MAX),
+            memory_bytes: resident_bytes(),
             publishers_max: directory.rules().publishers_max as u64,
             paths_max: directory.rules().paths_max as u64,
             connections_max: 0,
@@ -250,23 +285,48 @@ impl Desk {
         self.turn(client);
     }
 
-    /// Tells watchers what has changed. Who does not read is told later, once, what is so then.
+    /// Tells watchers what has changed, in turns. Who does not read is told later, once, what is so then.
     fn push_watches(&mut self) {
-        for client in self.directory.clients_to_push() {
-            let Some(at) = self.clients.get(&client) else { continue };
-            if at.clogged {
-                continue;
+        for client in self.directory.newly_due() {
+            if let Some(at) = self.clients.get_mut(&client)
+                && !std::mem::replace(&mut at.due, true)
+                && !at.clogged
+            {
+                self.pushing.push_back(client);
             }
-            let mut out = FrameWriter::new();
-            while at.sender.queued_bytes() + out.body_len() <= ANSWER_BYTES_QUEUED_MAX {
-                let Some(publishers) = self.directory.push(client) else { break };
-                FromReplica::Publishers(publishers).encode(&mut out);
+        }
+        let until = now() + PUSH_SLICE;
+        for _ in 0..self.pushing.len() {
+            let Some(client) = self.pushing.pop_front() else { break };
+            self.push(client, until);
+            if now() >= until {
+                break;
             }
-            let full = at.sender.queued_bytes() + out.body_len() > ANSWER_BYTES_QUEUED_MAX;
-            send(&at.sender, out);
-            if full {
-                self.clog(client);
+        }
+    }
+
+    fn push(&mut self, client: Client, until: Instant) {
+        let Some(at) = self.clients.get_mut(&client) else { return };
+        let (mut out, mut full) = (FrameWriter::new(), false);
+        for _ in 0..PUSHES_MAX {
+            full = at.sender.queued_bytes() + out.body_len() > ANSWER_BYTES_QUEUED_MAX;
+            if full || out.body_len() >= FRAME_BYTES_GOAL || now() >= until {
+                break;
             }
+            match self.directory.push(client) {
+                Push::Tell(news) => news.encode(&mut out),
+                Push::Working => {}
+                Push::Done => {
+                    at.due = false;
+                    break;
+                }
+            }
+        }
+        send(&at.sender, out);
+        if full {
+            self.clog(client);
+        } else if at.due {
+            self.pushing.push_back(client);
         }
     }
 
@@ -300,167 +360,5 @@ fn send(sender: &LinkSender, out: FrameWriter) {
         Err(error @ (SendError::Full { .. } | SendError::TooLong { .. })) => {
             sender.close(error.to_string());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use longshore_protocol::messages::resolver::Change;
-    use longshore_protocol::{Epoch, Incarnation, Path, PublisherId, PublisherInfo};
-
-    use super::*;
-    use crate::directory::Rules;
-
-    const TTL: Duration = Duration::from_secs(120);
-    const STAND_STILL_MAX: Duration = Duration::from_secs(15);
-
-    fn secs(n: u64) -> Duration {
-        Duration::from_secs(n)
-    }
-
-    fn info(number: u8) -> PublisherInfo {
-        PublisherInfo {
-            id: PublisherId([number; 16]),
-            epoch: Epoch(1),
-            name: format!("publisher-{number}"),
-            addresses: vec![([127, 0, 0, 1], 4000).into()],
-        }
-    }
-
-    /// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the clock on.
-    struct Story {
-        desk: Desk,
-        said: mpsc::Sender<Said>,
-    }
-
-    impl Story {
-        async fn new() -> Story {
-            let rules = Rules {
-                writer_ttl: TTL,
-                stand_still_max: STAND_STILL_MAX,
-                fresh: true,
-                publishers_max: 8,
-                paths_max: 100_000,
-                watches_max: 8,
-            };
-            let directory = Directory::new(now(), Incarnation([1; 16]), rules);
-            let (said, received) = mpsc::channel(SAID_MAX);
-            let desk = Desk::new("left".into(), directory, received, said.downgrade());
-            let mut story = Story { desk, said };
-            story.announce(1);
-            story.pass_until(now() + secs(1)).await;
-            story
-        }
-
-        fn announce(&mut self, number: u8) {
-            let client = Client(number.into());
-            self.desk.directory.announce(now(), client, &info(number), &[]).unwrap();
-        }
-
-        fn sees(&self, number: u8) -> bool {
-            self.desk.directory.writer(Client(number.into())).is_ok()
-        }
-
-        fn is_complete(&self) -> bool {
-            self.desk.directory.is_complete()
-        }
-
-        /// A publisher that stops with more paths than one pass takes out.
-        async fn give_work(&mut self) {
-            self.announce(2);
-            let slot = self.desk.directory.writer(Client(2)).unwrap();
-            for n in 0..20 * SWEEP_PATHS {
-                let path = Path::new(&format!("/jobs/{n}")).unwrap();
-                self.desk.directory.change(slot, Change::Publish, &path).unwrap();
-            }
-            self.desk.directory.clear(Client(2)).unwrap();
-            self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
-            self.pass().await;
-            assert!(self.desk.sweeping);
-        }
-
-        /// One pass. A desk that waits for an hour, though nothing is said to it, would wait for ever.
-        async fn pass(&mut self) {
-            let pass = tokio::time::timeout(secs(3_600), self.desk.pass());
-            assert_eq!(pass.await, Ok(true));
-        }
-
-        /// The desk at work, with nothing said to it, for as long.
-        async fn pass_until(&mut self, end: Instant) {
-            while now() < end {
-                let pass = tokio::time::timeout_at(end.into(), self.desk.pass());
-                if pass.await.is_err() {
-                    // It waits for longer. Once more with the clock at the end, as a shell would that is asked at that moment.
-                    self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
-                    self.pass().await;
-                }
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_publisher_is_hidden_in_time_by_a_desk_that_never_stood_still() {
-        let mut story = Story::new().await;
-        story.pass_until(now() + TTL - secs(2)).await;
-        assert!(story.sees(1));
-        story.pass_until(now() + secs(1)).await;
-        assert!(!story.sees(1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_desk_that_stood_still_with_nothing_to_do_hides_nobody() {
-        let mut story = Story::new().await;
-        story.pass_until(now() + secs(59)).await;
-        tokio::time::advance(secs(200)).await;
-        story.pass().await;
-        assert!(story.sees(1));
-        // A minute was left, and is left still; it is over then.
-        story.pass_until(now() + secs(59)).await;
-        assert!(story.sees(1), "the time that the replica stood still counts for nobody");
-        story.pass_until(now() + secs(2)).await;
-        assert!(!story.sees(1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_desk_that_stood_still_with_work_to_do_hides_nobody() {
-        let mut story = Story::new().await;
-        story.give_work().await;
-        for _ in 0..3 {
-            tokio::time::advance(secs(200)).await;
-            story.pass().await;
-            assert!(story.desk.sweeping && story.sees(1));
-        }
-        story.pass_until(now() + secs(121)).await;
-        assert!(!story.sees(1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_a_long_stand_still_the_replica_warms_for_half_a_writer_ttl() {
-        let mut story = Story::new().await;
-        tokio::time::advance(STAND_STILL_MAX - secs(1)).await;
-        story.pass().await;
-        assert!(story.is_complete(), "its writers have not given up yet");
-        tokio::time::advance(STAND_STILL_MAX + secs(1)).await;
-        story.pass().await;
-        assert!(!story.is_complete(), "what was published meanwhile it does not know");
-        story.pass_until(now() + TTL / 2 - secs(1)).await;
-        assert!(!story.is_complete());
-        story.pass_until(now() + secs(2)).await;
-        assert!(story.is_complete());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_stand_still_while_warming_is_made_up_for() {
-        let mut story = Story::new().await;
-        tokio::time::advance(secs(16)).await;
-        story.pass().await;
-        story.pass_until(now() + secs(55)).await;
-        // Short enough to be no reason to warm anew, and yet nobody could be heard meanwhile.
-        tokio::time::advance(secs(14)).await;
-        story.pass().await;
-        story.pass_until(now() + secs(4)).await;
-        assert!(!story.is_complete());
-        story.pass_until(now() + secs(2)).await;
-        assert!(story.is_complete());
     }
 }

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_protocol::Path;
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, RefusedPath,
-    ReplicaStatus, RequestRefusal, ToReplica, WatchPublishers, WatchRefused, Written, tag,
+    Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, PublishersKnown,
+    RefusedPath, ReplicaStatus, RequestRefusal, ToReplica, WatchPaths, WatchPublishers,
+    WatchRefused, Written, tag,
 };
 
-use crate::directory::{Children, Client, Directory, Matching, Resolver, Slot};
+use crate::directory::{
+    Children, Client, Directory, Known, Matching, Resolver, Slot, TooManyPieces, WatchRefusal,
+};
 use crate::replica_link::now;
 
 /// How long a slice may take. What it is in the middle of is finished: some microseconds more.
@@ -26,13 +28,15 @@ const ANSWER_MEMBERS_MAX: usize = 65_536;
 pub(super) enum Job {
     Resolve { id: u64, paths: Vec<PathText>, at: usize },
     List { id: u64, children: Children },
-    ListMatching { id: u64, matching: Matching },
+    ListMatching { id: u64, matching: Box<Matching> },
     Status { id: u64 },
+    ListPublishers { id: u64, known: Known },
     Watch(WatchPublishers),
+    WatchPaths(WatchPaths),
     Unwatch { watch: u32 },
     Announce(Announce),
     Write { id: u64, groups: std::vec::IntoIter<Group>, rest: Option<Group>, at: usize, done: u64 },
-    Confirm { id: u64, cursor: Option<Path> },
+    Confirm { id: u64, cursor: Option<u32> },
     Clear { id: u64 },
     Refuse(Refusal),
 }
@@ -54,6 +58,18 @@ impl Refusal {
             WireError::Truncated { .. } | WireError::Invalid { .. } => RequestRefusal::Malformed,
         };
         Refusal { id, code, reason: format!("{code}: {fault}") }
+    }
+
+    /// It asks for more than may be asked for at once.
+    fn over_limit(id: u64, limit: &TooManyPieces) -> Refusal {
+        let code = RequestRefusal::OverLimit;
+        Refusal { id, code, reason: format!("{code}: {limit}") }
+    }
+
+    /// There is no memory for it.
+    pub(super) fn busy(id: u64) -> Refusal {
+        let code = RequestRefusal::Busy;
+        Refusal { id, code, reason: code.to_string() }
     }
 
     /// It is of a later version.
@@ -90,9 +106,10 @@ impl Job {
             Ok(ToReplica::List(ask)) => {
                 Job::List { id: ask.id, children: Children::new(&ask.path) }
             }
-            Ok(ToReplica::ListMatching(ask)) => {
-                Job::ListMatching { id: ask.id, matching: Matching::new(ask.globs) }
-            }
+            Ok(ToReplica::ListMatching(ask)) => match Matching::new(&ask.globs) {
+                Ok(matching) => Job::ListMatching { id: ask.id, matching: Box::new(matching) },
+                Err(limit) => Job::Refuse(Refusal::over_limit(ask.id, &limit)),
+            },
             Ok(ToReplica::Status { id }) => Job::Status { id },
             Ok(ToReplica::WatchPublishers(watch)) => Job::Watch(watch),
             Ok(ToReplica::Unwatch { watch }) => Job::Unwatch { watch },
@@ -111,11 +128,9 @@ impl Job {
             Ok(ToReplica::CheckChanged(ask)) => {
                 Job::Refuse(Refusal::unknown(ask.id, tag::CHECK_CHANGED))
             }
-            Ok(ToReplica::WatchPaths(ask)) => {
-                Job::Refuse(Refusal::unknown(ask.id, tag::WATCH_PATHS))
-            }
+            Ok(ToReplica::WatchPaths(watch)) => Job::WatchPaths(watch),
             Ok(ToReplica::ListPublishers { id }) => {
-                Job::Refuse(Refusal::unknown(id, tag::LIST_PUBLISHERS))
+                Job::ListPublishers { id, known: Known::default() }
             }
             Err(refusal) => Job::Refuse(refusal),
         }
@@ -144,6 +159,22 @@ impl Job {
                     })
                 }))
             }
+            Job::WatchPaths(WatchPaths { id, watch, globs }) => {
+                match bench.directory.watch_paths(bench.client, *watch, globs) {
+                    Ok(()) => Progress::Done(None),
+                    Err(refusal) => {
+                        let code = match refusal {
+                            WatchRefusal::TooLarge(_) => RequestRefusal::OverLimit,
+                            WatchRefusal::ReplicaFull(_) | WatchRefusal::ClientFull => {
+                                RequestRefusal::TooManyWatches
+                            }
+                        };
+                        let reason = refusal.to_string();
+                        Progress::Done(Some(FromReplica::Refused { id: *id, code, reason }))
+                    }
+                }
+            }
+            Job::ListPublishers { id, known } => list_publishers(bench, *id, known),
             Job::Unwatch { watch } => {
                 bench.directory.unwatch(bench.client, *watch);
                 Progress::Done(None)
@@ -188,9 +219,9 @@ fn resolve(bench: &Bench<'_>, id: u64, paths: &[PathText], at: &mut usize) -> Pr
 
 /// A slice that finds nothing is answered too: it shows that the replica is at work.
 fn list(
-    bench: &Bench<'_>,
+    bench: &mut Bench<'_>,
     id: u64,
-    mut take: impl FnMut(&Directory, &mut Vec<PathListed>) -> bool,
+    mut take: impl FnMut(&mut Directory, &mut Vec<PathListed>) -> bool,
 ) -> Progress {
     let tracker = bench.directory.tracker();
     let mut paths = Vec::new();
@@ -207,6 +238,21 @@ fn list(
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
+fn list_publishers(bench: &Bench<'_>, id: u64, known: &mut Known) -> Progress {
+    let mut publishers = Vec::new();
+    let last = loop {
+        if known.take(bench.directory, now(), STRIDE, &mut publishers) {
+            break true;
+        }
+        if publishers.len() >= ANSWER_PATHS_MAX || now() >= bench.until {
+            break false;
+        }
+    };
+    let some = PublishersKnown { id, last, publishers };
+    let answer = Some(FromReplica::PublishersKnown(some));
+    if last { Progress::Done(answer) } else { Progress::More(answer) }
+}
+
 fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
     if !bench.writes {
         return refused(announce.id, RequestRefusal::NotAnnounced);
@@ -214,8 +260,7 @@ fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
     match bench.directory.announce(now(), bench.client, &announce.publisher, &announce.wanted) {
         Ok(held) => Progress::Done(Some(FromReplica::Announced(Announced {
             id: announce.id,
-            // One bucket is all that is compared so far.
-            held: vec![held],
+            held,
             writer_ttl_ms: u64::try_from(bench.writer_ttl.as_millis()).unwrap_or(u64::MAX),
         }))),
         Err(code) => refused(announce.id, code),
@@ -234,7 +279,7 @@ fn write(
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
-    let mut refusals = Vec::new();
+    let (mut refusals, mut steps) = (Vec::new(), 0);
     loop {
         let Some(group) = rest.as_ref().filter(|group| *at < group.paths.len()) else {
             match groups.next() {
@@ -245,19 +290,21 @@ fn write(
         };
         let changed = group.paths[*at]
             .parse()
-            .and_then(|path| bench.directory.change(slot, group.change, &path));
+            .and_then(|path| bench.directory.write(slot, group.change, &group.terms, &path));
         if let Err(reason) = changed {
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }
         (*at, *done) = (*at + 1, *done + 1);
-        let over = done.is_multiple_of(STRIDE as u64) && now() >= bench.until;
+        steps += 1 + bench.directory.spent();
+        let over = steps >= STRIDE && now() >= bench.until;
+        steps %= STRIDE;
         if over || refusals.len() >= ANSWER_PATHS_MAX {
             return Progress::More(Some(written(id, false, *done, refusals)));
         }
     }
 }
 
-fn confirm(bench: &mut Bench<'_>, id: u64, cursor: &mut Option<Path>) -> Progress {
+fn confirm(bench: &mut Bench<'_>, id: u64, cursor: &mut Option<u32>) -> Progress {
     let slot = match bench.directory.writer(bench.client) {
         Ok(slot) => slot,
         Err(code) => return refused(id, code),

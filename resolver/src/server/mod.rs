@@ -3,7 +3,10 @@
 mod connection;
 mod desk;
 mod job;
+mod memory;
 
+#[cfg(test)]
+mod desk_test;
 #[cfg(test)]
 mod slice_test;
 #[cfg(test)]
@@ -23,10 +26,13 @@ use tokio::task::{JoinError, JoinSet};
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
+use crate::server::connection::{FRAME_BYTES_MAX, Room};
 use crate::server::desk::{Desk, SAID_MAX};
 
 /// Most watches of one replica, over all its connections.
 const WATCHES_MAX: usize = 16_384;
+/// Most memory of unanswered requests of all readers, and of all writers, in bytes.
+const REQUESTS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
 
@@ -45,6 +51,9 @@ pub struct ServerOptions {
     pub watches_max: usize,
     /// Most paths, defaults included. Default 16 million.
     pub paths_max: usize,
+    /// Most memory of requests that wait for their answers, over all readers, in bytes, and as much over all writers; beyond, requests
+    /// are refused as `Busy`. Default 256 MiB.
+    pub requests_bytes_max: usize,
     /// Allows an address that other machines can reach, without TLS.
     pub insecure: bool,
     /// TLS, for every connection.
@@ -60,6 +69,7 @@ impl Default for ServerOptions {
             connections_max: CONNECTIONS_MAX,
             watches_max: WATCHES_MAX,
             paths_max: PATHS_MAX,
+            requests_bytes_max: REQUESTS_BYTES_MAX,
             insecure: false,
             tls: None,
         }
@@ -81,6 +91,7 @@ pub struct ResolverServer {
     listener: Listener,
     desk: Desk,
     said: mpsc::Sender<desk::Said>,
+    room: Room,
 }
 
 impl ResolverServer {
@@ -113,6 +124,7 @@ impl ResolverServer {
             connections_max: options.connections_max,
             tls: options.tls,
             insecure: options.insecure,
+            frame_bytes_max: FRAME_BYTES_MAX,
             ..ListenerOptions::default()
         };
         let listener = Listener::bind(address, identity, listener_options).await?;
@@ -127,7 +139,8 @@ impl ResolverServer {
         let (said, received) = mpsc::channel(SAID_MAX);
         let directory = Directory::new(now(), incarnation, rules);
         let desk = Desk::new(name, directory, received, said.downgrade());
-        Ok(ResolverServer { listener, desk, said })
+        let room = Room::new(options.requests_bytes_max);
+        Ok(ResolverServer { listener, desk, said, room })
     }
 
     /// Where it listens, the port that was chosen included.
@@ -137,7 +150,7 @@ impl ResolverServer {
 
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
-        let ResolverServer { mut listener, desk, said } = self;
+        let ResolverServer { mut listener, desk, said, room } = self;
         // Dropped at the end, they stop.
         let mut desk_task = JoinSet::new();
         desk_task.spawn(desk.run());
@@ -149,7 +162,7 @@ impl ResolverServer {
                 () = &mut shutdown => break Ok(()),
                 link = listener.accept() => {
                     if let Some(client) = clients.next() {
-                        connections.spawn(connection::serve(client, link, said.clone()));
+                        connections.spawn(connection::serve(client, link, said.clone(), room.clone()));
                     }
                 }
                 Some(_) = connections.join_next() => {}

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::frame::{FrameWriter, Messages};
-use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, ToReplica};
+use longshore_protocol::messages::resolver::{
+    FromReplica, PathText, RequestRefusal, Resolve, ToReplica,
+};
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
+use longshore_transport::{LinkReceiver, LinkSender};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -308,17 +311,65 @@ async fn a_replica_whose_directory_dies_ends_with_the_reason() {
     assert!(ended.why.contains("overflow when adding duration"), "{ended}");
 }
 
+/// A link that says what no client of ours would.
+struct Raw {
+    sender: LinkSender,
+    receiver: LinkReceiver,
+}
+
+impl Raw {
+    async fn reader(replica: &Replica) -> Raw {
+        let caller = Caller {
+            cluster: cluster([replica]),
+            role: Role::ResolverReader,
+            session: SessionId([9; 16]),
+            name: "raw".into(),
+        };
+        let link = in_time(connect(&caller, &replica.address.to_string())).await.unwrap();
+        let (sender, receiver) = link.split();
+        Raw { sender, receiver }
+    }
+
+    /// Says something, and waits for so many answers.
+    async fn ask(&mut self, out: FrameWriter, count: usize) -> Vec<FromReplica> {
+        self.sender.send(out.finish()).unwrap();
+        let mut answers = Vec::new();
+        while answers.len() < count {
+            let frame = in_time(self.receiver.recv()).await.unwrap();
+            for message in Messages::new(frame) {
+                let (tag, body) = message.unwrap();
+                answers.extend(FromReplica::decode(tag, body).unwrap());
+            }
+        }
+        answers
+    }
+}
+
+#[tokio::test]
+async fn a_request_for_which_there_is_no_memory_is_refused_and_writers_have_memory_of_their_own() {
+    let few = |options: &mut ServerOptions| options.requests_bytes_max = 256 * 1024;
+    let replica = Replica::start_with("127.0.0.1:0".parse().unwrap(), few).await;
+    let left = writer(&cluster([&replica]), 1);
+    (0..1_000).for_each(|n| left.publish(path(&format!("/jobs/{n}"))));
+    in_time(left.flushed(1)).await;
+
+    let mut raw = Raw::reader(&replica).await;
+    let mut out = FrameWriter::new();
+    let paths = |n| vec![PathText::from(&path("/jobs/1")); n];
+    ToReplica::Resolve(Resolve { id: 7, paths: paths(10_000) }).encode(&mut out);
+    ToReplica::Resolve(Resolve { id: 8, paths: paths(10) }).encode(&mut out);
+    let answers = raw.ask(out, 2).await;
+    let [FromReplica::Refused { id: 7, code, .. }, FromReplica::Resolved(small)] = &answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((*code, small.id, small.answers.len()), (RequestRefusal::Busy, 8, 10));
+}
+
 #[tokio::test]
 async fn a_request_of_a_later_version_is_refused_by_its_tag_and_others_are_passed_over() {
     let replica = Replica::start().await;
-    let caller = Caller {
-        cluster: cluster([&replica]),
-        role: Role::ResolverReader,
-        session: SessionId([9; 16]),
-        name: "of a later version".into(),
-    };
-    let link = in_time(connect(&caller, &replica.address.to_string())).await.unwrap();
-    let (sender, mut receiver) = link.split();
+    let mut raw = Raw::reader(&replica).await;
     let mut out = FrameWriter::new();
     // No request: nobody waits for an answer to it.
     out.message(99, |out| out.u64(6));
@@ -328,15 +379,7 @@ async fn a_request_of_a_later_version_is_refused_by_its_tag_and_others_are_passe
         out.string("something new");
     });
     ToReplica::Status { id: 8 }.encode(&mut out);
-    sender.send(out.finish()).unwrap();
-    let mut answers = Vec::new();
-    while answers.len() < 2 {
-        let frame = in_time(receiver.recv()).await.unwrap();
-        for message in Messages::new(frame) {
-            let (tag, body) = message.unwrap();
-            answers.extend(FromReplica::decode(tag, body).unwrap());
-        }
-    }
+    let answers = raw.ask(out, 2).await;
     let [FromReplica::Refused { id: 7, code, reason }, FromReplica::Status { id: 8, .. }] =
         &answers[..]
     else {

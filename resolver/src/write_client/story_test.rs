@@ -190,7 +190,7 @@ impl Story {
                 match directory.announce(self.now, self.link, &info, &[wanted]) {
                     Ok(held) => FromReplica::Announced(Announced {
                         id,
-                        held: vec![held],
+                        held,
                         writer_ttl_ms: directory.writer_ttl().as_millis() as u64,
                     }),
                     Err(code) => refused(id, code),

@@ -236,6 +236,25 @@ impl ToReplica {
         }
     }
 
+    /// The request's number; 0 of those that have none.
+    pub fn id(&self) -> u64 {
+        match self {
+            ToReplica::Resolve(ask) => ask.id,
+            ToReplica::List(ask) => ask.id,
+            ToReplica::ListMatching(ask) => ask.id,
+            ToReplica::Announce(announce) => announce.id,
+            ToReplica::Write(write) => write.id,
+            ToReplica::Table(ask) => ask.id,
+            ToReplica::CheckChanged(ask) => ask.id,
+            ToReplica::WatchPaths(watch) => watch.id,
+            ToReplica::Status { id }
+            | ToReplica::Confirm { id }
+            | ToReplica::Clear { id }
+            | ToReplica::ListPublishers { id } => *id,
+            ToReplica::WatchPublishers(_) | ToReplica::Unwatch { .. } => 0,
+        }
+    }
+
     /// The request's number in a body that did not decode, or is not known: the first field of every request but those about
     /// watches.
     pub fn id_of_damaged(tag: u8, body: &Bytes) -> u64 {

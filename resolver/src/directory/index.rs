@@ -1,0 +1,154 @@
+//! From a hash to numbers, in shards: one that grows moves some thousand entries, not all of them. And the hash of a path.
+
+use hashbrown::HashTable;
+use longshore_protocol::Incarnation;
+
+/// As many shards, as a power of two. With 16 million entries each holds 16,384, and growing it takes less than 1 ms.
+const SHARD_BITS: u32 = 10;
+
+/// Numbers by 32 bits of hash. What has a number keeps its hash: looking it up anew must cost no second look at what it was made of.
+#[derive(Debug)]
+pub(super) struct Index {
+    shards: Vec<HashTable<u32>>,
+}
+
+impl Index {
+    pub(super) fn new() -> Index {
+        Index { shards: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect() }
+    }
+
+    /// The entry with that hash that `is` it.
+    pub(super) fn find(&self, hash: u32, is: impl FnMut(u32) -> bool) -> Option<u32> {
+        let mut is = is;
+        self.shards[shard(hash)].find(spread(hash), |&entry| is(entry)).copied()
+    }
+
+    /// Adds an entry that is not there yet.
+    pub(super) fn insert(&mut self, hash: u32, entry: u32, hash_of: impl Fn(u32) -> u32) {
+        let hash_of = |&entry: &u32| spread(hash_of(entry));
+        self.shards[shard(hash)].insert_unique(spread(hash), entry, hash_of);
+    }
+
+    /// Takes an entry out.
+    pub(super) fn remove(&mut self, hash: u32, entry: u32) {
+        let found = self.shards[shard(hash)].find_entry(spread(hash), |&other| other == entry);
+        if let Ok(found) = found {
+            found.remove();
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.shards.iter().flat_map(|shard| shard.iter().copied())
+    }
+}
+
+/// From the middle of the hash: a table takes the place in it from the low bits, and a tag from the top 7.
+fn shard(hash: u32) -> usize {
+    (hash >> (25 - SHARD_BITS)) as usize % (1 << SHARD_BITS)
+}
+
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+/// How paths are hashed: segment by segment, so that the hashes of all paths above come on the way. Keyed, so that nobody can prepare
+/// paths that all fall into one place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathHasher {
+    start: u64,
+    word: u64,
+    end: u64,
+}
+
+/// The hash of a path so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathHash(u64);
+
+impl PathHasher {
+    pub(super) fn new(incarnation: Incarnation) -> PathHasher {
+        let (low, high) = incarnation.0.split_at(8);
+        let word = |bytes: &[u8]| bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let (low, high) = (word(low), word(high));
+        // Odd, and with bits all over, whatever the incarnation.
+        let key = |n: u64| mix(low ^ n, high ^ 0x9e37_79b9_7f4a_7c15) | 1;
+        PathHasher {
+            start: key(0x243f_6a88_85a3_08d3),
+            word: key(0x1319_8a2e_0370_7344) ^ 0xa409_3822_299f_31d0,
+            end: key(0x082e_fa98_ec4e_6c89) ^ 0x4528_21e6_38d0_1376,
+        }
+    }
+
+    /// Of the root.
+    pub(super) fn root(&self) -> PathHash {
+        PathHash(self.start)
+    }
+
+    /// Of the path that lies by that segment below another.
+    pub(super) fn below(&self, above: PathHash, segment: &[u8]) -> PathHash {
+        let mut hash = above.0;
+        let (words, tail) = segment.as_chunks::<8>();
+        for word in words {
+            hash = mix(hash ^ u64::from_le_bytes(*word), self.word);
+        }
+        let last = tail.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        PathHash(mix(hash ^ last, self.end))
+    }
+}
+
+impl PathHash {
+    /// What an [`Index`] goes by.
+    pub(super) fn short(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// The two halves of a product: every bit of a word comes to bear on every bit of this.
+pub(super) fn mix(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn hash(hasher: &PathHasher, segments: &[&str]) -> u32 {
+        let below = |above, segment: &&str| hasher.below(above, segment.as_bytes());
+        segments.iter().fold(hasher.root(), below).short()
+    }
+
+    #[test]
+    fn paths_that_look_alike_spread_over_all_shards_and_two_replicas_hash_apart() {
+        let hasher = PathHasher::new(Incarnation([7; 16]));
+        let mut shards = vec![0; 1 << SHARD_BITS];
+        let mut hashes = HashSet::new();
+        for n in 0..100_000 {
+            let hash = hash(&hasher, &["jobs", &format!("{}", n / 1_000), &format!("{n:020}")]);
+            shards[shard(hash)] += 1;
+            hashes.insert(hash);
+        }
+        assert!(hashes.len() > 99_990, "{} hashes of 32 bits", hashes.len());
+        let (least, most) = (shards.iter().min(), shards.iter().max());
+        assert!(least > Some(&50) && most < Some(&160), "{least:?} to {most:?} of 98 on average");
+        for pair in [[&["ab", "c"], &["a", "bc"]], [&["a", "b"], &["b", "a"]]] {
+            assert_ne!(hash(&hasher, pair[0]), hash(&hasher, pair[1]));
+        }
+        let other = PathHasher::new(Incarnation([8; 16]));
+        assert_ne!(hash(&hasher, &["a"]), hash(&other, &["a"]));
+    }
+
+    #[test]
+    fn entries_of_the_same_hash_are_told_apart() {
+        let mut index = Index::new();
+        for entry in 0..10 {
+            index.insert(77, entry, |_| 77);
+        }
+        index.remove(77, 4);
+        assert_eq!(index.find(77, |entry| entry == 5), Some(5));
+        assert_eq!(index.find(77, |entry| entry == 4), None);
+        assert_eq!(index.iter().count(), 9);
+    }
+}

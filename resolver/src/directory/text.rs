@@ -1,0 +1,100 @@
+//! The last segments of paths: 1 to 255 bytes each, cut from chunks of 64 KiB. Nothing moves; what is given back serves texts of
+//! the same length, to within 4 bytes.
+
+use longshore_protocol::limits::PATH_SEGMENT_BYTES_MAX;
+
+/// Bytes of the unit that places and lengths are counted in. A `u32` so names places in 16 GiB.
+const UNIT: usize = 4;
+/// Units of a chunk.
+const CHUNK: usize = 16 * 1024;
+/// One list of free places for each length in units.
+const CLASSES: usize = PATH_SEGMENT_BYTES_MAX.div_ceil(UNIT) + 1;
+const NONE: u32 = u32::MAX;
+
+/// All texts.
+#[derive(Debug)]
+pub(super) struct Text {
+    chunks: Vec<Box<[u8]>>,
+    /// The first unit that was never used.
+    end: u32,
+    /// For each class the place given back last; its first 4 bytes name the one before.
+    free: [u32; CLASSES],
+}
+
+/// Where a text is. Its owner keeps its length.
+pub(super) type Place = u32;
+
+impl Text {
+    pub(super) fn new() -> Text {
+        Text { chunks: Vec::new(), end: 0, free: [NONE; CLASSES] }
+    }
+
+    /// Keeps a segment of a path.
+    pub(super) fn insert(&mut self, segment: &[u8]) -> Place {
+        let class = segment.len().div_ceil(UNIT);
+        let mut place = self.free[class];
+        if place == NONE {
+            let left = self.chunks.len() * CHUNK - self.end as usize;
+            if left < class {
+                self.chunks.push(vec![0; CHUNK * UNIT].into_boxed_slice());
+                // What is left of the chunk before is lost: at most 252 bytes in 65,536.
+                self.end += left as u32;
+            }
+            place = self.end;
+            self.end += class as u32;
+        } else {
+            self.free[class] = self.link(place);
+        }
+        self.bytes_mut(place, segment.len()).copy_from_slice(segment);
+        place
+    }
+
+    /// Gives a place back.
+    pub(super) fn remove(&mut self, place: Place, len: usize) {
+        let class = len.div_ceil(UNIT);
+        let before = self.free[class];
+        self.bytes_mut(place, UNIT).copy_from_slice(&before.to_le_bytes());
+        self.free[class] = place;
+    }
+
+    /// The text of that length at that place.
+    pub(super) fn get(&self, place: Place, len: usize) -> &[u8] {
+        let at = place as usize % CHUNK * UNIT;
+        &self.chunks[place as usize / CHUNK][at..at + len]
+    }
+
+    fn bytes_mut(&mut self, place: Place, len: usize) -> &mut [u8] {
+        let at = place as usize % CHUNK * UNIT;
+        &mut self.chunks[place as usize / CHUNK][at..at + len]
+    }
+
+    fn link(&self, place: Place) -> u32 {
+        let bytes = self.get(place, UNIT);
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_every_length_stay_what_they_are_while_others_come_and_go() {
+        let mut text = Text::new();
+        let segment = |n: usize| vec![n as u8; n % PATH_SEGMENT_BYTES_MAX + 1];
+        let mut places: Vec<Place> = (0..3_000).map(|n| text.insert(&segment(n))).collect();
+        for round in 0..3 {
+            for n in (round..3_000).step_by(2) {
+                text.remove(places[n], segment(n).len());
+            }
+            let chunks = text.chunks.len();
+            for n in (round..3_000).step_by(2) {
+                places[n] = text.insert(&segment(n));
+            }
+            assert_eq!(text.chunks.len(), chunks, "what was given back is used again");
+            for (n, &place) in places.iter().enumerate() {
+                assert_eq!(text.get(place, segment(n).len()), segment(n));
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! All paths as a tree of segments. A path costs its last segment and a node of 32 bytes; the paths above it are nodes too, whether
+//! anybody holds them or not, so what lies just below a path is a row of nodes to walk along.
+//!
+//! ```text
+//! hash of the whole path ──▶ node { above, first below, row, last segment, set of publishers }
+//! ```
+
+use longshore_protocol::Incarnation;
+use longshore_protocol::limits::PATH_DEPTH_MAX;
+
+use crate::directory::index::{Index, PathHash, PathHasher};
+use crate::directory::slab::{Entry, NONE, Slab};
+use crate::directory::text::Text;
+use crate::directory::walks::{Step, Walks};
+
+/// The number of a node. Used again once the node is gone.
+pub(super) type NodeId = u32;
+
+/// The root, which is always there.
+pub(super) const ROOT: NodeId = 0;
+/// Most nodes: holdings say in the two bits above them what is held, and whether it was written anew.
+pub(super) const NODES_MAX: usize = 1 << 30;
+
+/// One path.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// The path above.
+    above: NodeId,
+    /// The first of the row of those just below.
+    below: NodeId,
+    /// The row that it is in itself. Of a free node, the next one that is free.
+    next: NodeId,
+    before: NodeId,
+    text: u32,
+    hash: u32,
+    /// Who publishes it.
+    set: u32,
+    text_len: u8,
+    depth: u8,
+    /// Somebody has declared a default here.
+    has_default: bool,
+    in_use: bool,
+}
+
+const _: () = assert!(size_of::<Node>() == 32);
+
+impl Default for Node {
+    fn default() -> Node {
+        Node {
+            above: NONE,
+            below: NONE,
+            next: NONE,
+            before: NONE,
+            text: 0,
+            hash: 0,
+            set: 0,
+            text_len: 0,
+            depth: 0,
+            has_default: false,
+            in_use: false,
+        }
+    }
+}
+
+impl Entry for Node {
+    fn next_free(&self) -> u32 {
+        self.next
+    }
+    fn set_next_free(&mut self, next: u32) {
+        self.next = next;
+    }
+}
+
+impl Node {
+    /// Somebody holds something here, or has and is not swept yet.
+    fn is_held(&self) -> bool {
+        self.set != 0 || self.has_default
+    }
+}
+
+/// The tree.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Slab<Node>,
+    text: Text,
+    index: Index,
+    hasher: PathHasher,
+    pub(super) walks: Walks,
+    /// Nodes that somebody holds something at.
+    held: usize,
+}
+
+impl Tree {
+    pub(super) fn new(incarnation: Incarnation) -> Tree {
+        let hasher = PathHasher::new(incarnation);
+        let mut tree = Tree {
+            nodes: Slab::new(),
+            text: Text::new(),
+            index: Index::new(),
+            hasher,
+            walks: Walks::default(),
+            held: 0,
+        };
+        let hash = hasher.root().short();
+        let root = tree.nodes.insert(Node { hash, in_use: true, ..Node::default() });
+        tree.index.insert(hash, root, |_| hash);
+        tree
+    }
+
+    /// Nodes, the root and those that nobody holds included.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Nodes that somebody holds something at.
+    pub(super) fn held_len(&self) -> usize {
+        self.held
+    }
+
+    /// Every number of a node is below this one.
+    pub(super) fn end(&self) -> NodeId {
+        self.nodes.end()
+    }
+
+    /// The node of a path. `path` has to be the text of one.
+    pub(super) fn find(&self, path: &str) -> Option<NodeId> {
+        let below = |hash, segment: &str| self.hasher.below(hash, segment.as_bytes());
+        let hash = segments(path).fold(self.hasher.root(), below);
+        self.look_up(hash, path)
+    }
+
+    /// The node of that name just below another.
+    pub(super) fn child(&self, at: NodeId, name: &str) -> Option<NodeId> {
+        let mut path = String::new();
+        self.spell(at, &mut path);
+        if at != ROOT {
+            path.push('/');
+        }
+        path.push_str(name);
+        self.find(&path)
+    }
+
+    /// The node of a path, or of the nearest path above it that has one.
+    pub(super) fn nearest(&self, path: &str) -> NodeId {
+        let above = Above::of(&self.hasher, path);
+        let found = (0..=above.depth).rev().find_map(|depth| {
+            let (hash, end) = above.at[depth];
+            self.look_up(hash, &path[..end])
+        });
+        found.unwrap_or(ROOT)
+    }
+
+    fn look_up(&self, hash: PathHash, path: &str) -> Option<NodeId> {
+        let hash = hash.short();
+        self.index.find(hash, |node| self.nodes[node].hash == hash && self.spells(node, path))
+    }
+
+    /// Whether the node is that of the path: compared from the end, where paths differ.
+    fn spells(&self, mut at: NodeId, path: &str) -> bool {
+        let mut rest = path.as_bytes();
+        loop {
+            let node = &self.nodes[at];
+            if at == ROOT {
+                return matches!(rest, b"" | b"/");
+            }
+            let segment = self.text.get(node.text, usize::from(node.text_len));
+            let Some(above) = rest.strip_suffix(segment) else { return false };
+            let Some(above) = above.strip_suffix(b"/") else { return false };
+            (at, rest) = (node.above, above);
+        }
+    }
+
+    /// The node of a path; it is made, and those above it, where it is missing. Whoever asks puts something there, or calls
+    /// [`Tree::prune`].
+    pub(super) fn make(&mut self, path: &str) -> NodeId {
+        let above = Above::of(&self.hasher, path);
+        let (mut depth, mut at) = (above.depth, None);
+        while at.is_none() && depth > 0 {
+            let (hash, end) = above.at[depth];
+            at = self.look_up(hash, &path[..end]);
+            depth -= usize::from(at.is_none());
+        }
+        let mut at = at.unwrap_or(ROOT);
+        for depth in depth + 1..=above.depth {
+            let (hash, end) = above.at[depth];
+            let start = above.at[depth - 1].1;
+            let segment = &path.as_bytes()[start + 1..end];
+            at = self.make_below(at, segment, depth, hash.short());
+        }
+        at
+    }
+
+    fn make_below(&mut self, above: NodeId, segment: &[u8], depth: usize, hash: u32) -> NodeId {
+        let next = self.nodes[above].below;
+        let node = self.nodes.insert(Node {
+            above,
+            next,
+            text: self.text.insert(segment),
+            // A segment has at most 255 bytes, a path at most 32 segments.
+            text_len: segment.len() as u8,
+            depth: depth as u8,
+            hash,
+            in_use: true,
+            ..Node::default()
+        });
+        if next != NONE {
+            self.nodes[next].before = node;
+        }
+        self.nodes[above].below = node;
+        let nodes = &self.nodes;
+        self.index.insert(hash, node, |node| nodes[node].hash);
+        node
+    }
+
+    /// Takes the node out if nobody holds anything at or below it, and then those above it, likewise.
+    pub(super) fn prune(&mut self, mut at: NodeId) {
+        while at != ROOT {
+            let node = self.nodes[at].clone();
+            if node.is_held() || node.below != NONE {
+                return;
+            }
+            self.walks.leave(at, self.after(at));
+            match node.before {
+                NONE => self.nodes[node.above].below = node.next,
+                before => self.nodes[before].next = node.next,
+            }
+            if node.next != NONE {
+                self.nodes[node.next].before = node.before;
+            }
+            self.index.remove(node.hash, at);
+            self.text.remove(node.text, usize::from(node.text_len));
+            self.nodes.remove(at);
+            at = node.above;
+        }
+    }
+
+    /// Where a walk goes that is done with a node and all below it.
+    pub(super) fn after(&self, at: NodeId) -> Step {
+        match self.nodes[at].next {
+            NONE => Step::Leave(self.nodes[at].above),
+            next => Step::Enter(next),
+        }
+    }
+
+    /// Where a walk goes that wants to see what lies below a node.
+    pub(super) fn down(&self, at: NodeId) -> Step {
+        match self.nodes[at].below {
+            NONE => Step::Leave(at),
+            below => Step::Enter(below),
+        }
+    }
+
+    /// The set of those that publish the path.
+    pub(super) fn set(&self, at: NodeId) -> u32 {
+        self.nodes[at].set
+    }
+
+    /// Makes it another set; 0 is that of nobody.
+    pub(super) fn put_set(&mut self, at: NodeId, set: u32) {
+        self.put(at, |node| node.set = set);
+    }
+
+    /// Whether somebody has declared a default at the path.
+    pub(super) fn has_default(&self, at: NodeId) -> bool {
+        self.nodes[at].has_default
+    }
+
+    pub(super) fn put_default(&mut self, at: NodeId, has_default: bool) {
+        self.put(at, |node| node.has_default = has_default);
+    }
+
+    fn put(&mut self, at: NodeId, change: impl FnOnce(&mut Node)) {
+        let node = &mut self.nodes[at];
+        self.held -= usize::from(node.is_held());
+        change(node);
+        self.held += usize::from(node.is_held());
+    }
+
+    /// Whether somebody holds something at the path.
+    pub(super) fn is_held(&self, at: NodeId) -> bool {
+        self.nodes[at].is_held()
+    }
+
+    /// The path just above; none above the root.
+    pub(super) fn above(&self, at: NodeId) -> Option<NodeId> {
+        Some(self.nodes[at].above).filter(|&above| above != NONE)
+    }
+
+    /// Whether there is a path below.
+    pub(super) fn is_inner(&self, at: NodeId) -> bool {
+        self.nodes[at].below != NONE
+    }
+
+    /// How many segments the path has.
+    pub(super) fn depth(&self, at: NodeId) -> usize {
+        usize::from(self.nodes[at].depth)
+    }
+
+    /// Whether the number is that of a node at present.
+    pub(super) fn in_use(&self, at: NodeId) -> bool {
+        at < self.nodes.end() && self.nodes[at].in_use
+    }
+
+    /// The last segment of the path.
+    pub(super) fn segment(&self, at: NodeId) -> &str {
+        let node = &self.nodes[at];
+        let bytes = self.text.get(node.text, usize::from(node.text_len));
+        std::str::from_utf8(bytes).expect("segments are cut from texts at slashes")
+    }
+
+    /// Writes the text of the path into `out`, instead of what was there.
+    pub(super) fn spell(&self, at: NodeId, out: &mut String) {
+        let (mut line, mut depth) = ([ROOT; PATH_DEPTH_MAX], 0);
+        let mut next = at;
+        while next != ROOT {
+            line[depth] = next;
+            depth += 1;
+            next = self.nodes[next].above;
+        }
+        out.clear();
+        for &node in line[..depth].iter().rev() {
+            out.push('/');
+            out.push_str(self.segment(node));
+        }
+        if depth == 0 {
+            out.push('/');
+        }
+    }
+}
+
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
+/// A path and those above it, from the root on: the hash of each, and where its text ends.
+struct Above {
+    at: [(PathHash, usize); PATH_DEPTH_MAX + 1],
+    depth: usize,
+}
+
+impl Above {
+    fn of(hasher: &PathHasher, path: &str) -> Above {
+        let mut above = Above { at: [(hasher.root(), 0); PATH_DEPTH_MAX + 1], depth: 0 };
+        for segment in segments(path) {
+            let (hash, end) = above.at[above.depth];
+            above.depth += 1;
+            above.at[above.depth] =
+                (hasher.below(hash, segment.as_bytes()), end + 1 + segment.len());
+        }
+        above
+    }
+}
+
+#[cfg(test)]
+impl Tree {
+    /// Panics where the tree contradicts itself. Looks at everything.
+    pub(super) fn invariant(&self) {
+        let (mut seen, mut held, mut text) = (0, 0, String::new());
+        let mut stack = vec![ROOT];
+        while let Some(at) = stack.pop() {
+            let node = &self.nodes[at];
+            assert!(node.in_use, "node {at} is linked and free");
+            seen += 1;
+            held += usize::from(node.is_held());
+            self.spell(at, &mut text);
+            assert_eq!(self.find(&text), Some(at), "the node of {text}");
+            assert!(
+                at == ROOT || node.is_held() || node.below != NONE,
+                "{text} is there for nothing"
+            );
+            let (mut below, mut before) = (node.below, NONE);
+            while below != NONE {
+                let child = &self.nodes[below];
+                assert_eq!((child.above, child.before), (at, before), "in the row below {text}");
+                assert_eq!(child.depth, node.depth + 1, "the depth below {text}");
+                stack.push(below);
+                (before, below) = (below, child.next);
+            }
+        }
+        assert_eq!(seen, self.nodes.len(), "nodes that nobody leads to");
+        assert_eq!(self.index.iter().count(), self.nodes.len(), "nodes in the index");
+        assert_eq!((0..self.end()).filter(|&at| self.in_use(at)).count(), self.nodes.len());
+        assert_eq!(held, self.held, "nodes that are held");
+    }
+}
+
+#[cfg(test)]
+#[path = "tree_test.rs"]
+mod tree_test;

@@ -1,0 +1,165 @@
+//! The desk in virtual time.
+
+use std::time::{Duration, Instant};
+
+use longshore_protocol::messages::resolver::Change;
+use longshore_protocol::{Epoch, Incarnation, Path, PublisherId, PublisherInfo};
+
+use tokio::sync::mpsc;
+
+use crate::directory::{Client, Directory, Rules};
+use crate::replica_link::now;
+use crate::server::desk::{Desk, SAID_MAX, SWEPT_MAX, Said};
+
+const TTL: Duration = Duration::from_secs(120);
+const STAND_STILL_MAX: Duration = Duration::from_secs(15);
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn info(number: u8) -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([number; 16]),
+        epoch: Epoch(1),
+        name: format!("publisher-{number}"),
+        addresses: vec![([127, 0, 0, 1], 4000).into()],
+    }
+}
+
+/// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the clock on.
+struct Story {
+    desk: Desk,
+    said: mpsc::Sender<Said>,
+}
+
+impl Story {
+    async fn new() -> Story {
+        let rules = Rules {
+            writer_ttl: TTL,
+            stand_still_max: STAND_STILL_MAX,
+            fresh: true,
+            publishers_max: 8,
+            paths_max: 100_000,
+            watches_max: 8,
+        };
+        let directory = Directory::new(now(), Incarnation([1; 16]), rules);
+        let (said, received) = mpsc::channel(SAID_MAX);
+        let desk = Desk::new("left".into(), directory, received, said.downgrade());
+        let mut story = Story { desk, said };
+        story.announce(1);
+        story.pass_until(now() + secs(1)).await;
+        story
+    }
+
+    fn announce(&mut self, number: u8) {
+        let client = Client(number.into());
+        self.desk.directory.announce(now(), client, &info(number), &[]).unwrap();
+    }
+
+    fn sees(&self, number: u8) -> bool {
+        self.desk.directory.writer(Client(number.into())).is_ok()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.desk.directory.is_complete()
+    }
+
+    /// A publisher that stops with more paths than one pass takes out.
+    async fn give_work(&mut self) {
+        self.announce(2);
+        let slot = self.desk.directory.writer(Client(2)).unwrap();
+        for n in 0..5 * SWEPT_MAX {
+            let path = Path::new(&format!("/jobs/{n}")).unwrap();
+            self.desk.directory.change(slot, Change::Publish, &path).unwrap();
+        }
+        self.desk.directory.clear(Client(2)).unwrap();
+        self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+        self.pass().await;
+        assert!(self.desk.sweeping);
+    }
+
+    /// One pass. A desk that waits for an hour, though nothing is said to it, would wait for ever.
+    async fn pass(&mut self) {
+        let pass = tokio::time::timeout(secs(3_600), self.desk.pass());
+        assert_eq!(pass.await, Ok(true));
+    }
+
+    /// The desk at work, with nothing said to it, for as long.
+    async fn pass_until(&mut self, end: Instant) {
+        while now() < end {
+            let pass = tokio::time::timeout_at(end.into(), self.desk.pass());
+            if pass.await.is_err() {
+                // It waits for longer. Once more with the clock at the end, as a shell would that is asked at that moment.
+                self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+                self.pass().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publisher_is_hidden_in_time_by_a_desk_that_never_stood_still() {
+    let mut story = Story::new().await;
+    story.pass_until(now() + TTL - secs(2)).await;
+    assert!(story.sees(1));
+    story.pass_until(now() + secs(1)).await;
+    assert!(!story.sees(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_desk_that_stood_still_with_nothing_to_do_hides_nobody() {
+    let mut story = Story::new().await;
+    story.pass_until(now() + secs(59)).await;
+    tokio::time::advance(secs(200)).await;
+    story.pass().await;
+    assert!(story.sees(1));
+    // A minute was left, and is left still; it is over then.
+    story.pass_until(now() + secs(59)).await;
+    assert!(story.sees(1), "the time that the replica stood still counts for nobody");
+    story.pass_until(now() + secs(2)).await;
+    assert!(!story.sees(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_desk_that_stood_still_with_work_to_do_hides_nobody() {
+    let mut story = Story::new().await;
+    story.give_work().await;
+    for _ in 0..3 {
+        tokio::time::advance(secs(200)).await;
+        story.pass().await;
+        assert!(story.desk.sweeping && story.sees(1));
+    }
+    story.pass_until(now() + secs(121)).await;
+    assert!(!story.sees(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_long_stand_still_the_replica_warms_for_half_a_writer_ttl() {
+    let mut story = Story::new().await;
+    tokio::time::advance(STAND_STILL_MAX - secs(1)).await;
+    story.pass().await;
+    assert!(story.is_complete(), "its writers have not given up yet");
+    tokio::time::advance(STAND_STILL_MAX + secs(1)).await;
+    story.pass().await;
+    assert!(!story.is_complete(), "what was published meanwhile it does not know");
+    story.pass_until(now() + TTL / 2 - secs(1)).await;
+    assert!(!story.is_complete());
+    story.pass_until(now() + secs(2)).await;
+    assert!(story.is_complete());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stand_still_while_warming_is_made_up_for() {
+    let mut story = Story::new().await;
+    tokio::time::advance(secs(16)).await;
+    story.pass().await;
+    story.pass_until(now() + secs(55)).await;
+    // Short enough to be no reason to warm anew, and yet nobody could be heard meanwhile.
+    tokio::time::advance(secs(14)).await;
+    story.pass().await;
+    story.pass_until(now() + secs(4)).await;
+    assert!(!story.is_complete());
+    story.pass_until(now() + secs(2)).await;
+    assert!(story.is_complete());
+}
