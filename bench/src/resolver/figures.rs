@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 
 use super::asked::Asked;
 use super::work::{NetidxRegisters, PER_PARENT, RESOLVE_BATCH, Side, Work};
+use crate::machine::cores;
 
 /// What one round of one side has come to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Figures {
     pub(super) register_per_s: f64,
-    /// Processor time of the resolver and of who asks it, for one path or one list.
+    /// Processor time of the resolver and of who asks it, for one path.
     pub(super) register_cpu_us: f64,
     pub(super) resolve_per_s: f64,
     pub(super) resolve_cpu_us: f64,
@@ -22,7 +23,12 @@ pub(super) struct Figures {
     pub(super) bytes_per_path: f64,
     /// The same, once all was resolved and listed.
     pub(super) bytes_per_path_after_reads: f64,
+    /// How much of the machine's processor time others had while the work was done.
+    pub(super) others_percent: f64,
 }
+
+/// Others that have more of the processors than this disturb.
+const QUIET_PERCENT: f64 = 10.0;
 
 /// One of the figures.
 struct Row {
@@ -47,7 +53,7 @@ const ROWS: [Row; 8] = [
     Row::new("register_cpu_us", "  µs of CPU each", |f| f.register_cpu_us),
     Row::speed("resolve_per_s", "resolutions/s", |f| f.resolve_per_s),
     Row::new("resolve_cpu_us", "  µs of CPU each", |f| f.resolve_cpu_us),
-    Row::speed("list_per_s", "lists/s", |f| f.list_per_s),
+    Row::speed("list_per_s", "paths listed/s", |f| f.list_per_s),
     Row::new("list_cpu_us", "  µs of CPU each", |f| f.list_cpu_us),
     Row::new("bytes_per_path", "bytes per path", |f| f.bytes_per_path),
     Row::new("bytes_per_path_after_reads", "  after the reads", |f| f.bytes_per_path_after_reads),
@@ -56,7 +62,8 @@ const ROWS: [Row; 8] = [
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figure = |row: &Row| format!("{} {}", grouped((row.of)(self)), row.name.trim());
-        f.write_str(&ROWS.iter().map(figure).collect::<Vec<_>>().join(", "))
+        f.write_str(&ROWS.iter().map(figure).collect::<Vec<_>>().join(", "))?;
+        write!(f, ", others had {:.0} % of the processors", self.others_percent)
     }
 }
 
@@ -101,6 +108,7 @@ impl Comparison {
             });
             let mut object = json!(BTreeMap::from(medians));
             object["rounds"] = json!(BTreeMap::from(rounds));
+            object["others_percent"] = json!(rounded(median(self.all(side, |f| f.others_percent))));
             object
         };
         let ratios = ROWS.map(|row| (row.key, rounded(self.ratio(&row).0)));
@@ -109,7 +117,7 @@ impl Comparison {
         netidx["by_publisher"] = json!(self.work.netidx_registers == NetidxRegisters::ByPublisher);
         json!({
             "measure": "resolver",
-            "cores": std::thread::available_parallelism().map_or(1, usize::from),
+            "cores": cores(),
             "paths": self.work.paths,
             "per_parent": PER_PARENT,
             "resolve_batch": RESOLVE_BATCH,
@@ -193,6 +201,7 @@ mod tests {
             list_cpu_us: 1e6 / speed,
             bytes_per_path: bytes,
             bytes_per_path_after_reads: bytes,
+            others_percent: 0.0,
         }
     }
 
@@ -210,6 +219,11 @@ mod tests {
         assert_eq!(json["times_better"]["bytes_per_path"], 4.0);
         assert_eq!(json["rounds"], 3);
         assert_eq!(comparison.ratio(&ROWS[0]), (2.5, 2.0, 6.0));
+        assert!(!comparison.table().contains("not quiet"));
+        for _ in 0..4 {
+            comparison.add(Side::Netidx, Figures { others_percent: 60.0, ..figures(1.0, 1.0) });
+        }
+        assert!(comparison.table().contains("others had 60 %"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::figures::Figures;
 use super::work::{CLIENTS, Side, Work};
 use super::{longshore, netidx};
+use crate::machine::{busy_s, cores};
 use crate::part::{Part, say, wait_for_end, wait_for_go};
 
 /// A process that has done its work gets this long to give back what it no longer needs.
@@ -35,6 +36,8 @@ enum Role {
 struct Taken {
     seconds: f64,
     cpu_s: f64,
+    /// Processor time that others had meanwhile.
+    others_cpu_s: f64,
 }
 
 /// Does all of the work once.
@@ -60,26 +63,32 @@ pub(super) fn round(side: Side, work: &Work) -> anyhow::Result<Figures> {
     thread::sleep(SETTLES_WITHIN);
     let after_reads = server.resident_bytes()?;
 
-    let (paths, lists) = (work.paths as f64, work.lists() as f64);
+    let all = [&register, &resolve, &list];
+    let others_cpu_s: f64 = all.iter().map(|taken| taken.others_cpu_s).sum();
+    let available_s: f64 = all.iter().map(|taken| taken.seconds).sum::<f64>() * cores() as f64;
+    let paths = work.paths as f64;
     let per_path = |bytes: u64| bytes.saturating_sub(empty) as f64 / paths;
     Ok(Figures {
         register_per_s: paths / register.seconds,
         register_cpu_us: register.cpu_s * 1e6 / paths,
         resolve_per_s: paths / resolve.seconds,
         resolve_cpu_us: resolve.cpu_s * 1e6 / paths,
-        list_per_s: lists / list.seconds,
-        list_cpu_us: list.cpu_s * 1e6 / lists,
+        list_per_s: paths / list.seconds,
+        list_cpu_us: list.cpu_s * 1e6 / paths,
         bytes_per_path: per_path(filled),
         bytes_per_path_after_reads: per_path(after_reads),
+        others_percent: 100.0 * others_cpu_s / available_s,
     })
 }
 
 /// Has a client do what it has prepared.
 fn work_of(client: &mut Part, server: &Part) -> anyhow::Result<Taken> {
-    let before = client.cpu_s()? + server.cpu_s()?;
+    let (before, busy_before) = (client.cpu_s()? + server.cpu_s()?, busy_s()?);
     client.go()?;
     let seconds = client.answer()?;
-    Ok(Taken { seconds, cpu_s: client.cpu_s()? + server.cpu_s()? - before })
+    let cpu_s = client.cpu_s()? + server.cpu_s()? - before;
+    let others_cpu_s = (busy_s()? - busy_before - cpu_s).max(0.0);
+    Ok(Taken { seconds, cpu_s, others_cpu_s })
 }
 
 /// Has a reader do the same with so many clients, then with so many; the faster counts.
