@@ -63,3 +63,28 @@ fn backlog_fills_and_kills_only_what_it_has_started() {
     let bench = longshore(&["bench", "backlog", "--resolver", "127.0.0.1:1"]);
     run(bench, b"").code(2).says(&["without --resolver"]);
 }
+
+#[test]
+fn resolver_prints_its_keys_as_numbers() {
+    let bench = longshore(&["bench", "resolver", "--paths", "2500", "--json"]);
+    let figures = run(bench, b"").code(0).json();
+    assert_eq!((&figures["measure"], &figures["paths"]), (&"resolver".into(), &2_500.into()));
+    for key in [
+        "cores",
+        "register_per_s",
+        "register_cpu_us",
+        "resolve_per_s",
+        "resolve_cpu_us",
+        "list_per_s",
+        "match_per_s",
+        "bytes_per_path",
+        "rss_bytes",
+        "rss_bytes_empty",
+        "expired_s",
+        "probe_p99_ms_quiet",
+        "probe_p99_ms_registering",
+        "probe_p99_ms_expiring",
+    ] {
+        assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
+    }
+}

@@ -47,6 +47,12 @@ pub(crate) enum Measure {
     /// dead for the journal at once. The publishers have a payload cache of --cache-bytes, which counts as memory of the jobs; the
     /// system's page cache of the long journal is dropped before costs are measured.
     Backlog(BenchBacklog),
+    /// What a resolver replica does: paths registered, resolved and listed a second, memory of a path, and what others notice
+    ///
+    /// A throwaway replica, and a publisher that registers --paths paths of 30 bytes, 1,000 below each parent, are processes of their
+    /// own; this one reads. Beside registering, and while the killed publisher's paths expire, somebody else asks about one path
+    /// every 5 ms.
+    Resolver(BenchResolver),
 }
 
 #[derive(Args, Debug)]
@@ -71,6 +77,20 @@ pub(crate) struct BenchBacklog {
     pub(crate) cache_bytes: u64,
     #[command(flatten)]
     pub(crate) system: BenchSystem,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchResolver {
+    /// How many paths
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
+    pub(crate) paths: u64,
+}
+
+/// Registers paths, driven over its standard input.
+#[derive(Args, Debug)]
+pub(crate) struct BenchRegistrar {
+    #[arg(long)]
+    pub(crate) paths: u64,
 }
 
 #[derive(Args, Clone, Debug)]

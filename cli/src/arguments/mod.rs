@@ -19,7 +19,8 @@ pub(crate) use act::{
     Selected,
 };
 pub(crate) use bench::{
-    Bench, BenchBacklog, BenchLoad, BenchProducer, BenchSystem, BenchWorker, DemoWorker, Measure,
+    Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
+    BenchWorker, DemoWorker, Measure,
 };
 pub(crate) use enqueue::Enqueue;
 pub(crate) use journal::{Journal, JournalAction};
@@ -130,6 +131,9 @@ pub(crate) enum Command {
     /// The producer and the worker of a long queue
     #[command(hide = true)]
     BenchLoad(BenchLoad),
+    /// A publisher of many paths
+    #[command(hide = true)]
+    BenchRegistrar(BenchRegistrar),
 }
 
 impl Command {

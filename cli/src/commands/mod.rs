@@ -106,6 +106,7 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::BenchProducer(arguments) => bench::producer::run(arguments, context).await,
         Command::BenchWorker(arguments) => bench::worker::run(arguments, context).await,
         Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
+        Command::BenchRegistrar(arguments) => bench::registrar::run(arguments, context).await,
         Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config => config::run(context),
     }

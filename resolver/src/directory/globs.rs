@@ -199,15 +199,15 @@ impl Matching {
             _ => Trying { node, tried: 0, reached: Vec::new() },
         };
         while let Some(&place) = above.get(trying.tried) {
-            if *left == 0 {
-                self.trying = Some(trying);
-                return Some(Step::Enter(node));
-            }
             trying.tried += 1;
             let (leads_to, cost) = self.pieces[place as usize].leads_to(place, segment);
             *left = left.saturating_sub(cost);
             if let Some(place) = leads_to {
                 reach(&self.pieces, place, &mut trying.reached);
+            }
+            if *left == 0 && trying.tried < above.len() {
+                self.trying = Some(trying);
+                return Some(Step::Enter(node));
             }
         }
         let level = Level::new(&self.pieces, trying.reached);

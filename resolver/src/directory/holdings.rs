@@ -214,7 +214,7 @@ impl Holdings {
             let at = *cursor as usize;
             let (bits, bucket) = self.bucket_at(at);
             let differs = rewriting.differs(at >> (LEVEL_MAX - rewriting.level));
-            *cursor = (*cursor >> (LEVEL_MAX - bits)) + 1 << (LEVEL_MAX - bits);
+            *cursor = ((*cursor >> (LEVEL_MAX - bits)) + 1) << (LEVEL_MAX - bits);
             if differs {
                 let touched = bucket.rewriting == self.rewritings;
                 let stale =

@@ -22,7 +22,12 @@ pub(crate) struct Children {
 #[derive(Debug)]
 enum At {
     Start,
-    Going { depth: usize, walk: Walk },
+    Going {
+        depth: usize,
+        walk: Walk,
+        /// The revision when the last child was gone into.
+        since: u64,
+    },
     End,
 }
 
@@ -45,12 +50,12 @@ impl Children {
                 return true;
             };
             let (depth, first) = (tree.depth(node), tree.down(node));
-            self.at = At::Going { depth, walk: tree.walks.begin(first) };
+            self.at = At::Going { depth, walk: tree.walks.begin(first), since: 0 };
         }
-        let At::Going { depth, walk } = &self.at else { return true };
+        let At::Going { depth, walk, since } = &mut self.at else { return true };
         let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };
         let mut text = self.below.as_str().to_owned();
-        let mut children = Row { directory, depth: *depth, text: &mut text, out };
+        let mut children = Row { directory, depth: *depth, since, text: &mut text, out };
         for _ in 0..budget {
             match children.look(step) {
                 Some(next) => step = next,
@@ -69,6 +74,7 @@ impl Children {
 struct Row<'a> {
     directory: &'a Directory,
     depth: usize,
+    since: &'a mut u64,
     /// The path, with the name of a child after it for a moment.
     text: &'a mut String,
     out: &'a mut Vec<PathListed>,
@@ -80,9 +86,14 @@ impl Row<'_> {
         let tree = &self.directory.paths.tree;
         let node = step.node();
         let below = tree.depth(node).checked_sub(self.depth).filter(|&below| below > 0)?;
-        let Step::Enter(_) = step else { return Some(tree.after(node)) };
-        if self.directory.seen_at(node).any() || tree.is_inner(node) && !self.directory.any_hidden()
-        {
+        let Step::Enter(_) = step else {
+            let again = below == 1 && self.directory.is_to_be_seen(node, *self.since);
+            return Some(if again { Step::Enter(node) } else { tree.after(node) });
+        };
+        if below == 1 {
+            *self.since = self.directory.revision;
+        }
+        if self.directory.shows(node) {
             // Something that can be seen: so the child that it lies at or below is listed, and is done.
             let child = (1..below).fold(node, |at, _| tree.above(at).unwrap_or(at));
             self.list(tree, child);
@@ -146,8 +157,20 @@ impl Directory {
         seen
     }
 
-    /// There is something in the tree that nobody can see.
-    fn any_hidden(&self) -> bool {
-        self.living.grave().is_some()
+    /// Whether a node, gone into at `since` and through without finding anything, has to be looked at again: what can be seen there
+    /// may have come behind the walk's back, while what could be seen before has gone.
+    pub(super) fn is_to_be_seen(&self, node: NodeId, since: u64) -> bool {
+        if self.paths.tree.is_inner(node) {
+            self.trackers.moved_since(node, since)
+        } else {
+            self.seen_at(node).any()
+        }
+    }
+
+    /// Whether it is plain at the node itself that there is something to be seen at or below it: where nothing is hidden, whatever has
+    /// something below it shows.
+    pub(super) fn shows(&self, node: NodeId) -> bool {
+        let nothing_hidden = self.living.grave().is_none();
+        nothing_hidden && self.paths.tree.is_inner(node) || self.seen_at(node).any()
     }
 }

@@ -22,8 +22,11 @@ mod pushes;
 mod resolving;
 mod sets;
 mod slab;
+#[allow(dead_code)] // Until the server answers such requests.
+mod table;
 mod terms;
 mod text;
+mod trackers;
 mod tree;
 mod walks;
 mod watches;
@@ -31,9 +34,13 @@ mod watches;
 #[cfg(test)]
 mod invariant;
 #[cfg(test)]
+mod listing_test;
+#[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod story_test;
+#[cfg(test)]
+mod trackers_test;
 
 use std::time::{Duration, Instant};
 
@@ -47,6 +54,8 @@ pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
 pub(crate) use pushes::{Known, Push, WatchRefusal};
 pub(crate) use resolving::Resolver;
+#[allow(unused_imports)] // Until the server answers such requests.
+pub(crate) use table::{Cells, Told};
 
 use holdings::Held;
 use liveness::Liveness;
@@ -54,6 +63,7 @@ use path_watches::PathWatches;
 use paths::Paths;
 use pushes::Snapshot;
 use terms::TermsId;
+use trackers::Trackers;
 use watches::Watches;
 
 /// Where a publisher's record stands. Reused once the record is gone.
@@ -96,6 +106,7 @@ pub(crate) struct Directory {
     revision: u64,
     paths: Paths,
     living: Liveness,
+    trackers: Trackers,
     watches: Watches,
     path_watches: PathWatches<Snapshot>,
     /// What a confirm has found to be removed, for a moment.
@@ -115,6 +126,7 @@ impl Directory {
             revision: 0,
             paths: Paths::new(incarnation),
             living: Liveness::new(rules.writer_ttl),
+            trackers: Trackers::default(),
             watches: Watches::default(),
             rules,
             path_watches: PathWatches::default(),
@@ -221,6 +233,7 @@ impl Directory {
         let announced = self.living.announce(now, client, info, self.rules.publishers_max)?;
         if announced.moved {
             self.revision += 1;
+            self.trackers.change_everywhere(self.revision);
             self.watches.mark_publisher(announced.slot);
         }
         Ok(self.living[announced.slot].holdings.compare(wanted))
@@ -306,7 +319,7 @@ impl Directory {
             self.spent += self.watches.held(slot, node, path, default);
         }
         self.spent += self.path_watches.changed(path.as_str());
-        self.revision += 1;
+        self.changed(held);
         Ok(())
     }
 
@@ -314,7 +327,7 @@ impl Directory {
     fn room_for(&self, held: Held, set: sets::SetId) -> Result<(), String> {
         let paths_max = self.rules.paths_max;
         let nodes_max =
-            paths_max.saturating_mul(NODES_PER_PATH_MAX).max(NODES_MIN).min(tree::NODES_MAX);
+            paths_max.saturating_mul(NODES_PER_PATH_MAX).clamp(NODES_MIN, tree::NODES_MAX);
         if !self.paths.tree.is_held(held.node) {
             // What only hidden publishers hold does not count, but is not to pile up either.
             let full =
@@ -347,11 +360,28 @@ impl Directory {
         if let Some(terms) = self.paths.sets.terms(self.paths.set(held), slot) {
             let mark = self.paths.mark_of(path.as_str(), default, terms);
             self.living[slot].holdings.remove(held, mark);
+            self.changed(held);
             self.paths.let_go(&mut self.living, slot, held);
             self.spent += self.watches.let_go(slot, node, path, default);
             self.spent += self.path_watches.changed(path.as_str());
-            self.revision += 1;
         }
+    }
+
+    /// What can be seen at a node changes.
+    fn changed(&mut self, held: Held) {
+        self.revision += 1;
+        self.trackers.change(&self.paths.tree, held.node, self.revision);
+        if held.default {
+            self.trackers.change_everywhere(self.revision);
+        }
+    }
+
+    /// Whether something that can be seen at or below the path, or a default that serves it, may have changed since. False is exact.
+    #[allow(dead_code)] // Until the server answers such requests.
+    pub(crate) fn changed_since(&self, path: &Path, tracker: &Tracker) -> bool {
+        tracker.incarnation != self.incarnation
+            || tracker.revision > self.revision
+            || self.trackers.changed_since(&self.paths.tree, path.as_str(), tracker.revision)
     }
 
     /// Removes what a publisher held before its last announce and has not written since, where that announce differed: bucket by
@@ -389,6 +419,7 @@ impl Directory {
         self.paths.hide(&self.living, slot);
         self.watches.hide(slot, self.living[slot].info.id, departure);
         self.revision += 1;
+        self.trackers.change_everywhere(self.revision);
     }
 
     /// Takes out paths of hidden publishers, and looks through the paths for new watches: at most `budget` paths. True while

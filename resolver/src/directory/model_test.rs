@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
     Change, Digest, FromReplica, KeyHash, PathAnswer, PathListed, PathText, RequestRefusal,
+    SetMember,
 };
-use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
+use longshore_protocol::{
+    Epoch, Glob, Incarnation, Path, PublicationKind, PublisherId, PublisherInfo, Terms,
+};
 use proptest::prelude::*;
 
 use crate::directory::{Children, Client, Directory, Matching, Push, Resolver, Rules};
@@ -33,6 +36,7 @@ enum Op {
         client: u64,
         change: Change,
         path: usize,
+        terms: usize,
     },
     Confirm {
         client: u64,
@@ -80,8 +84,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (client.clone(), 0..3u8, 0..4u64, any::<bool>()).prop_map(
             |(client, publisher, epoch, equal)| Op::Announce { client, publisher, epoch, equal }
         ),
-        12 => (client.clone(), change, 0..PATHS.len())
-            .prop_map(|(client, change, path)| Op::Change { client, change, path }),
+        12 => (client.clone(), change, 0..PATHS.len(), 0..3usize)
+            .prop_map(|(client, change, path, terms)| Op::Change { client, change, path, terms }),
         2 => client.clone().prop_map(|client| Op::Confirm { client }),
         1 => client.clone().prop_map(|client| Op::Clear { client }),
         2 => client.clone().prop_map(|client| Op::Beat { client }),
@@ -106,7 +110,8 @@ struct Known {
     /// A confirm removes what is of an earlier round.
     rewriting: bool,
     deadline: Instant,
-    holds: BTreeMap<(Path, bool), u64>,
+    /// The round in which each was last written, and on which terms.
+    holds: BTreeMap<(Path, bool), (u64, usize)>,
 }
 
 #[derive(Default, Debug)]
@@ -164,12 +169,14 @@ impl Model {
         self.writers.retain(|_, writes_for| *writes_for != Some(publisher));
     }
 
-    fn holders(&self, path: &Path, default: bool) -> BTreeSet<u8> {
-        let holds = |known: &Known| known.holds.contains_key(&(path.clone(), default));
-        self.known.iter().filter(|(_, known)| holds(known)).map(|(&number, _)| number).collect()
+    /// Who holds it, and on which terms.
+    fn holders(&self, path: &Path, default: bool) -> BTreeSet<(u8, usize)> {
+        let key = (path.clone(), default);
+        let held = |(&number, known): (&u8, &Known)| Some((number, known.holds.get(&key)?.1));
+        self.known.iter().filter_map(held).collect()
     }
 
-    fn resolve(&self, path: &Path) -> (BTreeSet<u8>, bool) {
+    fn resolve(&self, path: &Path) -> (BTreeSet<(u8, usize)>, bool) {
         let exact = self.holders(path, false);
         if !exact.is_empty() {
             return (exact, false);
@@ -186,10 +193,12 @@ impl Model {
     }
 
     fn listed(&self, path: &Path) -> PathListed {
+        let kinds: BTreeSet<PublicationKind> =
+            self.holders(path, false).into_iter().map(|(_, at)| terms(at).kind).collect();
         PathListed {
             path: path.clone(),
-            queue: !self.holders(path, false).is_empty(),
-            value: false,
+            queue: kinds.contains(&PublicationKind::Queue),
+            value: kinds.contains(&PublicationKind::Value),
             default: !self.holders(path, true).is_empty(),
         }
     }
@@ -222,6 +231,12 @@ impl Model {
 
 fn path(text: &str) -> Path {
     Path::new(text).unwrap()
+}
+
+/// The default ones, and two that differ from them in one thing each.
+fn terms(number: usize) -> Terms {
+    let kind = if number == 1 { PublicationKind::Value } else { PublicationKind::Queue };
+    Terms { kind, priority: u16::from(number == 2), ..Terms::default() }
 }
 
 fn info(publisher: u8, epoch: u64) -> PublisherInfo {
@@ -284,10 +299,10 @@ impl Pair {
                         assert!(taken, "a lower epoch is refused");
                         let mut expected = Digest::default();
                         let known = &self.model.known[&publisher];
-                        let key =
-                            |(path, default): &(Path, bool)| KeyHash::of(path.as_str(), *default);
-                        let terms = Terms::default().digest();
-                        known.holds.keys().for_each(|held| expected.add(key(held), terms));
+                        for ((path, default), &(_, at)) in &known.holds {
+                            let key = KeyHash::of(path.as_str(), *default);
+                            expected.add(key, terms(at).digest());
+                        }
                         assert_eq!(digest, [expected]);
                     }
                     Err(error) => {
@@ -295,18 +310,18 @@ impl Pair {
                     }
                 }
             }
-            Op::Change { client, change, path: at } => {
+            Op::Change { client, change, path: at, terms: on } => {
                 let path = path(PATHS[at]);
                 let slot = self.directory.writer(Client(client));
                 let known = self.model.writer(client);
                 assert_eq!(slot.is_ok(), known.is_ok());
                 let (Ok(slot), Ok(known)) = (slot, known) else { return };
-                let done = self.directory.change(slot, change, &path);
+                let done = self.directory.write(slot, change, &terms(on), &path);
                 let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
                 match change {
                     Change::Publish if path.is_root() => assert!(done.is_err()),
                     Change::Publish | Change::PublishDefault => {
-                        known.holds.insert((path, default), known.round);
+                        known.holds.insert((path, default), (known.round, on));
                         assert_eq!(done, Ok(()));
                     }
                     Change::Unpublish | Change::UnpublishDefault => {
@@ -323,7 +338,7 @@ impl Pair {
                 }
                 let known = self.model.writer(client).unwrap();
                 let (round, rewriting) = (known.round, known.rewriting);
-                known.holds.retain(|_, seen| !rewriting || *seen == round);
+                known.holds.retain(|_, (seen, _)| !rewriting || *seen == round);
             }
             Op::Clear { client } => {
                 let expected = self.model.writer(client).map(|_| ());
@@ -397,8 +412,12 @@ impl Pair {
         let answer = resolver.finish(&self.directory, 7, true);
         for (path, answered) in asked.iter().zip(&answer.answers) {
             let members = |set: u32| {
-                let members = answer.sets[set as usize].iter();
-                numbers(members.map(|member| &answer.publishers[member.publisher as usize]))
+                let member = |member: &SetMember| {
+                    let number = answer.publishers[member.publisher as usize].id.0[0];
+                    let told = &answer.terms[member.terms as usize];
+                    (number, (0..3).find(|&at| terms(at) == *told).unwrap())
+                };
+                answer.sets[set as usize].iter().map(member).collect::<BTreeSet<_>>()
             };
             let answered = match answered {
                 PathAnswer::Published { set } => (members(*set), false),

@@ -10,7 +10,7 @@ use crate::directory::holdings::{Held, Mark};
 use crate::directory::liveness::Liveness;
 use crate::directory::sets::{Member, NOBODY, SetId, Sets};
 use crate::directory::terms::TermsId;
-use crate::directory::tree::{NodeId, ROOT, Tree};
+use crate::directory::tree::{NodeId, Tree};
 
 /// The paths.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ impl Paths {
         let (mut uses, mut alone): (BTreeMap<SetId, usize>, BTreeMap<Slot, usize>) =
             (BTreeMap::new(), BTreeMap::new());
         let (mut published, mut defaults) = (0, 0);
-        for node in (ROOT..self.tree.end()).filter(|&node| self.tree.in_use(node)) {
+        for node in (0..self.tree.end()).filter(|&node| self.tree.in_use(node)) {
             for default in [false, true] {
                 let held = Held { node, default };
                 let set = self.set(held);

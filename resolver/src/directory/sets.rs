@@ -23,7 +23,7 @@ pub(crate) struct Member {
     pub(crate) terms: TermsId,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Set {
     /// By slot, each once.
     members: Box<[Member]>,
@@ -32,12 +32,6 @@ struct Set {
     uses: u32,
     /// It is among those that no path had.
     unused: bool,
-}
-
-impl Default for Set {
-    fn default() -> Set {
-        Set { members: Box::default(), hash: 0, uses: 0, unused: false }
-    }
 }
 
 impl Entry for Set {

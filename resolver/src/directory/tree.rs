@@ -39,7 +39,6 @@ pub(super) struct Node {
     depth: u8,
     /// Somebody has declared a default here.
     has_default: bool,
-    in_use: bool,
 }
 
 const _: () = assert!(size_of::<Node>() == 32);
@@ -57,7 +56,6 @@ impl Default for Node {
             text_len: 0,
             depth: 0,
             has_default: false,
-            in_use: false,
         }
     }
 }
@@ -102,7 +100,7 @@ impl Tree {
             held: 0,
         };
         let hash = hasher.root().short();
-        let root = tree.nodes.insert(Node { hash, in_use: true, ..Node::default() });
+        let root = tree.nodes.insert(Node { hash, ..Node::default() });
         tree.index.insert(hash, root, |_| hash);
         tree
     }
@@ -200,7 +198,6 @@ impl Tree {
             text_len: segment.len() as u8,
             depth: depth as u8,
             hash,
-            in_use: true,
             ..Node::default()
         });
         if next != NONE {
@@ -297,8 +294,9 @@ impl Tree {
     }
 
     /// Whether the number is that of a node at present.
+    #[cfg(test)]
     pub(super) fn in_use(&self, at: NodeId) -> bool {
-        at < self.nodes.end() && self.nodes[at].in_use
+        at == ROOT || self.nodes[at].above != NONE
     }
 
     /// The last segment of the path.
@@ -359,7 +357,7 @@ impl Tree {
         let mut stack = vec![ROOT];
         while let Some(at) = stack.pop() {
             let node = &self.nodes[at];
-            assert!(node.in_use, "node {at} is linked and free");
+            assert!(self.in_use(at), "node {at} is linked and free");
             seen += 1;
             held += usize::from(node.is_held());
             self.spell(at, &mut text);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, PublishersKnown,
-    RefusedPath, ReplicaStatus, RequestRefusal, ToReplica, WatchPaths, WatchPublishers,
+    RefusedPath, ReplicaStatus, RequestRefusal, ToReplica, Tracker, WatchPaths, WatchPublishers,
     WatchRefused, Written, tag,
 };
 
@@ -27,8 +27,8 @@ const ANSWER_MEMBERS_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(super) enum Job {
     Resolve { id: u64, paths: Vec<PathText>, at: usize },
-    List { id: u64, children: Children },
-    ListMatching { id: u64, matching: Box<Matching> },
+    List { id: u64, began: Option<Tracker>, children: Children },
+    ListMatching { id: u64, began: Option<Tracker>, matching: Box<Matching> },
     Status { id: u64 },
     ListPublishers { id: u64, known: Known },
     Watch(WatchPublishers),
@@ -104,10 +104,13 @@ impl Job {
         match request {
             Ok(ToReplica::Resolve(ask)) => Job::Resolve { id: ask.id, paths: ask.paths, at: 0 },
             Ok(ToReplica::List(ask)) => {
-                Job::List { id: ask.id, children: Children::new(&ask.path) }
+                Job::List { id: ask.id, began: None, children: Children::new(&ask.path) }
             }
             Ok(ToReplica::ListMatching(ask)) => match Matching::new(&ask.globs) {
-                Ok(matching) => Job::ListMatching { id: ask.id, matching: Box::new(matching) },
+                Ok(matching) => {
+                    let matching = Box::new(matching);
+                    Job::ListMatching { id: ask.id, began: None, matching }
+                }
                 Err(limit) => Job::Refuse(Refusal::over_limit(ask.id, &limit)),
             },
             Ok(ToReplica::Status { id }) => Job::Status { id },
@@ -140,11 +143,11 @@ impl Job {
     pub(super) fn slice(&mut self, bench: &mut Bench<'_>) -> Progress {
         match self {
             Job::Resolve { id, paths, at } => resolve(bench, *id, paths, at),
-            Job::List { id, children } => {
-                list(bench, *id, |directory, out| children.take(directory, STRIDE, out))
+            Job::List { id, began, children } => {
+                list(bench, *id, began, |directory, out| children.take(directory, STRIDE, out))
             }
-            Job::ListMatching { id, matching } => {
-                list(bench, *id, |directory, out| matching.take(directory, STRIDE, out))
+            Job::ListMatching { id, began, matching } => {
+                list(bench, *id, began, |directory, out| matching.take(directory, STRIDE, out))
             }
             Job::Status { id } => {
                 let status = (bench.status)(bench.directory);
@@ -221,9 +224,10 @@ fn resolve(bench: &Bench<'_>, id: u64, paths: &[PathText], at: &mut usize) -> Pr
 fn list(
     bench: &mut Bench<'_>,
     id: u64,
+    began: &mut Option<Tracker>,
     mut take: impl FnMut(&mut Directory, &mut Vec<PathListed>) -> bool,
 ) -> Progress {
-    let tracker = bench.directory.tracker();
+    let tracker = *began.get_or_insert_with(|| bench.directory.tracker());
     let mut paths = Vec::new();
     let last = loop {
         if take(bench.directory, &mut paths) {

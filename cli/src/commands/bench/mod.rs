@@ -8,6 +8,8 @@ mod latency;
 pub(crate) mod load;
 mod process;
 pub(crate) mod producer;
+pub(crate) mod registrar;
+mod resolver;
 mod sync_time;
 mod system;
 pub(crate) mod worker;
@@ -26,6 +28,7 @@ pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Resul
             latency::measure(rate, seconds, size, system, &context).await?
         }
         Measure::Backlog(asked) => backlog::measure(asked, &context).await?,
+        Measure::Resolver(asked) => resolver::measure(asked, &context).await?,
     };
     if context.output.is_json() {
         context.output.json(&figures)?;

@@ -199,7 +199,7 @@ async fn registered(
     timeout(within, known).await.context("the publisher has not registered in time")?
 }
 
-fn role(name: &str, resolvers: &str, arguments: &[&str]) -> Role {
+pub(super) fn role(name: &str, resolvers: &str, arguments: &[&str]) -> Role {
     let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     arguments.extend(["--json", "--log", "warn", "--resolver", resolvers].map(OsString::from));
     Role { name: name.to_owned(), arguments, environment: Vec::new(), log: None }

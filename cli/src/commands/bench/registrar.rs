@@ -1,0 +1,67 @@
+//! A publisher of many paths and no jobs, in a process of its own. At the word `register` it registers them all, and says how long
+//! that took once the replica has them.
+
+use std::time::Instant;
+
+use anyhow::bail;
+use longshore::protocol::{Epoch, PublisherId, PublisherInfo, SessionId};
+use longshore::{Path, WriteClient};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use super::producer::next_word;
+use crate::arguments::BenchRegistrar;
+use crate::commands::Context;
+
+/// Paths below one parent.
+pub(super) const PARENT_PATHS: u64 = 1_000;
+
+/// The path with that number: 30 bytes, up to ten million of them.
+pub(super) fn path(number: u64) -> anyhow::Result<Path> {
+    Ok(Path::new(&format!("/bench/{:05}/job-{number:013}", number / PARENT_PATHS))?)
+}
+
+/// The parent with that number.
+pub(super) fn parent(number: u64) -> anyhow::Result<Path> {
+    Ok(Path::new(&format!("/bench/{number:05}"))?)
+}
+
+pub(crate) async fn run(arguments: BenchRegistrar, mut context: Context) -> anyhow::Result<()> {
+    let publisher = PublisherInfo {
+        id: PublisherId(rand::random()),
+        epoch: Epoch(1),
+        name: "bench".to_owned(),
+        addresses: vec![([127, 0, 0, 1], 1).into()],
+    };
+    let paths: Vec<Path> = (0..arguments.paths).map(path).collect::<anyhow::Result<_>>()?;
+    let client = WriteClient::new(context.cluster(), publisher, SessionId(rand::random()));
+    // The link stands before the clock runs.
+    client.publish(paths[0].clone());
+    client.flushed(1).await;
+    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    context.output.json(&json!({ "ready": "registrar" }))?;
+    while let Ok(word) = next_word(&mut input).await {
+        if word != "register" {
+            bail!("the word '{word}' is not known");
+        }
+        let began = Instant::now();
+        paths.iter().for_each(|path| client.publish(path.clone()));
+        client.flushed(1).await;
+        context.output.json(&json!({ "seconds": began.elapsed().as_secs_f64() }))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_thirty_bytes_and_lie_below_their_parents() {
+        for number in [0, 999, 1_000, 9_999_999] {
+            let path = path(number).unwrap();
+            assert_eq!(path.as_str().len(), 30, "{path}");
+            assert_eq!(path.parent(), Some(parent(number / PARENT_PATHS).unwrap()));
+        }
+    }
+}
