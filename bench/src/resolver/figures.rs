@@ -151,6 +151,15 @@ impl Comparison {
                 "{name:<18}{theirs:>14}{ours:>14}{ratio:>14.2}  {least:.2}–{most:.2}"
             );
         }
+        let others = |side| median(self.all(side, |f| f.others_percent));
+        let (theirs, ours) = (others(Side::Netidx), others(Side::Longshore));
+        if theirs.max(ours) > QUIET_PERCENT {
+            let _ = writeln!(
+                table,
+                "\nThe machine was not quiet: others had {theirs:.0} % of its processor time beside netidx, {ours:.0} % beside \
+                 Longshore.\nSpeeds, and their ratios, are of little worth then; the CPU time and the bytes are of more."
+            );
+        }
         table
     }
 }

@@ -16,7 +16,7 @@ use super::work::{NetidxRegisters, RESOLVE_BATCH, Work, batches, made, pipelined
 
 /// Paths that one call registers: of 5,000 to 1,000,000 the fastest.
 const REGISTER_BATCH: usize = 100_000;
-/// Lists that one call asks for: 1 and 100 are slower.
+/// Lists that one call asks for: 1 is no faster, and 100 are slower.
 const LIST_BATCH: usize = 10;
 /// Calls that a read client is given at a time: one is on its way, the other is ready behind it.
 const CALLS: usize = 2;

@@ -68,12 +68,7 @@ impl Work {
 
     /// What lies above the paths.
     pub(super) fn parents(&self) -> impl Iterator<Item = String> {
-        (0..self.lists()).map(parent)
-    }
-
-    /// How many lists there are.
-    pub(super) fn lists(&self) -> u64 {
-        self.paths.div_ceil(PER_PARENT)
+        (0..self.paths.div_ceil(PER_PARENT)).map(parent)
     }
 }
 
