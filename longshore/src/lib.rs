@@ -50,9 +50,9 @@ pub use longshore_protocol::{
 };
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
 pub use longshore_resolver::{
-    BindError, Cluster, DirectoryStopped, Listing, PathAnswer, PublisherSet, PublisherWatch,
-    ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus, Resolution,
-    ResolverServer, ServerOptions, WriteClient,
+    BindError, Cluster, DirectoryStopped, Limits, LimitsHandle, Listing, PathAnswer, PublisherSet,
+    PublisherWatch, ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus,
+    Resolution, ResolverServer, ServerOptions, WriteClient,
 };
 pub use longshore_subscriber::{
     CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,

@@ -16,7 +16,7 @@ pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};
 pub use read_client::{
     Listing, PathAnswer, PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution,
 };
-pub use server::{DirectoryStopped, ResolverServer, ServerOptions};
+pub use server::{DirectoryStopped, Limits, LimitsHandle, ResolverServer, ServerOptions};
 pub use write_client::{ReplicaStanding, ReplicaState, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{PathListed, ReplicaStatus};

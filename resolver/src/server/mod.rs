@@ -3,6 +3,7 @@
 mod connection;
 mod desk;
 mod job;
+mod limits;
 mod memory;
 
 #[cfg(test)]
@@ -26,8 +27,10 @@ use tokio::task::{JoinError, JoinSet};
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
-use crate::server::connection::{FRAME_BYTES_MAX, Room};
+use crate::server::connection::FRAME_BYTES_MAX;
 use crate::server::desk::{Desk, SAID_MAX};
+use crate::server::limits::Room;
+pub use crate::server::limits::{Limits, LimitsHandle};
 
 /// Most watches of one replica, over all its connections.
 const WATCHES_MAX: usize = 16_384;
@@ -146,6 +149,11 @@ impl ResolverServer {
     /// Where it listens, the port that was chosen included.
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
+    }
+
+    /// Changes its limits while it serves.
+    pub fn limits(&self) -> LimitsHandle {
+        LimitsHandle { room: self.room.clone(), desk: self.said.downgrade() }
     }
 
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
