@@ -17,7 +17,6 @@
 mod awaits;
 mod cold;
 mod deaths;
-mod descriptors;
 mod error;
 mod feeds;
 mod hang;

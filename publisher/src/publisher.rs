@@ -12,7 +12,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::descriptors::links_within_limit;
 use crate::error::{OpenError, PublisherFailed};
 use crate::input::Inputs;
 use crate::link;
@@ -69,19 +68,11 @@ impl Publisher {
             name: options.name.clone(),
             serves: |role| matches!(role, Role::Producer | Role::Worker | Role::Tool),
         };
-        let links_max = links_within_limit(options.connections_max);
-        if links_max < options.connections_max {
-            info!(
-                links_max,
-                wanted = options.connections_max,
-                "fewer links, so that the journal can open its files: raise the limit of open files"
-            );
-        }
         let oldest = OldestCommand::default();
         let listener_options = ListenerOptions {
             oldest: oldest.clone(),
             timing: options.timing,
-            connections_max: links_max,
+            connections_max: options.connections_max,
             insecure: options.insecure,
             tls: options.tls.clone(),
             ..ListenerOptions::default()

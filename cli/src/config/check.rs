@@ -25,6 +25,26 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
             ),
         ));
     }
+    let resolver = &config.resolver;
+    let (writers, tools) = (&resolver.writers_kept, &resolver.tools_kept);
+    let half = resolver.connections_max.value / 2;
+    if writers.value.saturating_add(tools.value) > half {
+        // A default is an eighth at most: whoever wrote the larger one has to write less.
+        let (key, at) = if writers.value >= tools.value {
+            ("resolver.writers_kept", writers)
+        } else {
+            ("resolver.tools_kept", tools)
+        };
+        return Err(wrong(
+            key,
+            at,
+            &format!(
+                "{} connections kept for publishers and {} for tools leave readers too few; at most half of \
+                 resolver.connections_max, {half}, can be kept: write less, or more connections",
+                writers.value, tools.value
+            ),
+        ));
+    }
     Ok(())
 }
 

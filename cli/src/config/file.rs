@@ -48,6 +48,8 @@ pub(crate) struct ResolverSection {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) listen: Option<Spanned<String>>,
     pub(crate) connections_max: Option<Spanned<u64>>,
+    pub(crate) writers_kept: Option<Spanned<u64>>,
+    pub(crate) tools_kept: Option<Spanned<u64>>,
     pub(crate) watches_max: Option<Spanned<u64>>,
     pub(crate) paths_max: Option<Spanned<u64>>,
     pub(crate) requests_bytes_max: Option<Spanned<u64>>,

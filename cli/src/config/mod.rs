@@ -87,6 +87,8 @@ pub(crate) struct ResolverConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
     pub(crate) connections_max: Setting<usize>,
+    pub(crate) writers_kept: Setting<usize>,
+    pub(crate) tools_kept: Setting<usize>,
     pub(crate) watches_max: Setting<usize>,
     pub(crate) paths_max: Setting<usize>,
     pub(crate) requests_bytes_max: Setting<usize>,
@@ -198,11 +200,20 @@ impl Config {
 
     /// How a replica serves; its name and whether it is fresh are its starter's to say.
     pub(crate) fn server_options(&self) -> ServerOptions {
-        let Limits { connections_max, watches_max, paths_max, requests_bytes_max } = self.limits();
+        let Limits {
+            connections_max,
+            writers_kept,
+            tools_kept,
+            watches_max,
+            paths_max,
+            requests_bytes_max,
+        } = self.limits();
         ServerOptions {
             name: self.resolver.name.value.clone(),
             timing: self.timing(),
             connections_max,
+            writers_kept: Some(writers_kept),
+            tools_kept: Some(tools_kept),
             watches_max,
             paths_max,
             requests_bytes_max,
@@ -215,6 +226,8 @@ impl Config {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             connections_max: self.resolver.connections_max.value,
+            writers_kept: self.resolver.writers_kept.value,
+            tools_kept: self.resolver.tools_kept.value,
             watches_max: self.resolver.watches_max.value,
             paths_max: self.resolver.paths_max.value,
             requests_bytes_max: self.resolver.requests_bytes_max.value,
@@ -310,15 +323,29 @@ impl ResolverConfig {
         let default = ServerOptions::default();
         let name = host.to_owned();
         let listen = values::local(RESOLVER_PORT);
+        let connections_max = layers.of_file(
+            "resolver.connections_max",
+            written.connections_max,
+            values::within(1..=values::CONNECTIONS_MOST),
+            default.connections_max,
+        )?;
+        let kept = |key, written, usual| {
+            layers.of_file(key, written, values::within(0..=values::CONNECTIONS_MOST), usual)
+        };
         Ok(ResolverConfig {
+            writers_kept: kept(
+                "resolver.writers_kept",
+                written.writers_kept,
+                Limits::usual_writers_kept(connections_max.value),
+            )?,
+            tools_kept: kept(
+                "resolver.tools_kept",
+                written.tools_kept,
+                Limits::usual_tools_kept(connections_max.value),
+            )?,
             name: layers.of_file("resolver.name", written.name, values::name, name)?,
             listen: layers.of_file("resolver.listen", written.listen, values::address, listen)?,
-            connections_max: layers.of_file(
-                "resolver.connections_max",
-                written.connections_max,
-                values::within(1..=values::CONNECTIONS_MOST),
-                default.connections_max,
-            )?,
+            connections_max,
             watches_max: layers.of_file(
                 "resolver.watches_max",
                 written.watches_max,
@@ -464,7 +491,7 @@ mod tests {
             ("resolvers = []\n", 1, "at least one"),
             ("resolvers = [\n'a', 'b',\n'A:4770']\n", 1, "name each replica once"),
             ("resolvers = ['0.0.0.0:4770']\n", 1, "the address that clients reach"),
-            ("log = 'loud'\n[publisher]\n", 1, "expected error, warn, info"),
+            ("log = 'longshore=loud'\n[publisher]\n", 1, "expected error, warn, info"),
             ("[publisher]\nname = ''\n", 2, "expected 1 to 128"),
             (
                 "[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n",
@@ -480,6 +507,12 @@ mod tests {
             ("[publisher]\nconnections_max = 0\n", 2, "expected 1 to 1000000"),
             ("[publisher]\nclock_skew_max = '999ms'\n", 2, "at least 1s"),
             ("[resolver]\nname = 'r'\nwatches_max = 16385\n", 3, "expected 1 to 16384"),
+            (
+                "[resolver]\nconnections_max = 100\nwriters_kept = 40\ntools_kept = 11\n",
+                3,
+                "at most half",
+            ),
+            ("[resolver]\nconnections_max = 9\ntools_kept = 5\n", 3, "at most half"),
             ("[resolver]\npaths_max = 268435457\n", 2, "expected 1 to 268435456"),
             ("[resolver]\nrequests_bytes_max = 16777215\n", 2, "at least 16777216"),
             ("[timing]\nwriter_ttl = '199ms'\n", 2, "four heartbeats"),
@@ -537,7 +570,7 @@ mod tests {
         let case = with_file(
             "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhello_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
              read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
-             [resolver]\nconnections_max = 11\nwatches_max = 12\npaths_max = 13\nrequests_bytes_max = 16777217\n\
+             [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nrequests_bytes_max = 16777217\n\
              [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nconnections_max = 17\n",
         );
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();
@@ -556,6 +589,8 @@ mod tests {
         };
         let limits = Limits {
             connections_max: 11,
+            writers_kept: 4,
+            tools_kept: 0,
             watches_max: 12,
             paths_max: 13,
             requests_bytes_max: 16_777_217,
@@ -579,7 +614,7 @@ mod tests {
             Given { resolvers: Some(vec!["a".into(), "a:4770".into()]), ..Given::default() };
         let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
         assert!(error.starts_with("--resolver: ") && error.contains("twice"), "{error}");
-        let given = Given { log: Some("loud".into()), ..Given::default() };
+        let given = Given { log: Some("longshore=loud".into()), ..Given::default() };
         let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
         assert!(error.starts_with("--log: "), "{error}");
     }

@@ -72,6 +72,8 @@ fn is_live(key: &str) -> bool {
         key,
         "log"
             | "resolver.connections_max"
+            | "resolver.writers_kept"
+            | "resolver.tools_kept"
             | "resolver.watches_max"
             | "resolver.paths_max"
             | "resolver.requests_bytes_max"

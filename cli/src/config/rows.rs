@@ -67,11 +67,13 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 12] {
     ]
 }
 
-fn of_resolver(resolver: &ResolverConfig) -> [Row; 7] {
+fn of_resolver(resolver: &ResolverConfig) -> [Row; 9] {
     [
         row("resolver.name", &resolver.name, |v| json!(v)),
         row("resolver.listen", &resolver.listen, |v| json!(v.to_string())),
         row("resolver.connections_max", &resolver.connections_max, |v| json!(v)),
+        row("resolver.writers_kept", &resolver.writers_kept, |v| json!(v)),
+        row("resolver.tools_kept", &resolver.tools_kept, |v| json!(v)),
         row("resolver.watches_max", &resolver.watches_max, |v| json!(v)),
         row("resolver.paths_max", &resolver.paths_max, |v| json!(v)),
         row("resolver.requests_bytes_max", &resolver.requests_bytes_max, |v| json!(v)),

@@ -383,7 +383,6 @@ impl Directory {
     }
 
     /// Whether something that can be seen at or below the path, or a default that serves it, may have changed since. False is exact.
-    #[allow(dead_code)] // Until the server answers such requests.
     pub(crate) fn changed_since(&self, path: &Path, tracker: &Tracker) -> bool {
         tracker.incarnation != self.incarnation
             || tracker.revision > self.revision

@@ -48,8 +48,13 @@ pub struct ServerOptions {
     pub timing: ResolverTiming,
     /// This is a new cluster: nobody can have published before, so nothing is missing at the start.
     pub fresh: bool,
-    /// Most connections; an excess one is told `Busy`. Default 768.
+    /// Most connections; an excess one is told `Busy`. Default 768. Fewer if the process may not open that many files.
     pub connections_max: usize,
+    /// Connections that only writers may have; they may have others too. Default an eighth. Together with those for tools at
+    /// most half.
+    pub writers_kept: Option<usize>,
+    /// Connections that only tools may have, such as `longshore resolver status`. Default 8, or an eighth if that is less.
+    pub tools_kept: Option<usize>,
     /// Most watches, over all connections. Default 16,384.
     pub watches_max: usize,
     /// Most paths, defaults included. Default 16 million.
@@ -70,6 +75,8 @@ impl Default for ServerOptions {
             timing: ResolverTiming::default(),
             fresh: false,
             connections_max: CONNECTIONS_MAX,
+            writers_kept: None,
+            tools_kept: None,
             watches_max: WATCHES_MAX,
             paths_max: PATHS_MAX,
             requests_bytes_max: REQUESTS_BYTES_MAX,
@@ -104,6 +111,7 @@ impl ResolverServer {
         options: ServerOptions,
     ) -> Result<ResolverServer, BindError> {
         let incarnation = Incarnation(rand::random());
+        let kept = Limits::from(&options).kept();
         let mut name = options.name;
         while name.len() > NAME_BYTES_MAX {
             name.pop();
@@ -113,7 +121,7 @@ impl ResolverServer {
             instance: incarnation.0,
             epoch: 0,
             name: name.clone(),
-            serves: Role::is_for_resolver,
+            serves: |role| role.is_for_resolver() || role == Role::Tool,
         };
         let of = |role| link_timing(&timing, role);
         let (reader, writer) = (of(Role::ResolverReader), of(Role::ResolverWriter));
@@ -125,6 +133,7 @@ impl ResolverServer {
             },
             hello_timeout: timing.hello_timeout,
             connections_max: options.connections_max,
+            kept: kept.to_vec(),
             tls: options.tls,
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -153,7 +162,11 @@ impl ResolverServer {
 
     /// Changes its limits while it serves.
     pub fn limits(&self) -> LimitsHandle {
-        LimitsHandle { room: self.room.clone(), desk: self.said.downgrade() }
+        LimitsHandle {
+            places: self.listener.places(),
+            room: self.room.clone(),
+            desk: self.said.downgrade(),
+        }
     }
 
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
