@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use longshore_protocol::messages::resolver::{FromReplica, Resolve, ToReplica};
 use longshore_protocol::{HelloRefusal, ResolverTiming, Role};
-use longshore_resolver::{PathAnswer, ServerOptions};
+use longshore_resolver::{PathAnswer, PublicationTerms, ServerOptions};
 use longshore_transport::{DialError, LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::task::JoinSet;
 use tokio::time::interval;
