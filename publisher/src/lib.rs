@@ -29,6 +29,7 @@ mod pauses;
 mod publisher;
 mod recording;
 mod refusals;
+mod registry;
 mod router;
 
 pub use error::{OpenError, PublisherFailed};

@@ -18,7 +18,7 @@ pub use read_client::{
     PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
 };
 pub use server::{DirectoryStopped, ResolverServer, ServerOptions};
-pub use write_client::{ReplicaStanding, ReplicaState, WriteClient};
+pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{
     Column, Departure, KnownPublisher, PathListed, ReplicaStatus, Tracked, Tracker,
