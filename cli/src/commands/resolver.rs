@@ -119,7 +119,7 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
         let mut limits = Table::new(&["at most", "publishers", "paths", "connections", "watches"]);
         for (replica, s) in answered() {
             let most = [s.publishers_max, s.paths_max, s.connections_max, s.watches_max];
-            limits.row([replica.clone()].into_iter().chain(most.map(grouped)));
+            limits.row([replica.clone()].into_iter().chain(most.map(limit)));
         }
         if !table.is_empty() {
             context.output.table(&table)?;
@@ -151,6 +151,11 @@ fn figures(replica: &str, s: &ReplicaStatus) -> Value {
 /// Whole seconds, the last begun one counted.
 fn seconds(ms: u64) -> Duration {
     Duration::from_secs(ms.div_ceil(1_000))
+}
+
+/// A limit; a replica that cannot tell says 0.
+fn limit(most: u64) -> String {
+    if most == 0 { "-".to_owned() } else { grouped(most) }
 }
 
 /// Memory in MiB; a replica that cannot tell says 0.

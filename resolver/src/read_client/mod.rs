@@ -8,6 +8,8 @@ mod task;
 mod watch;
 
 #[cfg(test)]
+mod socket_test;
+#[cfg(test)]
 mod stories;
 
 use std::fmt;
