@@ -166,7 +166,12 @@ pub(crate) fn base16(bytes: &[u8]) -> String {
 
 /// So many jobs, in words: `1 job`, `12,345 jobs`.
 pub(crate) fn jobs(count: u64) -> String {
-    format!("{} {}", grouped(count), if count == 1 { "job" } else { "jobs" })
+    counted(count, "job")
+}
+
+/// So many of what `noun` names, in words: `1 file`, `12,345 files`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// A number with a comma at each thousand.

@@ -46,13 +46,14 @@ pub use longshore_protocol::messages::work::{
 pub use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,
     GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef, JobState, NewJob, Path,
-    PathError, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Token,
+    PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming,
+    Terms, Token,
 };
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
 pub use longshore_resolver::{
-    BindError, Cluster, DirectoryStopped, Listing, PathAnswer, PublisherSet, PublisherWatch,
-    ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus, Resolution,
-    ResolverServer, ServerOptions, WriteClient,
+    BindError, Cluster, DirectoryStopped, Listing, PathAnswer, PublicationTerms, PublisherSet,
+    PublisherWatch, ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus,
+    Resolution, ResolverServer, ServerOptions, TermsError, WriteClient,
 };
 pub use longshore_subscriber::{
     CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,

@@ -26,6 +26,9 @@ pub enum OpenError {
     /// The name is empty or too long.
     #[error("the publisher's name has {0} bytes; it needs 1 to {max}", max = longshore_protocol::limits::NAME_BYTES_MAX)]
     BadName(usize),
+    /// Its homes are too many, or one of their names is empty or too long.
+    #[error("--homes: {0}")]
+    BadTerms(#[from] longshore_resolver::TermsError),
     /// It would call a disk hanging that is merely busy.
     #[error("a disk may be busy for {0:?}; it hangs after {min:?} at least", min = crate::PublisherOptions::HANG_AFTER_MIN)]
     HangsTooSoon(std::time::Duration),

@@ -17,7 +17,6 @@
 mod awaits;
 mod cold;
 mod deaths;
-mod descriptors;
 mod error;
 mod feeds;
 mod hang;
@@ -30,6 +29,7 @@ mod pauses;
 mod publisher;
 mod recording;
 mod refusals;
+mod registry;
 mod router;
 
 pub use error::{OpenError, PublisherFailed};

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longshore_protocol::{Durability, LinkTiming, Path};
+use longshore_protocol::{Durability, LinkTiming, Path, Terms};
 use longshore_queue::LeaseTiming;
-use longshore_resolver::Cluster;
+use longshore_resolver::{Cluster, PublicationTerms, TermsError};
 use longshore_transport::TlsAcceptor;
 
 /// What a publisher is told when it starts.
@@ -24,6 +24,13 @@ pub struct PublisherOptions {
     pub paths: Vec<Path>,
     /// Paths below which it makes any queue on first use.
     pub defaults: Vec<Path>,
+    /// The names of all publishers among which jobs of these paths that relate to each other find their home; empty: this one alone. All
+    /// publishers of a path have to be told the same.
+    pub homes: Vec<String>,
+    /// Subscribers of a live value try the publishers with the lowest number first.
+    pub priority: u16,
+    /// Among those of one priority, how often this one is chosen, in proportion to the others; 0: only if there is no other.
+    pub weight: u16,
     /// The resolver replicas; none for a publisher that only those who know its address use.
     pub cluster: Option<Cluster>,
     /// How durable its acknowledgements are.
@@ -50,6 +57,16 @@ pub struct PublisherOptions {
 }
 
 impl PublisherOptions {
+    /// On which terms it publishes its queues.
+    pub(crate) fn terms(&self) -> Result<PublicationTerms, TermsError> {
+        PublicationTerms::new(Terms {
+            homes: self.homes.clone(),
+            priority: self.priority,
+            weight: self.weight,
+            ..Terms::default()
+        })
+    }
+
     /// Most links at once, unless told otherwise.
     pub const CONNECTIONS_MAX: usize = 16_384;
     /// Bytes of a journal segment, unless told otherwise.
@@ -71,6 +88,9 @@ impl PublisherOptions {
             advertise: Vec::new(),
             paths: Vec::new(),
             defaults: vec![Path::root()],
+            homes: Vec::new(),
+            priority: Terms::default().priority,
+            weight: Terms::default().weight,
             cluster: None,
             durability: Durability::Fsync,
             insecure: false,

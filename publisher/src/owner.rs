@@ -12,7 +12,6 @@ use longshore_protocol::{LinkId, Revoked, Token};
 use longshore_queue::{
     Clock, Command, Cursor, Event, LogStore, Now, Poisoned, Released, UNCOMMITTED_BYTES_MAX,
 };
-use longshore_resolver::WriteClient;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -25,6 +24,7 @@ use crate::notices::Notices;
 use crate::pauses::Pauses;
 use crate::recording::Recording;
 use crate::refusals::{Refusals, Refused};
+use crate::registry::Registry;
 use crate::router::Router;
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
@@ -41,7 +41,7 @@ pub(crate) struct Owner {
     router: Router,
     cold: ColdLoads,
     inputs: mpsc::Receiver<Input>,
-    registry: Option<WriteClient>,
+    registry: Option<Registry>,
     name: String,
     started: Instant,
     /// Tokens revoked in one release, by link, until they are said.
@@ -65,7 +65,7 @@ impl Owner {
     pub(crate) fn new(
         store: LogStore,
         clock: Clock,
-        registry: Option<WriteClient>,
+        registry: Option<Registry>,
         name: String,
         disk: WatchedDisk,
     ) -> (Owner, Inputs) {

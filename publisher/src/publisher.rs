@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::descriptors::links_within_limit;
 use crate::error::{OpenError, PublisherFailed};
 use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
+use crate::registry::Registry;
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ pub struct Publisher {
     inputs: Inputs,
     listener: Listener,
     info: PublisherInfo,
-    registry: Option<WriteClient>,
+    registry: Option<Registry>,
     opened: Opened,
 }
 
@@ -40,6 +40,7 @@ impl Publisher {
     /// before [`Publisher::run`] wait.
     pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
+        let terms = options.terms()?;
         let store_options = StoreOptions {
             segment_bytes: options.segment_bytes,
             durability: options.durability,
@@ -68,19 +69,11 @@ impl Publisher {
             name: options.name.clone(),
             serves: |role| matches!(role, Role::Producer | Role::Worker | Role::Tool),
         };
-        let links_max = links_within_limit(options.connections_max);
-        if links_max < options.connections_max {
-            info!(
-                links_max,
-                wanted = options.connections_max,
-                "fewer links, so that the journal can open its files: raise the limit of open files"
-            );
-        }
         let oldest = OldestCommand::default();
         let listener_options = ListenerOptions {
             oldest: oldest.clone(),
             timing: options.timing,
-            connections_max: links_max,
+            connections_max: options.connections_max,
             insecure: options.insecure,
             tls: options.tls.clone(),
             ..ListenerOptions::default()
@@ -101,11 +94,10 @@ impl Publisher {
         let registry = options.cluster.map(|cluster| {
             // One session per start: the replicas tell the starts of a publisher apart by its epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
-            for path in options.paths.iter().cloned().chain(store.state().queue_paths().cloned()) {
-                client.publish(path);
-            }
-            options.defaults.iter().cloned().for_each(|path| client.publish_default(path));
-            client
+            let registry = Registry::new(client, terms);
+            let paths = options.paths.iter().chain(store.state().queue_paths());
+            registry.publish_all(paths.cloned(), options.defaults.iter().cloned());
+            registry
         });
         let disk = WatchedDisk::new(options.hang_after, oldest);
         let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name, disk);
@@ -135,7 +127,7 @@ impl Publisher {
 
     /// How registration stands at each replica; none without a resolver.
     pub fn write_client(&self) -> Option<&WriteClient> {
-        self.registry.as_ref()
+        self.registry.as_ref().map(Registry::client)
     }
 
     /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells

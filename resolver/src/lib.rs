@@ -17,7 +17,7 @@ pub use read_client::{
     Listing, PathAnswer, PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution,
 };
 pub use server::{DirectoryStopped, ResolverServer, ServerOptions};
-pub use write_client::{ReplicaStanding, ReplicaState, WriteClient};
+pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{PathListed, ReplicaStatus};
 pub use longshore_transport::BindError;

@@ -13,7 +13,7 @@ use longshore_protocol::{
     Durability, Epoch, FrameWriter, JobId, Messages, NewJob, Path, PublisherId, PublisherInfo,
     Role, Runs, SessionId, SettleOutcome, Token,
 };
-use longshore_resolver::{Cluster, ResolverServer, ServerOptions, WriteClient};
+use longshore_resolver::{Cluster, PublicationTerms, ResolverServer, ServerOptions, WriteClient};
 use longshore_subscriber::{Job, ShutdownHandle, Worker};
 use longshore_transport::{Identity, LinkReceiver, LinkSender, Listener, ListenerOptions};
 
@@ -94,7 +94,7 @@ async fn publish(
         addresses: vec![listener.local_address()],
     };
     let registration = WriteClient::new(Cluster::from(resolver.as_str()), info, SessionId([1; 16]));
-    registration.publish_default(Path::root());
+    registration.publish_default(Path::root(), &PublicationTerms::default());
     ready.send(resolver)?;
     let (sender, receiver) = listener.accept().await.split();
     serve(jobs, payload, sender, receiver).await

@@ -124,13 +124,11 @@ async fn greet(
     hello: &Hello,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
-    let mut connection = match &options.tls {
-        None => Connection::plain(stream),
-        Some(tls) => {
-            let connected = Connection::tls(stream, |stream| tls.connect(address, stream)).await;
-            connected.map_err(|source| DialError::Tls { address, source })?
-        }
-    };
+    let mut connection = Connection::plain(stream);
+    if let Some(tls) = &options.tls {
+        let secured = connection.tls(|stream| tls.connect(address, stream)).await;
+        connection = secured.map_err(|source| DialError::Tls { address, source })?;
+    }
     let hello = Hello { timing: hello.timing.agreed(options.timing), ..hello.clone() };
     // A server that is busy may have answered and closed before it read this: its answer says more than the failure.
     let said = greeting::write_hello(&mut connection, &hello).await;

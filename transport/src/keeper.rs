@@ -9,10 +9,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::end::LinkEnd;
+use crate::places::Place;
 use crate::queue::{Shared, Task, advance, with_slices};
 use crate::socket::{self, WriteSide};
 
@@ -20,14 +20,10 @@ use crate::socket::{self, WriteSide};
 /// socket failed for writing waits for the receiver to read what the other side said last.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Keeps the link until it ends. `permit` is its place among the listener's connections.
-pub(crate) async fn keep(
-    shared: Arc<Shared>,
-    mut writes: WriteSide,
-    permit: Option<OwnedSemaphorePermit>,
-) {
+/// Keeps the link until it ends. `place` is its own among the listener's.
+pub(crate) async fn keep(shared: Arc<Shared>, mut writes: WriteSide, place: Option<Place>) {
     let farewell = run(&shared, &mut writes).await;
-    drop(permit);
+    drop(place);
     match (farewell, shared.ended()) {
         (true, _) => {
             // The bound is what matters; a socket that fails now is gone, which is what is wanted.

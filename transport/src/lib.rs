@@ -30,14 +30,18 @@
 //! # }
 //! ```
 //!
-//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `liveness` knows what is due (all
-//! three are pure); `queue` is what the halves of a link share, `keeper` the task that writes and ends it; `socket` is the
-//! TCP connection below, with or without TLS.
+//! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `places` counts links, `liveness` knows
+//! what is due (all four are pure); `queue` is what the halves of a link share, `keeper` the task that writes and ends it;
+//! `listener` accepts, `door` lets in or refuses, `hellos` bounds who is between; `socket` is the TCP connection below, with or
+//! without TLS.
 
+mod descriptors;
 mod dial;
+mod door;
 mod end;
 mod frames;
 mod greeting;
+mod hellos;
 mod keeper;
 mod link;
 mod listener;
@@ -46,6 +50,7 @@ mod log_limit;
 mod negotiation;
 mod oldest;
 mod options;
+mod places;
 mod queue;
 mod receiver;
 mod sender;
@@ -60,8 +65,10 @@ pub use liveness::{Due, Liveness};
 pub use negotiation::Identity;
 pub use oldest::{OldestCommand, SlowDisk};
 pub use options::{
-    CONNECTIONS_MAX, HELLOS_MAX, LinkOptions, ListenerOptions, SEND_QUEUE_BYTES_MAX,
+    CONNECTIONS_MAX, DESCRIPTORS_KEPT, HELLOS_MAX, LinkOptions, ListenerOptions, REFUSALS_MAX,
+    SEND_QUEUE_BYTES_MAX,
 };
+pub use places::Kept;
 pub use receiver::LinkReceiver;
 pub use sender::{LinkSender, SendError};
 pub use tls::{TlsAcceptor, TlsDialer, TlsError};

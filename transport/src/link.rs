@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longshore_protocol::{Hello, LinkTiming, Welcome};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::frames::FrameReader;
 use crate::keeper;
 use crate::oldest::OldestCommand;
+use crate::places::Place;
 use crate::queue::Shared;
 use crate::receiver::LinkReceiver;
 use crate::sender::LinkSender;
@@ -59,19 +59,15 @@ pub(crate) struct Terms {
 }
 
 impl Link {
-    /// Starts the link's task. `permit` is its place among a listener's connections, given back at its end.
-    pub(crate) fn start(
-        connection: Connection,
-        terms: Terms,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Link {
+    /// Starts the link's task. `place` is its own among a listener's, given back at its end.
+    pub(crate) fn start(connection: Connection, terms: Terms, place: Option<Place>) -> Link {
         let Connection { reads, writes, raw, pulse } = connection;
         if let Err(error) = second_net(&raw, terms.timing) {
             tracing::debug!(%error, peer = %terms.peer_address, "no TCP keepalive; heartbeats have to do");
         }
         let shared =
             Arc::new(Shared::new(raw, pulse, matches!(writes, WriteSide::Plain(_)), &terms));
-        tokio::spawn(keeper::keep(shared.clone(), writes, permit));
+        tokio::spawn(keeper::keep(shared.clone(), writes, place));
         Link {
             peer: terms.peer,
             version: terms.version,

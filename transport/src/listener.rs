@@ -1,34 +1,38 @@
-//! Accepting links. One task accepts; every hello runs in a task of its own, so that a slow or hostile one holds up nobody.
+//! Accepting links. One task accepts and hears all hellos, each as it comes, so that a slow or hostile one holds up nobody. And only
+//! one, in slices: were each hello a task of its own, then of thousands that come at once hundreds would be ready before every
+//! message of a link that stands.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use longshore_protocol::{HelloAnswer, HelloRefusal};
-use parking_lot::Mutex;
+use futures_util::FutureExt as _;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep_until};
 
-use crate::greeting::{self, GreetingError};
-use crate::link::{Link, Peer, Terms};
-use crate::log_limit::LogLimit;
-use crate::negotiation::{self, Identity};
+use crate::descriptors::{self, Budget, Reserve};
+use crate::door::Door;
+use crate::link::Link;
+use crate::negotiation::Identity;
 use crate::options::ListenerOptions;
-use crate::socket::{self, Connection, open_options};
 
-/// Connections that the kernel holds for this process before it accepts them.
-const BACKLOG: u32 = 1_024;
+/// Connections that the kernel holds for this process before it accepts them; it may be set to hold fewer. Beyond, it ignores
+/// diallers, who try again only a second later: thousands at once have to fit.
+const BACKLOG: u32 = 4_096;
 /// The first wait after the system had no descriptor or memory for a connection; it doubles.
 const ACCEPT_WAIT_MIN: Duration = Duration::from_millis(10);
 /// The longest such wait.
 const ACCEPT_WAIT_MAX: Duration = Duration::from_secs(1);
-/// The longest that a refused dialler is waited for, so that it gets to read why.
-const REFUSAL_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the listener works for diallers before everything else that is ready has its turn.
+const SLICE: Duration = Duration::from_micros(200);
 
 /// Why nothing listens.
 #[derive(Debug, thiserror::Error)]
@@ -95,18 +99,11 @@ impl Listener {
         }
         let (listener, local_address) =
             listen(address).map_err(|source| bind_error(address, source))?;
+        let budget = affordable(&options, local_address);
         // As many as may be open; it fills only if links end faster than they are taken.
-        let (ready, links) = mpsc::channel(options.connections_max.max(1));
-        let door = Arc::new(Door {
-            places: Arc::new(Semaphore::new(options.connections_max)),
-            hellos: Arc::new(Semaphore::new(options.hellos_max)),
-            stopping: AtomicBool::new(false),
-            log: Mutex::new(LogLimit::new(Instant::now().into_std())),
-            identity,
-            options,
-            ready,
-        });
-        let accepting = tokio::spawn(accept_all(listener, door.clone()));
+        let (ready, links) = mpsc::channel(budget.links.max(1));
+        let door = Arc::new(Door::new(identity, options, budget, ready));
+        let accepting = tokio::spawn(accept_all(listener, door.clone(), Reserve::new()));
         Ok(Listener { local_address, links, door, accepting })
     }
 
@@ -126,7 +123,7 @@ impl Listener {
 
     /// From now on every hello is refused with `Stopping`, so that diallers go elsewhere at once.
     pub fn refuse_new(&self) {
-        self.door.stopping.store(true, Ordering::Release);
+        self.door.refuse_new();
     }
 
     /// Stops listening, and returns once the port is free. Links that were not handed out close.
@@ -138,7 +135,7 @@ impl Listener {
 
     /// Links that are open, those not yet handed out included.
     pub fn connections(&self) -> usize {
-        self.door.options.connections_max - self.door.places.available_permits()
+        self.door.links()
     }
 }
 
@@ -146,18 +143,6 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.accepting.abort();
     }
-}
-
-/// What every hello needs.
-#[derive(Debug)]
-struct Door {
-    identity: Identity,
-    options: ListenerOptions,
-    places: Arc<Semaphore>,
-    hellos: Arc<Semaphore>,
-    stopping: AtomicBool,
-    log: Mutex<LogLimit>,
-    ready: mpsc::Sender<Link>,
 }
 
 fn is_loopback(ip: IpAddr) -> bool {
@@ -184,36 +169,101 @@ fn bind_error(address: SocketAddr, source: io::Error) -> BindError {
     }
 }
 
-async fn accept_all(listener: TcpListener, door: Arc<Door>) {
-    // Hellos under way end with the listener.
-    let mut hellos = JoinSet::new();
-    let mut wait = ACCEPT_WAIT_MIN;
+/// What the process can open of what the options allow.
+fn affordable(options: &ListenerOptions, address: SocketAddr) -> Budget {
+    let wanted = Budget {
+        links: options.connections_max,
+        hellos: options.hellos_max,
+        refusals: options.refusals_max,
+    };
+    let (budget, limit) = descriptors::within_limit(wanted, options.descriptors_kept);
+    if let (true, Some(limit)) = (budget.links < wanted.links, limit) {
+        tracing::warn!(
+            %address, connections = budget.links, wanted = wanted.links, open_files = limit,
+            "fewer connections than wanted: raise the limit of open files (LimitNOFILE, ulimit -n)"
+        );
+    }
+    budget
+}
+
+async fn accept_all(listener: TcpListener, door: Arc<Door>, reserve: Reserve) {
+    let wait = ACCEPT_WAIT_MIN;
+    let mut accepting = Accepting { listener, door, reserve, wait, rest_until: None };
+    // They end with the listener.
+    let mut under_way = FuturesUnordered::new();
+    let mut slice = Instant::now();
     loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) if is_of_one_connection(&error) => continue,
-            Err(error) => {
-                door.log(|left_out| {
-                    tracing::warn!(%error, ?wait, left_out, "cannot accept connections; trying again");
-                });
-                sleep(wait).await;
-                wait = (wait * 2).min(ACCEPT_WAIT_MAX);
-                continue;
-            }
-        };
-        wait = ACCEPT_WAIT_MIN;
-        while hellos.try_join_next().is_some() {}
-        match door.hellos.clone().try_acquire_owned() {
-            Ok(permit) => {
-                let door = door.clone();
-                hellos.spawn(async move {
-                    door.receive(stream, peer).await;
-                    drop(permit);
-                });
-            }
-            Err(_) => door.turn_away(stream, peer),
+        tokio::select! {
+            met = accepting.next() => under_way.extend(met.map(unless_it_panics)),
+            Some(()) = under_way.next() => {}
+        }
+        if slice.elapsed() >= SLICE {
+            yield_now().await;
+            slice = Instant::now();
         }
     }
+}
+
+/// What befalls one dialler befalls no other.
+async fn unless_it_panics(what: impl Future<Output = ()>) {
+    if AssertUnwindSafe(what).catch_unwind().await.is_err() {
+        tracing::error!("a hello has panicked; its connection is closed");
+    }
+}
+
+/// What accepts.
+struct Accepting {
+    listener: TcpListener,
+    door: Arc<Door>,
+    reserve: Reserve,
+    /// How long it rests after the next failure.
+    wait: Duration,
+    rest_until: Option<Instant>,
+}
+
+impl Accepting {
+    /// The next connection, and what is to be done for it if that takes time. Cancel safe.
+    async fn next(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if let Some(until) = self.rest_until {
+            sleep_until(until).await;
+            self.rest_until = None;
+        }
+        let mut accepted = Some(self.listener.accept().await);
+        let out_of_files = matches!(&accepted, Some(Err(error)) if descriptors::none_left(error));
+        if out_of_files && self.reserve.give() {
+            accepted = accept_now(&self.listener).await;
+        }
+        let mut met = None;
+        match accepted {
+            // It went away meanwhile.
+            None => {}
+            Some(Ok((stream, peer))) if out_of_files => self.door.cannot_afford(stream, peer),
+            Some(Ok((stream, peer))) => {
+                self.wait = ACCEPT_WAIT_MIN;
+                met = self.door.meet(stream, peer);
+            }
+            Some(Err(error)) if is_of_one_connection(&error) => {}
+            Some(Err(error)) => {
+                let wait = self.wait;
+                self.door.log(|left_out| {
+                    tracing::warn!(%error, ?wait, left_out, "cannot accept connections; trying again");
+                });
+                self.rest_until = Some(Instant::now() + wait);
+                self.wait = (wait * 2).min(ACCEPT_WAIT_MAX);
+            }
+        }
+        self.reserve.restore();
+        met
+    }
+}
+
+/// A connection, or the failure, if there is one without waiting.
+async fn accept_now(listener: &TcpListener) -> Option<io::Result<(TcpStream, SocketAddr)>> {
+    poll_fn(|cx| match listener.poll_accept(cx) {
+        Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 /// True of errors of a connection that broke before it was accepted: the next one may be well.
@@ -225,120 +275,4 @@ fn is_of_one_connection(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::Interrupted
     )
-}
-
-impl Door {
-    /// Greets one dialler, within the hello timeout.
-    async fn receive(&self, stream: TcpStream, peer: SocketAddr) {
-        let limit = self.options.hello_timeout;
-        let greeted = timeout(limit, self.greet(stream, peer)).await;
-        let reason = match greeted {
-            Ok(Ok(link)) => match self.ready.try_send(link) {
-                Ok(()) => return,
-                Err(TrySendError::Full(_)) => "nobody takes links from the listener".to_owned(),
-                Err(TrySendError::Closed(_)) => return,
-            },
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no hello within {limit:?}"),
-        };
-        self.log(
-            |left_out| tracing::warn!(%peer, reason, left_out, "a connection was not accepted"),
-        );
-    }
-
-    async fn greet(&self, stream: TcpStream, peer_address: SocketAddr) -> Result<Link, Unwelcome> {
-        open_options(&stream).map_err(GreetingError::Io)?;
-        let mut connection = match &self.options.tls {
-            None => Connection::plain(stream),
-            Some(tls) => Connection::tls(stream, |stream| tls.accept(stream))
-                .await
-                .map_err(Unwelcome::Tls)?,
-        };
-        let hello = match greeting::read_hello(&mut connection).await {
-            Ok(hello) => hello,
-            Err(error @ (GreetingError::Closed | GreetingError::Io(_))) => return Err(error.into()),
-            Err(error) => {
-                refuse(&mut connection, HelloRefusal::Malformed, &error.to_string()).await;
-                return Err(error.into());
-            }
-        };
-        let (timing, frame_limit) = (self.options.timing, self.options.frame_bytes_max);
-        let answer = if self.stopping.load(Ordering::Acquire) {
-            Err((HelloRefusal::Stopping, format!("`{}` is stopping", self.identity.name)))
-        } else {
-            negotiation::answer(&hello, &self.identity, timing, frame_limit)
-        };
-        let place = self.places.clone().try_acquire_owned().map_err(|_| self.busy());
-        let (welcome, place) = match answer.and_then(|welcome| Ok((welcome, place?))) {
-            Ok(welcomed) => welcomed,
-            Err((code, reason)) => {
-                refuse(&mut connection, code, &reason).await;
-                return Err(Unwelcome::Refused { role: hello.role.to_string(), reason });
-            }
-        };
-        let terms = Terms {
-            peer_address,
-            version: welcome.version,
-            timing: welcome.timing,
-            own_frame_bytes_max: welcome.frame_bytes_max as usize,
-            peer_frame_bytes_max: hello.frame_bytes_max as usize,
-            send_queue_bytes_max: self.options.send_queue_bytes_max,
-            oldest: self.options.oldest.clone(),
-            peer: Peer::Client(hello),
-        };
-        greeting::write_answer(&mut connection, &HelloAnswer::Welcome(welcome))
-            .await
-            .map_err(GreetingError::Io)?;
-        Ok(Link::start(connection, terms, Some(place)))
-    }
-
-    /// Too many hellos are under way even to read this one: it is told so as far as that goes without waiting.
-    fn turn_away(&self, stream: TcpStream, peer: SocketAddr) {
-        let (code, reason) = self.busy();
-        if self.options.tls.is_none() {
-            let _ = stream.try_write(&greeting::encoded(&greeting::refusal(code, reason.as_str())));
-        }
-        self.log(
-            |left_out| tracing::warn!(%peer, reason, left_out, "a connection was not accepted"),
-        );
-    }
-
-    fn busy(&self) -> negotiation::Refused {
-        let reason = format!(
-            "`{}` has as many connections as it may ({}); try another server",
-            self.identity.name, self.options.connections_max
-        );
-        (HelloRefusal::Busy, reason)
-    }
-
-    fn log(&self, write: impl FnOnce(u64)) {
-        let admitted = self.log.lock().admit(Instant::now().into_std());
-        if let Some(left_out) = admitted {
-            write(left_out);
-        }
-    }
-}
-
-/// Says no, and waits a moment so that it is heard.
-async fn refuse(connection: &mut Connection, code: HelloRefusal, reason: &str) {
-    let answer = greeting::refusal(code, reason);
-    let _ = timeout(REFUSAL_WAIT, async {
-        if greeting::write_answer(connection, &answer).await.is_ok()
-            && std::future::poll_fn(|cx| connection.writes.poll_finish(cx)).await.is_ok()
-        {
-            socket::drain(&connection.raw).await;
-        }
-    })
-    .await;
-}
-
-/// Why a connection did not become a link.
-#[derive(Debug, thiserror::Error)]
-enum Unwelcome {
-    #[error(transparent)]
-    Greeting(#[from] GreetingError),
-    #[error("TLS: {0}")]
-    Tls(io::Error),
-    #[error("refused as {role}: {reason}")]
-    Refused { role: String, reason: String },
 }

@@ -6,14 +6,21 @@ use longshore_protocol::LinkTiming;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
 
 use crate::oldest::OldestCommand;
+use crate::places::Kept;
 use crate::tls::{TlsAcceptor, TlsDialer};
 
 /// Most bytes that wait in one link's send queue: three frames of the longest kind and some.
 pub const SEND_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most links of one listener.
 pub const CONNECTIONS_MAX: usize = 768;
-/// Most hellos that are under way at one listener; they do not count as connections yet.
-pub const HELLOS_MAX: usize = 256;
+/// Most hellos that are under way at one listener; they do not count as connections yet. So many may come at once, all honest: the
+/// workers of a publisher that has crashed and is back.
+pub const HELLOS_MAX: usize = 1_024;
+/// Most diallers of one listener that are waited for at a time so that they hear why they are refused.
+pub const REFUSALS_MAX: usize = 256;
+/// Descriptors that a listener leaves to everything else in its process: a publisher's journal keeps 64 segments open to read
+/// and a handful to write; the rest is for links that are dialled and for what the host program has open.
+pub const DESCRIPTORS_KEPT: usize = 256;
 
 /// How to dial.
 #[derive(Clone, Debug)]
@@ -50,10 +57,19 @@ pub struct ListenerOptions {
     pub timing: LinkTiming,
     /// The longest that a hello may take, the TLS handshake included.
     pub hello_timeout: Duration,
-    /// Most links at a time; one more is told `Busy`.
+    /// Most links at a time; one more is told `Busy`. Fewer if the process may not open that many files.
     pub connections_max: usize,
-    /// Most hellos under way at a time; one more is told `Busy`.
+    /// Places among them that only links of one role take; together at most half, what is over is cut in proportion.
+    pub kept: Vec<Kept>,
+    /// Most hellos under way at a time. One more takes the turn of whoever has been silent the longest; that one is told `Busy`, as
+    /// is the one more if all are speaking. With TLS the silent one is closed without a word: there was no handshake.
     pub hellos_max: usize,
+    /// Most refused diallers that are waited for at a time, so that they hear why. One more is told without waiting; with TLS, if
+    /// there was no room for its hello either, it is closed without a word: one more handshake cannot be afforded.
+    pub refusals_max: usize,
+    /// Descriptors that are left to everything else in the process. The limit of open files is raised as far as the process may,
+    /// if it is too low for all of these; if that does not do, there are fewer links.
+    pub descriptors_kept: usize,
     /// The longest frame body that links take, in bytes.
     pub frame_bytes_max: usize,
     /// Most bytes in each link's send queue. A single frame is taken by an empty queue whatever its length.
@@ -67,13 +83,17 @@ pub struct ListenerOptions {
 }
 
 impl Default for ListenerOptions {
-    /// Work links, 10 s for the hello, 768 connections, 256 hellos, 20 MiB frames, 64 MiB of queue each, no TLS, loopback only.
+    /// Work links, 10 s for the hello, 768 connections, none kept, 1,024 hellos, 256 refusals, 256 descriptors for the rest, 20 MiB
+    /// frames, 64 MiB of queue each, no TLS, loopback only.
     fn default() -> ListenerOptions {
         ListenerOptions {
             timing: LinkTiming::WORK,
             hello_timeout: Duration::from_secs(10),
             connections_max: CONNECTIONS_MAX,
+            kept: Vec::new(),
             hellos_max: HELLOS_MAX,
+            refusals_max: REFUSALS_MAX,
+            descriptors_kept: DESCRIPTORS_KEPT,
             frame_bytes_max: FRAME_BYTES_MAX,
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
             oldest: OldestCommand::default(),

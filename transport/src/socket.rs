@@ -61,6 +61,12 @@ impl Pulse {
         self.begun + Duration::from_nanos(self.received.load(Ordering::Acquire))
     }
 
+    /// When the last byte came; none if there was none yet.
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
+        let received = self.received.load(Ordering::Acquire);
+        (received > 0).then(|| self.begun + Duration::from_nanos(received))
+    }
+
     fn sent(&self) {
         self.sent.store(self.now(), Ordering::Release);
     }
@@ -107,16 +113,13 @@ impl Connection {
         }
     }
 
-    /// A connection with TLS; `handshake` does it over the stream that it is given.
-    pub(crate) async fn tls<F>(
-        stream: TcpStream,
-        handshake: impl FnOnce(Metered) -> F,
-    ) -> io::Result<Connection>
+    /// The same with TLS; `handshake` does it over the stream that it is given.
+    pub(crate) async fn tls<F>(self, handshake: impl FnOnce(Metered) -> F) -> io::Result<Connection>
     where
         F: Future<Output = io::Result<TlsStream<Metered>>>,
     {
-        let (reads, raw) = stream.into_split();
-        let (raw, pulse) = (Arc::new(raw), Arc::new(Pulse::new()));
+        let Connection { reads, raw, pulse, .. } = self;
+        let ReadSide::Plain(reads) = reads else { return Err(io::ErrorKind::AlreadyExists.into()) };
         let metered = Metered { reads, raw: raw.clone(), pulse: pulse.clone() };
         let (reads, writes) = tokio::io::split(handshake(metered).await?);
         Ok(Connection { reads: ReadSide::Tls(reads), writes: WriteSide::Tls(writes), raw, pulse })
@@ -203,6 +206,16 @@ pub(crate) fn has_unread(raw: &OwnedWriteHalf) -> bool {
         Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         Ok(_) => true,
     }
+}
+
+/// Says the last word at once, without asking the runtime, which does not know of a connection just accepted whether it takes
+/// bytes. What has come is read first: unread when the socket closes, it would reset the connection, and the reset could overtake
+/// the word. `word` is short, so the socket takes all of it or is broken.
+pub(crate) fn last_word(stream: &TcpStream, word: &[u8]) {
+    let socket = SockRef::from(stream);
+    let _ = socket.recv(&mut [MaybeUninit::uninit(); 4096]);
+    let _ = socket.send(word);
+    let _ = socket.shutdown(Shutdown::Write);
 }
 
 /// Closes one direction or both, at once.

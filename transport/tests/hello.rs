@@ -114,15 +114,6 @@ async fn hellos_that_never_come_neither_hold_places_nor_stop_others() {
 }
 
 #[tokio::test]
-async fn one_hello_too_many_is_told_busy_without_waiting() {
-    let listener = listener(ListenerOptions { hellos_max: 1, ..listening() }).await;
-    let address = listener.local_address();
-    let _silent = TcpStream::connect(address).await.unwrap();
-    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
-    assert!(matches!(error, DialError::Refused { code: HelloRefusal::Busy, .. }), "{error}");
-}
-
-#[tokio::test]
 async fn a_listener_that_stops_says_so() {
     let listener = listener(listening()).await;
     listener.refuse_new();

@@ -84,7 +84,14 @@ pub(crate) struct Confirm {
     pub(crate) dry_run: bool,
 }
 
+// What selects by an end is refused with the reason, and not offered.
 #[derive(Args, Debug)]
+#[command(
+    mut_arg("reason", |arg| arg.hide(true)),
+    mut_arg("error", |arg| arg.hide(true)),
+    mut_arg("older_than", |arg| arg.hide(true)),
+    mut_arg("younger_than", |arg| arg.hide(true))
+)]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) selected: Selected,
@@ -98,7 +105,7 @@ pub(crate) struct Purge {
     /// The queues
     pub(crate) pattern: Glob,
     /// Which: completed, cancelled, expired or dead
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true)]
     pub(crate) state: State,
     #[command(flatten)]
     pub(crate) filters: Filters,

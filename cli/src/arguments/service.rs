@@ -83,6 +83,9 @@ pub(crate) struct Publisher {
     /// What operators see [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// The names of all publishers that are home to these queues, the same at each of them [default: this one alone]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) homes: Vec<String>,
     /// fsync: an acknowledged job survives a power cut; none: it survives this process only
     #[arg(long, value_name = "LEVEL", value_parser = parse_durability)]
     pub(crate) durability: Option<Durability>,

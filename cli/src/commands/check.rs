@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::arguments::Check;
 use crate::failure::Reported;
+use crate::output::{counted, jobs};
 
 /// A command that has waited this long to become durable points at a disk in trouble, in milliseconds.
 const COMMIT_SLOW_MS: u64 = 5_000;
@@ -79,7 +80,8 @@ async fn look(context: &Context) -> Vec<Finding> {
         let (level, says) = match status {
             Ok(status) if status.warming => (Level::Warning, "warming".to_owned()),
             Ok(status) => {
-                (Level::Ok, format!("{} publishers, {} paths", status.publishers, status.paths))
+                let publishers = counted(status.publishers, "publisher");
+                (Level::Ok, format!("{publishers}, {}", counted(status.paths, "path")))
             }
             // As long as one answers, everybody finds everything.
             Err(why) if up > 0 => (Level::Warning, why.clone()),
@@ -135,7 +137,8 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
                     status.oldest_uncommitted_ms
                 )
             } else {
-                format!("{} jobs, {} links, {}", status.jobs, status.links, status.durability)
+                let links = counted(status.links, "link");
+                format!("{}, {links}, {}", jobs(status.jobs), status.durability)
             };
             let level = if slow || status.room != Room::Open {
                 Level::Critical

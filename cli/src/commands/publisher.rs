@@ -104,6 +104,7 @@ fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<Pub
     };
     options.paths = or(given.path, &configured.paths.value);
     options.defaults = or(given.default, &configured.defaults.value);
+    options.homes = given.homes;
     options.cluster = Some(context.cluster());
     options.durability = given.durability.unwrap_or(configured.durability.value);
     options.insecure = given.insecure || configured.insecure.value;

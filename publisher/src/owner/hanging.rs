@@ -68,8 +68,7 @@ impl Owner {
         self.store.flush();
         if let Some(registry) = &self.registry {
             let (paths, defaults) = self.published();
-            paths.into_iter().for_each(|path| registry.unpublish(path));
-            defaults.into_iter().for_each(|path| registry.unpublish_default(path));
+            registry.unpublish_all(paths, defaults);
         }
         Ok(())
     }
@@ -78,8 +77,7 @@ impl Owner {
         info!("the disk goes on: paths are published, and links taken again");
         if let Some(registry) = &self.registry {
             let (paths, defaults) = self.published();
-            paths.into_iter().for_each(|path| registry.publish(path));
-            defaults.into_iter().for_each(|path| registry.publish_default(path));
+            registry.publish_all(paths, defaults);
         }
     }
 

@@ -10,7 +10,7 @@ use super::locations::Bounds;
 use crate::RecordRef;
 use crate::log::Snapshot;
 
-/// A victim with a larger share of wanted bytes than this is not worth its copy: nine bytes written to win one.
+/// A victim that keeps a larger share of its bytes than this is not worth its copy: nine bytes written to win one.
 const SHARE_MAX: f64 = 0.9;
 /// Segments may take this much of what is wanted of them, at the least: below it, cleaning would copy the same bytes over and over.
 const SLACK_MIN: f64 = 1.15;
@@ -108,7 +108,7 @@ pub(crate) struct Budget {
     pub(crate) growth_bytes: u64,
     /// The disk is short: as little as may be.
     pub(crate) short: bool,
-    /// Bytes of wanted parts that go into one carried file.
+    /// Bytes that go into one carried file.
     pub(crate) segment_bytes: u64,
     /// Most bytes that are carried: until the cycle's end they are there twice.
     pub(crate) carry_bytes: u64,
@@ -147,21 +147,21 @@ impl Plan {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let (mut room, mut carry_left) = (0, budget.carry_bytes);
         for &&(place, segment) in &victims {
-            let carried = segment.live_bytes + segment.live_parts * CARRIED_PART_BYTES;
+            let carried = segment.carried_bytes();
             if bytes <= most || segment.live_parts > parts_left || carried > carry_left {
                 break;
             }
             carry_left -= carried;
             parts_left -= segment.live_parts;
-            bytes -= segment.bytes - segment.live_bytes;
+            bytes -= segment.bytes - carried;
             match groups.last_mut() {
-                Some(group) if segment.live_bytes <= room => group.push(place),
+                Some(group) if carried <= room => group.push(place),
                 _ => {
                     groups.push(vec![place]);
                     room = budget.segment_bytes;
                 }
             }
-            room = room.saturating_sub(segment.live_bytes);
+            room = room.saturating_sub(carried);
         }
         Plan { dead, groups }
     }
@@ -203,8 +203,14 @@ impl Plan {
 }
 
 impl Usage {
+    /// Bytes that its wanted parts take once they are carried, at most.
+    fn carried_bytes(&self) -> u64 {
+        self.live_bytes + self.live_parts * CARRIED_PART_BYTES
+    }
+
+    /// What would be written again, for all that it takes now.
     fn share(&self) -> f64 {
-        self.live_bytes as f64 / self.bytes.max(1) as f64
+        self.carried_bytes() as f64 / self.bytes.max(1) as f64
     }
 }
 
@@ -280,6 +286,26 @@ mod tests {
     }
 
     #[test]
+    fn what_segments_may_take_leaves_room_for_all_that_comes_before_the_next_cycle_has_ended() {
+        let (wanted, parts) = (1_000 * MIB, 1_000_000);
+        let full = Budget {
+            snapshot_bytes: 70 * MIB,
+            growth_bytes: 300 * MIB,
+            segment_bytes: 64 * MIB,
+            ..budget(0, 0)
+        };
+        // Twice the payloads and the rows, and two segments; two snapshots, the log, and the segment that is made ahead of it.
+        let (rows, others) = (96_000_000, 2 * 70 * MIB + 300 * MIB + 64 * MIB);
+        let most = 2 * (wanted + rows) + 2 * 64 * MIB - others;
+        assert_eq!(Plan::most_bytes(wanted, parts, full), most);
+        // Below what is wanted, and a little, nothing would be won by copying all the time.
+        let least = 1_150 * MIB;
+        let large = Budget { growth_bytes: 4_000 * MIB, ..full };
+        assert_eq!(Plan::most_bytes(wanted, parts, large), least);
+        assert_eq!(Plan::most_bytes(wanted, parts, Budget { short: true, ..full }), least);
+    }
+
+    #[test]
     fn a_carried_file_takes_no_more_than_a_segment_unless_one_victim_alone_is_longer() {
         let live = live(&[500, 500, 500, 500, 500, 0]);
         let short = Budget { short: true, ..budget(600, 15) };
@@ -289,8 +315,33 @@ mod tests {
     }
 
     #[test]
+    fn what_small_parts_take_beside_their_bytes_is_not_won_by_carrying_them() {
+        // A carried file of 9,000 parts of 60 bytes, all of them wanted: the next one would be as long.
+        let run = Bounds { first: 1, last: 9_000, sequence: 10, carried: true };
+        let mut live = Live::of(&[run], |_| 9_000 * 110);
+        for index in 1..=9_000 {
+            live.count(RecordRef { index, at: 0, length: 60 });
+        }
+        let short = Budget { short: true, ..budget(9_000, 99) };
+        assert_eq!(Plan::of(&live, short), Plan::default());
+        // With three of four gone, a quarter is left; with all of them in its place, two do not fit into one file.
+        let mut live =
+            Live::of(&[run, Bounds { first: 9_001, last: 18_000, sequence: 11, ..run }], |_| {
+                9_000 * 110
+            });
+        for index in (1..=18_000).step_by(4) {
+            live.count(RecordRef { index, at: 0, length: 60 });
+        }
+        let short = Budget { short: true, segment_bytes: 400_000, ..budget(18_000, 99) };
+        assert_eq!(Plan::of(&live, short).groups, [vec![0], vec![1]], "2 × 247,500 bytes");
+        // The first wins 742,500 bytes of 1,980,000, which is not quite enough where 1,180,000 may stay.
+        let tight = Budget { short: false, growth_bytes: 624_000, ..short };
+        assert_eq!(Plan::of(&live, tight).groups, [vec![0], vec![1]]);
+    }
+
+    #[test]
     fn no_more_is_carried_than_there_is_room_for() {
-        let live = live(&[500, 500, 500, 500, 500, 0]);
+        let live = live(&[450, 450, 450, 450, 450, 0]);
         let short = Budget { short: true, carry_bytes: 11 * MIB / 10, ..budget(600, 15) };
         assert_eq!(Plan::of(&live, short).groups, [vec![0, 1]]);
         assert!(Plan::of(&live, Budget { carry_bytes: 0, ..short }).groups.is_empty());

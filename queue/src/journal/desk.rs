@@ -187,6 +187,14 @@ impl<'a> Surroundings<'a> {
         let began = (Instant::now(), progress.log_bytes());
         Surroundings { desk, housekeeper, progress, directory, pace: Pace::new(), began }
     }
+
+    fn rest_after(&mut self, bytes: usize) -> Duration {
+        let (began, log_bytes) = self.began;
+        let grown = self.log_bytes() - log_bytes;
+        // Also while the disk is short: what is done counts.
+        let rest = self.pace.rest_after(bytes, began.elapsed(), grown);
+        if self.is_short() { Duration::ZERO } else { rest }
+    }
 }
 
 impl Around for Surroundings<'_> {
@@ -197,11 +205,7 @@ impl Around for Surroundings<'_> {
     }
 
     fn pace(&mut self, bytes: usize) -> io::Result<usize> {
-        let (began, log_bytes) = self.began;
-        let grown = self.log_bytes() - log_bytes;
-        // Also while the disk is short: what is done counts.
-        let rest = self.pace.rest_after(bytes, began.elapsed(), grown);
-        let rest = if self.is_short() { Duration::ZERO } else { rest };
+        let rest = self.rest_after(bytes);
         if !self.desk.rest(rest) {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing"));
         }
@@ -219,7 +223,16 @@ impl Around for Surroundings<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    use longshore_protocol::PublisherId;
+
     use super::*;
+    use crate::journal::files::Files;
+    use crate::journal::mark::Mark;
+    use crate::journal::pace::PIECE_BYTES;
+    use crate::journal::simulated_disk::SimulatedDisk;
 
     const MIB: u64 = 1024 * 1024;
 
@@ -253,6 +266,41 @@ mod tests {
         assert!(desk.was_given_up());
         desk.done(Duration::ZERO, false);
         assert!(!desk.was_given_up());
+    }
+
+    #[test]
+    fn a_cycle_keeps_step_with_what_the_log_grows_by_since_it_began() {
+        let publisher = PublisherId([9; 16]);
+        let disk = SimulatedDisk::default();
+        let dir = Path::new("/data");
+        disk.create_dir(dir).unwrap();
+        let marks = disk.create(&dir.join("mark")).unwrap();
+        let nothing = Mark::read(&*marks, publisher).unwrap();
+        let mark = Mark::new(marks, dir.join("mark"), publisher, nothing);
+        let directory = Directory::new(Arc::new(disk.clone()), dir.to_owned(), publisher, MIB);
+        let (directory, progress) = (Arc::new(directory), Arc::new(Progress::new(0)));
+        directory.open_reserve().unwrap();
+        let (mark, desk) = (Arc::new(mark), Desk::default());
+        let keeper = Housekeeper::new(Arc::clone(&directory), Arc::clone(&progress), mark);
+        let grows = |bytes: u64| progress.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+        grows(100 * MIB);
+        let mut around = Surroundings::new(&desk, &keeper, &progress, &directory);
+        // So much was written before it, and so much while it waited for its commits.
+        grows(100 * MIB);
+        around.settle(0).unwrap();
+        let longest = around.rest_after(PIECE_BYTES);
+        assert!(longest > Duration::ZERO, "the log has not grown: there is time");
+        assert_eq!(around.pace(0).unwrap(), PIECE_BYTES);
+        grows(4 * MIB);
+        assert_eq!(around.rest_after(PIECE_BYTES), Duration::ZERO, "it is behind");
+        assert_eq!(around.pace(PIECE_BYTES).unwrap(), 4 * PIECE_BYTES, "longer pieces catch up");
+        let mut around = Surroundings::new(&desk, &keeper, &progress, &directory);
+        assert_eq!(around.rest_after(PIECE_BYTES), longest);
+        // Room matters more than how long a commit takes.
+        disk.leave_free(0);
+        directory.keep_reserve().unwrap();
+        assert!(directory.reserve.space(0).level.is_short());
+        assert_eq!(around.rest_after(PIECE_BYTES), Duration::ZERO);
     }
 
     #[test]

@@ -74,3 +74,33 @@ impl<'a> PacedFile<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::files::Files;
+    use super::super::simulated_disk::SimulatedDisk;
+    use super::*;
+
+    #[test]
+    fn a_piece_is_as_long_as_the_pace_allows_and_lasts_before_the_next_is_written() {
+        let (disk, path) = (SimulatedDisk::default(), Path::new("/data/file"));
+        disk.create_dir(Path::new("/data")).unwrap();
+        let file = disk.create(path).unwrap();
+        disk.sync_dir(Path::new("/data")).unwrap();
+        let (mut pieces, mut done) = (Vec::new(), 0);
+        let mut pace = |bytes| {
+            pieces.push(bytes);
+            done += bytes;
+            assert_eq!(disk.after_power_cut(1).bytes(path).len(), done);
+            Ok(3 * PIECE_BYTES)
+        };
+        let mut output = PacedFile::new(file, None, &mut pace);
+        output.buffer.resize(7 * PIECE_BYTES + 5, 7);
+        output.write_pieces().unwrap();
+        assert_eq!((output.buffer.len(), output.end()), (5, 7 * PIECE_BYTES as u64 + 5));
+        output.finish().unwrap();
+        assert_eq!(pieces, [PIECE_BYTES, 3 * PIECE_BYTES, 3 * PIECE_BYTES, 5]);
+    }
+}

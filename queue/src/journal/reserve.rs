@@ -438,6 +438,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_carried_leaves_the_snapshots_part_of_the_reserve_alone() {
+        let disk = SimulatedDisk::default();
+        let reserve = reserve(&disk);
+        reserve.note_snapshot(8 * MIB);
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 14 * MIB);
+        disk.leave_free(0);
+        let carry = |name: &str, bytes| {
+            reserve.make_for_cycle(Part::Cleaning, bytes, || {
+                disk.create(Path::new(name))?.allocate(bytes)
+            })
+        };
+        carry("/first", 2 * MIB).unwrap();
+        let second = carry("/second", MIB).unwrap_err();
+        assert_eq!((second.kind(), reserve.bytes()), (io::ErrorKind::StorageFull, 12 * MIB));
+        for n in 0..10 {
+            make_for_cycle(&disk, &reserve, &format!("/snapshot{n}"), MIB).unwrap();
+        }
+        assert_eq!(reserve.bytes(), 2 * MIB, "what leases and links need");
+    }
+
+    #[test]
     fn where_a_short_file_fits_the_reserve_is_left_alone() {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(8 * MIB));

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, FromReplica, Group, Listed, PathListed, PathText, PublishersKnown,
-    RefusedPath, ReplicaStatus, RequestRefusal, ToReplica, Tracker, WatchPaths, WatchPublishers,
-    WatchRefused, Written, tag,
+    Announce, Announced, Changed, Column, FromReplica, Group, Listed, PathListed, PathText,
+    PublishersKnown, RefusedPath, ReplicaStatus, RequestRefusal, TableAnswer, ToReplica, Tracked,
+    Tracker, WatchPaths, WatchPublishers, WatchRefused, Written,
 };
 
 use crate::directory::{
-    Children, Client, Directory, Known, Matching, Resolver, Slot, TooManyPieces, WatchRefusal,
+    Cells, Children, Client, Directory, Known, Matching, Resolver, Slot, Told, TooManyPieces, WARM,
+    WatchRefusal,
 };
 use crate::replica_link::now;
 
@@ -29,6 +30,8 @@ pub(super) enum Job {
     Resolve { id: u64, paths: Vec<PathText>, at: usize },
     List { id: u64, began: Option<Tracker>, children: Children },
     ListMatching { id: u64, began: Option<Tracker>, matching: Box<Matching> },
+    Table { id: u64, began: Option<Tracker>, cells: Cells },
+    CheckChanged { id: u64, tracked: Vec<Tracked>, at: usize },
     Status { id: u64 },
     ListPublishers { id: u64, known: Known },
     Watch(WatchPublishers),
@@ -126,10 +129,11 @@ impl Job {
             },
             Ok(ToReplica::Confirm { id }) => Job::Confirm { id, cursor: None },
             Ok(ToReplica::Clear { id }) => Job::Clear { id },
-            // Not answered yet.
-            Ok(ToReplica::Table(ask)) => Job::Refuse(Refusal::unknown(ask.id, tag::TABLE)),
+            Ok(ToReplica::Table(ask)) => {
+                Job::Table { id: ask.id, began: None, cells: Cells::new(&ask.path) }
+            }
             Ok(ToReplica::CheckChanged(ask)) => {
-                Job::Refuse(Refusal::unknown(ask.id, tag::CHECK_CHANGED))
+                Job::CheckChanged { id: ask.id, tracked: ask.tracked, at: 0 }
             }
             Ok(ToReplica::WatchPaths(watch)) => Job::WatchPaths(watch),
             Ok(ToReplica::ListPublishers { id }) => {
@@ -149,6 +153,8 @@ impl Job {
             Job::ListMatching { id, began, matching } => {
                 list(bench, *id, began, |directory, out| matching.take(directory, STRIDE, out))
             }
+            Job::Table { id, began, cells } => table(bench, *id, began, cells),
+            Job::CheckChanged { id, tracked, at } => check_changed(bench, *id, tracked, at),
             Job::Status { id } => {
                 let status = (bench.status)(bench.directory);
                 Progress::Done(Some(FromReplica::Status { id: *id, status }))
@@ -209,6 +215,9 @@ fn resolve(bench: &Bench<'_>, id: u64, paths: &[PathText], at: &mut usize) -> Pr
     let mut resolver = Resolver::default();
     let most = (*at + ANSWER_PATHS_MAX).min(paths.len());
     while *at < most && resolver.members() < ANSWER_MEMBERS_MAX {
+        if (*at).is_multiple_of(WARM) {
+            bench.directory.warm(&paths[*at..]);
+        }
         resolver.answer(bench.directory, &paths[*at]);
         *at += 1;
         if (*at).is_multiple_of(STRIDE) && now() >= bench.until {
@@ -239,6 +248,44 @@ fn list(
     };
     let complete = bench.directory.is_complete();
     let answer = Some(FromReplica::Listed(Listed { id, last, complete, tracker, paths }));
+    if last { Progress::Done(answer) } else { Progress::More(answer) }
+}
+
+fn table(
+    bench: &mut Bench<'_>,
+    id: u64,
+    began: &mut Option<Tracker>,
+    cells: &mut Cells,
+) -> Progress {
+    let tracker = *began.get_or_insert_with(|| bench.directory.tracker());
+    let mut told = Told::default();
+    let last = loop {
+        if cells.take(bench.directory, STRIDE, &mut told) {
+            break true;
+        }
+        if told.rows.len() + told.columns.len() >= ANSWER_PATHS_MAX || now() >= bench.until {
+            break false;
+        }
+    };
+    let complete = bench.directory.is_complete();
+    let columns = told.columns.into_iter().map(|(name, rows)| Column { name, rows }).collect();
+    let answer = TableAnswer { id, last, complete, tracker, rows: told.rows, columns };
+    let answer = Some(FromReplica::Table(answer));
+    if last { Progress::Done(answer) } else { Progress::More(answer) }
+}
+
+fn check_changed(bench: &Bench<'_>, id: u64, tracked: &[Tracked], at: &mut usize) -> Progress {
+    let mut changed = Vec::new();
+    for Tracked { path, tracker } in tracked[*at..].iter().take(ANSWER_PATHS_MAX) {
+        changed.push(bench.directory.changed_since(path, tracker));
+        *at += 1;
+        if (*at).is_multiple_of(STRIDE) && now() >= bench.until {
+            break;
+        }
+    }
+    let last = *at == tracked.len();
+    let (complete, tracker) = (bench.directory.is_complete(), bench.directory.tracker());
+    let answer = Some(FromReplica::Changed(Changed { id, last, complete, tracker, changed }));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
@@ -292,10 +339,11 @@ fn write(
             }
             continue;
         };
-        let changed = group.paths[*at]
-            .parse()
-            .and_then(|path| bench.directory.write(slot, group.change, &group.terms, &path));
-        if let Err(reason) = changed {
+        if (*at).is_multiple_of(WARM) {
+            bench.directory.warm(&group.paths[*at..]);
+        }
+        let path = &group.paths[*at];
+        if let Err(reason) = bench.directory.write(slot, group.change, &group.terms, path) {
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }
         (*at, *done) = (*at + 1, *done + 1);

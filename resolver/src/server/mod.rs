@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, TlsAcceptor,
+    BindError, CONNECTIONS_MAX, Identity, Kept, Listener, ListenerOptions, TlsAcceptor,
 };
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -36,6 +36,11 @@ const REQUESTS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
 
+/// Of all connections one in so many is kept for writers: publishers that cannot connect are hidden after a `writer_ttl`.
+const WRITERS_KEPT_PART: usize = 8;
+/// Connections that are kept for tools, such as `longshore resolver status`; at most one in eight.
+const TOOLS_KEPT: usize = 8;
+
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -45,8 +50,13 @@ pub struct ServerOptions {
     pub timing: ResolverTiming,
     /// This is a new cluster: nobody can have published before, so nothing is missing at the start.
     pub fresh: bool,
-    /// Most connections; an excess one is told `Busy`. Default 768.
+    /// Most connections; an excess one is told `Busy`. Default 768. Fewer if the process may not open that many files.
     pub connections_max: usize,
+    /// Connections that only writers may have; they may have others too. Default an eighth. Together with those for tools at
+    /// most half.
+    pub writers_kept: Option<usize>,
+    /// Connections that only tools may have, such as `longshore resolver status`. Default 8, or an eighth if that is less.
+    pub tools_kept: Option<usize>,
     /// Most watches, over all connections. Default 16,384.
     pub watches_max: usize,
     /// Most paths, defaults included. Default 16 million.
@@ -67,6 +77,8 @@ impl Default for ServerOptions {
             timing: ResolverTiming::default(),
             fresh: false,
             connections_max: CONNECTIONS_MAX,
+            writers_kept: None,
+            tools_kept: None,
             watches_max: WATCHES_MAX,
             paths_max: PATHS_MAX,
             requests_bytes_max: REQUESTS_BYTES_MAX,
@@ -101,6 +113,7 @@ impl ResolverServer {
         options: ServerOptions,
     ) -> Result<ResolverServer, BindError> {
         let incarnation = Incarnation(rand::random());
+        let kept = kept(&options);
         let mut name = options.name;
         while name.len() > NAME_BYTES_MAX {
             name.pop();
@@ -110,7 +123,7 @@ impl ResolverServer {
             instance: incarnation.0,
             epoch: 0,
             name: name.clone(),
-            serves: Role::is_for_resolver,
+            serves: |role| role.is_for_resolver() || role == Role::Tool,
         };
         let of = |role| link_timing(&timing, role);
         let (reader, writer) = (of(Role::ResolverReader), of(Role::ResolverWriter));
@@ -122,6 +135,7 @@ impl ResolverServer {
             },
             hello_timeout: timing.hello_timeout,
             connections_max: options.connections_max,
+            kept: kept.to_vec(),
             tls: options.tls,
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -178,6 +192,16 @@ impl ResolverServer {
         desk_task.shutdown().await;
         served
     }
+}
+
+/// For whom places are kept. Readers ask another replica; a writer needs this one.
+fn kept(options: &ServerOptions) -> [Kept; 2] {
+    let part = options.connections_max / WRITERS_KEPT_PART;
+    let (writers, tools) = (options.writers_kept, options.tools_kept);
+    [
+        Kept { role: Role::ResolverWriter, places: writers.unwrap_or(part) },
+        Kept { role: Role::Tool, places: tools.unwrap_or(TOOLS_KEPT.min(part)) },
+    ]
 }
 
 impl DirectoryStopped {

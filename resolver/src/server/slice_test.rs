@@ -1,10 +1,11 @@
 //! Large requests are answered slice by slice.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    Change, FromReplica, Group, ListMatching, PathText, ReplicaStatus, RequestRefusal, Resolve,
-    ToReplica, Write,
+    Change, CheckChanged, FromReplica, Group, ListMatching, PathText, ReplicaStatus,
+    RequestRefusal, Resolve, Table, ToReplica, Tracked, Write,
 };
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
 
@@ -122,4 +123,45 @@ async fn who_has_not_announced_a_publisher_writes_nothing() {
     let [FromReplica::Refused { id: 7, code, .. }] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(*code, RequestRefusal::NotAnnounced);
     assert_eq!(directory.published_len(), 0);
+}
+
+#[test]
+fn a_table_and_trackers_are_answered_slice_by_slice() {
+    let now = Instant::now();
+    let mut directory = directory(now);
+    let slot = directory.writer(WRITER).unwrap();
+    for n in 0..PATHS / 2 {
+        let path = Path::new(&format!("/jobs/{n}/{}", n % 3)).unwrap();
+        directory.change(slot, Change::Publish, &path).unwrap();
+    }
+    let ask = Table { id: 7, path: Path::new("/jobs").unwrap() };
+    let parts = answers(&mut directory, Client(9), ToReplica::Table(ask));
+    assert!(parts.len() > 10, "{} parts", parts.len());
+    let (mut rows, mut columns) = (BTreeSet::new(), BTreeMap::new());
+    for part in &parts {
+        let FromReplica::Table(part) = part else { panic!("{part:?}") };
+        part.rows.iter().for_each(|row| assert!(rows.insert(row.clone()), "{row} twice"));
+        for column in &part.columns {
+            *columns.entry(column.name.clone()).or_insert(0) += column.rows;
+        }
+    }
+    assert_eq!(rows.len(), PATHS / 2);
+    let each = |n: usize| (PATHS / 2 + 2 - n) as u64 / 3;
+    let expected = (0..3).map(|n| (n.to_string(), each(n))).collect();
+    assert_eq!(columns, expected);
+
+    let before = directory.tracker();
+    directory.change(slot, Change::Publish, &Path::new("/jobs/7/else").unwrap()).unwrap();
+    let tracked = |text: &str| Tracked { path: Path::new(text).unwrap(), tracker: before };
+    let tracked = (0..500).map(|n| tracked(&format!("/jobs/{n}"))).collect();
+    let ask = CheckChanged { id: 8, tracked };
+    let parts = answers(&mut directory, Client(9), ToReplica::CheckChanged(ask));
+    assert!(parts.len() > 5, "{} parts", parts.len());
+    let mut changed = Vec::new();
+    for part in parts {
+        let FromReplica::Changed(part) = part else { panic!("{part:?}") };
+        changed.extend(part.changed);
+    }
+    let places: Vec<usize> = (0..500).filter(|&n| changed[n]).collect();
+    assert_eq!((changed.len(), places), (500, vec![7]));
 }

@@ -19,8 +19,8 @@ use crate::directory::{Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::desk::{Desk, SAID_MAX};
 use crate::{
-    Cluster, DirectoryStopped, PathAnswer, ReadClient, ReplicaStanding, ResolverServer,
-    ServerOptions, WriteClient,
+    Cluster, DirectoryStopped, PathAnswer, PublicationTerms, ReadClient, ReplicaStanding,
+    ResolverServer, ServerOptions, WriteClient,
 };
 
 /// Longer than anything here takes, on a machine that is busy with other things.
@@ -119,10 +119,10 @@ async fn what_is_published_at_every_replica_is_resolved_listed_and_watched_at_an
     let replicas = [Replica::start().await, Replica::start().await, Replica::start().await];
     let cluster = cluster(&replicas);
     let (left, right) = (writer(&cluster, 1), writer(&cluster, 2));
-    left.publish(path("/jobs/mail/welcome"));
-    left.publish(path("/jobs/mail/bye"));
-    right.publish(path("/jobs/mail/bye"));
-    right.publish_default(path("/jobs"));
+    left.publish(path("/jobs/mail/welcome"), &PublicationTerms::default());
+    left.publish(path("/jobs/mail/bye"), &PublicationTerms::default());
+    right.publish(path("/jobs/mail/bye"), &PublicationTerms::default());
+    right.publish_default(path("/jobs"), &PublicationTerms::default());
     in_time(left.flushed(3)).await;
     in_time(right.flushed(3)).await;
 
@@ -176,12 +176,12 @@ async fn a_replica_that_comes_back_empty_is_told_everything_again() {
     let replicas = [Replica::start().await, Replica::start().await];
     let cluster = cluster(&replicas);
     let writer = writer(&cluster, 1);
-    writer.publish(path("/a"));
+    writer.publish(path("/a"), &PublicationTerms::default());
     in_time(writer.flushed(2)).await;
     let [first, second] = replicas;
     let address = first.kill().await;
     // Published while that replica is away; the other one takes it.
-    writer.publish(path("/b"));
+    writer.publish(path("/b"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
     let first = Replica::start_with(address, |_| {}).await;
     in_time(writer.flushed(2)).await;
@@ -196,7 +196,7 @@ async fn when_all_replicas_crash_and_return_all_is_published_again_within_half_t
     let replicas = [Replica::start().await, Replica::start().await, Replica::start().await];
     let cluster = cluster(&replicas);
     let writer = writer(&cluster, 1);
-    writer.publish(path("/a"));
+    writer.publish(path("/a"), &PublicationTerms::default());
     in_time(writer.flushed(3)).await;
     let mut addresses = Vec::new();
     for replica in replicas {
@@ -212,7 +212,7 @@ async fn when_all_replicas_crash_and_return_all_is_published_again_within_half_t
         }
     })
     .await;
-    writer.publish(path("/b"));
+    writer.publish(path("/b"), &PublicationTerms::default());
     let mut returned = Vec::new();
     for address in addresses {
         returned.push(Replica::start_with(address, |_| {}).await);
@@ -251,8 +251,8 @@ async fn a_silent_publisher_is_hidden_and_one_that_closes_is_gone_at_once() {
     let replica = Replica::start().await;
     let cluster = cluster([&replica]);
     let (crashed, stopped) = (writer(&cluster, 1), writer(&cluster, 2));
-    crashed.publish(path("/a"));
-    stopped.publish(path("/a"));
+    crashed.publish(path("/a"), &PublicationTerms::default());
+    stopped.publish(path("/a"), &PublicationTerms::default());
     in_time(crashed.flushed(1)).await;
     in_time(stopped.flushed(1)).await;
     let mut watch = reader(&cluster).watch_publishers(glob("/a"));
@@ -271,7 +271,7 @@ async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
     let cluster = cluster([&replica]);
     let writer = writer(&cluster, 1);
     let paths: Vec<Path> = (0..100_000).map(|n| path(&format!("/jobs/{}/{n}", n % 100))).collect();
-    paths.iter().for_each(|path| writer.publish(path.clone()));
+    writer.publish_all(paths.iter().map(|path| (path.clone(), PublicationTerms::default())));
     in_time(writer.flushed(1)).await;
     let reader = reader(&cluster);
     let resolution = in_time(reader.resolve(paths.clone())).await.unwrap();
@@ -306,7 +306,7 @@ async fn a_replica_whose_directory_dies_ends_with_the_reason() {
     let running = tokio::spawn(server.run(std::future::pending()));
     let cluster = Cluster { timing: quick(), ..Cluster::new([address.to_string()]) };
     let left = writer(&cluster, 1);
-    left.publish(path("/jobs"));
+    left.publish(path("/jobs"), &PublicationTerms::default());
     let ended = in_time(running).await.unwrap().unwrap_err();
     assert!(ended.why.contains("overflow when adding duration"), "{ended}");
 }
@@ -350,7 +350,8 @@ async fn a_request_for_which_there_is_no_memory_is_refused_and_writers_have_memo
     let few = |options: &mut ServerOptions| options.requests_bytes_max = 256 * 1024;
     let replica = Replica::start_with("127.0.0.1:0".parse().unwrap(), few).await;
     let left = writer(&cluster([&replica]), 1);
-    (0..1_000).for_each(|n| left.publish(path(&format!("/jobs/{n}"))));
+    (0..1_000)
+        .for_each(|n| left.publish(path(&format!("/jobs/{n}")), &PublicationTerms::default()));
     in_time(left.flushed(1)).await;
 
     let mut raw = Raw::reader(&replica).await;

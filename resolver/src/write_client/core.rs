@@ -1,31 +1,50 @@
-//! What one replica still lacks, and when to try it again. Pure: it reads no clock, draws from a seeded source, opens nothing.
+//! How one replica is driven towards what is wanted, and when it is tried again. Pure: it reads no clock, draws from a seeded source, opens
+//! nothing.
 //!
-//! **After every [`WriteCore::step`] its actions are carried out in their order, and at [`WriteCore::next_deadline`] it is stepped with
-//! [`Input::Tick`].** Nothing that happens makes it give up, or forget what the replica lacks.
+//! **After every [`WriteCore::step`] its actions are carried out in their order; it is stepped with [`Input::Tick`] again at once while
+//! [`WriteCore::has_more`], and at [`WriteCore::next_deadline`].** A step puts one request together at most: none takes longer than a
+//! millisecond, however much there is to say. Nothing that happens makes it give up, or forget what the replica lacks.
 //!
 //! ```text
-//!   Waiting ──▶ Dialling ──▶ Announcing ──▶ Up: write what is lacking, announce again every half writer_ttl
-//!      ▲            │            │           │
-//!      └────────────┴────────────┴───────────┘   a failure: 1–12 s, 1–12 s, then degraded: every half writer_ttl
+//!   Waiting ──▶ Dialling ──▶ Linked: compare, write, and compare again every half writer_ttl
+//!      ▲            │           │
+//!      └────────────┴───────────┘   a failure: 1–12 s, 1–12 s, then degraded: every half writer_ttl
+//!
+//!   Linked:
+//!                    ┌──────────────────── equal: nothing is lacking, and nothing is stale
+//!                    │                                                   │
+//!   announce one digest ── differs ──▶ announce those of all buckets ────┤
+//!      ▲             │                                                   │ differ
+//!      │             └── differs, and one bucket is all there is ───┐    │
+//!      │                                                            ▼    ▼
+//!      └── half writer_ttl, or changes were missed ◀── confirm ◀── write those buckets again, and what changes meanwhile
 //! ```
+//!
+//! - What changes while a replica keeps up is written key by key, from [`Wanted::changes`]. What it was not told of, because it was away
+//!   or far behind, the next comparison finds: no copy is kept for it.
+//! - The replica may tell apart fewer buckets than this side, down to one; then those are compared, and written again.
+//! - No write is sent between an announce and its answer: both digests are of the same moment, but for refusals under way, which are
+//!   counted out.
+//! - What it refuses is left out of the digests, and tried again after each comparison that was equal.
+//! - *Confirm* removes what an earlier start held. It follows once all buckets that differ are written again, every change is told, and the
+//!   wanted set is still: see [`CONFIRM_QUIET`]. It is for the last announce alone.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::limits::RESOLVER_BATCH_BYTES_MAX;
 use longshore_protocol::messages::resolver::{
-    Announced, Change, Digest, FromReplica, RequestRefusal, Written,
+    Announced, Digest, FromReplica, Group, KeyHash, RequestRefusal, Written,
 };
 use longshore_protocol::{Path, ResolverTiming};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::write_client::ReplicaStanding;
-use crate::write_client::wanted::{Key, TERMS, Wanted};
+use crate::write_client::buckets::Key;
+use crate::write_client::lacking::{Batch, Lacking};
+use crate::write_client::wanted::Wanted;
 
 /// Most requests that wait for an answer.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
-/// Most paths in one request; a replica answers it in slices all the same.
-pub(super) const WRITE_PATHS_MAX: usize = 10_000;
 /// How long the wanted set has to be still before what is not in it is removed: a publisher that starts again publishes its paths one by one.
 /// One that is never still has it removed with the next heartbeat.
 pub(super) const CONFIRM_QUIET: Duration = Duration::from_secs(1);
@@ -33,8 +52,6 @@ pub(super) const CONFIRM_QUIET: Duration = Duration::from_secs(1);
 /// What happened.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// Those are wanted since, or no longer.
-    Changed(BTreeSet<Key>),
     /// The link that was dialled stands.
     Linked,
     /// It does not, and why; or it did, and has ended.
@@ -43,7 +60,7 @@ pub(super) enum Input {
     Told(FromReplica),
     /// The publisher stops.
     Close,
-    /// Time has passed.
+    /// Time has passed, or something is wanted otherwise.
     Tick,
 }
 
@@ -55,9 +72,9 @@ pub(super) enum Action {
     /// Close the link; nothing more is to be said of it.
     Hangup,
     /// Say who the publisher is and what it wants.
-    Announce { request: u64, wanted: Digest },
+    Announce { request: u64, wanted: Vec<Digest> },
     /// Send changes. Without any it is a heartbeat.
-    Write { request: u64, groups: Vec<(Change, Vec<Path>)> },
+    Write { request: u64, groups: Vec<Group> },
     /// Say that everything wanted has been written.
     Confirm { request: u64 },
     /// Have everything of the publisher removed.
@@ -83,14 +100,12 @@ pub(super) struct WriteCore {
     tried_at: Instant,
     last_error: Option<String>,
     next_request: u64,
-    /// What the replica is to be told of, and is not being told of.
-    lacking: BTreeSet<Key>,
-    /// What it has refused: left out of the digest, so that one such path does not make everything be written over and over.
-    refused: BTreeSet<Key>,
-    refused_digest: Digest,
+    lacking: Lacking,
+    /// How many changes there have been, as far as it has looked.
+    changes: u64,
     /// When the wanted set last changed.
     changed_at: Instant,
-    /// The replica did not hold what it should when last asked: all that is wanted is written again, and then to be confirmed.
+    /// The replica did not hold what it should when last asked: what differs is written again, and then to be confirmed.
     unconfirmed: bool,
     closing: bool,
     actions: Vec<Action>,
@@ -122,15 +137,15 @@ struct Linked {
 
 #[derive(Debug)]
 enum Request {
-    /// Covers what was lacking: none of it is, if the digests agree. The digest leaves out what was refused.
+    /// Covers all changes before that number.
     Announce {
-        covered: BTreeSet<Key>,
-        digest: Digest,
+        digests: Vec<Digest>,
+        changes: u64,
     },
-    /// The keys that are not answered yet, and how many are.
+    /// All keys of it, and how many are answered.
     Write {
-        keys: VecDeque<Key>,
-        done: u64,
+        keys: Vec<KeyHash>,
+        done: usize,
     },
     Confirm,
     Clear,
@@ -148,9 +163,8 @@ impl WriteCore {
             tried_at: now,
             last_error: None,
             next_request: 1,
-            lacking: BTreeSet::new(),
-            refused: BTreeSet::new(),
-            refused_digest: Digest::default(),
+            lacking: Lacking::new(),
+            changes: 0,
             changed_at: now,
             unconfirmed: false,
             closing: false,
@@ -160,8 +174,11 @@ impl WriteCore {
 
     /// Takes in what happened, and says what is to be done.
     pub(super) fn step(&mut self, now: Instant, wanted: &Wanted, input: Input) -> Vec<Action> {
+        if self.changes < wanted.changes().end() {
+            self.changes = wanted.changes().end();
+            self.changed_at = now;
+        }
         match input {
-            Input::Changed(keys) => self.changed(now, keys),
             Input::Linked => self.linked(now, wanted),
             Input::Unlinked { why } => self.failed(now, why),
             Input::Told(message) => self.told(now, wanted, message),
@@ -193,8 +210,11 @@ impl WriteCore {
     fn compare_at(&self) -> Option<Instant> {
         let State::Linked(linked) = &self.state else { return None };
         let under_way = linked.in_flight.values().any(|r| !matches!(r, Request::Write { .. }));
-        if !linked.announced || self.closing || under_way || !self.lacking.is_empty() {
+        if !linked.announced || self.closing || under_way || self.lacking.any(self.changes) {
             return None;
+        }
+        if self.lacking.missed {
+            return Some(linked.compared_at);
         }
         let at = linked.compared_at + linked.heartbeat;
         let still = self.unconfirmed && linked.in_flight.is_empty();
@@ -209,32 +229,42 @@ impl WriteCore {
         self.last_error.as_deref()
     }
 
+    /// There is more to write, and it may be written now.
+    pub(super) fn has_more(&self) -> bool {
+        self.may_write() && self.lacking.any(self.changes)
+    }
+
+    /// How many changes of the wanted set it has taken in.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// From which number on it needs changes; none while there is no link, because the next one begins with a comparison.
+    pub(super) fn needs_changes(&self) -> Option<u64> {
+        let State::Linked(linked) = &self.state else { return None };
+        let covered = linked.in_flight.values().filter_map(|request| match request {
+            Request::Announce { changes, .. } => Some(*changes),
+            _ => None,
+        });
+        Some(covered.fold(self.lacking.told(), u64::max))
+    }
+
     /// How many paths and defaults the replica may not have been told of.
     pub(super) fn lacking(&self) -> usize {
         let in_flight = match &self.state {
             State::Linked(linked) => linked.in_flight.values().map(Request::len).sum(),
             _ => 0,
         };
-        self.lacking.len() + in_flight
+        self.lacking.len(self.changes) + in_flight
     }
 
     pub(super) fn refused(&self) -> usize {
-        self.refused.len()
+        self.lacking.refused()
     }
 
     /// The replica has answered, and holds everything that is wanted but for what it refuses.
     pub(super) fn is_whole(&self) -> bool {
         matches!(&self.state, State::Linked(linked) if linked.announced) && self.lacking() == 0
-    }
-
-    fn changed(&mut self, now: Instant, keys: BTreeSet<Key>) {
-        self.changed_at = now;
-        for key in keys {
-            if self.refused.remove(&key) {
-                self.refused_digest.remove(key.hash(), *TERMS);
-            }
-            self.lacking.insert(key);
-        }
     }
 
     fn linked(&mut self, now: Instant, wanted: &Wanted) {
@@ -249,26 +279,26 @@ impl WriteCore {
             heartbeat: self.timing.heartbeat(),
             announced: false,
         });
-        self.announce(now, wanted);
+        self.announce(now, wanted, 0);
     }
 
-    fn announce(&mut self, now: Instant, wanted: &Wanted) {
-        let mut digest = wanted.digest();
-        digest.count = digest.count.wrapping_sub(self.refused_digest.count);
-        digest.sum = digest.sum.wrapping_sub(self.refused_digest.sum);
-        let covered = std::mem::take(&mut self.lacking);
-        let request = self.sent(now, Request::Announce { covered, digest });
+    /// Compares, by so many bits of the hash.
+    fn announce(&mut self, now: Instant, wanted: &Wanted, level: u32) {
+        let digests = self.lacking.digests(wanted, level);
+        self.lacking.missed = false;
+        let changes = wanted.changes().end();
+        let request = self.sent(now, Request::Announce { digests: digests.clone(), changes });
         if let State::Linked(linked) = &mut self.state {
             linked.compared_at = now;
         }
-        self.actions.push(Action::Announce { request, wanted: digest });
+        self.actions.push(Action::Announce { request, wanted: digests });
     }
 
     /// Notes a request as sent, and gives it its number.
     fn sent(&mut self, now: Instant, request: Request) -> u64 {
         let number = self.next_request;
         self.next_request += 1;
-        let more = self.lacking.len();
+        let more = self.lacking.len(self.changes);
         if let State::Linked(linked) = &mut self.state {
             linked.sent_at = now;
             linked.in_flight.insert(number, request);
@@ -285,11 +315,11 @@ impl WriteCore {
         }
         match message {
             FromReplica::Announced(answer) => self.announced(now, wanted, answer),
-            FromReplica::Written(answer) => self.written(now, answer),
+            FromReplica::Written(answer) => self.written(now, wanted, answer),
             FromReplica::Refused { code: RequestRefusal::NotAnnounced, .. } if !self.closing => {
                 // It was silent for too long as the replica sees it, and has been forgotten.
                 self.take_back();
-                self.announce(now, wanted);
+                self.announce(now, wanted, 0);
             }
             FromReplica::Refused { reason, .. } => {
                 self.actions.push(Action::Hangup);
@@ -311,44 +341,45 @@ impl WriteCore {
 
     fn announced(&mut self, now: Instant, wanted: &Wanted, answer: Announced) {
         let State::Linked(linked) = &mut self.state else { return };
-        let Some(Request::Announce { covered, digest }) = linked.in_flight.remove(&answer.id)
+        let Some(Request::Announce { digests, changes }) = linked.in_flight.remove(&answer.id)
         else {
             return;
         };
         let ttl = Duration::from_millis(answer.writer_ttl_ms.max(1)).min(self.timing.writer_ttl);
         linked.heartbeat = ttl / 2;
         linked.announced = true;
-        if answer.held == [digest] {
-            self.went_well(now);
+        let level = self.lacking.level(wanted);
+        if digests.len() == 1 && level > 0 && answer.held != digests {
+            // Something differs: which buckets, the next answer tells.
+            self.lacking.unknown = self.lacking.unknown.max(1);
+            self.progress(now);
+            self.announce(now, wanted, level);
+            return;
+        }
+        self.lacking.told_up_to(changes);
+        self.lacking.unknown = 0;
+        self.unconfirmed = self.lacking.rewrite(wanted, &digests, &answer.held);
+        if !self.unconfirmed {
             // Whatever a link was lost in the middle of: nothing has to be written again, so nothing is stale.
-            self.unconfirmed = false;
-            // What was refused before may fit now.
-            self.lacking.extend(std::mem::take(&mut self.refused));
-            self.refused_digest = Digest::default();
-        } else {
-            self.lacking.extend(covered);
-            self.lacking.extend(wanted.keys().cloned());
-            self.refused.clear();
-            self.refused_digest = Digest::default();
-            self.unconfirmed = true;
+            self.went_well(now);
+            self.lacking.retry();
         }
         self.progress(now);
     }
 
-    fn written(&mut self, now: Instant, answer: Written) {
+    fn written(&mut self, now: Instant, wanted: &Wanted, answer: Written) {
         let State::Linked(linked) = &mut self.state else { return };
         let Some(request) = linked.in_flight.get_mut(&answer.id) else { return };
         let mut refused = Vec::new();
         match request {
             Request::Write { keys, done } => {
                 for no in answer.refused {
-                    let place = u64::from(no.place).checked_sub(*done);
-                    let key = place.and_then(|place| keys.get(usize::try_from(place).ok()?));
-                    refused.extend(key.cloned().map(|key| (key, no.reason)));
+                    let place = usize::try_from(no.place).ok().filter(|place| place >= done);
+                    let hash = place.and_then(|place| keys.get(place));
+                    refused.extend(hash.map(|hash| (*hash, no.reason)));
                 }
-                let more = usize::try_from(answer.done.saturating_sub(*done)).unwrap_or(usize::MAX);
-                keys.drain(..more.min(keys.len()));
-                *done = answer.done;
+                let told = usize::try_from(answer.done).unwrap_or(usize::MAX);
+                *done = told.clamp(*done, keys.len().max(*done));
             }
             Request::Confirm if answer.last => self.unconfirmed = false,
             Request::Clear if answer.last => {
@@ -359,34 +390,42 @@ impl WriteCore {
             Request::Announce { .. } | Request::Confirm | Request::Clear => {}
         }
         if answer.last {
-            let left = linked.in_flight.remove(&answer.id);
+            let ended = linked.in_flight.remove(&answer.id);
             // A replica that ends a request early has not done the rest.
-            if let Some(Request::Write { keys, .. }) = left {
-                self.lacking.extend(keys);
+            if ended.is_some_and(|request| request.len() > 0) {
+                self.lacking.missed = true;
             }
         }
-        for (key, reason) in refused {
-            self.actions.push(Action::PathRefused { path: key.path.clone(), reason });
-            // A digest that was sent behind it takes it for held.
-            if let State::Linked(linked) = &mut self.state {
-                for (_, request) in linked.in_flight.range_mut(answer.id..) {
-                    if let Request::Announce { digest, .. } = request {
-                        digest.remove(key.hash(), *TERMS);
-                    }
-                }
-            }
-            // Changed meanwhile: it is tried again at once.
-            if !self.lacking.contains(&key) && self.refused.insert(key.clone()) {
-                self.refused_digest.add(key.hash(), *TERMS);
-            }
+        for (hash, reason) in refused {
+            self.refuse(wanted, answer.id, hash, reason);
         }
         self.went_well(now);
         self.progress(now);
     }
 
+    /// The replica refuses a key of a request. What is no longer wanted is not missed; what is wanted on other terms by now is
+    /// written again.
+    fn refuse(&mut self, wanted: &Wanted, request: u64, hash: KeyHash, reason: String) {
+        let Some((default, entry)) = wanted.keys().by_hash(hash) else { return };
+        let (path, terms) = (entry.path.clone(), entry.terms.clone());
+        let digest = terms.digest();
+        if self.lacking.refuse(hash, Key { path: path.clone(), default }, terms)
+            && let State::Linked(linked) = &mut self.state
+        {
+            // A digest that was sent behind it takes it for held.
+            for (_, request) in linked.in_flight.range_mut(request..) {
+                if let Request::Announce { digests, .. } = request {
+                    let bucket = hash.bucket(digests.len());
+                    digests[bucket].remove(hash, digest);
+                }
+            }
+        }
+        self.actions.push(Action::PathRefused { path, reason });
+    }
+
     /// An answer has come: the next may take its full time again.
     fn progress(&mut self, now: Instant) {
-        let more = self.lacking.len();
+        let more = self.lacking.len(self.changes);
         if let State::Linked(linked) = &mut self.state {
             linked.owe(now, &self.timing, more);
         }
@@ -430,17 +469,13 @@ impl WriteCore {
         self.actions.push(Action::Failed { why, degraded, again });
     }
 
-    /// What was being told may not have arrived.
+    /// What was being told may not have arrived: the next comparison shows.
     fn take_back(&mut self) {
         let State::Linked(linked) = &mut self.state else { return };
         linked.owing = None;
-        for (_, request) in std::mem::take(&mut linked.in_flight) {
-            match request {
-                Request::Announce { covered, .. } => self.lacking.extend(covered),
-                Request::Write { keys, .. } => self.lacking.extend(keys),
-                Request::Confirm | Request::Clear => {}
-            }
-        }
+        let in_flight = std::mem::take(&mut linked.in_flight);
+        self.lacking.unknown += in_flight.values().map(Request::len).sum::<usize>();
+        self.lacking.interrupted();
     }
 
     fn close(&mut self, now: Instant) {
@@ -485,8 +520,7 @@ impl WriteCore {
                 let beats = linked.announced && !self.closing;
                 let compares = self.compare_at().is_some_and(|at| at <= now);
                 if beats && !compares && linked.sent_at + linked.heartbeat <= now {
-                    let keys = VecDeque::new();
-                    let request = self.sent(now, Request::Write { keys, done: 0 });
+                    let request = self.sent(now, Request::Write { keys: Vec::new(), done: 0 });
                     self.actions.push(Action::Write { request, groups: Vec::new() });
                 }
             }
@@ -494,26 +528,34 @@ impl WriteCore {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends one request, if there is room for it and anything to say.
     fn send(&mut self, now: Instant, wanted: &Wanted) {
-        loop {
-            let State::Linked(linked) = &self.state else { return };
-            let announcing =
-                linked.in_flight.values().any(|r| matches!(r, Request::Announce { .. }));
-            if !linked.announced || announcing {
-                return;
-            }
-            if self.closing {
-                if !linked.in_flight.values().any(|r| matches!(r, Request::Clear)) {
-                    self.clear(now);
-                }
-                return;
-            }
-            if linked.in_flight.len() >= REQUESTS_IN_FLIGHT_MAX || self.lacking.is_empty() {
-                return;
-            }
-            self.write(now, wanted);
+        if self.closing
+            && let State::Linked(linked) = &self.state
+            && linked.announced
+            && !linked
+                .in_flight
+                .values()
+                .any(|r| matches!(r, Request::Clear | Request::Announce { .. }))
+        {
+            self.clear(now);
         }
+        if self.may_write()
+            && let Some(Batch { groups, keys }) = self.lacking.next(wanted)
+        {
+            let request = self.sent(now, Request::Write { keys, done: 0 });
+            self.actions.push(Action::Write { request, groups });
+        }
+    }
+
+    /// Nothing is written while digests are compared.
+    fn may_write(&self) -> bool {
+        let State::Linked(linked) = &self.state else { return false };
+        let mut in_flight = linked.in_flight.values();
+        linked.announced
+            && !self.closing
+            && in_flight.len() < REQUESTS_IN_FLIGHT_MAX
+            && !in_flight.any(|request| matches!(request, Request::Announce { .. }))
     }
 
     /// Compares digests, or confirms a rewriting, once it is time. Behind whatever is under way: a replica does things in their
@@ -522,34 +564,13 @@ impl WriteCore {
         if self.compare_at().is_none_or(|at| at > now) {
             return;
         }
-        if self.unconfirmed {
+        // What was missed may be something that a confirm would remove.
+        if self.unconfirmed && !self.lacking.missed {
             let request = self.sent(now, Request::Confirm);
             self.actions.push(Action::Confirm { request });
         } else {
-            self.announce(now, wanted);
+            self.announce(now, wanted, 0);
         }
-    }
-
-    /// Sends one request of what is lacking.
-    fn write(&mut self, now: Instant, wanted: &Wanted) {
-        let mut groups: BTreeMap<u8, (Change, Vec<Path>)> = BTreeMap::new();
-        let outstanding = self.lacking.len();
-        let (mut count, mut bytes) = (0, 0);
-        while count < WRITE_PATHS_MAX && bytes < RESOLVER_BATCH_BYTES_MAX {
-            let Some(key) = self.lacking.pop_first() else { break };
-            (count, bytes) = (count + 1, bytes + key.path.as_str().len());
-            let change = wanted.change(&key);
-            groups.entry(change.code()).or_insert((change, Vec::new())).1.push(key.path);
-        }
-        let groups: Vec<(Change, Vec<Path>)> = groups.into_values().collect();
-        let keys = groups.iter().flat_map(|(change, paths)| {
-            let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
-            paths.iter().map(move |path| Key { path: path.clone(), default })
-        });
-        let keys: VecDeque<Key> = keys.collect();
-        debug_assert_eq!(keys.len() + self.lacking.len(), outstanding);
-        let request = self.sent(now, Request::Write { keys, done: 0 });
-        self.actions.push(Action::Write { request, groups });
     }
 }
 
@@ -567,9 +588,8 @@ impl Request {
     /// Paths and defaults that it carries and that are not answered.
     fn len(&self) -> usize {
         match self {
-            Request::Announce { covered, .. } => covered.len(),
-            Request::Write { keys, .. } => keys.len(),
-            Request::Confirm | Request::Clear => 0,
+            Request::Write { keys, done } => keys.len() - done,
+            Request::Announce { .. } | Request::Confirm | Request::Clear => 0,
         }
     }
 }

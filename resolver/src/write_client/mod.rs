@@ -1,8 +1,12 @@
 //! The write client: drives every replica towards what its publisher wants published.
 
+mod buckets;
+mod changes;
 mod core;
+mod lacking;
 mod shared;
 mod task;
+mod terms;
 mod wanted;
 
 #[cfg(test)]
@@ -18,8 +22,10 @@ use tokio::time::timeout;
 
 use crate::cluster::Cluster;
 use crate::replica_link::Caller;
+use crate::write_client::buckets::Key;
 use crate::write_client::shared::Shared;
-use crate::write_client::wanted::Key;
+
+pub use crate::write_client::terms::{PublicationTerms, TermsError};
 
 /// How far a replica is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +34,8 @@ pub struct ReplicaState {
     pub replica: String,
     /// Whether it is reached.
     pub standing: ReplicaStanding,
-    /// Paths and defaults that it still has to be told of.
+    /// Changes of paths and defaults that it may still have to be told of. 0 once it is known to hold everything; while it is away, or
+    /// being compared with, an estimate.
     pub lacking: usize,
     /// Paths and defaults that it has refused; they are tried again every half `writer_ttl`.
     pub refused: usize,
@@ -93,24 +100,42 @@ impl WriteClient {
         WriteClient { handle: Arc::new(Handle { shared, tasks }) }
     }
 
-    /// The publisher holds `path`.
-    pub fn publish(&self, path: Path) {
-        self.handle.shared.want(Key { path, default: false }, true);
+    /// The publisher holds `path`, on these terms: those before them no longer hold. Like all that is recorded here, it is ignored after
+    /// [`WriteClient::close`].
+    pub fn publish(&self, path: Path, terms: &PublicationTerms) {
+        self.want(path, false, Some(terms));
     }
 
     /// It no longer does.
     pub fn unpublish(&self, path: Path) {
-        self.handle.shared.want(Key { path, default: false }, false);
+        self.want(path, false, None);
     }
 
-    /// The publisher makes whatever is asked for at or below `path`.
-    pub fn publish_default(&self, path: Path) {
-        self.handle.shared.want(Key { path, default: true }, true);
+    /// The publisher makes whatever is asked for at or below `path`, on these terms.
+    pub fn publish_default(&self, path: Path, terms: &PublicationTerms) {
+        self.want(path, true, Some(terms));
     }
 
     /// It no longer does.
     pub fn unpublish_default(&self, path: Path) {
-        self.handle.shared.want(Key { path, default: true }, false);
+        self.want(path, true, None);
+    }
+
+    /// The publisher holds all of these paths: as [`WriteClient::publish`] for each, but for many at a time, while other callers wait
+    /// for no more than some hundreds of them.
+    pub fn publish_all(&self, paths: impl IntoIterator<Item = (Path, PublicationTerms)>) {
+        let key = |(path, terms)| (Key { path, default: false }, Some(terms));
+        self.handle.shared.want(paths.into_iter().map(key));
+    }
+
+    /// It no longer holds any of these paths.
+    pub fn unpublish_all(&self, paths: impl IntoIterator<Item = Path>) {
+        let key = |path| (Key { path, default: false }, None);
+        self.handle.shared.want(paths.into_iter().map(key));
+    }
+
+    fn want(&self, path: Path, default: bool, terms: Option<&PublicationTerms>) {
+        self.handle.shared.want([(Key { path, default }, terms.cloned())]);
     }
 
     /// How far each replica is, in the order of the cluster.
@@ -118,7 +143,8 @@ impl WriteClient {
         self.handle.shared.states()
     }
 
-    /// Waits until `n` replicas (at most all there are) hold everything that is wanted, but for what they refuse. Cancel safe.
+    /// Waits until `n` replicas (at most all there are) hold everything that is wanted, but for what they refuse. With `n` = 0, and for
+    /// a cluster without replicas, there is nobody to wait for: it returns at once, whatever is wanted. Cancel safe.
     pub async fn flushed(&self, n: usize) {
         self.handle.shared.flushed(n).await;
     }

@@ -1,19 +1,23 @@
 //! What the handles of a write client and its tasks share.
 
-use std::collections::BTreeSet;
-
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::replica_link::now;
+use crate::write_client::buckets::Key;
 use crate::write_client::core::{Action, Input, WriteCore};
-use crate::write_client::wanted::{Key, Wanted};
+use crate::write_client::lacking::WRITE_PATHS_MAX;
+use crate::write_client::terms::PublicationTerms;
+use crate::write_client::wanted::Wanted;
 use crate::write_client::{ReplicaStanding, ReplicaState};
+
+/// Most keys that are recorded under one lock: some 100 µs.
+const WANTED_AT_ONCE: usize = 512;
 
 /// The wanted set, and how far each replica is with it.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Held for a moment only; no lock is taken, nothing is awaited under it.
+    /// Held for less than a millisecond, however many paths there are; no lock is taken, nothing is awaited under it.
     all: Mutex<All>,
     /// One for each replica's task.
     wakes: Vec<Notify>,
@@ -31,8 +35,10 @@ struct All {
 #[derive(Debug)]
 struct PerReplica {
     state: ReplicaState,
-    /// What has changed since its task last looked: a set, so that it is bounded by what there is.
-    fresh: BTreeSet<Key>,
+    /// How many changes its core has taken in.
+    changes: u64,
+    /// From which one on it needs them.
+    needs_changes: Option<u64>,
     /// It has been told to close.
     told_to_close: bool,
     whole: bool,
@@ -50,7 +56,8 @@ impl Shared {
                 refused: 0,
                 last_error: None,
             },
-            fresh: BTreeSet::new(),
+            changes: 0,
+            needs_changes: None,
             told_to_close: false,
             whole: false,
             closed: false,
@@ -63,17 +70,33 @@ impl Shared {
         }
     }
 
-    /// Records what is wanted.
-    pub(super) fn want(&self, key: Key, wanted: bool) {
-        let mut all = self.all.lock();
-        if all.closing || !all.wanted.set(&key, wanted) {
-            return;
+    /// Records what is wanted: keys on terms, or no longer. Ignored once the publisher stops.
+    pub(super) fn want(&self, keys: impl IntoIterator<Item = (Key, Option<PublicationTerms>)>) {
+        let mut keys = keys.into_iter();
+        let (mut taken, mut unsaid) = (Vec::new(), 0);
+        loop {
+            // Whatever the caller does to come by them is not done under the lock.
+            taken.extend(
+                keys.by_ref().take(WANTED_AT_ONCE).map(|(key, terms)| (key.hash(), key, terms)),
+            );
+            let more = taken.len() == WANTED_AT_ONCE;
+            let mut all = self.all.lock();
+            if all.closing {
+                return;
+            }
+            for (hash, key, terms) in taken.drain(..) {
+                unsaid += usize::from(all.wanted.set(hash, key, terms.as_ref()));
+            }
+            all.forget();
+            drop(all);
+            if unsaid >= WRITE_PATHS_MAX || unsaid > 0 && !more {
+                self.wakes.iter().for_each(Notify::notify_one);
+                unsaid = 0;
+            }
+            if !more {
+                return;
+            }
         }
-        for replica in &mut all.replicas {
-            replica.fresh.insert(key.clone());
-        }
-        drop(all);
-        self.wakes.iter().for_each(Notify::notify_one);
     }
 
     pub(super) fn close(&self) {
@@ -86,31 +109,30 @@ impl Shared {
         self.wakes[replica].notified().await;
     }
 
-    /// Steps a replica's core, told of what has changed first, and notes how far it is. One lock over all of it: whoever looks
-    /// sees a change either in `fresh` or in the core's state.
+    /// Steps a replica's core, and notes how far it is. One lock over all of it: whoever looks sees a change either as one that the core
+    /// has not taken in, or in its state.
     pub(super) fn step(&self, replica: usize, core: &mut WriteCore, input: Input) -> Vec<Action> {
         let now = now();
         let mut all = self.all.lock();
         let All { wanted, closing, replicas } = &mut *all;
         let own = &mut replicas[replica];
         let mut actions = Vec::new();
-        if !own.fresh.is_empty() {
-            let fresh = std::mem::take(&mut own.fresh);
-            actions.extend(core.step(now, wanted, Input::Changed(fresh)));
-        }
         if *closing && !own.told_to_close {
             own.told_to_close = true;
             actions.extend(core.step(now, wanted, Input::Close));
         }
         actions.extend(core.step(now, wanted, input));
         own.whole = core.is_whole();
-        own.closed |= actions.contains(&Action::Closed);
+        own.changes = core.changes();
+        own.needs_changes = core.needs_changes();
+        own.closed |= actions.iter().any(|action| matches!(action, Action::Closed));
         own.state.standing = core.standing();
         own.state.lacking = core.lacking();
         own.state.refused = core.refused();
         if own.state.last_error.as_deref() != core.last_error() {
             own.state.last_error = core.last_error().map(str::to_owned);
         }
+        all.forget();
         drop(all);
         self.changed.notify_waiters();
         actions
@@ -120,7 +142,7 @@ impl Shared {
         let all = self.all.lock();
         let state = |replica: &PerReplica| {
             let mut state = replica.state.clone();
-            state.lacking += replica.fresh.len();
+            state.lacking += all.unseen(replica);
             state
         };
         all.replicas.iter().map(state).collect()
@@ -128,7 +150,7 @@ impl Shared {
 
     pub(super) async fn flushed(&self, n: usize) {
         self.reached(|all| {
-            let whole = |replica: &&PerReplica| replica.whole && replica.fresh.is_empty();
+            let whole = |replica: &&PerReplica| replica.whole && all.unseen(replica) == 0;
             all.replicas.iter().filter(whole).count() >= n.min(all.replicas.len())
         })
         .await;
@@ -147,5 +169,19 @@ impl Shared {
             }
             changed.await;
         }
+    }
+}
+
+impl All {
+    /// Drops the changes that every replica that keeps up has been told of.
+    fn forget(&mut self) {
+        let needed = self.replicas.iter().filter_map(|replica| replica.needs_changes).min();
+        self.wanted.forget(needed.unwrap_or(u64::MAX));
+    }
+
+    /// How many changes a replica's core has not taken in yet.
+    fn unseen(&self, replica: &PerReplica) -> usize {
+        let unseen = self.wanted.changes().end() - replica.changes;
+        usize::try_from(unseen).unwrap_or(usize::MAX)
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use longshore_protocol::messages::resolver::{Announce, Group, ToReplica, Write};
-use longshore_protocol::{PublisherInfo, Terms};
+use longshore_protocol::PublisherInfo;
+use longshore_protocol::messages::resolver::{Announce, ToReplica, Write};
 
 use crate::replica_link::{Caller, LinkEvent, ReplicaLink, now, until};
 use crate::write_client::core::{Action, Input, WriteCore};
@@ -36,6 +36,10 @@ pub(super) async fn run(
         while let Some(input) = shell.inputs.pop_front() {
             for action in shared.step(replica, &mut shell.core, input) {
                 shell.act(action);
+            }
+            // One request a step: between two of them others get at what is wanted.
+            if shell.inputs.is_empty() && shell.core.has_more() {
+                shell.inputs.push_back(Input::Tick);
             }
         }
     }
@@ -80,15 +84,9 @@ impl Shell {
             }
             Action::Announce { request: id, wanted } => {
                 let publisher = self.publisher.clone();
-                self.send(ToReplica::Announce(Announce { id, publisher, wanted: vec![wanted] }));
+                self.send(ToReplica::Announce(Announce { id, publisher, wanted }));
             }
             Action::Write { request: id, groups } => {
-                let group = |(change, paths): (_, Vec<longshore_protocol::Path>)| Group {
-                    change,
-                    terms: Terms::default(),
-                    paths: paths.iter().map(Into::into).collect(),
-                };
-                let groups = groups.into_iter().map(group).collect();
                 self.send(ToReplica::Write(Write { id, groups }));
             }
             Action::Confirm { request: id } => self.send(ToReplica::Confirm { id }),

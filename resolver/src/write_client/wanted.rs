@@ -1,71 +1,49 @@
 //! What a publisher wants published: the truth that every replica is driven towards.
 
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use longshore_protocol::messages::resolver::KeyHash;
 
-use longshore_protocol::messages::resolver::{Change, Digest, KeyHash};
-use longshore_protocol::{Path, Terms};
+use crate::write_client::buckets::{Buckets, Key};
+use crate::write_client::changes::{Changed, Changes};
+use crate::write_client::terms::{PublicationTerms, TermsInUse};
 
-/// A path, or a default at a path.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key {
-    pub(super) path: Path,
-    pub(super) default: bool,
-}
-
-impl Key {
-    /// What a digest adds for it.
-    pub(super) fn hash(&self) -> KeyHash {
-        KeyHash::of(self.path.as_str(), self.default)
-    }
-}
-
-/// The terms of everything that is wanted.
-pub(super) static TERMS: LazyLock<u64> = LazyLock::new(|| Terms::default().digest());
-
-/// All that is wanted.
+/// All that is wanted, and what of it has changed lately.
 #[derive(Default, Debug)]
 pub(super) struct Wanted {
-    keys: BTreeSet<Key>,
-    digest: Digest,
+    keys: Buckets,
+    terms: TermsInUse,
+    changes: Changes,
 }
 
 impl Wanted {
-    /// Wants a key, or no longer does. False when that was so already.
-    pub(super) fn set(&mut self, key: &Key, wanted: bool) -> bool {
-        if wanted {
-            if !self.keys.insert(key.clone()) {
-                return false;
+    /// Wants a key on these terms, or no longer. False when that was so already.
+    pub(super) fn set(
+        &mut self,
+        hash: KeyHash,
+        key: Key,
+        terms: Option<&PublicationTerms>,
+    ) -> bool {
+        let changed = match terms {
+            Some(terms) => {
+                let before = self.keys.insert(hash, key, self.terms.kept(terms));
+                before.is_none_or(|before| before != *terms).then_some(Changed::Wanted(hash))
             }
-            self.digest.add(key.hash(), *TERMS);
-        } else {
-            if !self.keys.remove(key) {
-                return false;
-            }
-            self.digest.remove(key.hash(), *TERMS);
-        }
-        true
+            None => self.keys.remove(hash, &key).map(|_| Changed::Unwanted(key)),
+        };
+        changed.map(|changed| self.changes.push(changed)).is_some()
     }
 
-    pub(super) fn contains(&self, key: &Key) -> bool {
-        self.keys.contains(key)
+    /// All keys, by bucket.
+    pub(super) fn keys(&self) -> &Buckets {
+        &self.keys
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.keys.iter()
+    /// What has changed lately.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
-    pub(super) fn digest(&self) -> Digest {
-        self.digest
-    }
-
-    /// What to tell a replica of a key.
-    pub(super) fn change(&self, key: &Key) -> Change {
-        match (self.contains(key), key.default) {
-            (true, false) => Change::Publish,
-            (false, false) => Change::Unpublish,
-            (true, true) => Change::PublishDefault,
-            (false, true) => Change::UnpublishDefault,
-        }
+    /// Nobody needs the changes before that number any more.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.changes.forget(number);
     }
 }

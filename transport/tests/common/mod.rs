@@ -1,6 +1,8 @@
 //! What the link stories share: a listener, a dialler, a raw peer that says what it likes.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod pem;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

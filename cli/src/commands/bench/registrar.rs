@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 use longshore::protocol::{Epoch, PublisherId, PublisherInfo, SessionId};
-use longshore::{Path, WriteClient};
+use longshore::{Path, PublicationTerms, WriteClient};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -36,7 +36,8 @@ pub(crate) async fn run(arguments: BenchRegistrar, mut context: Context) -> anyh
     let paths: Vec<Path> = (0..arguments.paths).map(path).collect::<anyhow::Result<_>>()?;
     let client = WriteClient::new(context.cluster(), publisher, SessionId(rand::random()));
     // The link stands before the clock runs.
-    client.publish(paths[0].clone());
+    let terms = PublicationTerms::default();
+    client.publish(paths[0].clone(), &terms);
     client.flushed(1).await;
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     context.output.json(&json!({ "ready": "registrar" }))?;
@@ -45,7 +46,7 @@ pub(crate) async fn run(arguments: BenchRegistrar, mut context: Context) -> anyh
             bail!("the word '{word}' is not known");
         }
         let began = Instant::now();
-        paths.iter().for_each(|path| client.publish(path.clone()));
+        client.publish_all(paths.iter().map(|path| (path.clone(), terms.clone())));
         client.flushed(1).await;
         context.output.json(&json!({ "seconds": began.elapsed().as_secs_f64() }))?;
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::super::Context;
 use super::{bytes, warn, with_progress};
-use crate::output::grouped;
+use crate::output::counted;
 
 pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> anyhow::Result<()> {
     // The directory's own name is to last, so the one above it has to have one.
@@ -39,9 +39,9 @@ pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> an
         }))?;
     } else {
         context.output.line(format!(
-            "copied up to command {}: {} files, {} in {seconds:.1} s\n{} is publisher {}",
+            "copied up to command {}: {}, {} in {seconds:.1} s\n{} is publisher {}",
             copied.last_index,
-            grouped(copied.files),
+            counted(copied.files, "file"),
             bytes(copied.bytes),
             dest.display(),
             copied.publisher,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::Context;
 use super::{bytes, warn};
-use crate::output::{Table, grouped};
+use crate::output::{Table, counted, grouped};
 
 pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()> {
     let looked = tokio::task::spawn_blocking(move || journal::stat(&dir));
@@ -34,7 +34,7 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
     ];
     if stat.lost.0 > 0 {
         let (files, lost) = stat.lost;
-        lines.push(format!("lost/      {} files, {}", grouped(files), bytes(lost)));
+        lines.push(format!("lost/      {}, {}", counted(files, "file"), bytes(lost)));
     }
     context.output.line(lines.join("\n"))?;
     if !stat.snapshots.is_empty() {

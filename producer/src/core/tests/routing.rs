@@ -63,16 +63,21 @@ fn a_default_serves_once_the_answer_is_complete() {
     assert_eq!(story.dialled.pop_front().expect("a dial").publisher, default.id);
 }
 
-#[test]
-fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
-    let (a, default) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    for n in 0..35 {
+/// Hands in a job each second, and has it answered: the path stays in use.
+fn send_each_second(story: &mut Story, seconds: u64) {
+    for n in 0..seconds {
         story.push(n);
         let sent = story.next_sent();
         story.answer_all(&sent);
         story.pass(secs(1));
     }
+}
+
+#[test]
+fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
+    let (a, default) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    send_each_second(&mut story, 35);
     let set = [default].into();
     story.resolve_with(PathAnswer::Publishers { set, by_default: true }, false);
     story.push(100);
@@ -99,12 +104,7 @@ fn a_refused_path_and_a_silent_resolver_are_told_with_their_reasons() {
 fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
     let (a, b) = (publisher(1), publisher(2));
     let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    for n in 0..35 {
-        story.push(n);
-        let sent = story.next_sent();
-        story.answer_all(&sent);
-        story.pass(secs(1));
-    }
+    send_each_second(&mut story, 35);
     assert_eq!(story.asked.len(), 1);
     story.resolve(&[a, b.clone()]);
     story.push(100);
@@ -144,12 +144,7 @@ fn what_waits_for_a_publisher_that_is_away_goes_to_one_that_has_come_since() {
 fn a_publisher_that_answers_is_kept_whatever_the_directory_has_forgotten() {
     let a = publisher(1);
     let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    for n in 0..35 {
-        story.push(n);
-        let sent = story.next_sent();
-        story.answer_all(&sent);
-        story.pass(secs(1));
-    }
+    send_each_second(&mut story, 35);
     story.resolve_with(PathAnswer::NotFound, true);
     story.push(100);
     assert_eq!(story.next_sent().publisher, a.id);

@@ -88,7 +88,7 @@ pub(in crate::journal) fn verify_on(
         check.findings.add(Effect::Refuses, dir.join(MARK_FILE), 0, None, what);
     }
     let base = check.base(&snapshots)?;
-    check.headers(&base);
+    check.headers();
     for run in base.locations.runs() {
         check.run(run)?;
     }
@@ -209,9 +209,8 @@ impl Check<'_, '_> {
         self.pieces.iter().find(|piece| piece.sequence == sequence && piece.is_carried == carried)
     }
 
-    /// Headers that no start gets past, or that it takes for those of files without a record.
-    fn headers(&mut self, base: &Base) {
-        let named: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
+    /// Headers that no start gets past.
+    fn headers(&mut self) {
         for piece in self.pieces {
             let (effect, what) = match piece.header {
                 Err(BadHeader::OtherFormat(_)) => {
@@ -219,12 +218,6 @@ impl Check<'_, '_> {
                 }
                 Err(BadHeader::Foreign(_)) => {
                     (Effect::Refuses, "it belongs to another journal: files of two were mixed")
-                }
-                // Whether anything was committed in it is told by what the log should go on with.
-                Err(BadHeader::NotAsWritten)
-                    if !piece.is_carried && !named.contains(&piece.sequence) =>
-                {
-                    (Effect::CutsOff, "its header is not what was written: it was begun, and torn")
                 }
                 _ => continue,
             };
@@ -344,6 +337,7 @@ impl Check<'_, '_> {
             let next = log.get(place + 1).and_then(|next| next.first_index());
             end = (piece.path.clone(), self.segment(piece, from, next, known, &mut heights)?);
         }
+        let named: BTreeSet<u64> = base.locations.runs().iter().map(|run| run.sequence).collect();
         // A commit in a segment whose header does not say that it was begun.
         for piece in unused {
             let mut walk = self.walk(piece)?;
@@ -355,6 +349,11 @@ impl Check<'_, '_> {
                 let what = "its header is not what was written, and a later commit stands in it";
                 let index = Some(heights.last + 1);
                 self.findings.add(Effect::Refuses, &piece.path, 0, index, what);
+            } else if matches!(piece.header, Err(BadHeader::NotAsWritten))
+                && !named.contains(&piece.sequence)
+            {
+                let what = "its header is not what was written: it was begun, and torn";
+                self.findings.add(Effect::CutsOff, &piece.path, 0, None, what);
             }
         }
         if known > heights.last && heights.sound.is_none() {

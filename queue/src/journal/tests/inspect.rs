@@ -180,6 +180,27 @@ fn a_copy_has_all_commands_and_an_id_of_its_own() {
 }
 
 #[test]
+fn a_header_that_is_damaged_is_not_called_torn_too() {
+    let (disk, _) = journal(3, 30, None);
+    let disk = disk.after_kill();
+    disk.tamper(&segment(1), |bytes| bytes[300] ^= 1);
+    let told = verify(&disk, DIR).unwrap();
+    let effects: Vec<Effect> = told.findings.iter().map(|finding| finding.effect).collect();
+    assert_eq!(effects, [Effect::Refuses], "{told:?}");
+    // Of a segment with no commit behind its header nobody was told anything.
+    let (disk, committed) = journal(3, 30, None);
+    let empty = segment(2);
+    let header = disk.open(&segment(1)).unwrap();
+    let mut bytes = vec![0; 4096];
+    header.read_at(&mut bytes, 0).unwrap();
+    bytes[300] ^= 1;
+    disk.create(&empty).unwrap().write_at(&bytes, 0).unwrap();
+    let told = verify(&disk.after_kill(), DIR).unwrap();
+    let effects: Vec<Effect> = told.findings.iter().map(|finding| finding.effect).collect();
+    assert_eq!((effects, told.last_index), (vec![Effect::CutsOff], committed));
+}
+
+#[test]
 fn a_copy_ends_before_a_torn_tail_and_is_not_made_of_a_damaged_journal() {
     let (disk, committed) = journal(6, 30, None);
     let end =

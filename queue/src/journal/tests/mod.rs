@@ -1,6 +1,7 @@
 //! The journal against power cuts, kills, bad disks and bad calls.
 
 mod carrying;
+mod cycles;
 mod damage;
 mod files;
 mod inspect;

@@ -1,0 +1,101 @@
+//! On which terms a publisher registers what it serves.
+
+use std::time::Duration;
+
+use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{
+    Announced, Change, Digest, FromReplica, ToReplica, Written,
+};
+use longshore_protocol::{Path, Role, Terms};
+use longshore_publisher::{OpenError, Publisher, PublisherOptions};
+use longshore_resolver::{Cluster, TermsError};
+use longshore_transport::{Identity, Listener, ListenerOptions};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A replica that takes down everything that is published, until there are so many.
+async fn told(mut listener: Listener, count: usize) -> Vec<(Change, Terms, String)> {
+    let (sender, mut receiver) = listener.accept().await.split();
+    let mut told = Vec::new();
+    while told.len() < count {
+        for message in Messages::new(receiver.recv().await.unwrap()) {
+            let (tag, body) = message.unwrap();
+            let answer = match ToReplica::decode(tag, body).unwrap() {
+                Some(ToReplica::Announce(announce)) => FromReplica::Announced(Announced {
+                    id: announce.id,
+                    held: vec![Digest::default()],
+                    writer_ttl_ms: 120_000,
+                }),
+                Some(ToReplica::Write(write)) => {
+                    let before = told.len();
+                    for group in write.groups {
+                        let path =
+                            |path: &str| (group.change, group.terms.clone(), path.to_owned());
+                        told.extend(group.paths.iter().map(|text| path(text.as_str().unwrap())));
+                    }
+                    let done = (told.len() - before) as u64;
+                    FromReplica::Written(Written {
+                        id: write.id,
+                        last: true,
+                        done,
+                        refused: Vec::new(),
+                    })
+                }
+                other => panic!("a publisher says {other:?}"),
+            };
+            let mut out = FrameWriter::new();
+            answer.encode(&mut out);
+            sender.send(out.finish()).unwrap();
+        }
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight() {
+    let identity = Identity {
+        instance: [1; 16],
+        epoch: 1,
+        name: "replica".into(),
+        serves: |role| role == Role::ResolverWriter,
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
+    let cluster = Cluster::new([listener.local_address().to_string()]);
+
+    let dir = tempfile::tempdir().unwrap();
+    let publisher = Publisher::open(PublisherOptions {
+        paths: vec![Path::new("/jobs/mail").unwrap()],
+        defaults: vec![Path::new("/jobs").unwrap()],
+        homes: vec!["right".into(), "left".into()],
+        priority: 3,
+        weight: 7,
+        cluster: Some(cluster),
+        ..PublisherOptions::new(dir.path())
+    })
+    .await
+    .unwrap();
+    let mut told = timeout(PATIENCE, told(listener, 2)).await.unwrap();
+    told.sort_by(|a, b| a.2.cmp(&b.2));
+    let homes = vec!["left".into(), "right".into()];
+    let terms = Terms { homes, priority: 3, weight: 7, ..Terms::default() };
+    assert_eq!(
+        told,
+        [
+            (Change::PublishDefault, terms.clone(), "/jobs".into()),
+            (Change::Publish, terms, "/jobs/mail".into()),
+        ]
+    );
+    drop(publisher);
+}
+
+#[tokio::test]
+async fn a_home_without_a_name_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.homes = vec!["left".into(), String::new()];
+    let refused = Publisher::open(options).await.map(drop);
+    assert!(matches!(refused, Err(OpenError::BadTerms(TermsError::BadHome(0)))), "{refused:?}");
+    assert!(!dir.path().join("data").exists());
+}

@@ -1,0 +1,187 @@
+//! Whole cycles, one call at a time: what they do on a disk with too little room, and what they leave behind.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use super::snapshots::{Commands, path, segment, snapshots_of};
+use super::*;
+use crate::RecordRef;
+use crate::journal::cleaner::{Around, Cleaner, CycleError, CycleFigures};
+use crate::journal::pace::PIECE_BYTES;
+use crate::journal::simulated_disk::{Call, Failure, Fault};
+use crate::log::Records;
+
+const MIB: u64 = 1024 * 1024;
+/// Bytes of a reserve for one-MiB segments, no leases and no snapshot; half of it is for cycles.
+const RESERVE: u64 = 4 * MIB;
+
+/// Nobody else does anything; the log has grown by so much whenever it is asked for.
+#[derive(Default)]
+struct Alone {
+    short: bool,
+    /// Bytes by which the log grows with each piece.
+    grows: u64,
+    log_bytes: u64,
+}
+
+impl Around for Alone {
+    fn settle(&mut self, _: u64) -> Result<(), Poisoned> {
+        Ok(())
+    }
+
+    fn pace(&mut self, _: usize) -> io::Result<usize> {
+        self.log_bytes += self.grows;
+        Ok(PIECE_BYTES)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.log_bytes
+    }
+
+    fn is_short(&self) -> bool {
+        self.short
+    }
+}
+
+fn short() -> Alone {
+    Alone { short: true, ..Alone::default() }
+}
+
+fn cleaner(journal: &Stepped) -> (Cleaner, Arc<CycleFigures>) {
+    let figures = Arc::new(CycleFigures::default());
+    let (directory, records) = (Arc::clone(&journal.directory), Arc::clone(&journal.records));
+    (Cleaner::new(directory, records, Arc::clone(&figures)), figures)
+}
+
+/// A state of no bytes after all commands, which names so much of each of some.
+fn state(journal: &Stepped, wanted: impl Iterator<Item = (u64, u32)>) -> Commands {
+    let part = |(index, length)| RecordRef { index, at: 0, length };
+    let parts = wanted.map(part).collect();
+    Commands { index: journal.committed(), blocks: [].into(), parts }
+}
+
+/// A full disk, and a reserve with so many MiB for cycles. Of a long command, in the second segment, half is wanted: 1.5 MB.
+fn full(mib_for_cycles: u64) -> (SimulatedDisk, Stepped) {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    for length in [100, 3_000_000, 100] {
+        journal.write(1, length).unwrap();
+    }
+    journal.directory.open_reserve().unwrap();
+    assert_eq!(journal.directory.reserve.bytes(), RESERVE);
+    disk.leave_free(0);
+    // Segments that are made of it have taken the rest.
+    for _ in mib_for_cycles..2 {
+        journal.directory.create_segment(0).unwrap();
+    }
+    (disk, journal)
+}
+
+fn half(journal: &Stepped) -> Commands {
+    state(journal, [(2, 1_500_000)].into_iter())
+}
+
+fn is_there(journal: &Stepped) -> bool {
+    let part = RecordRef { index: 2, at: 0, length: 1_500_000 };
+    let whole = [b"headhead", &body(2, 3_000_000)[..]].concat();
+    journal.records.part(part).unwrap() == whole[..1_500_000]
+}
+
+fn carried_files(disk: &SimulatedDisk) -> usize {
+    disk.paths().iter().filter(|path| path.to_string_lossy().contains(".carried")).count()
+}
+
+#[test]
+fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
+    let (disk, journal) = full(1);
+    let (mut cleaner, figures) = cleaner(&journal);
+    cleaner.cycle(&mut half(&journal), &mut short()).unwrap();
+    assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
+    // Nothing of what was to be carried is left over, and where it was it still is.
+    assert_eq!((carried_files(&disk), figures.carried_bytes.load(Ordering::Relaxed)), (0, 0));
+    assert!(disk.paths().contains(&segment(2)) && is_there(&journal));
+    // What it did not use is there for the next one.
+    let (reserve, needs) = (journal.directory.reserve.bytes(), 2 * MIB);
+    assert!((needs..RESERVE).contains(&reserve), "{reserve}");
+    disk.set_capacity(None);
+    cleaner.cycle(&mut half(&journal), &mut short()).unwrap();
+    assert!(carried_files(&disk) == 1 && !disk.paths().contains(&segment(2)));
+    assert!(is_there(&journal));
+    assert_eq!(journal.directory.reserve.bytes(), RESERVE);
+}
+
+#[test]
+fn a_full_reserve_has_the_room_to_carry_and_is_made_good_from_what_goes() {
+    let (disk, journal) = full(2);
+    let (mut cleaner, _) = cleaner(&journal);
+    cleaner.cycle(&mut half(&journal), &mut short()).unwrap();
+    assert!(carried_files(&disk) == 1 && is_there(&journal));
+    assert_eq!(journal.directory.reserve.bytes(), RESERVE, "3 MB went for 1.5");
+}
+
+#[test]
+fn a_cycle_without_room_for_its_snapshot_gives_all_back_at_once() {
+    let (disk, journal) = full(2);
+    let (mut cleaner, _) = cleaner(&journal);
+    // A snapshot of 3 MB, of which nobody knew, and 2 MiB for it.
+    let mut large = Commands { index: 3, ..Commands::up_to(1, 3_000_000) };
+    let done = cleaner.cycle(&mut large, &mut short());
+    assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
+    assert!(snapshots_of(&disk).is_empty() && disk.paths().contains(&segment(2)));
+    assert_eq!(journal.directory.reserve.bytes(), RESERVE);
+    assert_eq!(journal.directory.reserve.kept_bytes(), RESERVE, "nothing counts as drawn");
+}
+
+#[test]
+fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    // Two to a segment. A cycle carries two MiB of them at most: five segments of eleven.
+    for _ in 0..24 {
+        journal.write(1, 400_000).unwrap();
+    }
+    journal.directory.open_reserve().unwrap();
+    let (mut cleaner, figures) = cleaner(&journal);
+    let halves = |journal: &Stepped| state(journal, (1..=22).map(|index| (index, 200_000)));
+    let carried = || figures.carried_bytes.load(Ordering::Relaxed);
+    let no_room = |call: Call, path: &Path| {
+        call == Call::Create && path.to_string_lossy().ends_with(".snap.new")
+    };
+    disk.fail(Fault::nth_where(1, no_room).with(Failure::Full));
+    disk.fail(Fault::nth_where(2, no_room).with(Failure::Full));
+    let mut once = 0;
+    for _ in 0..2 {
+        let done = cleaner.cycle(&mut halves(&journal), &mut short());
+        assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
+        assert!(once == 0 || carried() == once, "it is there twice, and may not be thrice");
+        once = carried();
+        assert!(once > 0 && disk.paths().contains(&segment(1)));
+    }
+    cleaner.cycle(&mut halves(&journal), &mut short()).unwrap();
+    assert!(carried() == once && !disk.paths().contains(&segment(1)), "now it goes");
+    let part = RecordRef { index: 1, at: 0, length: 200_000 };
+    assert_eq!(journal.records.part(part).unwrap()[8..], body(1, 400_000)[..200_000 - 8]);
+    cleaner.cycle(&mut halves(&journal), &mut short()).unwrap();
+    assert!(carried() > once, "and the next are carried");
+}
+
+#[test]
+fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
+    for (grows, carries) in [(0, false), (MIB, true)] {
+        let disk = SimulatedDisk::default();
+        let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+        for _ in 0..8 {
+            journal.write(2, 200_000).unwrap();
+        }
+        let (mut cleaner, figures) = cleaner(&journal);
+        // 4 MiB for 2.2: within twice that, with a segment and a snapshot's worth of log to come, and not with MiBs more.
+        let wanted = |journal: &Stepped| state(journal, (1..=16).map(|index| (index, 144_000)));
+        let mut around = Alone { grows, ..Alone::default() };
+        cleaner.cycle(&mut wanted(&journal), &mut around).unwrap();
+        let carried = || figures.carried_bytes.load(Ordering::Relaxed);
+        assert_eq!(carried(), 0, "nobody knows yet how fast it grows");
+        assert_eq!(around.log_bytes > 0, grows > 0);
+        cleaner.cycle(&mut wanted(&journal), &mut around).unwrap();
+        assert_eq!(carried() > 0, carries, "with {grows} bytes a piece");
+    }
+}

@@ -1,0 +1,334 @@
+//! Which snapshot a start takes, and what damage of one comes to.
+
+use super::*;
+use crate::journal::format::SegmentHeader;
+use crate::journal::locations::CarriedAt;
+use crate::journal::recovery::LostStarts;
+
+#[test]
+fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_place() {
+    let disk = small();
+    let length = disk.tamper(&snapshot_path(3), |bytes| bytes.len());
+    assert!(length < 5_000);
+    let refused = |change: &mut dyn FnMut(&mut Vec<u8>), what: String| {
+        let bad = disk.after_kill();
+        bad.tamper(&snapshot_path(3), change);
+        match Stepped::open(&bad).map(|_| ()) {
+            Err(OpenError::Damaged { file, offset, index, .. }) => {
+                assert_eq!((file, index), (snapshot_path(3), 1), "{what}");
+                offset as usize
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    };
+    for bit in 0..length * 8 {
+        let offset = refused(&mut |bytes| bytes[bit / 8] ^= 1 << (bit % 8), format!("bit {bit}"));
+        // The block that it is in, or the header.
+        assert!(offset <= bit / 8 && bit / 8 < offset + 4096, "bit {bit}: {offset}");
+    }
+    for cut in 0..length {
+        let offset = refused(&mut |bytes| bytes.truncate(cut), format!("cut at {cut}"));
+        assert!(offset <= cut);
+    }
+    let offset = refused(&mut |bytes| bytes.push(0), "a byte more".to_owned());
+    assert!(offset < length && offset > 4096);
+}
+
+#[test]
+fn blocks_in_another_order_are_damage() {
+    let disk = small();
+    // Two blocks of the same length: the state after commands that differ by their index alone.
+    let blocks = disk.tamper(&snapshot_path(3), |bytes| {
+        let (mut at, mut blocks) = (4096, Vec::new());
+        while at < bytes.len() {
+            let length = 8 + u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+            blocks.push(bytes[at..at + length].to_vec());
+            at += length;
+        }
+        blocks
+    });
+    assert_eq!(blocks.iter().map(|block| block[8]).collect::<Vec<_>>(), [1, 2, 3, 3, 3, 255]);
+    for (one, other) in (0..blocks.len()).flat_map(|one| (0..one).map(move |other| (one, other))) {
+        let mut swapped = blocks.clone();
+        swapped.swap(one, other);
+        let bad = disk.after_kill();
+        bad.tamper(&snapshot_path(3), |bytes| {
+            bytes.truncate(4096);
+            bytes.extend(swapped.concat());
+        });
+        let opened = Stepped::open(&bad).map(|_| ());
+        assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{one} and {other}");
+    }
+}
+
+#[test]
+fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(5, 200_000, |_| true).unwrap();
+    let newer = journal.snapshot(11, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let length = newer.bytes as usize;
+    for at in [0, 20, 4096, 4105, length / 2, length - 40, length - 1] {
+        let disk = disk.after_kill();
+        disk.tamper(&newer.path, |bytes| bytes[at] ^= 1);
+        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+        assert_eq!(recovered.snapshot.unwrap().index, 5, "byte {at}");
+        assert_eq!((recovered.dropped, recovered.lost_starts), (None, None));
+        assert_eq!(snapshots_of(&disk), [snapshot_path(5)], "the bad one is gone");
+        journal.write(1, 200_000).unwrap();
+    }
+    // Also when a file that the newer one alone needs is not there.
+    let missing = disk.after_kill();
+    let (journal, _, _) = Stepped::open(&missing).unwrap();
+    journal.snapshot(5, 200_000, |run| run.sequence > 1).unwrap();
+    journal.snapshot(11, 200_000, |_| true).unwrap();
+    drop(journal);
+    missing.remove(&segment(1)).unwrap();
+    let (_, read, recovered) = Stepped::open(&missing).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    assert_eq!(recovered.snapshot.unwrap().index, 5);
+}
+
+#[test]
+fn a_bad_snapshot_still_shows_how_far_commits_had_come() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    journal.write(2, 50).unwrap();
+    journal.firm_mark().unwrap();
+    journal.snapshot(1, 50, |_| true).unwrap();
+    journal.write(1, 50).unwrap();
+    journal.write(1, 50).unwrap();
+    let newer = journal.snapshot(4, 50, |_| true).unwrap();
+    let end = resume_after(&journal.records.locations_up_to(3)).offset as usize;
+    drop(journal);
+    let disk = disk.after_kill();
+    disk.tamper(&newer.path, |bytes| bytes[4097] ^= 1);
+    disk.tamper(&segment(1), |bytes| bytes[end..].fill(0));
+    disk.tamper(&path("mark"), |bytes| bytes[..4096].fill(0));
+    let opened = Stepped::open(&disk).map(|_| ());
+    let Err(OpenError::Damaged { offset, index, why, .. }) = opened else { panic!("{opened:?}") };
+    assert_eq!((offset, index), (end as u64, 4));
+    assert!(why.contains("snapshot"), "{why}");
+    let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 50), 3);
+    assert_eq!(recovered.dropped.unwrap().index, 4);
+    let (_, read, _) = Stepped::open(&disk.after_kill()).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 50), 3, "the bad snapshot says nothing any more");
+}
+
+#[test]
+fn a_file_that_a_snapshot_needs_and_that_is_not_there_as_it_was_is_damage() {
+    let (disk, journal, _) = journal_of_segments();
+    journal.snapshot(12, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    for number in 1..=2 {
+        let missing = disk.after_kill();
+        missing.remove(&segment(number)).unwrap();
+        let bad = disk.after_kill();
+        bad.tamper(&segment(number), |bytes| bytes[40] ^= 1);
+        let another = disk.after_kill();
+        let other = another.tamper(&segment(3 - number), |bytes| bytes[..4096].to_vec());
+        another.tamper(&segment(number), |bytes| bytes[..4096].copy_from_slice(&other));
+        for disk in [missing, bad, another] {
+            match Stepped::open(&disk).map(|_| ()) {
+                Err(OpenError::Damaged { file, offset, why, .. }) => {
+                    assert_eq!((file, offset), (segment(number), 0));
+                    assert!(why.contains("a snapshot needs"), "{why}");
+                }
+                other => panic!("{number}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// A carried file without records, which is enough for its header to be looked at.
+fn carried(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
+    let path = path(&format!("segments/{sequence:010}.carried"));
+    let header = SegmentHeader::carried(PUBLISHER, sequence).encode();
+    let file = disk.create(&path).unwrap();
+    file.write_at(&header, 0).unwrap();
+    file.sync_data().unwrap();
+    disk.sync_dir(path.parent().unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are_not_there() {
+    let (disk, journal, last) = journal_of_segments();
+    // What was left of the first segment was carried.
+    let located = journal.records.locations_up_to(12);
+    let mut runs = located.runs().to_vec();
+    let records = vec![CarriedAt { index: 2, at: 0, offset: 4096 }];
+    let (first, sequence) = (runs.remove(0), 20);
+    runs.insert(0, Run { sequence, records: RunRecords::Carried(records), ..first });
+    let (needed, garbage) = (carried(&disk, 20), carried(&disk, 21));
+    let (resume, mut state) = (resume_after(&located), Commands::up_to(12, 200_000));
+    let locations = Locations::of(runs);
+    snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(PIECE_BYTES))
+        .unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    let (journal, read, _) = Stepped::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    let there = disk.paths();
+    assert!(there.contains(&needed) && !there.contains(&garbage) && !there.contains(&segment(1)));
+    assert_eq!(journal.records.locations_up_to(12), locations);
+    assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 21);
+    drop(journal);
+
+    let missing = disk.after_kill();
+    missing.remove(&needed).unwrap();
+    let bad = disk.after_kill();
+    bad.tamper(&needed, |bytes| bytes[48] ^= 1);
+    for disk in [missing, bad] {
+        let opened = Stepped::open(&disk).map(|_| ());
+        let Err(OpenError::Damaged { file, offset: 0, .. }) = opened else { panic!("{opened:?}") };
+        assert_eq!(file, needed);
+        let (_, _, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        assert_eq!(recovered.dropped.unwrap().file, needed);
+        assert!(!disk.paths().contains(&needed));
+    }
+}
+
+#[test]
+fn a_directory_with_a_snapshot_alone_gets_no_new_id() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(last, 200_000, |_| false).unwrap();
+    drop(journal);
+    for path in disk.paths() {
+        if !path.starts_with(Path::new(DIR).join("snapshots")) {
+            disk.remove(&path).unwrap();
+        }
+    }
+    for options in [options(), accepting()] {
+        let refused = Stepped::open_with(&disk, options).map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::NoIdentity { .. }), "{refused:?}");
+        assert_eq!(disk.paths(), [snapshot_path(last)], "nothing was made");
+    }
+}
+
+#[test]
+fn accepted_damage_after_a_snapshot_keeps_what_is_before_it() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(3, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    disk.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
+    assert!(matches!(Stepped::open(&disk).map(|_| ()), Err(OpenError::Damaged { .. })));
+    let (journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    let there = assert_is_a_prefix(&read, |_| 200_000);
+    assert!((3..last).contains(&there));
+    let dropped = recovered.dropped.unwrap();
+    assert_eq!((dropped.index, dropped.file), (there + 1, segment(2)));
+    assert!(recovered.lost_starts.is_some());
+    drop(journal);
+    // Cut short before its start was logged: the next run still knows that starts may be lost.
+    let again = disk.after_kill();
+    let (_, _, recovered) = Stepped::open(&again).unwrap();
+    assert!(recovered.dropped.is_none() && recovered.lost_starts.is_some());
+    // Once one was logged, there is nothing to be known any more.
+    let (mut journal, _, _) = Stepped::open(&again).unwrap();
+    journal.write(1, 200_000).unwrap();
+    drop(journal);
+    let (_, read, recovered) = Stepped::open(&again.after_power_cut(1)).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), there + 1);
+    assert_eq!(recovered.lost_starts, None);
+}
+
+/// A command that begins a run, as far as the journal knows it.
+fn start(index: u64, epoch: u8) -> Pending {
+    let mut head = vec![9; 16];
+    head.push(epoch);
+    Pending { kind: 1, head: head.into(), ..command(index, 10) }
+}
+
+#[test]
+fn accepted_damage_of_the_only_snapshot_sets_all_aside_and_begins_anew() {
+    let (whole, mut journal, last) = journal_of_segments();
+    let batch = [start(last + 1, 90)];
+    let bytes = batch.iter().map(Pending::record_len).sum();
+    journal.progress.uncommitted_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+    journal.writer.write(&batch).unwrap();
+    let written = journal.snapshot(12, 200_000, |run| run.sequence > 1).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    whole.remove(&segment(1)).unwrap();
+
+    let flip = |at: usize| {
+        let disk = whole.after_kill();
+        disk.tamper(&written.path, |bytes| bytes[at] ^= 1);
+        disk
+    };
+    let missing = whole.after_kill();
+    missing.remove(&segment(2)).unwrap();
+    let header_and_segments = flip(17);
+    for number in 2..=4 {
+        header_and_segments.tamper(&segment(number), |bytes| bytes[4100] ^= 1);
+    }
+    let nothing = header_and_segments.after_kill();
+    nothing.tamper(&written.path, |bytes| bytes.truncate(100));
+    // The last start in the log, that in the header, that in the end block, none at all.
+    let cases = [
+        (flip(5_000), Some(90)),
+        (missing, Some(90)),
+        (header_and_segments, Some(EPOCH)),
+        (nothing, None),
+    ];
+    for (case, (disk, told)) in cases.into_iter().enumerate() {
+        let refused = Stepped::open(&disk).map(|_| ());
+        assert!(matches!(refused, Err(OpenError::Damaged { index: 1, .. })), "{refused:?}");
+        let (journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        assert!(read.is_empty() && recovered.last_index == 0 && recovered.snapshot.is_none());
+        assert_eq!(recovered.lost_starts, Some(LostStarts { told }), "case {case}");
+        let dropped = recovered.dropped.unwrap();
+        assert_eq!((dropped.index, dropped.kept_in), (1, path("lost")));
+        assert!(dropped.bytes > 1_000_000);
+        let in_lost = |path: &PathBuf| path.starts_with(Path::new(DIR).join("lost"));
+        let (lost, kept): (Vec<_>, Vec<_>) = disk.paths().into_iter().partition(in_lost);
+        assert!(lost.contains(&path("lost/1-00000000000000000012.snap")), "{lost:?}");
+        assert!(lost.contains(&path("lost/1-0000000003.seg")), "{lost:?}");
+        assert_eq!(kept, [path("mark"), path("publisher")]);
+        drop(journal);
+        // The run ended before its start was logged.
+        let disk = disk.after_power_cut(1);
+        let (mut journal, _, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(recovered.lost_starts, Some(LostStarts { told }), "case {case}");
+        journal.write(2, 50).unwrap();
+        drop(journal);
+        let (_, read, recovered) = Stepped::open(&disk.after_power_cut(2)).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 50), 2);
+        assert_eq!((recovered.dropped, recovered.lost_starts), (None, None));
+    }
+}
+
+#[test]
+fn setting_all_aside_can_be_cut_short_at_any_call_and_begun_again() {
+    let (disk, journal, last) = journal_of_segments();
+    let written = journal.snapshot(12, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    disk.tamper(&written.path, |bytes| bytes[5_000] ^= 1);
+    let mut call = 1;
+    loop {
+        let disk = disk.after_kill();
+        disk.fail_at(call);
+        let done = Stepped::open_with(&disk, accepting()).is_ok();
+        let disk = disk.after_power_cut(call);
+        if !done && let Ok((_, read, recovered)) = Stepped::open(&disk) {
+            // All was aside, and the mark said so.
+            assert!(read.is_empty() && recovered.lost_starts.is_some(), "call {call}");
+        }
+        let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        assert!(read.is_empty(), "call {call}: {} of {last}", read.len());
+        assert_eq!(recovered.lost_starts, Some(LostStarts { told: Some(EPOCH) }), "call {call}");
+        if done {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call > 8, "{call}");
+}

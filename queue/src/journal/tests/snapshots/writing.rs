@@ -1,0 +1,270 @@
+//! How a snapshot comes to be on the disk, and what follows it there.
+
+use super::*;
+use crate::journal::pin::Pin;
+use crate::journal::record::record_len;
+
+/// Of a whole snapshot file, worked out from the description alone, by another program.
+const GOLDEN_CRC: u32 = 0x5bb4_dcda;
+
+#[test]
+fn wherever_a_snapshot_ends_the_commands_after_it_follow_and_writing_goes_on() {
+    let (disk, _, last) = journal_of_segments();
+    for index in 1..=last {
+        for firm in [true, false] {
+            let disk = disk.after_kill();
+            let (journal, _, _) = Stepped::open(&disk).unwrap();
+            let written = journal.snapshot(index, 200_000, |_| true).unwrap();
+            assert_eq!((written.index, &written.path), (index, &snapshot_path(index)));
+            assert_eq!(written.bytes, disk.tamper(&written.path, |bytes| bytes.len()) as u64);
+            if firm {
+                journal.firm_mark().unwrap();
+            }
+            drop(journal);
+            let disk = disk.after_kill();
+            let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+            let found = recovered.snapshot.unwrap();
+            assert_eq!((found.index, found.bytes), (index, written.bytes));
+            assert_eq!((recovered.last_index, recovered.records), (last, last - index));
+            assert_eq!((recovered.cut, recovered.dropped), (None, None));
+            for index in [1, index, last] {
+                let length = 8 + body(index, 200_000).len() as u32;
+                let whole = crate::log::Records::part(
+                    &*journal.records,
+                    RecordRef { index, at: 0, length },
+                );
+                assert_eq!(whole.unwrap().slice(8..), body(index, 200_000));
+            }
+            journal.write(1, 200_000).unwrap();
+            journal.write(2, 200_000).unwrap();
+            let (_, read, recovered) = Stepped::open(&disk.after_power_cut(index)).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 3);
+            assert_eq!(recovered.snapshot.map(|found| found.index), Some(index));
+        }
+    }
+}
+
+#[test]
+fn what_a_snapshot_does_not_need_is_removed_at_start_and_not_missed() {
+    let (disk, _, last) = journal_of_segments();
+    for index in [6, 10, last] {
+        let disk = disk.after_kill();
+        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        journal.snapshot(3, 200_000, |_| true).unwrap();
+        // All segments whose commands are all in the snapshot, but for the second.
+        let resume = resume_after(&journal.records.locations_up_to(index));
+        let is_needed = |run: &Run| run.sequence == 2 || run.sequence == resume.sequence;
+        journal.snapshot(index, 200_000, is_needed).unwrap();
+        disk.create(&path("segments/0000000009.carried.new")).unwrap();
+        disk.create(&path("segments/0000000010.carried")).unwrap();
+        disk.create(&path("snapshots/00000000000000000900.snap.new")).unwrap();
+        drop(journal);
+        let disk = disk.after_kill();
+        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+        assert_eq!(recovered.snapshot.unwrap().index, index);
+        assert_eq!(snapshots_of(&disk), [snapshot_path(index)]);
+        let there: Vec<PathBuf> = disk.paths();
+        let there: Vec<&PathBuf> =
+            there.iter().filter(|path| path.starts_with(Path::new(DIR).join("segments"))).collect();
+        let segments: Vec<PathBuf> =
+            (2..=4).filter(|&n| n == 2 || n >= resume.sequence).map(segment).collect();
+        assert_eq!(there, segments.iter().collect::<Vec<_>>());
+        let bytes: usize = segments.iter().map(|path| disk.tamper(path, |bytes| bytes.len())).sum();
+        let counted = journal.directory.bytes.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(counted, bytes as u64);
+        // New numbers are above all that was ever there.
+        assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 10);
+        journal.write(3, 200_000).unwrap();
+        let (_, read, _) = Stepped::open(&disk.after_power_cut(index)).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 3);
+    }
+}
+
+#[test]
+fn without_the_segment_that_it_ended_in_a_snapshot_is_gone_on_from_in_a_new_one() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    journal.write(3, 50).unwrap();
+    journal.snapshot(3, 50, |_| false).unwrap();
+    // The segment was full, and the one after it never got its first commit: so this one was let go.
+    disk.remove(&segment(1)).unwrap();
+    drop(journal);
+    let mut disk = disk.after_kill();
+    for round in 0..3 {
+        let (mut journal, read, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 50), 3 + round);
+        assert_eq!((recovered.records, recovered.cut), (round, None));
+        assert!(journal.directory.create_segment(1 << 20).unwrap().sequence > 1);
+        journal.write(1, 50).unwrap();
+        disk = disk.after_power_cut(round);
+    }
+}
+
+#[test]
+fn a_snapshot_that_ended_with_a_segment_that_is_gone_is_followed_by_the_next_one() {
+    let (disk, journal, last) = journal_of_segments();
+    let index = journal.records.locations_up_to(last).runs()[1].last;
+    let nowhere = Resume { sequence: 0, offset: 4096 };
+    let (needed, mut state) = (Locations::default(), Commands::up_to(index, 200_000));
+    snapshots::write(&journal.directory, &mut state, &needed, nowhere, &mut |_| Ok(PIECE_BYTES))
+        .unwrap();
+    drop(journal);
+    for removed in 0..=2 {
+        let disk = disk.after_kill();
+        (1..=removed).for_each(|number| disk.remove(&segment(number)).unwrap());
+        let (_, read, recovered) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+        assert_eq!(recovered.records, last - index);
+        assert!((1..=2).all(|number| !disk.paths().contains(&segment(number))));
+    }
+}
+
+#[test]
+fn while_somebody_copies_a_start_removes_nothing_that_may_be_copied() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(3, 200_000, |_| true).unwrap();
+    journal.snapshot(12, 200_000, |run| run.sequence > 1).unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    let pinned = Pin::to_read(&disk, Path::new(DIR)).unwrap();
+    let (journal, read, _) = Stepped::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    assert!(disk.paths().contains(&segment(1)) && disk.paths().contains(&snapshot_path(3)));
+    drop((journal, pinned));
+    let disk = disk.after_kill();
+    let (_, read, recovered) = Stepped::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    assert_eq!(recovered.snapshot.unwrap().index, 12);
+    assert!(!disk.paths().contains(&segment(1)) && !disk.paths().contains(&snapshot_path(3)));
+}
+
+#[test]
+fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_commands() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(5, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let base = disk.after_kill();
+    let (mut call, mut seen) = (1, [0, 0]);
+    loop {
+        let disk = base.after_kill();
+        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        disk.fail_at(disk.calls() + call);
+        // One cycle: the new one is written, the old one goes, and what neither of them needs.
+        let cycle = || {
+            let needed = |run: &Run| run.sequence >= 3;
+            journal.snapshot(12, 200_000, needed).map_err(|why| why.to_string())?;
+            // From here on it counts, whatever happens.
+            for seed in 0..20 {
+                assert!(snapshots_of(&disk.after_power_cut(seed)).contains(&snapshot_path(12)));
+            }
+            snapshots::remove_others(&journal.directory, 12).map_err(|why| why.to_string())?;
+            for seed in 0..20 {
+                assert_eq!(snapshots_of(&disk.after_power_cut(seed)), [snapshot_path(12)]);
+            }
+            for number in 1..=2 {
+                disk.remove(&segment(number)).map_err(|why| why.to_string())?;
+            }
+            disk.sync_dir(&journal.directory.segments_dir()).map_err(|why| why.to_string())
+        };
+        let cycled = cycle();
+        drop(journal);
+        for seed in 0..6 {
+            let disk = disk.after_power_cut(call * 100 + seed);
+            let (mut journal, read, recovered) = Stepped::open(&disk)
+                .unwrap_or_else(|why| panic!("call {call}, seed {seed}: {why}"));
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last, "call {call}");
+            let found = recovered.snapshot.unwrap().index;
+            assert!(found == 5 || found == 12);
+            assert!(cycled.is_err() || found == 12);
+            seen[usize::from(found == 12)] += 1;
+            assert_eq!(snapshots_of(&disk), [snapshot_path(found)]);
+            journal.write(2, 200_000).unwrap();
+            let (_, read, _) = Stepped::open(&disk.after_power_cut(seed)).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last + 2);
+        }
+        if cycled.is_ok() {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call > 15 && seen.iter().all(|&times| times > 20), "{call} calls: {seen:?}");
+}
+
+#[test]
+fn a_call_that_fails_leaves_no_snapshot_that_is_not_whole() {
+    let (disk, journal, _) = journal_of_segments();
+    drop(journal);
+    let mut call = 1;
+    loop {
+        let disk = disk.after_kill();
+        let (journal, _, _) = Stepped::open(&disk).unwrap();
+        disk.fail_at(disk.calls() + call);
+        let wrote = journal.snapshot(4, 200_000, |_| true);
+        let there = disk.paths().contains(&snapshot_path(4));
+        match &wrote {
+            Ok(_) => assert!(there),
+            Err(WriteError::NotSwitched { .. }) => assert!(there),
+            Err(why) => assert!(!there, "{why}"),
+        }
+        if wrote.is_ok() {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call > 8, "{call}");
+}
+
+#[test]
+fn a_snapshot_that_reads_back_otherwise_than_it_was_written_never_counts() {
+    let (disk, journal, _) = journal_of_segments();
+    let located = journal.records.locations_up_to(4);
+    let (resume, mut state) = (resume_after(&located), Commands::up_to(4, 200_000));
+    let unfinished = path("snapshots/00000000000000000004.snap.new");
+    let mut spoil = 2;
+    let wrote = snapshots::write(&journal.directory, &mut state, &located, resume, &mut |_| {
+        spoil -= 1;
+        if spoil == 0 {
+            disk.tamper(&unfinished, |bytes| bytes[100_000] ^= 4);
+        }
+        Ok(PIECE_BYTES)
+    });
+    let Err(WriteError::NotAsWritten { why, .. }) = wrote else { panic!("{wrote:?}") };
+    assert!(why.to_string().contains("snap.new") && why.to_string().contains("byte"), "{why}");
+    assert_eq!(snapshots_of(&disk), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_snapshot_is_written_in_small_pieces() {
+    let (_disk, journal, last) = journal_of_segments();
+    let located = journal.records.locations_up_to(last);
+    let (resume, mut state) = (resume_after(&located), Commands::up_to(last, 200_000));
+    let mut pieces = Vec::new();
+    let mut pace = |bytes| {
+        pieces.push(bytes);
+        Ok(PIECE_BYTES)
+    };
+    let written =
+        snapshots::write(&journal.directory, &mut state, &located, resume, &mut pace).unwrap();
+    let wrote = (0..).find(|&n| pieces[..n].iter().sum::<usize>() == written.bytes as usize);
+    let wrote = &pieces[..wrote.unwrap()];
+    assert!(wrote.iter().all(|&bytes| bytes <= PIECE_BYTES), "{wrote:?}");
+    assert!(wrote.len() as u64 <= written.bytes / PIECE_BYTES as u64 + 1);
+    assert!(pieces.len() > wrote.len(), "reading back is paced, too");
+}
+
+#[test]
+fn a_snapshot_file_has_exactly_these_bytes() {
+    let disk = small();
+    let read = disk.tamper(&snapshot_path(3), |bytes| bytes.clone());
+    assert_eq!((read.len(), crc32c::crc32c(&read)), (4394, GOLDEN_CRC));
+    // What is not checked by eye in `snapshots/format.rs`: the order, and what the first and the last block say.
+    let end =
+        (4096 + 3 * record_len(8) + body(1, 10).len() + body(2, 10).len() + body(3, 10).len())
+            .to_le_bytes();
+    assert_eq!(read[4105..4121], [&[1, 0, 0, 0, 0, 0, 0, 0], &end[..]].concat());
+    let last = [&[255][..], &5u64.to_le_bytes(), &3u64.to_le_bytes(), &EPOCH.to_le_bytes()];
+    assert_eq!(read[read.len() - 25..], last.concat());
+}

@@ -1,0 +1,419 @@
+//! Paths and defaults by the topmost bits of their hashes, with a digest for each bucket: what two sides compare, and what is written
+//! again where they differ.
+//!
+//! There are 2ᵏ buckets of about [`BUCKET_KEYS`]. As they fill up, each is parted in two, one with each key that comes: none of the
+//! steps looks at more than one bucket. Within a bucket the order means nothing.
+
+use longshore_protocol::Path;
+use longshore_protocol::limits::RESOLVER_BUCKETS_MAX;
+use longshore_protocol::messages::resolver::{Digest, KeyHash};
+
+use crate::write_client::terms::PublicationTerms;
+
+/// Keys of a bucket, about: it is parted when the average is half as much again.
+const BUCKET_KEYS: usize = 256;
+/// Most bits of a hash that tell buckets apart: enough for 268 million keys.
+const LEVEL_MAX: u32 = 20;
+/// Tags that are compared at once.
+const TAGS_AT_ONCE: usize = 64;
+/// One past the last [`place`].
+pub(super) const PLACES: u64 = 1 << 32;
+
+/// A path, or a default at a path.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Key {
+    pub(super) path: Path,
+    pub(super) default: bool,
+}
+
+impl Key {
+    pub(super) fn hash(&self) -> KeyHash {
+        KeyHash::of(self.path.as_str(), self.default)
+    }
+}
+
+/// Where a hash stands among all, in the order of buckets, however many there are.
+pub(super) fn place(hash: KeyHash) -> u64 {
+    hash.bucket(1 << 32) as u64
+}
+
+/// A path, or a default, and its terms. Which of the two it is, its tag says.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) path: Path,
+    pub(super) terms: PublicationTerms,
+}
+
+#[derive(Default, Debug)]
+struct Bucket {
+    digest: Digest,
+    /// Fifteen bits of each hash, and whether it is a default's: in a row of their own, so that one key of 256 is found in nine cache lines.
+    tags: Vec<u16>,
+    entries: Vec<Entry>,
+}
+
+/// Keys with their terms.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    level: u32,
+    /// 2^level. While they are being parted, those that have been are empty.
+    buckets: Vec<Bucket>,
+    /// The first of the buckets of the next level: two for each that has been parted.
+    finer: Vec<Bucket>,
+    len: usize,
+}
+
+impl Default for Buckets {
+    fn default() -> Buckets {
+        Buckets { level: 0, buckets: vec![Bucket::default()], finer: Vec::new(), len: 0 }
+    }
+}
+
+impl Buckets {
+    /// How many keys.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes in a key; the terms that it had before, if it was there.
+    pub(super) fn insert(
+        &mut self,
+        hash: KeyHash,
+        key: Key,
+        terms: PublicationTerms,
+    ) -> Option<PublicationTerms> {
+        let bucket = self.bucket_mut(hash);
+        let digest = terms.digest();
+        let before = match bucket.find(hash, &key) {
+            Some(at) => {
+                let before = std::mem::replace(&mut bucket.entries[at].terms, terms);
+                bucket.digest.remove(hash, before.digest());
+                Some(before)
+            }
+            None => {
+                if bucket.entries.len() == bucket.entries.capacity() {
+                    // Doubling would leave a third of the memory of entries empty.
+                    let more = (bucket.entries.len() / 4).max(4);
+                    bucket.entries.reserve_exact(more);
+                    bucket.tags.reserve_exact(more);
+                }
+                bucket.tags.push(tag(hash, key.default));
+                bucket.entries.push(Entry { path: key.path, terms });
+                None
+            }
+        };
+        bucket.digest.add(hash, digest);
+        if before.is_none() {
+            self.len += 1;
+            self.part_one();
+        }
+        before
+    }
+
+    /// Takes out a key; its terms, if it was there.
+    pub(super) fn remove(&mut self, hash: KeyHash, key: &Key) -> Option<PublicationTerms> {
+        let bucket = self.bucket_mut(hash);
+        let at = bucket.find(hash, key)?;
+        bucket.tags.swap_remove(at);
+        let entry = bucket.entries.swap_remove(at);
+        bucket.digest.remove(hash, entry.terms.digest());
+        self.len -= 1;
+        Some(entry.terms)
+    }
+
+    /// Takes out the key of a hash, if it is there.
+    pub(super) fn remove_hash(&mut self, hash: KeyHash) {
+        if self.len > 0
+            && let Some((default, entry)) = self.by_hash(hash)
+        {
+            let key = Key { path: entry.path.clone(), default };
+            self.remove(hash, &key);
+        }
+    }
+
+    /// The terms of a key.
+    pub(super) fn get(&self, hash: KeyHash, key: &Key) -> Option<&PublicationTerms> {
+        let bucket = self.bucket_at(place(hash)).0;
+        bucket.find(hash, key).map(|at| &bucket.entries[at].terms)
+    }
+
+    /// The key of a hash, true for a default.
+    pub(super) fn by_hash(&self, hash: KeyHash) -> Option<(bool, &Entry)> {
+        let bucket = self.bucket_at(place(hash)).0;
+        // Of its two tags one is the path's, and one the default's.
+        [false, true].into_iter().find_map(|default| {
+            let is = |entry: &Entry| KeyHash::of(entry.path.as_str(), default) == hash;
+            let at = bucket.find_tag(tag(hash, default), is)?;
+            Some((default, &bucket.entries[at]))
+        })
+    }
+
+    /// The keys of the bucket at `place`, true for defaults, and the place at which the next one begins.
+    pub(super) fn keys_at(
+        &self,
+        place: u64,
+    ) -> (impl ExactSizeIterator<Item = (bool, &Entry)>, u64) {
+        let (bucket, bits) = self.bucket_at(place);
+        (bucket.keys(), end_of(place, bits))
+    }
+
+    /// The bytes of all paths in the bucket at `place`.
+    pub(super) fn bytes_at(&self, place: u64) -> usize {
+        self.bucket_at(place).0.entries.iter().map(|entry| entry.path.as_str().len()).sum()
+    }
+
+    /// Takes the bucket at `place` out, and says where the next one begins.
+    pub(super) fn take_at(
+        &mut self,
+        place: u64,
+    ) -> (impl ExactSizeIterator<Item = (bool, Entry)>, u64) {
+        let bits = self.bucket_at(place).1;
+        let bucket = std::mem::take(self.slot_mut(place));
+        self.len -= bucket.entries.len();
+        let defaults = bucket.tags.into_iter().map(|tag| tag & 1 == 1);
+        (defaults.zip(bucket.entries), end_of(place, bits))
+    }
+
+    /// Takes out whatever stands from `from` up to, not at, `end`.
+    pub(super) fn clear(&mut self, from: u64, end: u64) {
+        let mut at = from;
+        while at < end && self.len > 0 {
+            let next = end_of(at, self.bucket_at(at).1);
+            let bucket = self.slot_mut(at);
+            let mut gone = 0;
+            for index in (0..bucket.entries.len()).rev() {
+                let default = bucket.tags[index] & 1 == 1;
+                let hash = KeyHash::of(bucket.entries[index].path.as_str(), default);
+                if (from..end).contains(&place(hash)) {
+                    bucket.tags.swap_remove(index);
+                    let entry = bucket.entries.swap_remove(index);
+                    bucket.digest.remove(hash, entry.terms.digest());
+                    gone += 1;
+                }
+            }
+            self.len -= gone;
+            at = next;
+        }
+    }
+
+    /// By how many bits of the hash digests are best compared: one for about [`BUCKET_KEYS`] keys, as far as the buckets are parted.
+    pub(super) fn level(&self) -> u32 {
+        let enough = (0..).find(|&level| self.len >> level <= BUCKET_KEYS * 3 / 2);
+        enough.unwrap_or(LEVEL_MAX).min(self.level).min(RESOLVER_BUCKETS_MAX.ilog2())
+    }
+
+    /// The digests by the topmost `level` bits of the hash. Costs a look at every bucket, and at every key of those that are larger.
+    pub(super) fn digests(&self, level: u32) -> Vec<Digest> {
+        let mut digests = vec![Digest::default(); 1 << level];
+        let mut at = 0;
+        while at < PLACES && self.len > 0 {
+            let (bucket, bits) = self.bucket_at(at);
+            if bits >= level {
+                digests[(at >> (32 - level)) as usize].join(bucket.digest);
+            } else {
+                for (default, entry) in bucket.keys() {
+                    let hash = KeyHash::of(entry.path.as_str(), default);
+                    digests[hash.bucket(1 << level)].add(hash, entry.terms.digest());
+                }
+            }
+            at = end_of(at, bits);
+        }
+        digests
+    }
+
+    /// The bucket at `place`, and how many bits tell it apart.
+    fn bucket_at(&self, place: u64) -> (&Bucket, u32) {
+        let (index, bits) = self.index(place);
+        (if bits > self.level { &self.finer[index] } else { &self.buckets[index] }, bits)
+    }
+
+    fn slot_mut(&mut self, place: u64) -> &mut Bucket {
+        let (index, bits) = self.index(place);
+        if bits > self.level { &mut self.finer[index] } else { &mut self.buckets[index] }
+    }
+
+    fn bucket_mut(&mut self, hash: KeyHash) -> &mut Bucket {
+        self.slot_mut(place(hash))
+    }
+
+    fn index(&self, place: u64) -> (usize, u32) {
+        debug_assert!(place < PLACES, "{place} is past the last bucket");
+        // Shifted by 12 bits at least: it fits any `usize`.
+        let finer = (place >> (32 - self.level - 1)) as usize;
+        if finer < self.finer.len() { (finer, self.level + 1) } else { (finer >> 1, self.level) }
+    }
+
+    /// Parts the next bucket, if there are too many keys for as many buckets as there are.
+    fn part_one(&mut self) {
+        let full = self.len > (BUCKET_KEYS * 3 / 2) << self.level && self.level < LEVEL_MAX;
+        if !full && self.finer.is_empty() {
+            return;
+        }
+        if self.finer.is_empty() {
+            self.finer = Vec::with_capacity(2 << self.level);
+        }
+        let parted = std::mem::take(&mut self.buckets[self.finer.len() / 2]);
+        let buckets = 2usize << self.level;
+        let upper = |hash: KeyHash| hash.bucket(buckets) & 1 == 1;
+        let (mut low, mut high) = (Bucket::default(), Bucket::default());
+        let hashes: Vec<KeyHash> = parted.hashes().collect();
+        let above = hashes.iter().filter(|&&hash| upper(hash)).count();
+        low.reserve(parted.entries.len() - above);
+        high.reserve(above);
+        for ((hash, tag), entry) in hashes.into_iter().zip(parted.tags).zip(parted.entries) {
+            let half = if upper(hash) { &mut high } else { &mut low };
+            half.digest.add(hash, entry.terms.digest());
+            half.tags.push(tag);
+            half.entries.push(entry);
+        }
+        self.finer.extend([low, high]);
+        if self.finer.len() == buckets {
+            self.level += 1;
+            self.buckets = std::mem::take(&mut self.finer);
+        }
+    }
+}
+
+impl Bucket {
+    fn find(&self, hash: KeyHash, key: &Key) -> Option<usize> {
+        self.find_tag(tag(hash, key.default), |entry| entry.path == key.path)
+    }
+
+    fn find_tag(&self, tag: u16, is: impl Fn(&Entry) -> bool) -> Option<usize> {
+        for (row, tags) in self.tags.chunks(TAGS_AT_ONCE).enumerate() {
+            // Without a branch for each: the compiler compares all of them in a few instructions.
+            if tags.iter().fold(false, |any, other| any | (*other == tag)) {
+                let mut places = row * TAGS_AT_ONCE..row * TAGS_AT_ONCE + tags.len();
+                let found = places.find(|&at| self.tags[at] == tag && is(&self.entries[at]));
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    fn keys(&self) -> impl ExactSizeIterator<Item = (bool, &Entry)> {
+        self.tags.iter().map(|tag| tag & 1 == 1).zip(&self.entries)
+    }
+
+    fn hashes(&self) -> impl Iterator<Item = KeyHash> {
+        self.keys().map(|(default, entry)| KeyHash::of(entry.path.as_str(), default))
+    }
+
+    /// Makes room for `keys`, and no more.
+    fn reserve(&mut self, keys: usize) {
+        self.tags.reserve_exact(keys);
+        self.entries.reserve_exact(keys);
+    }
+}
+
+fn tag(hash: KeyHash, default: bool) -> u16 {
+    // The lowest bits of the half that says nothing of the bucket.
+    hash.bits() as u16 & !1 | u16::from(default)
+}
+
+/// Where the bucket that `bits` tell apart, and that holds `place`, ends.
+fn end_of(place: u64, bits: u32) -> u64 {
+    ((place >> (32 - bits)) + 1) << (32 - bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use longshore_protocol::Terms;
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    fn terms(weight: u16) -> PublicationTerms {
+        PublicationTerms::new(Terms { weight, ..Terms::default() }).unwrap()
+    }
+
+    fn key(n: u32) -> Key {
+        Key { path: Path::new(&format!("/jobs/mail/{n}")).unwrap(), default: n.is_multiple_of(7) }
+    }
+
+    fn check(buckets: &Buckets, model: &BTreeMap<Key, u16>) {
+        assert_eq!(buckets.len(), model.len());
+        for level in [0, 1, buckets.level(), buckets.level + 2] {
+            let mut expected = vec![Digest::default(); 1 << level];
+            for (key, &weight) in model {
+                let hash = key.hash();
+                expected[hash.bucket(1 << level)].add(hash, terms(weight).digest());
+            }
+            assert_eq!(buckets.digests(level), expected, "at {level} bits");
+        }
+        let (mut at, mut found) = (0, BTreeMap::new());
+        while at < PLACES {
+            let (keys, next) = buckets.keys_at(at);
+            for (default, entry) in keys {
+                let key = Key { path: entry.path.clone(), default };
+                assert!((at..next).contains(&place(key.hash())));
+                found.insert(key, entry.terms.weight);
+            }
+            at = next;
+        }
+        assert_eq!(found, *model);
+    }
+
+    #[test]
+    fn whatever_comes_and_goes_the_digests_of_all_levels_are_those_of_what_is_there() {
+        let mut random = StdRng::seed_from_u64(7);
+        let (mut buckets, mut model) = (Buckets::default(), BTreeMap::new());
+        for round in 0..20 {
+            for _ in 0..1_000 {
+                let (key, weight) = (key(random.random_range(0..8_000)), random.random_range(1..4));
+                let before = if random.random_bool(0.8) {
+                    assert_eq!(
+                        buckets.get(key.hash(), &key).map(|t| t.weight),
+                        model.get(&key).copied()
+                    );
+                    (
+                        buckets.insert(key.hash(), key.clone(), terms(weight)),
+                        model.insert(key, weight),
+                    )
+                } else {
+                    (buckets.remove(key.hash(), &key), model.remove(&key))
+                };
+                assert_eq!(before.0.map(|terms| terms.weight), before.1);
+            }
+            check(&buckets, &model);
+            if round % 5 == 4 {
+                let (from, end) =
+                    (random.random_range(0..PLACES / 2), random.random_range(PLACES / 2..PLACES));
+                buckets.clear(from, end);
+                model.retain(|key, _| !(from..end).contains(&place(key.hash())));
+                check(&buckets, &model);
+            }
+        }
+        assert!(buckets.level >= 4, "{} bits for {} keys", buckets.level, buckets.len());
+        while buckets.len() > 0 {
+            let at = random.random_range(0..PLACES);
+            let (keys, next) = buckets.take_at(at);
+            for (default, entry) in keys {
+                let key = Key { path: entry.path, default };
+                assert!(place(key.hash()) < next && model.remove(&key).is_some());
+            }
+        }
+        check(&buckets, &model);
+    }
+
+    #[test]
+    fn there_is_a_bucket_for_about_256_keys() {
+        let mut buckets = Buckets::default();
+        for n in 0..100_000 {
+            let key = key(n);
+            buckets.insert(key.hash(), key, terms(1));
+            let each = buckets.len() >> buckets.level();
+            assert!(each <= 2 * BUCKET_KEYS, "{each} a bucket, of {n}");
+        }
+        assert_eq!(buckets.level(), 9);
+        for key in [key(76), key(77)] {
+            let (default, entry) = buckets.by_hash(key.hash()).unwrap();
+            assert_eq!(Key { path: entry.path.clone(), default }, key);
+        }
+        assert!(buckets.by_hash(key(100_000).hash()).is_none());
+    }
+}

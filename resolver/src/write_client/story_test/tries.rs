@@ -1,0 +1,200 @@
+//! When a replica is tried, how long its answer may take, and when it is degraded.
+
+use longshore_protocol::messages::resolver::{Announced, Digest};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use super::*;
+
+#[test]
+fn an_answer_may_take_15_s_or_100_us_for_each_write_whichever_is_longer() {
+    for (writes, allowed) in [
+        (1, Duration::from_secs(15)),
+        (1_000, Duration::from_secs(15)),
+        (150_001, Duration::from_nanos(15_000_100_000)),
+        (1_000_000, Duration::from_secs(100)),
+    ] {
+        let mut story = Story::published(0);
+        story.hangs = true;
+        story.want(keys(writes), true);
+        let deadline = story.now + allowed;
+        assert!(story.core.next_deadline() >= Some(deadline.min(story.now + HALF_TTL)));
+        story.pass_until(deadline - INSTANT);
+        assert!(story.failures.is_empty(), "{writes} writes: too early");
+        story.pass_until(deadline);
+        assert_eq!(story.failures.len(), 1, "{writes} writes: too late");
+    }
+}
+
+#[test]
+fn the_timeout_is_to_get_an_answer_not_to_finish_the_batch() {
+    let mut story = Story::published(0);
+    story.hangs = true;
+    story.want(keys(100), true);
+    story.hangs = false;
+    // One path every 14.9 s: 25 minutes in all, and never a hang.
+    let first = 2;
+    for done in 1..=100u64 {
+        story.now += Duration::from_millis(14_900);
+        let (last, refused) = (done == 100, Vec::new());
+        story.step(Input::Told(FromReplica::Written(Written { id: first, last, done, refused })));
+    }
+    assert!(story.failures.is_empty());
+    assert!(story.core.lacking() == 0);
+}
+
+#[test]
+fn each_server_is_tried_3_times_1_to_12_s_apart_and_is_then_degraded() {
+    let mut waits = Vec::new();
+    for seed in 0..300 {
+        let mut story = Story::down(seed);
+        story.want(keys(10), true);
+        story.settle();
+        assert!(!story.is_degraded());
+        story.pass(Duration::from_secs(24));
+        let tries = &story.tries;
+        assert_eq!(tries.len(), 3, "after that it waits for longer");
+        waits.extend([tries[1] - tries[0], tries[2] - tries[1]]);
+        assert!(story.is_degraded());
+        assert_eq!(story.core.standing(), ReplicaStanding::Degraded { since: tries[2] });
+        assert_eq!(story.failures.iter().filter(|(degraded, _)| *degraded).count(), 1);
+    }
+    waits.sort();
+    let s = Duration::from_secs_f64;
+    let (shortest, longest) = (waits[0], waits[waits.len() - 1]);
+    assert!(s(1.0) <= shortest && shortest < s(1.2), "{shortest:?}");
+    assert!(s(11.8) < longest && longest <= s(12.0), "{longest:?}");
+}
+
+#[test]
+fn a_degraded_server_is_tried_again_every_half_writer_ttl() {
+    let mut story = Story::down(7);
+    story.pass(Duration::from_secs(24));
+    let third = story.tries[2];
+    story.pass_until(third + 10 * HALF_TTL);
+    let later: Vec<Duration> = story.tries[3..].iter().map(|&at| at - third).collect();
+    assert_eq!(later, (1..=10).map(|n| n * HALF_TTL).collect::<Vec<_>>());
+    story.returns();
+    story.pass(HALF_TTL);
+    assert!(!story.is_degraded());
+}
+
+#[test]
+fn a_server_that_answers_announces_and_no_writes_is_degraded_too() {
+    let mut story = Story::published(0);
+    // The announce of each new link is answered; nothing else is.
+    story.hangs = true;
+    story.want(keys(3), true);
+    for _ in 0..200 {
+        story.now += Duration::from_secs(1);
+        let announces = story.sent.len();
+        story.step(Input::Tick);
+        if story.sent.len() > announces && story.sent.last() == Some(&Sent::Announce) {
+            let id = story.newest_request();
+            let held = vec![Digest::default()];
+            let answer = Announced { id, held, writer_ttl_ms: 120_000 };
+            story.step(Input::Told(FromReplica::Announced(answer)));
+        }
+    }
+    assert!(story.is_degraded());
+    assert_eq!(story.core.lacking(), 3);
+}
+
+#[test]
+fn after_a_try_that_went_well_there_are_three_again() {
+    let mut story = Story::published(3);
+    for _ in 0..6 {
+        story.cut();
+        assert!(!story.is_degraded());
+        story.pass(Duration::from_secs(12));
+        assert!(story.core.is_whole() && story.holds_all());
+    }
+    assert!(story.failures.iter().all(|(degraded, _)| !degraded));
+}
+
+#[test]
+fn when_all_servers_crash_and_come_back_all_is_republished_within_half_writer_ttl() {
+    for seed in 0..300 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut replicas = [Story::new(seed), Story::new(seed + 1_000), Story::new(seed + 2_000)];
+        let away = Duration::from_millis(random.random_range(0..400_000));
+        for story in &mut replicas {
+            story.want(keys(20), true);
+            story.pass(Duration::from_millis(random.random_range(0..200_000)));
+            story.crash();
+            story.pass(away);
+            story.want([key("/while/away")], true);
+            story.returns();
+            story.pass(HALF_TTL);
+            assert!(story.holds_all(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_heartbeat_every_half_writer_ttl_keeps_the_publisher_in_sight() {
+    let mut story = Story::published(3);
+    story.pass(20 * HALF_TTL);
+    assert_eq!(story.sent, [vec![Sent::Confirm], vec![Sent::Announce; 20]].concat());
+    assert!(story.holds_all());
+    assert_eq!(story.tries.len(), 1, "over the link that is open");
+}
+
+#[test]
+fn a_server_with_a_shorter_writer_ttl_gets_its_heartbeats_accordingly() {
+    let mut story = Story::published(0);
+    let answer = Announced { id: 2, held: vec![Digest::default()], writer_ttl_ms: 10_000 };
+    story.hangs = true;
+    story.pass(HALF_TTL);
+    assert_eq!(story.sent, [Sent::Announce]);
+    story.step(Input::Told(FromReplica::Announced(answer)));
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(5)));
+}
+
+#[test]
+fn a_server_that_stays_busy_with_writes_for_long_hears_a_heartbeat_meanwhile() {
+    let mut story = Story::published(0);
+    story.hangs = true;
+    story.want(keys(1_000_000), true);
+    let sent = story.sent.len();
+    story.pass(HALF_TTL);
+    assert_eq!(story.sent[sent..], [Sent::Write(0)]);
+}
+
+#[test]
+fn a_superseded_publisher_goes_on_trying_and_takes_nothing_back() {
+    let mut story = Story::published(10);
+    let now = story.now;
+    let digests = [Digest::default()];
+    story.replica.as_mut().unwrap().announce(now, Client(500), 2, &digests).unwrap();
+    story.want([key("/new")], true);
+    story.pass(Duration::from_secs(40));
+    assert!(story.is_degraded());
+    assert!(story.core.last_error().unwrap().contains("Superseded"));
+    assert_eq!(story.held().count, 10);
+}
+
+#[test]
+fn closing_removes_the_publisher_at_once() {
+    let mut story = Story::published(10);
+    story.step(Input::Close);
+    story.settle();
+    assert!(story.closed);
+    assert_eq!(story.held().count, 0);
+    assert_eq!(story.core.next_deadline(), None);
+}
+
+#[test]
+fn closing_tries_a_server_that_is_away_once_more_and_does_not_wait_for_it() {
+    let mut away = Story::down(7);
+    away.pass(Duration::from_secs(24));
+    away.step(Input::Close);
+    assert!(away.closed);
+    assert_eq!(away.tries.len(), 4);
+
+    let mut back = Story::published(10);
+    back.cut();
+    back.step(Input::Close);
+    back.settle();
+    assert!(back.closed);
+    assert_eq!(back.held().count, 0);
+}

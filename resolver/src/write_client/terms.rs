@@ -1,0 +1,143 @@
+//! Terms that are checked, and cheap to share.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use longshore_protocol::Terms;
+use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX};
+
+/// Why terms cannot be published on.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TermsError {
+    /// Too many homes.
+    #[error("{0} homes are more than the {HOMES_MAX} that a path may have")]
+    TooManyHomes(usize),
+    /// A home's name is empty or too long.
+    #[error("the name of a home has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
+    BadHome(usize),
+}
+
+/// The terms on which paths are published: checked, and with their digest. Cheap to clone, and best made once for many paths.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublicationTerms(Arc<Checked>);
+
+#[derive(PartialEq, Eq, Debug)]
+struct Checked {
+    digest: u64,
+    terms: Terms,
+}
+
+impl PublicationTerms {
+    /// Checks terms, and brings their homes into the order that the protocol wants.
+    pub fn new(mut terms: Terms) -> Result<PublicationTerms, TermsError> {
+        let homes: BTreeSet<String> = std::mem::take(&mut terms.homes).into_iter().collect();
+        if homes.len() > HOMES_MAX {
+            return Err(TermsError::TooManyHomes(homes.len()));
+        }
+        let bad = homes.iter().map(String::len).find(|len| !(1..=NAME_BYTES_MAX).contains(len));
+        if let Some(len) = bad {
+            return Err(TermsError::BadHome(len));
+        }
+        terms.homes = homes.into_iter().collect();
+        Ok(PublicationTerms::of(terms))
+    }
+
+    fn of(terms: Terms) -> PublicationTerms {
+        PublicationTerms(Arc::new(Checked { digest: terms.digest(), terms }))
+    }
+
+    /// What a digest adds to a path.
+    pub(super) fn digest(&self) -> u64 {
+        self.0.digest
+    }
+
+    /// True for the very same, without a look at what they say.
+    fn is(&self, other: &PublicationTerms) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Those of a queue whose publisher says nothing of homes, priority or weight.
+impl Default for PublicationTerms {
+    fn default() -> PublicationTerms {
+        PublicationTerms::of(Terms::default())
+    }
+}
+
+impl Deref for PublicationTerms {
+    type Target = Terms;
+    fn deref(&self) -> &Terms {
+        &self.0.terms
+    }
+}
+
+/// One copy of all terms that are in use, however often somebody makes the same.
+#[derive(Default, Debug)]
+pub(super) struct TermsInUse {
+    table: HashTable<PublicationTerms>,
+    /// Those of the last time: paths mostly come many at a time.
+    last: Option<PublicationTerms>,
+    /// How many there may be until those that nothing uses are dropped.
+    full: usize,
+}
+
+impl TermsInUse {
+    /// The copy that is kept of these terms.
+    pub(super) fn kept(&mut self, terms: &PublicationTerms) -> PublicationTerms {
+        if let Some(last) = self.last.as_ref().filter(|last| last.is(terms)) {
+            return last.clone();
+        }
+        if let Some(kept) = self.table.find(terms.digest(), |other| other == terms) {
+            self.last = Some(kept.clone());
+            return kept.clone();
+        }
+        if self.table.len() >= self.full {
+            self.last = None;
+            self.table.retain(|kept| Arc::strong_count(&kept.0) > 1);
+            // So seldom that it costs each of them nothing to speak of.
+            self.full = (2 * self.table.len()).max(64);
+        }
+        self.table.insert_unique(terms.digest(), terms.clone(), PublicationTerms::digest);
+        self.last = Some(terms.clone());
+        terms.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn homes(homes: &[&str]) -> Result<PublicationTerms, TermsError> {
+        let homes = homes.iter().map(|&home| home.into()).collect();
+        PublicationTerms::new(Terms { homes, ..Terms::default() })
+    }
+
+    #[test]
+    fn homes_are_sorted_and_a_replica_would_take_them() {
+        let terms = homes(&["b", "a", "b"]).unwrap();
+        assert_eq!(terms.homes, ["a", "b"]);
+        assert_eq!(terms, homes(&["a", "b"]).unwrap());
+        assert_eq!(homes(&["a", ""]), Err(TermsError::BadHome(0)));
+        assert_eq!(homes(&["a".repeat(129).as_str()]), Err(TermsError::BadHome(129)));
+        let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(homes(&many[..64]).is_ok());
+        assert_eq!(homes(&many), Err(TermsError::TooManyHomes(65)));
+    }
+
+    #[test]
+    fn one_copy_is_kept_of_equal_terms_and_none_of_those_that_nothing_uses() {
+        let mut in_use = TermsInUse::default();
+        let one = in_use.kept(&homes(&["a"]).unwrap());
+        assert!(in_use.kept(&homes(&["b"]).unwrap()) != one);
+        assert!(in_use.kept(&homes(&["a"]).unwrap()).is(&one));
+        for weight in 0..10_000 {
+            let terms = Terms { weight, ..Terms::default() };
+            in_use.kept(&PublicationTerms::new(terms).unwrap());
+            assert!(in_use.table.len() <= 64, "{} are kept", in_use.table.len());
+        }
+        assert!(in_use.kept(&homes(&["a"]).unwrap()).is(&one), "what is used stays");
+    }
+}

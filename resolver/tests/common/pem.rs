@@ -1,0 +1,43 @@
+//! Certificates made for one test.
+
+use std::fs;
+use std::path::PathBuf;
+
+use longshore_transport::{TlsAcceptor, TlsDialer};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::TempDir;
+
+/// PEM files: an authority, and a certificate that it has signed for 127.0.0.1.
+pub struct Pem {
+    directory: TempDir,
+}
+
+impl Pem {
+    pub fn new() -> Pem {
+        let directory = TempDir::new().unwrap();
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority =
+            CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let names = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let chain = names.signed_by(&key, &authority).unwrap();
+        let pem = Pem { directory };
+        fs::write(pem.file("authority.pem"), authority.pem()).unwrap();
+        fs::write(pem.file("chain.pem"), chain.pem()).unwrap();
+        fs::write(pem.file("key.pem"), key.serialize_pem()).unwrap();
+        pem
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from_pem(&self.file("chain.pem"), &self.file("key.pem"), None).unwrap()
+    }
+
+    pub fn dialer(&self) -> TlsDialer {
+        TlsDialer::from_pem(&self.file("authority.pem"), None, None).unwrap()
+    }
+}

@@ -1,0 +1,309 @@
+//! Who is let in, and how the others are told that they are not.
+//!
+//! A refusal costs time too, since the dialler has to hear it; it has a bound of its own, so that it takes no turn of a hello. Beyond
+//! that bound it is said all the same, but nobody waits until it is heard.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{AbortHandle, Abortable, Either};
+use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Welcome};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::unconstrained;
+use tokio::time::{Instant, timeout};
+
+use crate::descriptors::Budget;
+use crate::greeting::{self, GreetingError};
+use crate::hellos::{Hellos, Line, Turn};
+use crate::link::{Link, Peer, Terms};
+use crate::log_limit::LogLimit;
+use crate::negotiation::{self, Identity, Refused};
+use crate::options::ListenerOptions;
+use crate::places::{Place, Places};
+use crate::socket::{self, Connection, open_options};
+
+/// The longest that a refused dialler is waited for, so that it gets to read why.
+const REFUSAL_WAIT: Duration = Duration::from_secs(1);
+
+/// What every hello needs.
+#[derive(Debug)]
+pub(crate) struct Door {
+    identity: Identity,
+    options: ListenerOptions,
+    places: Arc<Mutex<Places>>,
+    hellos: Arc<Hellos>,
+    refusals: Arc<Semaphore>,
+    stopping: AtomicBool,
+    log: Mutex<LogLimit>,
+    ready: mpsc::Sender<Link>,
+}
+
+impl Door {
+    /// A door to so many places; links that stand go to `ready`.
+    pub(crate) fn new(
+        identity: Identity,
+        options: ListenerOptions,
+        budget: Budget,
+        ready: mpsc::Sender<Link>,
+    ) -> Door {
+        Door {
+            places: Arc::new(Mutex::new(Places::new(budget.links, &options.kept))),
+            hellos: Arc::new(Hellos::new(budget.hellos)),
+            refusals: Arc::new(Semaphore::new(budget.refusals)),
+            stopping: AtomicBool::new(false),
+            log: Mutex::new(LogLimit::new(Instant::now().into_std())),
+            identity,
+            options,
+            ready,
+        }
+    }
+
+    /// From now on every hello is refused.
+    pub(crate) fn refuse_new(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Links that are open.
+    pub(crate) fn links(&self) -> usize {
+        self.places.lock().open()
+    }
+
+    /// Sees to one connection: what is to be done for it, as far as that takes time.
+    pub(crate) fn meet(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if let Err(error) = open_options(&stream) {
+            self.not_accepted(peer, &error.to_string());
+            return None;
+        }
+        let connection = Connection::plain(stream);
+        if self.hellos.make_room(|line| self.displaced(&line)) {
+            let line = Line { raw: connection.raw.clone(), pulse: connection.pulse.clone() };
+            let (hearing, ends) = AbortHandle::new_pair();
+            let turn = self.hellos.begin(line, hearing);
+            let door = self.clone();
+            let receiving = async move { door.receive(connection, peer, turn).await };
+            return Some(Either::Left(Abortable::new(receiving, ends).map(drop)));
+        }
+        let (code, reason) = self.no_turn();
+        self.not_accepted(peer, &reason);
+        let Ok(permit) = self.refusals.clone().try_acquire_owned() else {
+            self.turn_away(connection.raw.as_ref().as_ref(), &reason);
+            return None;
+        };
+        let door = self.clone();
+        Some(Either::Right(async move {
+            door.refuse_unheard(connection, code, &reason).await;
+            drop(permit);
+        }))
+    }
+
+    /// There is no descriptor for this connection but one in reserve: it is told so as far as that goes without waiting.
+    pub(crate) fn cannot_afford(&self, stream: TcpStream, peer: SocketAddr) {
+        let reason =
+            format!("`{}` may open no more files for now; try another server", self.identity.name);
+        self.turn_away(&stream, &reason);
+        self.not_accepted(peer, &reason);
+    }
+
+    /// Greets one dialler, within the hello timeout.
+    async fn receive(&self, connection: Connection, peer: SocketAddr, turn: Turn) {
+        let limit = self.options.hello_timeout;
+        let hearing = timeout(limit, self.hear(connection, turn)).await;
+        let greeted = match hearing {
+            Ok(Ok(Some((connection, hello)))) => self.welcome(connection, hello, peer).await,
+            Ok(Ok(None)) => return,
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(Unwelcome::TooSlow(limit)),
+        };
+        let reason = match greeted {
+            Ok(link) => match self.ready.try_send(link) {
+                Ok(()) | Err(TrySendError::Closed(_)) => return,
+                Err(TrySendError::Full(_)) => "nobody takes links from the listener".to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        self.not_accepted(peer, &reason);
+    }
+
+    /// All that the dialler has to say before it is answered; nothing if it was displaced.
+    async fn hear(
+        &self,
+        connection: Connection,
+        turn: Turn,
+    ) -> Result<Option<(Connection, Hello)>, Unwelcome> {
+        let mut connection = self.secure(connection).await.map_err(Unwelcome::Tls)?;
+        let hello = greeting::read_hello(&mut connection).await;
+        if !turn.end() {
+            return Ok(None);
+        }
+        match hello {
+            Ok(hello) => Ok(Some((connection, hello))),
+            Err(error @ (GreetingError::Closed | GreetingError::Io(_))) => Err(error.into()),
+            Err(error) => {
+                self.refuse(connection, HelloRefusal::Malformed, &error.to_string()).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Answers a hello, and makes the link if it may be.
+    async fn welcome(
+        &self,
+        mut connection: Connection,
+        hello: Hello,
+        peer_address: SocketAddr,
+    ) -> Result<Link, Unwelcome> {
+        let (welcome, place) = match self.admit(&hello) {
+            Ok(admitted) => admitted,
+            Err((code, reason)) => {
+                self.refuse(connection, code, &reason).await;
+                return Err(Unwelcome::Refused { role: hello.role.to_string(), reason });
+            }
+        };
+        let terms = Terms {
+            peer_address,
+            version: welcome.version,
+            timing: welcome.timing,
+            own_frame_bytes_max: welcome.frame_bytes_max as usize,
+            peer_frame_bytes_max: hello.frame_bytes_max as usize,
+            send_queue_bytes_max: self.options.send_queue_bytes_max,
+            oldest: self.options.oldest.clone(),
+            peer: Peer::Client(hello),
+        };
+        let limit = self.options.hello_timeout;
+        let answer = HelloAnswer::Welcome(welcome);
+        timeout(limit, greeting::write_answer(&mut connection, &answer))
+            .await
+            .map_err(|_| Unwelcome::TooSlow(limit))?
+            .map_err(GreetingError::Io)?;
+        Ok(Link::start(connection, terms, Some(place)))
+    }
+
+    fn admit(&self, hello: &Hello) -> Result<(Welcome, Place), Refused> {
+        let name = &self.identity.name;
+        if self.stopping.load(Ordering::Acquire) {
+            return Err((HelloRefusal::Stopping, format!("`{name}` is stopping")));
+        }
+        let (timing, frame_limit) = (self.options.timing, self.options.frame_bytes_max);
+        let welcome = negotiation::answer(hello, &self.identity, timing, frame_limit)?;
+        let place = Place::take(&self.places, hello.role).map_err(|full| {
+            let role = hello.role;
+            let reason = format!("`{name}` has no place for a {role}: {full}; try another server");
+            (HelloRefusal::Busy, reason)
+        })?;
+        Ok((welcome, place))
+    }
+
+    async fn secure(&self, connection: Connection) -> io::Result<Connection> {
+        match &self.options.tls {
+            None => Ok(connection),
+            Some(tls) => connection.tls(|stream| tls.accept(stream)).await,
+        }
+    }
+
+    /// Says no to whom has said what it came for.
+    async fn refuse(&self, mut connection: Connection, code: HelloRefusal, reason: &str) {
+        let permit = self.refusals.try_acquire().ok();
+        wait_if(permit.is_some(), say_no(&mut connection, code, reason)).await;
+    }
+
+    /// Says no before a word was heard. With TLS that takes a handshake.
+    async fn refuse_unheard(&self, connection: Connection, code: HelloRefusal, reason: &str) {
+        let saying = async {
+            if let Ok(mut connection) = self.secure(connection).await {
+                say_no(&mut connection, code, reason).await;
+            }
+        };
+        let _ = timeout(REFUSAL_WAIT, saying).await;
+    }
+
+    /// Says `Busy` without waiting. Under TLS nothing can be said: there was no handshake, and there is no room for one.
+    fn turn_away(&self, stream: &TcpStream, reason: &str) {
+        if self.options.tls.is_none() {
+            let answer = greeting::refusal(HelloRefusal::Busy, reason);
+            socket::last_word(stream, &greeting::encoded(&answer));
+        }
+    }
+
+    /// Tells a dialler that was silent that another has its turn.
+    fn displaced(&self, line: &Line) {
+        let (_, reason) = self.no_turn();
+        self.turn_away(line.raw.as_ref().as_ref(), &reason);
+        if let Ok(peer) = line.raw.peer_addr() {
+            self.not_accepted(peer, &format!("it was silent; {reason}"));
+        }
+    }
+
+    fn no_turn(&self) -> Refused {
+        let reason = format!(
+            "`{}` has as many hellos under way as it may ({}); try another server",
+            self.identity.name,
+            self.hellos.most()
+        );
+        (HelloRefusal::Busy, reason)
+    }
+
+    fn not_accepted(&self, peer: SocketAddr, reason: &str) {
+        self.log(
+            |left_out| tracing::warn!(%peer, reason, left_out, "a connection was not accepted"),
+        );
+    }
+
+    /// Writes a line of the log, unless there were many just now.
+    pub(crate) fn log(&self, write: impl FnOnce(u64)) {
+        let admitted = self.log.lock().admit(Instant::now().into_std());
+        if let Some(left_out) = admitted {
+            write(left_out);
+        }
+    }
+}
+
+/// Says no, and waits until the other side has closed.
+async fn say_no(connection: &mut Connection, code: HelloRefusal, reason: &str) {
+    let answer = greeting::refusal(code, reason);
+    if greeting::write_answer(connection, &answer).await.is_ok()
+        && poll_fn(|cx| connection.writes.poll_finish(cx)).await.is_ok()
+    {
+        socket::drain(&connection.raw).await;
+    }
+}
+
+/// Does it for [`REFUSAL_WAIT`] at most; or, without waiting, as much of it as goes at once.
+async fn wait_if(wait: bool, what: impl Future<Output = ()>) {
+    if wait {
+        let _ = timeout(REFUSAL_WAIT, what).await;
+    } else {
+        let mut what = pin!(unconstrained(what));
+        poll_fn(|cx| {
+            let _ = what.as_mut().poll(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// Why a connection did not become a link.
+#[derive(Debug, thiserror::Error)]
+enum Unwelcome {
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    #[error("TLS: {0}")]
+    Tls(io::Error),
+    #[error("no hello within {0:?}")]
+    TooSlow(Duration),
+    #[error("refused as {role}: {reason}")]
+    Refused { role: String, reason: String },
+}

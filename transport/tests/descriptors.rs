@@ -1,0 +1,51 @@
+//! A process that may open no more files. It is alone in this one: the limit is the whole process's.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::fs::File;
+
+use common::*;
+use longshore_protocol::{HelloAnswer, HelloRefusal};
+use longshore_transport::{ListenerOptions, dial};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
+
+fn limit(descriptors: u64) {
+    let limit = Rlimit { current: Some(descriptors), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+#[tokio::test]
+async fn the_limit_is_raised_and_where_it_is_reached_diallers_are_told_busy_and_later_let_in() {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20).min(1 << 20);
+    limit(300);
+    let options = ListenerOptions { connections_max: hard as usize, ..listening() };
+    let mut listener = listener(options).await;
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(hard), "raised for so many links");
+
+    // From now on nothing raises it any more.
+    limit(300);
+    let sockets: Vec<_> = (0..20).map(|_| TcpSocket::new_v4().unwrap()).collect();
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+    }
+    let mut refused = Vec::new();
+    for socket in sockets {
+        let mut stream = soon(socket.connect(listener.local_address())).await.unwrap();
+        stream.write_all(&greeting(&hello())).await.unwrap();
+        let answer = soon(raw_answer(&mut stream)).await;
+        let HelloAnswer::Refused { code: HelloRefusal::Busy, reason } = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(reason.contains("open no more files"), "{reason}");
+        // Closed, it would leave a descriptor to the next one.
+        refused.push(stream);
+    }
+    drop(files);
+    let link = soon(dial(listener.local_address(), &hello(), &dialling())).await.unwrap();
+    drop((link, soon(listener.accept()).await));
+}
