@@ -18,8 +18,11 @@ mod queue;
 mod resolve;
 mod resolver;
 mod stat;
+mod table;
 mod tail;
+mod tree;
 mod up;
+mod watch;
 mod work;
 
 use std::time::Duration;
@@ -86,6 +89,9 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::Publisher(arguments) => publisher::run(arguments, context).await,
         Command::Work(arguments) => work::run(arguments, context).await,
         Command::Ls(arguments) => ls::run(arguments, context).await,
+        Command::Tree(arguments) => tree::run(arguments, context).await,
+        Command::Watch(arguments) => watch::run(arguments, context).await,
+        Command::Table(arguments) => table::run(arguments, context).await,
         Command::Resolve(arguments) => resolve::run(arguments, context).await,
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Enqueue(arguments) => enqueue::run(arguments, context).await,
@@ -109,6 +115,13 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::BenchRegistrar(arguments) => bench::registrar::run(arguments, context).await,
         Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config => config::run(context),
+    }
+}
+
+/// Says that the directory may hold more than it told.
+pub(crate) fn warn_if_incomplete(complete: bool) {
+    if !complete {
+        eprintln!("the resolver is still warming up: there may be more");
     }
 }
 
