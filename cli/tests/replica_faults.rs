@@ -91,7 +91,10 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
         let asked = Instant::now();
         let reader = reader(short(site.cluster()));
         let resolution = reader.resolve(vec![path(OLD)]).await.unwrap();
-        assert!(matches!(resolution.answers[..], [PathAnswer::Publishers { by_default: false, .. }]));
+        assert!(matches!(
+            resolution.answers[..],
+            [PathAnswer::Publishers { by_default: false, .. }]
+        ));
         assert!(asked.elapsed() < READ_WITHIN, "an answer took {:?}", asked.elapsed());
     }
     let error = linked.resolve(vec![path(OLD)]).await.unwrap_err().to_string();

@@ -52,10 +52,10 @@ pub use longshore_protocol::{
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
 pub use longshore_resolver::{
     BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Listing,
-    PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication, PublicationTerms, PublisherSet,
-    PublisherWatch, ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus,
-    Resolution, ResolverServer, ServerOptions, TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded,
-    WriteClient,
+    PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication, PublicationTerms,
+    PublisherSet, PublisherWatch, ReadClient, ReadError, ReplicaStanding, ReplicaState,
+    ReplicaStatus, Resolution, ResolverServer, ServerOptions, TermsError, Tracked, Tracker,
+    WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 pub use longshore_subscriber::{
     CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,

@@ -134,7 +134,6 @@ async fn connect_any(
     addresses: Vec<SocketAddr>,
 ) -> Result<Link, String> {
     let timing = &caller.cluster.timing;
-    let timing = &caller.cluster.timing;
     let link_timing = link_timing(timing, caller.role);
     let options = LinkOptions {
         timing: link_timing,
