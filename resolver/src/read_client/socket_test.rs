@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::{
-    Cluster, PathAnswer, PathEvent, PathWatch, ReadClient, ResolverServer, ServerOptions,
-    WriteClient,
+    Cluster, PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadClient, ResolverServer,
+    ServerOptions, WriteClient,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ async fn tables_trackers_terms_and_publishers_are_told() {
     let cluster = cluster(&replicas);
     let (writer, reader) = (writer(&cluster), reader(&cluster));
     for text in ["/jobs/east/mail", "/jobs/west/mail", "/jobs/west/sha"] {
-        writer.publish(path(text));
+        writer.publish(path(text), &PublicationTerms::default());
     }
     in_time(writer.flushed(1)).await;
 
@@ -122,7 +122,7 @@ async fn tables_trackers_terms_and_publishers_are_told() {
         in_time(reader.check_changed(since)).await.unwrap().changed
     };
     assert_eq!((ask("/jobs/west").await, ask("/jobs/east").await), (vec![false], vec![false]));
-    writer.publish(path("/jobs/west/new"));
+    writer.publish(path("/jobs/west/new"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
     assert_eq!(ask("/jobs/west").await, [true]);
 
@@ -136,12 +136,12 @@ async fn a_watch_over_paths_goes_on_at_the_other_replica_and_tells_what_differs(
     let [left, right] = [Replica::start().await, Replica::start().await];
     // Only the left one has been told of /jobs/old.
     let at_left = writer(&cluster(std::slice::from_ref(&left)));
-    at_left.publish(path("/jobs/old"));
-    at_left.publish(path("/jobs/both"));
+    at_left.publish(path("/jobs/old"), &PublicationTerms::default());
+    at_left.publish(path("/jobs/both"), &PublicationTerms::default());
     in_time(at_left.flushed(1)).await;
     let at_right = writer(&cluster(std::slice::from_ref(&right)));
-    at_right.publish(path("/jobs/both"));
-    at_right.publish(path("/jobs/new"));
+    at_right.publish(path("/jobs/both"), &PublicationTerms::default());
+    at_right.publish(path("/jobs/new"), &PublicationTerms::default());
     in_time(at_right.flushed(1)).await;
 
     let replicas = [left, right];
@@ -161,7 +161,7 @@ async fn a_watch_over_paths_goes_on_at_the_other_replica_and_tells_what_differs(
     };
     assert_eq!(until_whole(&mut watch).await, (paths(&[second]), paths(&[first])));
     let writer = if at == 0 { at_right } else { at_left };
-    writer.publish(path("/jobs/newer"));
+    writer.publish(path("/jobs/newer"), &PublicationTerms::default());
     let now = in_time(watch.next()).await.unwrap();
     assert!(matches!(now, PathEvent::Now(listed) if listed.path == path("/jobs/newer")));
     stays.kill().await;
