@@ -50,10 +50,11 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs Cargo in the comparison's own workspace. Its folder of builds is its own, too, unless CARGO_TARGET_DIR says otherwise.
+/// Runs Cargo in the comparison's own workspace. Not with `--locked`: its lock file knows of a new dependency of Longshore's crates only
+/// once it is built again, and holds what it has all the same. Its folder of builds is its own, too, unless CARGO_TARGET_DIR says otherwise.
 fn cargo(what: &str, arguments: &[&str]) -> anyhow::Result<bool> {
     let mut command = Command::new("cargo");
-    command.args([what, "--release", "--locked", "--manifest-path"]);
+    command.args([what, "--release", "--manifest-path"]);
     command.arg(root().join("bench/Cargo.toml")).args(arguments);
     Ok(command.status().context("cannot run cargo")?.success())
 }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, SessionId};
+use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, SessionId, Terms};
 use longshore_resolver::{
-    Cluster, PathAnswer, ReadClient, ResolverServer, ServerOptions, WriteClient,
+    Cluster, PathAnswer, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient,
 };
 
 use super::work::{RESOLVE_BATCH, Work, batches, made, pipelined};
@@ -48,9 +48,9 @@ impl Publisher {
         };
         let cluster = Cluster::new([self.address.to_string()]);
         let client = WriteClient::new(cluster, publisher, SessionId([1; 16]));
-        for path in std::mem::take(&mut self.paths) {
-            client.publish(path);
-        }
+        let terms = PublicationTerms::new(Terms::default())?;
+        let paths = std::mem::take(&mut self.paths).into_iter();
+        client.publish_all(paths.map(|path| (path, terms.clone())));
         client.flushed(1).await;
         let states = client.status();
         let state = states.first().context("no replica")?;

@@ -9,8 +9,10 @@ use tokio::task::JoinSet;
 
 use super::Context;
 use crate::arguments::{Resolver, ResolverAction};
+use crate::config::Service;
 use crate::failure::Reported;
 use crate::output::{Table, grouped};
+use crate::reload::Reload;
 use crate::signals::{Stop, parent_gone};
 use crate::time::show_length;
 
@@ -24,21 +26,20 @@ pub(crate) async fn run(arguments: Resolver, context: Context) -> anyhow::Result
 
 async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
-    let configured = &context.config.resolver;
-    let mut options = ServerOptions {
-        name: arguments.name.unwrap_or_else(|| configured.name.value.clone()),
-        timing: context.config.timing(),
-        fresh: arguments.fresh,
-        insecure: arguments.insecure || configured.insecure.value,
-        ..ServerOptions::default()
-    };
-    if let Some(most) = configured.connections_max.value {
-        options.connections_max = most;
-    }
-    let listen = arguments.listen.unwrap_or(configured.listen.value);
+    let fixed = [
+        ("resolver.name", arguments.name.is_some()),
+        ("resolver.listen", arguments.listen.is_some()),
+        ("resolver.insecure", arguments.insecure),
+    ];
+    let reload = Reload::listen(Service::Resolver, &context, &fixed)?;
+    let mut options = ServerOptions { fresh: arguments.fresh, ..context.config.server_options() };
+    options.name = arguments.name.unwrap_or(options.name);
+    options.insecure |= arguments.insecure;
+    let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
     let warming = if options.fresh { None } else { Some(options.timing.writer_ttl) };
     let name = options.name.clone();
     let server = ResolverServer::bind(listen, options).await?;
+    tokio::spawn(reload.run(Some(server.limits())));
 
     let address = server.local_address().to_string();
     if context.output.is_json() {
