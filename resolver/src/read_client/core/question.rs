@@ -37,7 +37,9 @@ impl Question {
         match self {
             Question::Resolve(paths) => cut(paths.iter()),
             Question::CheckChanged(tracked) => cut(tracked.iter().map(|one| &one.path)),
-            Question::List(_) | Question::ListMatching(_) | Question::Table(_) => Vec::from([0..0]),
+            Question::List(_) | Question::ListMatching(_) | Question::Table(_) => {
+                std::iter::once(0..0).collect()
+            }
         }
     }
 
