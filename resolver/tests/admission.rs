@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use longshore_protocol::messages::resolver::{FromReplica, Resolve, ToReplica};
 use longshore_protocol::{HelloRefusal, ResolverTiming, Role};
-use longshore_resolver::{PathAnswer, ServerOptions};
+use longshore_resolver::{PathAnswer, PublicationTerms, ServerOptions};
 use longshore_transport::{DialError, LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::task::JoinSet;
 use tokio::time::interval;
@@ -85,7 +85,7 @@ async fn of_thousands_that_connect_at_once_each_is_told_busy_and_the_served_go_o
     .await;
     let cluster = cluster(ResolverTiming::default(), [replica.address]);
     let early = writer(&cluster, 1);
-    early.publish(path("/jobs"));
+    early.publish(path("/jobs"), &PublicationTerms::default());
     in_time(early.flushed(1)).await;
     let mut links = Vec::new();
     for _ in 0..READERS {
@@ -109,7 +109,7 @@ async fn of_thousands_that_connect_at_once_each_is_told_busy_and_the_served_go_o
     let flood = tokio::task::spawn_blocking(move || flood(address, excess));
     // Others than readers get in meanwhile, as many as are kept for them.
     let late = writer(&cluster, 2);
-    late.publish(path("/late"));
+    late.publish(path("/late"), &PublicationTerms::default());
     in_time(late.flushed(1)).await;
     let mut tool = in_time(served(&replica, Role::Tool)).await;
     let FromReplica::Status { status, .. } =

@@ -10,7 +10,8 @@ use common::pem::Pem;
 use common::*;
 use longshore_protocol::ResolverTiming;
 use longshore_resolver::{
-    Cluster, PathAnswer, ReadClient, ReadError, ReplicaStanding, ServerOptions, WriteClient,
+    Cluster, PathAnswer, PublicationTerms, ReadClient, ReadError, ReplicaStanding, ServerOptions,
+    WriteClient,
 };
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -48,7 +49,7 @@ async fn honest(options: ServerOptions) -> Replica {
 /// Publishes `/jobs` there, and sees to it that it is known.
 async fn published(cluster: &Cluster) -> WriteClient {
     let writer = writer(cluster, 1);
-    writer.publish(path("/jobs"));
+    writer.publish(path("/jobs"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
     writer
 }
@@ -165,7 +166,7 @@ async fn writers_go_on(cluster: Cluster, hostile: &Hostile) {
     assert!(matches!(honest.standing, ReplicaStanding::Connected { .. }), "{kind:?}: {honest:?}");
     assert_eq!(honest.lacking, 0);
     // What is published from then on arrives as well.
-    writer.publish(path("/jobs/more"));
+    writer.publish(path("/jobs/more"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
 }
 
@@ -242,7 +243,7 @@ async fn a_replica_that_is_busy_is_not_taken_for_one_that_hangs() {
         });
     }
     let writing = writer(&cluster, 1);
-    paths.iter().for_each(|path| writing.publish(path.clone()));
+    writing.publish_all(paths.iter().map(|path| (path.clone(), PublicationTerms::default())));
     let (small, mut asked) = (reader(&cluster), 0);
     let done = async {
         busy.join_all().await;

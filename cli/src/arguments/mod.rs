@@ -122,7 +122,11 @@ pub(crate) enum Command {
     /// The health of every part, for monitors
     Check(Check),
     /// What is in force, and where each value came from
-    Config,
+    Config {
+        /// Print nothing but what is wrong; exit code 2 if anything is
+        #[arg(long)]
+        check: bool,
+    },
     /// Measure a throwaway system or, with --resolver, a running one
     Bench(Bench),
     /// A worker of the demo
@@ -224,6 +228,8 @@ mod tests {
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
             "longshore check --nagios",
+            "longshore config --json",
+            "longshore --config /etc/longshore/config.toml config --check",
             "longshore journal stat /data --json",
             "longshore journal verify /data",
             "longshore journal dump /data --from 3 --to 9 --payloads",

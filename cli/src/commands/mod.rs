@@ -32,13 +32,17 @@ use longshore::{Cluster, Missing, Queues, QueuesOptions, ReadClient};
 use serde_json::{Value, json};
 
 use crate::arguments::Command;
-use crate::config::Config;
+use crate::config::{Config, Given};
+use crate::logging::LogFilter;
 use crate::output::Output;
 
 /// What every command works with.
 pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) output: Output,
+    /// What the command line says of the configuration, for services that read it again.
+    pub(crate) given: Given,
+    pub(crate) log: LogFilter,
 }
 
 impl Context {
@@ -114,7 +118,7 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
         Command::BenchRegistrar(arguments) => bench::registrar::run(arguments, context).await,
         Command::Journal(arguments) => journal::run(arguments, context).await,
-        Command::Config => config::run(context),
+        Command::Config { check } => config::run(check, context),
     }
 }
 

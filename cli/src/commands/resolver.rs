@@ -9,8 +9,10 @@ use tokio::task::JoinSet;
 
 use super::Context;
 use crate::arguments::{Resolver, ResolverAction};
+use crate::config::Service;
 use crate::failure::Reported;
 use crate::output::{Table, grouped};
+use crate::reload::Reload;
 use crate::signals::{Stop, parent_gone};
 use crate::time::show_length;
 
@@ -24,21 +26,20 @@ pub(crate) async fn run(arguments: Resolver, context: Context) -> anyhow::Result
 
 async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
-    let configured = &context.config.resolver;
-    let mut options = ServerOptions {
-        name: arguments.name.unwrap_or_else(|| configured.name.value.clone()),
-        timing: context.config.timing(),
-        fresh: arguments.fresh,
-        insecure: arguments.insecure || configured.insecure.value,
-        ..ServerOptions::default()
-    };
-    if let Some(most) = configured.connections_max.value {
-        options.connections_max = most;
-    }
-    let listen = arguments.listen.unwrap_or(configured.listen.value);
+    let fixed = [
+        ("resolver.name", arguments.name.is_some()),
+        ("resolver.listen", arguments.listen.is_some()),
+        ("resolver.insecure", arguments.insecure),
+    ];
+    let reload = Reload::listen(Service::Resolver, &context, &fixed)?;
+    let mut options = ServerOptions { fresh: arguments.fresh, ..context.config.server_options() };
+    options.name = arguments.name.unwrap_or(options.name);
+    options.insecure |= arguments.insecure;
+    let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
     let warming = if options.fresh { None } else { Some(options.timing.writer_ttl) };
     let name = options.name.clone();
     let server = ResolverServer::bind(listen, options).await?;
+    tokio::spawn(reload.run(Some(server.limits())));
 
     let address = server.local_address().to_string();
     if context.output.is_json() {
@@ -118,7 +119,7 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
         let mut limits = Table::new(&["at most", "publishers", "paths", "connections", "watches"]);
         for (replica, s) in answered() {
             let most = [s.publishers_max, s.paths_max, s.connections_max, s.watches_max];
-            limits.row([replica.clone()].into_iter().chain(most.map(grouped)));
+            limits.row([replica.clone()].into_iter().chain(most.map(limit)));
         }
         if !table.is_empty() {
             context.output.table(&table)?;
@@ -150,6 +151,11 @@ fn figures(replica: &str, s: &ReplicaStatus) -> Value {
 /// Whole seconds, the last begun one counted.
 fn seconds(ms: u64) -> Duration {
     Duration::from_secs(ms.div_ceil(1_000))
+}
+
+/// A limit; a replica that cannot tell says 0.
+fn limit(most: u64) -> String {
+    if most == 0 { "-".to_owned() } else { grouped(most) }
 }
 
 /// Memory in MiB; a replica that cannot tell says 0.

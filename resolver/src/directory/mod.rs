@@ -194,6 +194,12 @@ impl Directory {
         &self.rules
     }
 
+    /// Changes how much it takes on. What it holds beyond that stays.
+    pub(crate) fn limit(&mut self, paths_max: usize, watches_max: usize) {
+        self.rules.paths_max = paths_max;
+        self.rules.watches_max = watches_max;
+    }
+
     /// How long a publisher may be silent.
     pub(crate) fn writer_ttl(&self) -> Duration {
         self.rules.writer_ttl

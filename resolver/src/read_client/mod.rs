@@ -8,6 +8,8 @@ mod task;
 mod watch;
 
 #[cfg(test)]
+mod socket_test;
+#[cfg(test)]
 mod stories;
 
 use std::fmt;
@@ -144,7 +146,8 @@ impl ReadClient {
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
-            let caller = self.handle.caller.clone();
+            // Of a full replica's places some are kept for tools.
+            let caller = Caller { role: Role::Tool, ..self.handle.caller.clone() };
             asking.spawn(async move {
                 let status =
                     ask_one(

@@ -135,9 +135,15 @@ impl ReadCore {
         numbers.into_iter().for_each(|number| self.queue(now, number));
     }
 
-    /// Sends what there is room for.
+    /// Sends what there is room for, over the next replica's link once this one owes nothing and that has answered.
     pub(super) fn send(&mut self, now: Instant) {
-        self.take_over(now);
+        self.send_over_link(now);
+        if self.take_over(now) {
+            self.send_over_link(now);
+        }
+    }
+
+    fn send_over_link(&mut self, now: Instant) {
         let State::Up(up) = &mut self.state else { return };
         // A batch that waits for another replica: this link takes nothing more, and is left once it owes nothing.
         let moving = self.batches.values().any(|batch| batch.trials[up.replica].is_passed());

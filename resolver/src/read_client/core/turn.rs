@@ -2,7 +2,7 @@
 //! other; and a watch that a replica has no room for is tried at the next.
 //!
 //! A replica that answers is not left for one that may not: the next is dialled beside it, is sent the watches, and takes its
-//! place with its first word about one of them. What it says meanwhile is told like everything else.
+//! place with its first word about one of them, as soon as the one before owes nothing.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -175,14 +175,14 @@ impl ReadCore {
         }
     }
 
-    /// The replica that has answered takes the place of the one before, if that owes nothing.
-    pub(super) fn take_over(&mut self, now: Instant) {
-        let State::Up(up) = &self.state else { return };
+    /// The replica that has answered takes the place of the one before, if that owes nothing. True if it does.
+    pub(super) fn take_over(&mut self, now: Instant) -> bool {
+        let State::Up(up) = &self.state else { return false };
         if !up.owes_nothing() || !self.is_leaving() {
-            return;
+            return false;
         }
         let (link, replica) = (up.link, up.replica);
-        let Some(candidate) = self.candidate.take() else { return };
+        let Some(candidate) = self.candidate.take() else { return false };
         self.link_ends(replica);
         self.actions.push(Action::Hangup { link });
         let refused = candidate.up.refused.clone();
@@ -190,6 +190,7 @@ impl ReadCore {
         self.serve_over(now, candidate.up);
         candidate.unheard.into_iter().for_each(|watch| self.send_watch(watch));
         refused.into_iter().for_each(|watch| self.pace_refused(now, watch));
+        true
     }
 
     pub(super) fn links(&self) -> impl Iterator<Item = u64> {
