@@ -54,6 +54,11 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
 /// once it is built again, and holds what it has all the same. Its folder of builds is its own, too, unless CARGO_TARGET_DIR says otherwise.
 fn cargo(what: &str, arguments: &[&str]) -> anyhow::Result<bool> {
     let mut command = Command::new("cargo");
+    // What Cargo has told us of ourselves: build scripts of netidx's dependencies would take it for news, and all of it be built again.
+    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(ours)) {
+        command.env_remove(name);
+    }
     command.args([what, "--release", "--manifest-path"]);
     command.arg(root().join("bench/Cargo.toml")).args(arguments);
     Ok(command.status().context("cannot run cargo")?.success())

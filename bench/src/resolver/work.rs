@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn batches_cover_everything_once() {
         assert_eq!(batches(25, 10).collect::<Vec<_>>(), [0..10, 10..20, 20..25]);
-        assert_eq!(batches(10, 10).collect::<Vec<_>>(), [0..10]);
+        assert_eq!(batches(20, 10).collect::<Vec<_>>(), [0..10, 10..20]);
         assert_eq!(batches(0, 10).count(), 0);
     }
 
