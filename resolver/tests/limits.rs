@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use common::*;
 use longshore_protocol::{Glob, ResolverTiming};
 use longshore_resolver::{
-    Cluster, Limits, LimitsHandle, ReadError, ReplicaStatus, ResolverServer, ServerOptions,
+    Cluster, Limits, LimitsHandle, PublicationTerms, ReadError, ReplicaStatus, ResolverServer,
+    ServerOptions,
 };
 use tokio::time::sleep;
 
@@ -61,12 +62,12 @@ async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 #[tokio::test]
 async fn fewer_paths_refuse_new_ones_and_keep_those_that_are_there() {
     let mut served = Served::start(768).await;
-    let writer = writer(&served.cluster, 1);
-    ["/a", "/b"].iter().for_each(|text| writer.publish(path(text)));
+    let (writer, terms) = (writer(&served.cluster, 1), PublicationTerms::default());
+    ["/a", "/b"].iter().for_each(|text| writer.publish(path(text), &terms));
     in_time(writer.flushed(1)).await;
     served.set(|limits| limits.paths_max = 1).await;
     assert_eq!(served.status().await.paths_max, 1);
-    writer.publish(path("/c"));
+    writer.publish(path("/c"), &terms);
     let is_refused = || writer.status()[0].refused == 1 && writer.status()[0].lacking == 0;
     eventually("/c is refused", is_refused).await;
     let reader = reader(&served.cluster);
@@ -101,7 +102,7 @@ async fn fewer_watches_refuse_new_ones_and_keep_those_that_are_there() {
     assert_eq!((status.watches, status.watches_max), (2, 1));
 
     let writer = writer(&served.cluster, 1);
-    writer.publish(path("/a"));
+    writer.publish(path("/a"), &PublicationTerms::default());
     while in_time(first.changed()).await.publishers.is_empty() {}
     while in_time(second.changed()).await.publishers.is_empty() {}
 }
