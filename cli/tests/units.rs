@@ -1,4 +1,5 @@
 //! The systemd units: what an operator relies on is in them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 use longshore::{PublisherOptions, ServerOptions};
 

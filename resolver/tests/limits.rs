@@ -62,12 +62,12 @@ async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 #[tokio::test]
 async fn fewer_paths_refuse_new_ones_and_keep_those_that_are_there() {
     let mut served = Served::start(768).await;
-    let writer = writer(&served.cluster, 1);
-    ["/a", "/b"].iter().for_each(|text| writer.publish(path(text), &PublicationTerms::default()));
+    let (writer, terms) = (writer(&served.cluster, 1), PublicationTerms::default());
+    ["/a", "/b"].iter().for_each(|text| writer.publish(path(text), &terms));
     in_time(writer.flushed(1)).await;
     served.set(|limits| limits.paths_max = 1).await;
     assert_eq!(served.status().await.paths_max, 1);
-    writer.publish(path("/c"), &PublicationTerms::default());
+    writer.publish(path("/c"), &terms);
     let is_refused = || writer.status()[0].refused == 1 && writer.status()[0].lacking == 0;
     eventually("/c is refused", is_refused).await;
     let reader = reader(&served.cluster);

@@ -93,7 +93,7 @@ pub(crate) fn recovered_json(publisher: &Publisher) -> Value {
 }
 
 /// The keys that its own command line has said.
-fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 10] {
+fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 11] {
     [
         ("data", given.data.is_some()),
         ("publisher.name", given.name.is_some()),
@@ -101,6 +101,7 @@ fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 10] {
         ("publisher.advertise", !given.advertise.is_empty()),
         ("publisher.paths", !given.path.is_empty()),
         ("publisher.defaults", !given.default.is_empty()),
+        ("publisher.homes", !given.homes.is_empty()),
         ("publisher.durability", given.durability.is_some()),
         ("publisher.segment_bytes", given.segment_bytes.is_some()),
         ("publisher.cache_bytes", given.cache_bytes.is_some()),
@@ -110,21 +111,14 @@ fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 10] {
 
 fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
     let configured = &context.config.publisher;
-    let or = |given: Vec<_>, configured: &Vec<_>| {
-        if given.is_empty() { configured.clone() } else { given }
-    };
     let data = given.data.unwrap_or_else(|| context.config.data.value.clone());
     let mut options = context.config.publisher_options(data);
     options.name = given.name.unwrap_or(options.name);
     options.listen = given.listen.unwrap_or(configured.listen.value);
-    options.advertise = if given.advertise.is_empty() {
-        configured.advertise.value.clone()
-    } else {
-        given.advertise
-    };
+    options.advertise = or(given.advertise, &configured.advertise.value);
     options.paths = or(given.path, &configured.paths.value);
     options.defaults = or(given.default, &configured.defaults.value);
-    options.homes = given.homes;
+    options.homes = or(given.homes, &configured.homes.value);
     options.cluster = Some(context.cluster());
     options.durability = given.durability.unwrap_or(options.durability);
     options.insecure = given.insecure || configured.insecure.value;
@@ -136,6 +130,11 @@ fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<Pub
         return Err(WrongUsage(what.to_owned()).into());
     }
     Ok(options)
+}
+
+/// A list of the command line goes before the configured one.
+fn or<T: Clone>(given: Vec<T>, configured: &[T]) -> Vec<T> {
+    if given.is_empty() { configured.to_vec() } else { given }
 }
 
 /// Opens a publisher; the error names the data directory.

@@ -32,6 +32,7 @@ pub(crate) struct PublisherSection {
     pub(crate) advertise: Option<Spanned<Vec<String>>>,
     pub(crate) paths: Option<Spanned<Vec<String>>>,
     pub(crate) defaults: Option<Spanned<Vec<String>>>,
+    pub(crate) homes: Option<Spanned<Vec<String>>>,
     pub(crate) durability: Option<Spanned<String>>,
     pub(crate) segment_bytes: Option<Spanned<u64>>,
     pub(crate) cache_bytes: Option<Spanned<u64>>,

@@ -72,6 +72,7 @@ pub(crate) struct PublisherConfig {
     pub(crate) advertise: Setting<Vec<SocketAddr>>,
     pub(crate) paths: Setting<Vec<Path>>,
     pub(crate) defaults: Setting<Vec<Path>>,
+    pub(crate) homes: Setting<Vec<String>>,
     pub(crate) durability: Setting<Durability>,
     pub(crate) segment_bytes: Setting<u64>,
     pub(crate) cache_bytes: Setting<usize>,
@@ -273,6 +274,7 @@ impl PublisherConfig {
                 values::paths,
                 Vec::new(),
             )?,
+            homes: layers.of_file("publisher.homes", written.homes, Ok, Vec::new())?,
             durability: layers.of_file(
                 "publisher.durability",
                 written.durability,

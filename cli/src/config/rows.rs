@@ -45,7 +45,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
     rows
 }
 
-fn of_publisher(publisher: &PublisherConfig) -> [Row; 12] {
+fn of_publisher(publisher: &PublisherConfig) -> [Row; 13] {
     fn texts<T: ToString>(list: &[T]) -> Value {
         json!(list.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
@@ -55,6 +55,7 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 12] {
         row("publisher.advertise", &publisher.advertise, |v| texts(v)),
         row("publisher.paths", &publisher.paths, |v| texts(v)),
         row("publisher.defaults", &publisher.defaults, |v| texts(v)),
+        row("publisher.homes", &publisher.homes, |v| texts(v)),
         row("publisher.durability", &publisher.durability, |v| json!(v.to_string())),
         row("publisher.segment_bytes", &publisher.segment_bytes, |v| json!(v)),
         row("publisher.cache_bytes", &publisher.cache_bytes, |v| json!(v)),
