@@ -28,7 +28,7 @@ pub(crate) struct Exactly(pub(crate) Duration);
 impl fmt::Display for Exactly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.0.as_micros();
-        if us == 0 || us % 1_000 != 0 {
+        if us == 0 || !us.is_multiple_of(1_000) {
             return write!(f, "{us}us");
         }
         let mut ms = us / 1_000;
