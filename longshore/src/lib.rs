@@ -51,9 +51,11 @@ pub use longshore_protocol::{
 };
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
 pub use longshore_resolver::{
-    BindError, Cluster, DirectoryStopped, Listing, PathAnswer, PublicationTerms, PublisherSet,
-    PublisherWatch, ReadClient, ReadError, ReplicaStanding, ReplicaState, ReplicaStatus,
-    Resolution, ResolverServer, ServerOptions, TermsError, WriteClient,
+    BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Limits,
+    LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
+    PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError, ReplicaStanding,
+    ReplicaState, ReplicaStatus, Resolution, ResolverServer, ServerOptions, TermsError, Tracked,
+    Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 pub use longshore_subscriber::{
     CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,

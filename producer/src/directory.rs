@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::{Glob, Path, PublisherInfo};
-use longshore_resolver::{PathAnswer, ReadClient, ReadError, Resolution};
+use longshore_protocol::{Glob, Path, PublisherInfo, Terms};
+use longshore_resolver::{PathAnswer, Publication, ReadClient, ReadError, Resolution};
 
 use crate::queues::QueuesError;
 
@@ -20,8 +20,11 @@ impl Directory {
         match self {
             Directory::Resolver(client) => client.resolve(paths).await,
             Directory::Named(set) => {
-                let answer = PathAnswer::Publishers { set: set.clone(), by_default: true };
-                Ok(Resolution { complete: true, answers: vec![answer; paths.len()] })
+                let publication = |publisher| Publication { publisher, terms: Terms::default() };
+                let set = set.iter().cloned().map(publication).collect();
+                let answer = PathAnswer::Publishers { set, by_default: true };
+                let answers = vec![answer; paths.len()];
+                Ok(Resolution { complete: true, tracker: None, answers })
             }
         }
     }

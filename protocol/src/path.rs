@@ -55,6 +55,11 @@ impl Path {
         Ok(Path(Arc::from(text)))
     }
 
+    /// Says what is wrong with `text` as a path, without making it one: of a million paths most are only looked up.
+    pub fn check(text: &str) -> Result<(), PathError> {
+        check(text)
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -105,6 +110,17 @@ pub(crate) fn segments(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     text.split('/').filter(|s| !s.is_empty())
 }
 
+/// The bytes of which nothing more has to be known: characters of ASCII that a path may hold.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b' ';
+    while byte < 0x7f {
+        plain[byte as usize] = !matches!(byte, b'*' | b'?' | b'{' | b'}' | b'[' | b']');
+        byte += 1;
+    }
+    plain
+};
+
 fn check(text: &str) -> Result<(), PathError> {
     if text.len() > PATH_BYTES_MAX {
         return Err(PathError::TooLong(text.len()));
@@ -116,7 +132,7 @@ fn check(text: &str) -> Result<(), PathError> {
         return Ok(());
     }
     let mut depth = 0;
-    for segment in rest.split('/') {
+    for segment in rest.as_bytes().split(|&byte| byte == b'/') {
         depth += 1;
         if segment.is_empty() {
             return Err(PathError::EmptySegment(shown(text)));
@@ -127,6 +143,9 @@ fn check(text: &str) -> Result<(), PathError> {
     }
     if depth > PATH_DEPTH_MAX {
         return Err(PathError::TooDeep(depth));
+    }
+    if text.bytes().all(|byte| PLAIN[usize::from(byte)]) {
+        return Ok(());
     }
     match text.chars().find(|c| c.is_control() || "*?{}[]".contains(*c)) {
         Some(character) => Err(PathError::Character { path: shown(text), character }),
@@ -186,5 +205,24 @@ impl Decode for Path {
         let bytes = r.bytes("path length", PATH_BYTES_MAX)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| invalid.clone())?;
         Path::new(text).map_err(|_| invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_is_allowed_or_not_wherever_it_stands() {
+        let not_allowed = |c: char| c.is_control() || "*?{}[]".contains(c);
+        let all = (0..0x300).filter_map(char::from_u32).filter(|&c| c != '/');
+        for c in all {
+            for text in [format!("/{c}"), format!("/jobs/{c}x"), format!("/é{c}")] {
+                let told = matches!(Path::check(&text), Err(PathError::Character { character, .. })
+                    if character == c);
+                assert_eq!(told, not_allowed(c), "{c:?}");
+                assert_eq!(Path::new(&text).is_ok(), !told);
+            }
+        }
     }
 }

@@ -32,6 +32,9 @@ pub enum OpenError {
     /// It would call a disk hanging that is merely busy.
     #[error("a disk may be busy for {0:?}; it hangs after {min:?} at least", min = crate::PublisherOptions::HANG_AFTER_MIN)]
     HangsTooSoon(std::time::Duration),
+    /// It would disbelieve a clock that is merely being kept right.
+    #[error("a wall clock is moved by {0:?} to be kept right; a jump has {min:?} at least", min = crate::PublisherOptions::CLOCK_SKEW_MAX_MIN)]
+    ClockSkewTooSmall(std::time::Duration),
     /// The thread that was to open the data directory ended early.
     #[error("opening the data directory was interrupted")]
     Interrupted,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_protocol::{Durability, LinkTiming, Path, Terms};
-use longshore_queue::LeaseTiming;
+use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use longshore_resolver::{Cluster, PublicationTerms, TermsError};
 use longshore_transport::TlsAcceptor;
 
@@ -54,6 +54,9 @@ pub struct PublisherOptions {
     /// A disk that leaves a command for this long without making it durable hangs: links are closed, and paths taken back, until it
     /// goes on.
     pub hang_after: Duration,
+    /// A wall clock that goes further than this away from the monotonic one, or is found further behind at a start, is not
+    /// believed: nothing that waits for it moves until it is right again or somebody confirms it.
+    pub clock_skew_max: Duration,
 }
 
 impl PublisherOptions {
@@ -71,6 +74,10 @@ impl PublisherOptions {
     pub const CONNECTIONS_MAX: usize = 16_384;
     /// Bytes of a journal segment, unless told otherwise.
     pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+    /// The least bytes of a journal segment.
+    pub const SEGMENT_BYTES_MIN: u64 = SEGMENT_BYTES_MIN;
+    /// The most bytes of a journal segment.
+    pub const SEGMENT_BYTES_MAX: u64 = SEGMENT_BYTES_MAX;
     /// Bytes of recent payloads kept in memory, unless told otherwise.
     pub const CACHE_BYTES: usize = 256 * 1024 * 1024;
     /// How long a command may wait to become durable until the disk is said to hang, unless told otherwise: longer than a disk's own
@@ -78,6 +85,10 @@ impl PublisherOptions {
     pub const HANG_AFTER: Duration = Duration::from_secs(30);
     /// The shortest that this may be: a disk that is merely busy takes as long for a sync.
     pub const HANG_AFTER_MIN: Duration = Duration::from_secs(1);
+    /// The largest jump of the wall clock that is believed, unless told otherwise.
+    pub const CLOCK_SKEW_MAX: Duration = Duration::from_millis(JUMP_MS_MAX);
+    /// The least that this may be: what keeps clocks right moves them by less.
+    pub const CLOCK_SKEW_MAX_MIN: Duration = Duration::from_secs(1);
 
     /// A publisher with its journal in `data`, on a free port of the loopback address, with a default for everything.
     pub fn new(data: impl Into<PathBuf>) -> PublisherOptions {
@@ -102,6 +113,7 @@ impl PublisherOptions {
             cache_bytes: PublisherOptions::CACHE_BYTES,
             timing: LinkTiming::WORK,
             hang_after: PublisherOptions::HANG_AFTER,
+            clock_skew_max: PublisherOptions::CLOCK_SKEW_MAX,
         }
     }
 }

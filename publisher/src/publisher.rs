@@ -49,6 +49,7 @@ impl Publisher {
             paths: options.paths.clone(),
             defaults: options.defaults.clone(),
             leases: options.leases,
+            clock_skew_max: options.clock_skew_max,
         };
         let data = options.data.clone();
         // Recovery reads the whole journal: not on a thread that others wait for.
@@ -194,6 +195,9 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     }
     if options.hang_after < PublisherOptions::HANG_AFTER_MIN {
         return Err(OpenError::HangsTooSoon(options.hang_after));
+    }
+    if options.clock_skew_max < PublisherOptions::CLOCK_SKEW_MAX_MIN {
+        return Err(OpenError::ClockSkewTooSmall(options.clock_skew_max));
     }
     if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
         return Err(OpenError::NeedsAdvertise(options.listen));

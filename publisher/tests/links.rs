@@ -150,6 +150,16 @@ async fn a_limit_at_which_a_busy_disk_would_hang_is_refused_before_anything_is_w
     assert!(!dir.path().join("data").exists());
 }
 
+#[tokio::test]
+async fn a_clock_skew_below_what_keeps_clocks_right_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.clock_skew_max = Duration::from_millis(999);
+    let refused = Publisher::open(options).await.map(drop);
+    assert!(matches!(refused, Err(OpenError::ClockSkewTooSmall(_))), "{refused:?}");
+    assert!(!dir.path().join("data").exists());
+}
+
 const _: () = assert!(8 * MIB <= BATCH_PAYLOAD_BYTES_MAX);
 
 #[tokio::test(flavor = "multi_thread")]

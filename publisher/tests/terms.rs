@@ -1,4 +1,5 @@
 //! On which terms a publisher registers what it serves.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
 

@@ -5,13 +5,14 @@
 //! comes due, until the jump goes away or someone confirms it.
 
 use std::io;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Now;
 
-/// A jump between the wall clock and the monotonic one within a run that is not believed, in milliseconds. Also how far
-/// behind the last logged time the wall clock may be at a start.
+/// Unless it is told otherwise: a larger jump between the wall clock and the monotonic one within a run is not believed, in
+/// milliseconds. Also how far behind the last logged time the wall clock may be at a start.
 pub const JUMP_MS_MAX: u64 = 30_000;
 /// How far ahead of the last logged time the wall clock may be at a start, in milliseconds: 30 days.
 pub const AHEAD_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
@@ -77,6 +78,8 @@ pub struct LastRun {
 #[derive(Clone, Debug)]
 pub struct ClockCore {
     stamp: BootStamp,
+    /// The largest jump that is believed.
+    jump_ms_max: u64,
     /// The latest time given.
     last: Now,
     /// Wall time at which monotonic time was `anchor_mono_ms`: what later wall times are compared with.
@@ -87,12 +90,22 @@ pub struct ClockCore {
 impl ClockCore {
     /// The clock of a run that begins now, after `before`, if there was a run before.
     pub fn start(boot: [u8; 8], reading: Reading, before: Option<LastRun>) -> ClockCore {
+        ClockCore::start_believing(JUMP_MS_MAX, boot, reading, before)
+    }
+
+    /// The same, which believes jumps up to `jump_ms_max`.
+    pub fn start_believing(
+        jump_ms_max: u64,
+        boot: [u8; 8],
+        reading: Reading,
+        before: Option<LastRun>,
+    ) -> ClockCore {
         let Some(LastRun { stamp, last }) = before else {
             let stamp = BootStamp { boot, origin_ms: 0 };
             let now = Now { mono_ms: reading.boot_ms, wall_ms: reading.wall_ms };
-            return ClockCore { stamp, last: now, anchor: now, alarm: None };
+            return ClockCore { stamp, jump_ms_max, last: now, anchor: now, alarm: None };
         };
-        let behind = last.wall_ms.saturating_sub(reading.wall_ms) > JUMP_MS_MAX;
+        let behind = last.wall_ms.saturating_sub(reading.wall_ms) > jump_ms_max;
         let ahead = reading.wall_ms.saturating_sub(last.wall_ms) > AHEAD_MS_MAX;
         let believed = !behind && !ahead;
         let mono_ms = if stamp.boot == boot {
@@ -107,7 +120,7 @@ impl ClockCore {
         let now = Now { mono_ms, wall_ms };
         let alarm = (!believed)
             .then_some(ClockAlarm { wall_ms: reading.wall_ms, expected_ms: last.wall_ms });
-        ClockCore { stamp, last: now, anchor: now, alarm }
+        ClockCore { stamp, jump_ms_max, last: now, anchor: now, alarm }
     }
 
     /// What `Start` is to carry.
@@ -120,7 +133,7 @@ impl ClockCore {
         let mono_ms = on_boot(self.stamp, reading).max(self.last.mono_ms);
         let expected_ms =
             self.anchor.wall_ms.saturating_add(mono_ms.saturating_sub(self.anchor.mono_ms));
-        let believed = reading.wall_ms.abs_diff(expected_ms) <= JUMP_MS_MAX;
+        let believed = reading.wall_ms.abs_diff(expected_ms) <= self.jump_ms_max;
         let wall_ms = if believed {
             // Small corrections add up to a new truth: each is compared with the last.
             self.anchor = Now { mono_ms, wall_ms: reading.wall_ms };
@@ -163,9 +176,11 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock of a run that begins now, after `before`.
-    pub fn start(before: Option<LastRun>) -> io::Result<Clock> {
-        Ok(Clock { core: ClockCore::start(boot()?, reading(), before) })
+    /// The clock of a run that begins now, after `before`; it believes jumps up to `jump_max`.
+    pub fn start(jump_max: Duration, before: Option<LastRun>) -> io::Result<Clock> {
+        let jump_ms_max = u64::try_from(jump_max.as_millis()).unwrap_or(u64::MAX);
+        let core = ClockCore::start_believing(jump_ms_max, boot()?, reading(), before);
+        Ok(Clock { core })
     }
 
     /// The time of a command that arrives now.
@@ -303,8 +318,24 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_jump_that_is_believed_is_the_one_that_was_asked_for() {
+        for (most, jump, believed) in
+            [(2_000, 2_000, true), (2_000, 2_001, false), (60_000, 60_000, true)]
+        {
+            let mut clock = ClockCore::start_believing(most, BOOT, at(0, WALL_MS), None);
+            let last = clock.now(at(1_000, WALL_MS + 1_000));
+            clock.now(at(2_000, WALL_MS + 2_000 + jump));
+            assert_eq!(clock.alarm().is_none(), believed, "{jump} within a run");
+
+            let behind = at(2_000, last.wall_ms - jump);
+            let again = ClockCore::start_believing(most, BOOT, behind, ran(&clock, last));
+            assert_eq!(again.alarm().is_none(), believed, "{jump} behind at a start");
+        }
+    }
+
+    #[test]
     fn the_machines_clocks_can_be_read() {
-        let mut clock = Clock::start(None).unwrap();
+        let mut clock = Clock::start(Duration::from_secs(30), None).unwrap();
         let (a, b) = (clock.now(), clock.now());
         assert!(a.mono_ms > 0 && b.mono_ms >= a.mono_ms && a.wall_ms > WALL_MS);
     }

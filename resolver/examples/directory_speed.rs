@@ -3,13 +3,13 @@
 //! Every shape runs in a process of its own, so that its memory is its own.
 
 #[path = "../src/directory/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code, unreachable_pub, unused_imports)]
 mod directory;
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use directory::{Children, Client, Directory, Matching, Resolver, Rules};
+use directory::{Children, Client, Directory, Matching, Resolver, Rules, WARM};
 use longshore_protocol::messages::resolver::{Change, PathText};
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
 
@@ -93,9 +93,11 @@ impl Bench {
         self.each(shuffled, |bench, texts| {
             for stride in texts.chunks(STRIDE) {
                 let begun = Instant::now();
-                for text in stride {
-                    let path = text.parse().expect("a path");
-                    bench.directory.write(slot, change, &terms, &path).expect("room for it");
+                for texts in stride.chunks(WARM) {
+                    bench.directory.warm(texts);
+                    for text in texts {
+                        bench.directory.write(slot, change, &terms, text).expect("room for it");
+                    }
                 }
                 bench.slowest = bench.slowest.max(begun.elapsed());
             }
@@ -105,7 +107,10 @@ impl Bench {
     fn resolve(&mut self) -> f64 {
         self.each(true, |bench, texts| {
             let mut resolver = Resolver::default();
-            texts.iter().for_each(|text| resolver.answer(&bench.directory, text));
+            for texts in texts.chunks(WARM) {
+                bench.directory.warm(texts);
+                texts.iter().for_each(|text| resolver.answer(&bench.directory, text));
+            }
             let answer = resolver.finish(&bench.directory, 1, true);
             assert_eq!(answer.answers.len(), texts.len());
             assert_eq!(answer.sets.len(), 1);

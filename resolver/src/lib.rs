@@ -14,10 +14,13 @@ mod write_client;
 
 pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};
 pub use read_client::{
-    Listing, PathAnswer, PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution,
+    ChangedSince, Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication, PublisherSet,
+    PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
 };
-pub use server::{DirectoryStopped, ResolverServer, ServerOptions};
+pub use server::{DirectoryStopped, Limits, LimitsHandle, ResolverServer, ServerOptions};
 pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
 
-pub use longshore_protocol::messages::resolver::{PathListed, ReplicaStatus};
+pub use longshore_protocol::messages::resolver::{
+    Column, Departure, KnownPublisher, PathListed, ReplicaStatus, Tracked, Tracker,
+};
 pub use longshore_transport::BindError;

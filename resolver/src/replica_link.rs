@@ -1,8 +1,9 @@
 //! A client's link to one replica, or the attempt at one: what the cores' shells share.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
@@ -110,8 +111,28 @@ fn read(frame: Messages) -> LinkEvent {
     LinkEvent::Told { messages, damaged: None }
 }
 
-/// Tries every address of the replica.
+/// Most addresses of a replica's name that are tried, one after the other.
+const ADDRESSES_TRIED_MAX: usize = 8;
+
+/// Tries every address of the replica. Each has until connect and hello timeout are over.
 pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, String> {
+    connect_any(caller, replica, addresses(caller, replica).await?).await
+}
+
+async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<SocketAddr>, String> {
+    let limit = caller.cluster.timing.connect_timeout;
+    match timeout(limit, tokio::net::lookup_host(replica)).await {
+        Ok(Ok(addresses)) => Ok(addresses.take(ADDRESSES_TRIED_MAX).collect()),
+        Ok(Err(error)) => Err(format!("cannot resolve the address {replica}: {error}")),
+        Err(_) => Err(format!("cannot resolve the address {replica}: no answer in time")),
+    }
+}
+
+async fn connect_any(
+    caller: &Caller,
+    replica: &str,
+    addresses: Vec<SocketAddr>,
+) -> Result<Link, String> {
     let timing = &caller.cluster.timing;
     let link_timing = link_timing(timing, caller.role);
     let options = LinkOptions {
@@ -122,11 +143,6 @@ pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, Stri
         ..LinkOptions::default()
     };
     let hello = Hello::new(caller.role, caller.session, caller.name.clone(), link_timing);
-    let addresses = match timeout(timing.connect_timeout, tokio::net::lookup_host(replica)).await {
-        Ok(Ok(addresses)) => addresses,
-        Ok(Err(error)) => return Err(format!("cannot resolve the address {replica}: {error}")),
-        Err(_) => return Err(format!("cannot resolve the address {replica}: no answer in time")),
-    };
     let mut failures = Vec::new();
     for address in addresses {
         match dial(address, &hello, &options).await {
@@ -153,8 +169,92 @@ pub(crate) async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// The longest that one question to one replica may take, from dialling to the answer.
-pub(crate) fn single_question_timeout(cluster: &Cluster) -> Duration {
-    let timing = &cluster.timing;
-    timing.connect_timeout * 2 + timing.hello_timeout + timing.request_timeout_min
+/// Asks one replica one question over a link of its own. Each address of its name has until connect and hello timeout are over, and
+/// each part of the answer until `request_timeout_min` is. `take` says when the answer is whole.
+pub(crate) async fn ask_one<T>(
+    caller: &Caller,
+    replica: &str,
+    question: &ToReplica,
+    take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
+) -> Result<T, String> {
+    ask_at(caller, replica, addresses(caller, replica).await?, question, take).await
+}
+
+async fn ask_at<T>(
+    caller: &Caller,
+    replica: &str,
+    addresses: Vec<SocketAddr>,
+    question: &ToReplica,
+    mut take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
+) -> Result<T, String> {
+    let (sender, mut receiver) = connect_any(caller, replica, addresses).await?.split();
+    let mut out = FrameWriter::new();
+    question.encode(&mut out);
+    sender.send(out.finish()).map_err(|error| error.to_string())?;
+    let limit = caller.cluster.timing.request_timeout_min;
+    loop {
+        let frame = timeout(limit, receiver.recv())
+            .await
+            .map_err(|_| format!("no answer for {limit:?}"))?
+            .map_err(|end| end.to_string())?;
+        let LinkEvent::Told { messages, damaged } = read(Messages::new(frame)) else { continue };
+        for message in messages {
+            match message {
+                FromReplica::Refused { reason, .. } => return Err(reason),
+                other => {
+                    if let Some(answer) = take(other) {
+                        return answer;
+                    }
+                }
+            }
+        }
+        if let Some(why) = damaged {
+            return Err(why);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use longshore_protocol::ResolverTiming;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::{ResolverServer, ServerOptions};
+
+    #[tokio::test]
+    async fn the_first_addresses_of_a_name_take_no_time_from_the_answer_of_a_later_one() {
+        let local = || SocketAddr::from(([127, 0, 0, 1], 0));
+        let options = ServerOptions { name: "right".into(), ..ServerOptions::default() };
+        let server = ResolverServer::bind(local(), options).await.unwrap();
+        let right = server.local_address();
+        tokio::spawn(server.run(std::future::pending()));
+        let short = Duration::from_millis(200);
+        let mut cluster = Cluster::new(["a name with five addresses:1"]);
+        cluster.timing = ResolverTiming {
+            connect_timeout: short,
+            hello_timeout: 2 * short,
+            request_timeout_min: 2 * short,
+            ..ResolverTiming::default()
+        };
+        let mut addresses = Vec::new();
+        // They accept, and never say a hello: 1.6 s in all.
+        let mut silent = Vec::new();
+        for _ in 0..4 {
+            let listener = TcpListener::bind(local()).await.unwrap();
+            addresses.push(listener.local_addr().unwrap());
+            silent.push(listener);
+        }
+        addresses.push(right);
+        let session = SessionId([1; 16]);
+        let caller = Caller { cluster, role: Role::ResolverReader, session, name: "test".into() };
+        let question = ToReplica::Status { id: 1 };
+        let answer = ask_at(&caller, "a name", addresses, &question, |message| match message {
+            FromReplica::Status { status, .. } => Some(Ok(status.name)),
+            _ => None,
+        });
+        assert_eq!(answer.await, Ok("right".to_owned()));
+    }
 }

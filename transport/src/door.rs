@@ -29,7 +29,7 @@ use crate::link::{Link, Peer, Terms};
 use crate::log_limit::LogLimit;
 use crate::negotiation::{self, Identity, Refused};
 use crate::options::ListenerOptions;
-use crate::places::{Place, Places};
+use crate::places::{Kept, Place, Places};
 use crate::socket::{self, Connection, open_options};
 
 /// The longest that a refused dialler is waited for, so that it gets to read why.
@@ -66,6 +66,15 @@ impl Door {
             options,
             ready,
         }
+    }
+
+    pub(crate) fn options(&self) -> &ListenerOptions {
+        &self.options
+    }
+
+    /// Changes how many places there are.
+    pub(crate) fn resize(&self, links: usize, kept: &[Kept]) {
+        self.places.lock().resize(links, kept);
     }
 
     /// From now on every hello is refused.

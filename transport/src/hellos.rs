@@ -20,6 +20,9 @@ use crate::socket::{Pulse, has_unread};
 /// A hello that has begun may be given up after this long without a byte, if another dialler needs its turn.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
 
+/// Most turns that only seem silent and are looked at for one dialler: with a thousand of them at once the listener would stand still.
+const LOOKS_MAX: usize = 4;
+
 /// Those whose hello is under way, of whom there may be so many.
 #[derive(Debug)]
 pub(crate) struct Hellos {
@@ -95,8 +98,9 @@ impl Hellos {
 impl Table {
     /// Ends the hello that has been silent the longest, if there is one.
     fn displace(&mut self, now: Instant) -> Option<Line> {
-        // Each that only seems silent is looked at once: from then on it has been heard.
-        while let Some(number) = self.longest_silent(now) {
+        // Each that only seems silent is looked at once: from then on it has been heard, and the next dialler finds others.
+        for _ in 0..LOOKS_MAX {
+            let number = self.longest_silent(now)?;
             let turn = self.turns.get_mut(&number)?;
             if has_unread(&turn.line.raw) {
                 turn.unread_at = Some(now);

@@ -60,7 +60,7 @@ mod tls;
 pub use dial::{DialError, dial};
 pub use end::LinkEnd;
 pub use link::{Link, Peer};
-pub use listener::{BindError, Listener};
+pub use listener::{BindError, Listener, PlacesHandle};
 pub use liveness::{Due, Liveness};
 pub use negotiation::Identity;
 pub use oldest::{OldestCommand, SlowDisk};

@@ -22,6 +22,7 @@ use crate::door::Door;
 use crate::link::Link;
 use crate::negotiation::Identity;
 use crate::options::ListenerOptions;
+use crate::places::Kept;
 
 /// Connections that the kernel holds for this process before it accepts them; it may be set to hold fewer. Beyond, it ignores
 /// diallers, who try again only a second later: thousands at once have to fit.
@@ -99,7 +100,7 @@ impl Listener {
         }
         let (listener, local_address) =
             listen(address).map_err(|source| bind_error(address, source))?;
-        let budget = affordable(&options, local_address);
+        let budget = affordable(&options, options.connections_max, local_address);
         // As many as may be open; it fills only if links end faster than they are taken.
         let (ready, links) = mpsc::channel(budget.links.max(1));
         let door = Arc::new(Door::new(identity, options, budget, ready));
@@ -121,6 +122,11 @@ impl Listener {
         }
     }
 
+    /// Changes how many links there may be.
+    pub fn places(&self) -> PlacesHandle {
+        PlacesHandle { door: self.door.clone(), address: self.local_address }
+    }
+
     /// From now on every hello is refused with `Stopping`, so that diallers go elsewhere at once.
     pub fn refuse_new(&self) {
         self.door.refuse_new();
@@ -136,6 +142,22 @@ impl Listener {
     /// Links that are open, those not yet handed out included.
     pub fn connections(&self) -> usize {
         self.door.links()
+    }
+}
+
+/// Changes how many links a listener takes while it listens. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PlacesHandle {
+    door: Arc<Door>,
+    address: SocketAddr,
+}
+
+impl PlacesHandle {
+    /// From now on there may be `connections_max` links, fewer if the process may not open that many files, with those kept. Links that
+    /// are open beyond that stay.
+    pub fn set(&self, connections_max: usize, kept: &[Kept]) {
+        let budget = affordable(self.door.options(), connections_max, self.address);
+        self.door.resize(budget.links, kept);
     }
 }
 
@@ -170,12 +192,8 @@ fn bind_error(address: SocketAddr, source: io::Error) -> BindError {
 }
 
 /// What the process can open of what the options allow.
-fn affordable(options: &ListenerOptions, address: SocketAddr) -> Budget {
-    let wanted = Budget {
-        links: options.connections_max,
-        hellos: options.hellos_max,
-        refusals: options.refusals_max,
-    };
+fn affordable(options: &ListenerOptions, links: usize, address: SocketAddr) -> Budget {
+    let wanted = Budget { links, hellos: options.hellos_max, refusals: options.refusals_max };
     let (budget, limit) = descriptors::within_limit(wanted, options.descriptors_kept);
     if let (true, Some(limit)) = (budget.links < wanted.links, limit) {
         tracing::warn!(

@@ -42,6 +42,12 @@ impl Places {
         Places { most, kept: of_role, open: BTreeMap::new() }
     }
 
+    /// Changes how many there are. Who has one keeps it, also beyond a lower number; then nobody gets one but whom some are kept for.
+    pub(crate) fn resize(&mut self, most: usize, kept: &[Kept]) {
+        let open = std::mem::take(&mut self.open);
+        *self = Places { open, ..Places::new(most, kept) };
+    }
+
     /// Takes a place: one that is kept for the role first.
     fn take(&mut self, role: Role) -> bool {
         let (open, kept) = (self.open_in(role), self.kept_for(role));
@@ -158,6 +164,21 @@ mod tests {
         assert_eq!(taken(&mut places, Role::ResolverWriter), 3);
         assert_eq!(taken(&mut Places::new(1, &kept(1, 1)), Role::ResolverReader), 1);
         assert_eq!(taken(&mut Places::new(0, &kept(1, 1)), Role::ResolverWriter), 0);
+    }
+
+    #[test]
+    fn who_has_a_place_keeps_it_when_there_are_fewer_and_nobody_else_gets_one() {
+        let mut places = Places::new(10, &kept(2, 0));
+        assert_eq!(taken(&mut places, Role::ResolverReader), 8);
+        places.resize(6, &kept(2, 0));
+        assert_eq!((places.open(), taken(&mut places, Role::ResolverReader)), (8, 0));
+        assert_eq!(taken(&mut places, Role::ResolverWriter), 2, "theirs are kept all the same");
+        (0..4).for_each(|_| places.give_back(Role::ResolverReader));
+        assert!(!places.take(Role::ResolverReader), "4 of the 4 that are for all");
+        places.give_back(Role::ResolverReader);
+        assert!(places.take(Role::ResolverReader));
+        places.resize(12, &kept(0, 0));
+        assert_eq!(taken(&mut places, Role::ResolverReader), 6);
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Longshore's chores. `cargo xtask test` runs everything that has to hold before a change is taken.
 
+mod bench;
 mod mutants;
 
 use std::process::{Command, ExitCode};
@@ -7,16 +8,19 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
 cargo xtask test                               formatting, clippy, all tests, doc tests, examples built and the quick ones run
-cargo xtask mutants [--list] [--only NAME]…    plants faults one after another; the suite has to fail on each";
+cargo xtask mutants [--list] [--only NAME]…    plants faults one after another; the suite has to fail on each
+cargo xtask bench resolver [OPTION]…           Longshore's resolver beside netidx's; --help tells the options";
 
 /// Examples that end by themselves within seconds. They need no system: each starts its own.
 const QUICK_EXAMPLES: [&str; 1] = ["embedded"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
         ["test"] => test(),
         ["mutants", ref asked @ ..] => mutants::command(asked),
+        ["bench", "resolver", ..] => bench::command(&words[1..]),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

@@ -19,6 +19,31 @@ pub(crate) struct Resolve {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct Tree {
+    /// Below what [default: /]
+    pub(crate) path: Option<Path>,
+    /// At most so many levels below it, 1 to 32 [default: all]
+    #[arg(long, value_name = "LEVELS", value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub(crate) depth: Option<u8>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    /// Patterns like '/jobs/**'; at most 256
+    #[arg(required = true)]
+    pub(crate) patterns: Vec<Glob>,
+    /// End after so many changes, the paths that there are at first among them
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PathTable {
+    /// What lies below it are the rows, and what lies below those the columns
+    pub(crate) path: Path,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Stat {
     /// The queues [default: '/**']
     pub(crate) pattern: Option<Glob>,

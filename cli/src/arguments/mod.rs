@@ -24,7 +24,7 @@ pub(crate) use bench::{
 };
 pub(crate) use enqueue::Enqueue;
 pub(crate) use journal::{Journal, JournalAction};
-pub(crate) use look::{Check, Job, Jobs, Ls, Resolve, Stat, State, Tail};
+pub(crate) use look::{Check, Job, Jobs, Ls, PathTable, Resolve, Stat, State, Tail, Tree, Watch};
 pub(crate) use service::{Demo, Publisher, Resolver, ResolverAction, Up};
 pub(crate) use work::{Take, Work};
 
@@ -87,8 +87,14 @@ pub(crate) enum Command {
     Work(Work),
     /// List the directory: the paths below PATH, or those that a pattern matches
     Ls(Ls),
-    /// Which publishers serve a path
+    /// The directory as a tree: everything below PATH
+    Tree(Tree),
+    /// Which publishers serve a path, and on which terms
     Resolve(Resolve),
+    /// The paths that match, and then each that comes, changes or goes, as it happens
+    Watch(Watch),
+    /// What lies two levels below PATH, as rows and columns
+    Table(PathTable),
     /// Jobs per state of each queue
     Stat(Stat),
     /// List jobs
@@ -116,7 +122,11 @@ pub(crate) enum Command {
     /// The health of every part, for monitors
     Check(Check),
     /// What is in force, and where each value came from
-    Config,
+    Config {
+        /// Print nothing but what is wrong; exit code 2 if anything is
+        #[arg(long)]
+        check: bool,
+    },
     /// Measure a throwaway system or, with --resolver, a running one
     Bench(Bench),
     /// A worker of the demo
@@ -151,13 +161,16 @@ impl Command {
     pub(crate) fn waits_for_a_resolver(&self) -> bool {
         use Command::{
             Cancel, Confirm, Dead, Enqueue, Job, Jobs, Ls, Pause, Purge, Queue, Resolve, Resume,
-            Stat, Tail, Work,
+            Stat, Table, Tail, Tree, Watch, Work,
         };
         matches!(
             self,
             Work(_)
                 | Ls(_)
+                | Tree(_)
                 | Resolve(_)
+                | Watch(_)
+                | Table(_)
                 | Enqueue(_)
                 | Stat(_)
                 | Jobs(_)
@@ -206,10 +219,17 @@ mod tests {
             "longshore purge /jobs/** --state completed",
             "longshore resolver --listen 127.0.0.1:0 --fresh",
             "longshore resolver status",
+            "longshore resolver status --publishers",
+            "longshore tree",
+            "longshore tree /jobs --depth 2",
+            "longshore watch /jobs/** /values/{a,b} --count 3 --json",
+            "longshore table /jobs",
             "longshore bench e2e --jobs 500000 --size 256 --json",
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
             "longshore check --nagios",
+            "longshore config --json",
+            "longshore --config /etc/longshore/config.toml config --check",
             "longshore journal stat /data --json",
             "longshore journal verify /data",
             "longshore journal dump /data --from 3 --to 9 --payloads",
@@ -230,6 +250,9 @@ mod tests {
             "longshore enqueue /jobs text --delay 5m --at 2026-11-20T21:30:00Z",
             "longshore work /jobs/[a] -- true",
             "longshore work /jobs",
+            "longshore tree /jobs --depth 0",
+            "longshore watch",
+            "longshore table",
             "longshore jobs /jobs --state asleep",
             "longshore work /jobs --order weighted -- true",
             "longshore resume",

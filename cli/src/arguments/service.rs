@@ -59,8 +59,12 @@ pub(crate) struct Resolver {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ResolverAction {
-    /// What every replica says of itself
-    Status,
+    /// What every replica says of itself: sizes in bytes, times since its start
+    Status {
+        /// Which publishers each one knows, how long they have been silent, and why they are hidden
+        #[arg(long)]
+        publishers: bool,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -1,9 +1,9 @@
 //! `longshore ls`: the directory.
 
-use longshore::{Glob, Listing, Path, ReadClient};
-use serde_json::json;
+use longshore::{Glob, Listing, Path, PathListed, ReadClient};
+use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, warn_if_incomplete};
 use crate::arguments::Ls;
 use crate::output::Table;
 
@@ -11,29 +11,32 @@ pub(crate) async fn run(arguments: Ls, mut context: Context) -> anyhow::Result<(
     let client = context.read_client();
     let listing = list(&client, arguments.pattern).await?;
     if context.output.is_json() {
-        let paths: Vec<_> = listing
-            .paths
-            .iter()
-            .map(|p| json!({ "path": p.path.as_str(), "published": p.published(), "value": p.value, "default": p.default }))
-            .collect();
+        let paths: Vec<_> = listing.paths.iter().map(json).collect();
         context.output.json_pretty(&json!({ "complete": listing.complete, "paths": paths }))?;
         return Ok(());
     }
     let mut table = Table::new(&["path", "is"]);
     for listed in &listing.paths {
-        let is = match (listed.published(), listed.default) {
-            (true, true) => "queue, default",
-            (true, false) => "queue",
-            (false, true) => "default",
-            (false, false) => "folder",
-        };
-        table.row([listed.path.to_string(), is.to_owned()]);
+        table.row([listed.path.to_string(), what_is(listed)]);
     }
     context.output.table(&table)?;
-    if !listing.complete {
-        eprintln!("the resolver is still warming up: there may be more");
-    }
+    warn_if_incomplete(listing.complete);
     Ok(())
+}
+
+/// What is published at a path, for people.
+pub(super) fn what_is(listed: &PathListed) -> String {
+    let kinds = [(listed.queue, "queue"), (listed.value, "value"), (listed.default, "default")];
+    let is: Vec<&str> = kinds.iter().filter(|(is, _)| *is).map(|(_, kind)| *kind).collect();
+    if is.is_empty() { "folder".to_owned() } else { is.join(", ") }
+}
+
+/// The same for programs.
+pub(super) fn json(listed: &PathListed) -> Value {
+    json!({
+        "path": listed.path.as_str(), "published": listed.published(), "queue": listed.queue,
+        "value": listed.value, "default": listed.default,
+    })
 }
 
 async fn list(client: &ReadClient, pattern: Option<Glob>) -> anyhow::Result<Listing> {

@@ -18,8 +18,11 @@ mod queue;
 mod resolve;
 mod resolver;
 mod stat;
+mod table;
 mod tail;
+mod tree;
 mod up;
+mod watch;
 mod work;
 
 use std::time::Duration;
@@ -29,13 +32,17 @@ use longshore::{Cluster, Missing, Queues, QueuesOptions, ReadClient};
 use serde_json::{Value, json};
 
 use crate::arguments::Command;
-use crate::config::Config;
+use crate::config::{Config, Given};
+use crate::logging::LogFilter;
 use crate::output::Output;
 
 /// What every command works with.
 pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) output: Output,
+    /// What the command line says of the configuration, for services that read it again.
+    pub(crate) given: Given,
+    pub(crate) log: LogFilter,
 }
 
 impl Context {
@@ -86,6 +93,9 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::Publisher(arguments) => publisher::run(arguments, context).await,
         Command::Work(arguments) => work::run(arguments, context).await,
         Command::Ls(arguments) => ls::run(arguments, context).await,
+        Command::Tree(arguments) => tree::run(arguments, context).await,
+        Command::Watch(arguments) => watch::run(arguments, context).await,
+        Command::Table(arguments) => table::run(arguments, context).await,
         Command::Resolve(arguments) => resolve::run(arguments, context).await,
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Enqueue(arguments) => enqueue::run(arguments, context).await,
@@ -108,7 +118,14 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
         Command::BenchRegistrar(arguments) => bench::registrar::run(arguments, context).await,
         Command::Journal(arguments) => journal::run(arguments, context).await,
-        Command::Config => config::run(context),
+        Command::Config { check } => config::run(check, context),
+    }
+}
+
+/// Says that the directory may hold more than it told.
+pub(crate) fn warn_if_incomplete(complete: bool) {
+    if !complete {
+        eprintln!("the resolver is still warming up: there may be more");
     }
 }
 

@@ -6,15 +6,19 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::arguments;
+use crate::config::Service;
 use crate::failure::WrongUsage;
+use crate::reload::Reload;
 use crate::signals::{Stop, parent_gone};
 
 pub(crate) async fn run(given: arguments::Publisher, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
     let end_with_stdin = given.child.end_with_stdin;
+    let reload = Reload::listen(Service::Publisher, &context, &fixed(&given))?;
     let options = options(given, &context)?;
     let data = options.data.clone();
     let publisher = open(options).await?;
+    tokio::spawn(reload.run(None));
 
     let address = publisher.local_address().to_string();
     if context.output.is_json() {
@@ -88,42 +92,49 @@ pub(crate) fn recovered_json(publisher: &Publisher) -> Value {
     json!({ "commands": opened.records, "dropped": dropped, "cut": cut })
 }
 
+/// The keys that its own command line has said.
+fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 11] {
+    [
+        ("data", given.data.is_some()),
+        ("publisher.name", given.name.is_some()),
+        ("publisher.listen", given.listen.is_some()),
+        ("publisher.advertise", !given.advertise.is_empty()),
+        ("publisher.paths", !given.path.is_empty()),
+        ("publisher.defaults", !given.default.is_empty()),
+        ("publisher.homes", !given.homes.is_empty()),
+        ("publisher.durability", given.durability.is_some()),
+        ("publisher.segment_bytes", given.segment_bytes.is_some()),
+        ("publisher.cache_bytes", given.cache_bytes.is_some()),
+        ("publisher.insecure", given.insecure),
+    ]
+}
+
 fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
     let configured = &context.config.publisher;
-    let or = |given: Vec<_>, configured: &Vec<_>| {
-        if given.is_empty() { configured.clone() } else { given }
-    };
-    let mut options =
-        PublisherOptions::new(given.data.unwrap_or(context.config.data.value.clone()));
-    options.name = given.name.unwrap_or_else(|| configured.name.value.clone());
+    let data = given.data.unwrap_or_else(|| context.config.data.value.clone());
+    let mut options = context.config.publisher_options(data);
+    options.name = given.name.unwrap_or(options.name);
     options.listen = given.listen.unwrap_or(configured.listen.value);
-    options.advertise = if given.advertise.is_empty() {
-        configured.advertise.value.clone()
-    } else {
-        given.advertise
-    };
+    options.advertise = or(given.advertise, &configured.advertise.value);
     options.paths = or(given.path, &configured.paths.value);
     options.defaults = or(given.default, &configured.defaults.value);
-    options.homes = given.homes;
+    options.homes = or(given.homes, &configured.homes.value);
     options.cluster = Some(context.cluster());
-    options.durability = given.durability.unwrap_or(configured.durability.value);
+    options.durability = given.durability.unwrap_or(options.durability);
     options.insecure = given.insecure || configured.insecure.value;
     options.accept_loss = given.accept_loss;
-    if let Some(bytes) = given.segment_bytes.or(configured.segment_bytes.value) {
-        options.segment_bytes = bytes;
-    }
-    if let Some(bytes) = given.cache_bytes.or(configured.cache_bytes.value) {
-        options.cache_bytes = bytes;
-    }
-    if let Some(most) = configured.connections_max.value {
-        options.connections_max = most;
-    }
-    options.hang_after = configured.hang_after.value;
+    options.segment_bytes = given.segment_bytes.unwrap_or(options.segment_bytes);
+    options.cache_bytes = given.cache_bytes.unwrap_or(options.cache_bytes);
     if options.paths.is_empty() && options.defaults.is_empty() {
         let what = "a publisher needs something to publish: --path /a/queue for one queue, --default / for any";
         return Err(WrongUsage(what.to_owned()).into());
     }
     Ok(options)
+}
+
+/// A list of the command line goes before the configured one.
+fn or<T: Clone>(given: Vec<T>, configured: &[T]) -> Vec<T> {
+    if given.is_empty() { configured.to_vec() } else { given }
 }
 
 /// Opens a publisher; the error names the data directory.

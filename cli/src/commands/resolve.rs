@@ -1,9 +1,9 @@
 //! `longshore resolve`: which publishers serve a path.
 
-use longshore::PathAnswer;
+use longshore::{PathAnswer, Publication, PublicationKind, Terms};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, warn_if_incomplete};
 use crate::arguments::Resolve;
 use crate::failure::Reported;
 use crate::output::Table;
@@ -14,13 +14,13 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
     let answers = || arguments.paths.iter().zip(&resolution.answers);
     let mut failed = false;
 
-    let mut table = Table::new(&["path", "publisher", "name", "addresses", "by"]);
+    let mut table = Table::new(&["path", "publisher", "name", "addresses", "by", "terms"]);
     let mut values = Vec::new();
     for (path, answer) in answers() {
         match answer {
             PathAnswer::Publishers { set, by_default } => {
                 let mut publishers = Vec::new();
-                for publisher in set.iter() {
+                for Publication { publisher, terms } in set.iter() {
                     let addresses: Vec<String> =
                         publisher.addresses.iter().map(ToString::to_string).collect();
                     table.row([
@@ -29,10 +29,13 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
                         publisher.name.clone(),
                         addresses.join(","),
                         if *by_default { "default" } else { "path" }.to_owned(),
+                        unusual(terms),
                     ]);
                     publishers.push(json!({
                         "id": publisher.id.to_string(), "name": publisher.name,
                         "epoch": publisher.epoch.0, "addresses": addresses,
+                        "kind": terms.kind.to_string(), "flags": terms.flags,
+                        "priority": terms.priority, "weight": terms.weight, "homes": terms.homes,
                     }));
                 }
                 values.push(json!({
@@ -56,10 +59,35 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
     }
     if context.output.is_json() {
         context.output.json_pretty(&json!({ "complete": resolution.complete, "paths": values }))?;
-    } else if !table.is_empty() {
-        context.output.table(&table)?;
+    } else {
+        if !table.is_empty() {
+            context.output.table(&table)?;
+        }
+        warn_if_incomplete(resolution.complete);
     }
     if failed { Err(Reported.into()) } else { Ok(()) }
+}
+
+/// What of the terms is not as usual.
+fn unusual(terms: &Terms) -> String {
+    let usual = Terms::default();
+    let mut words = Vec::new();
+    if terms.kind == PublicationKind::Value {
+        words.push("value".to_owned());
+    }
+    if terms.priority != usual.priority {
+        words.push(format!("priority {}", terms.priority));
+    }
+    if terms.weight != usual.weight {
+        words.push(format!("weight {}", terms.weight));
+    }
+    if terms.flags != usual.flags {
+        words.push(format!("flags {:#x}", terms.flags));
+    }
+    if !terms.homes.is_empty() {
+        words.push(format!("homes {}", terms.homes.join(",")));
+    }
+    words.join(", ")
 }
 
 fn failure(path: &longshore::Path, why: &str, context: &Context) -> Value {
@@ -67,4 +95,22 @@ fn failure(path: &longshore::Path, why: &str, context: &Context) -> Value {
         eprintln!("error: {path}: {why}");
     }
     json!({ "path": path.as_str(), "error": why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_terms_are_not_worth_a_word() {
+        assert_eq!(unusual(&Terms::default()), "");
+        let terms = Terms {
+            kind: PublicationKind::Value,
+            flags: 2,
+            priority: 1,
+            weight: 0,
+            homes: vec!["east".into(), "west".into()],
+        };
+        assert_eq!(unusual(&terms), "value, priority 1, weight 0, flags 0x2, homes east,west");
+    }
 }

@@ -1,40 +1,45 @@
 //! `longshore resolver`: one replica as a service, and what the replicas say of themselves.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
-use longshore::{ResolverServer, ServerOptions};
-use serde_json::json;
+use longshore::{KnownPublisher, ReplicaStatus, ResolverServer, ServerOptions};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::Context;
 use crate::arguments::{Resolver, ResolverAction};
+use crate::config::Service;
 use crate::failure::Reported;
 use crate::output::{Table, grouped};
+use crate::reload::Reload;
 use crate::signals::{Stop, parent_gone};
 use crate::time::show_length;
 
 pub(crate) async fn run(arguments: Resolver, context: Context) -> anyhow::Result<()> {
     match arguments.action {
-        Some(ResolverAction::Status) => status(context).await,
+        Some(ResolverAction::Status { publishers: false }) => status(context).await,
+        Some(ResolverAction::Status { publishers: true }) => publishers(context).await,
         None => serve(arguments, context).await,
     }
 }
 
 async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
-    let configured = &context.config.resolver;
-    let mut options = ServerOptions {
-        name: arguments.name.unwrap_or_else(|| configured.name.value.clone()),
-        timing: context.config.timing(),
-        fresh: arguments.fresh,
-        insecure: arguments.insecure || configured.insecure.value,
-        ..ServerOptions::default()
-    };
-    if let Some(most) = configured.connections_max.value {
-        options.connections_max = most;
-    }
-    let listen = arguments.listen.unwrap_or(configured.listen.value);
+    let fixed = [
+        ("resolver.name", arguments.name.is_some()),
+        ("resolver.listen", arguments.listen.is_some()),
+        ("resolver.insecure", arguments.insecure),
+    ];
+    let reload = Reload::listen(Service::Resolver, &context, &fixed)?;
+    let mut options = ServerOptions { fresh: arguments.fresh, ..context.config.server_options() };
+    options.name = arguments.name.unwrap_or(options.name);
+    options.insecure |= arguments.insecure;
+    let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
     let warming = if options.fresh { None } else { Some(options.timing.writer_ttl) };
     let name = options.name.clone();
     let server = ResolverServer::bind(listen, options).await?;
+    tokio::spawn(reload.run(Some(server.limits())));
 
     let address = server.local_address().to_string();
     if context.output.is_json() {
@@ -67,44 +72,59 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
         let replicas: Vec<_> = replicas
             .iter()
             .map(|(replica, status)| match status {
-                Ok(s) => json!({
-                    "replica": replica, "name": s.name, "incarnation": s.incarnation.to_string(),
-                    "uptime_ms": s.uptime_ms, "warming": s.warming, "publishers": s.publishers,
-                    "paths": s.paths, "defaults": s.defaults, "connections": s.connections,
-                    "watches": s.watches,
-                }),
+                Ok(s) => figures(replica, s),
                 Err(why) => json!({ "replica": replica, "error": why }),
             })
             .collect();
         context.output.json_pretty(&json!({ "replicas": replicas }))?;
     } else {
+        let answered =
+            || replicas.iter().filter_map(|(at, status)| Some((at, status.as_ref().ok()?)));
         let mut table = Table::new(&[
             "replica",
             "name",
             "state",
             "up",
             "publishers",
+            "hidden",
             "paths",
             "defaults",
             "connections",
             "watches",
+            "refused",
+            "slowest",
+            "memory",
         ]);
-        for (replica, status) in &replicas {
-            let Ok(s) = status else { continue };
+        for (replica, s) in answered() {
             table.row([
                 replica.clone(),
                 s.name.clone(),
-                if s.warming { "warming" } else { "complete" }.to_owned(),
-                show_length(std::time::Duration::from_millis(s.uptime_ms)),
+                if s.warming {
+                    format!("warming, {} left", show_length(seconds(s.warming_left_ms)))
+                } else {
+                    "complete".to_owned()
+                },
+                show_length(Duration::from_millis(s.uptime_ms)),
                 grouped(s.publishers),
+                grouped(s.hidden),
                 grouped(s.paths),
                 grouped(s.defaults),
                 grouped(s.connections),
                 grouped(s.watches),
+                grouped(s.refused_busy),
+                format!("{} us", grouped(s.slice_max_us)),
+                memory(s.memory_bytes),
             ]);
+        }
+        let mut limits = Table::new(&["at most", "publishers", "paths", "connections", "watches"]);
+        for (replica, s) in answered() {
+            let most = [s.publishers_max, s.paths_max, s.connections_max, s.watches_max];
+            limits.row([replica.clone()].into_iter().chain(most.map(limit)));
         }
         if !table.is_empty() {
             context.output.table(&table)?;
+            context.output.line("")?;
+            context.output.table(&limits)?;
         }
         for (replica, status) in &replicas {
             if let Err(why) = status {
@@ -113,4 +133,98 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
         }
     }
     if silent > 0 { Err(Reported.into()) } else { Ok(()) }
+}
+
+/// A replica's figures, for programs.
+fn figures(replica: &str, s: &ReplicaStatus) -> Value {
+    json!({
+        "replica": replica, "name": s.name, "incarnation": s.incarnation.to_string(),
+        "uptime_ms": s.uptime_ms, "warming": s.warming, "warming_left_ms": s.warming_left_ms,
+        "publishers": s.publishers, "hidden": s.hidden, "paths": s.paths, "defaults": s.defaults,
+        "connections": s.connections, "watches": s.watches, "refused_busy": s.refused_busy,
+        "slice_max_us": s.slice_max_us, "memory_bytes": s.memory_bytes,
+        "publishers_max": s.publishers_max, "paths_max": s.paths_max,
+        "connections_max": s.connections_max, "watches_max": s.watches_max,
+    })
+}
+
+/// Whole seconds, the last begun one counted.
+fn seconds(ms: u64) -> Duration {
+    Duration::from_secs(ms.div_ceil(1_000))
+}
+
+/// A limit; a replica that cannot tell says 0.
+fn limit(most: u64) -> String {
+    if most == 0 { "-".to_owned() } else { grouped(most) }
+}
+
+/// Memory in MiB; a replica that cannot tell says 0.
+fn memory(bytes: u64) -> String {
+    if bytes == 0 { "-".to_owned() } else { format!("{} MiB", grouped(bytes.div_ceil(1 << 20))) }
+}
+
+/// Which publishers every replica knows.
+async fn publishers(mut context: Context) -> anyhow::Result<()> {
+    let client = context.read_client();
+    let mut asking = JoinSet::new();
+    for (place, replica) in context.cluster().replicas.into_iter().enumerate() {
+        let client = client.clone();
+        asking.spawn(async move {
+            let known = client.publishers_known(&replica).await;
+            (place, replica, known)
+        });
+    }
+    let mut replicas = asking.join_all().await;
+    replicas.sort_unstable_by_key(|(place, ..)| *place);
+    if context.output.is_json() {
+        let one = |(_, replica, known): &(usize, String, Result<Vec<KnownPublisher>, String>)| {
+            match known {
+                Ok(known) => {
+                    let publishers: Vec<Value> = known.iter().map(known_json).collect();
+                    json!({ "replica": replica, "publishers": publishers })
+                }
+                Err(why) => json!({ "replica": replica, "error": why }),
+            }
+        };
+        let all: Vec<Value> = replicas.iter().map(one).collect();
+        context.output.json_pretty(&json!({ "replicas": all }))?;
+    } else {
+        let mut table =
+            Table::new(&["replica", "publisher", "name", "state", "holds", "silent", "addresses"]);
+        for (_, replica, known) in &replicas {
+            for one in known.iter().flatten() {
+                table.row([
+                    replica.clone(),
+                    one.info.id.prefix(),
+                    one.info.name.clone(),
+                    match one.departure {
+                        Some(why) => format!("hidden: {why}"),
+                        None => "seen".to_owned(),
+                    },
+                    grouped(one.held),
+                    show_length(seconds(one.silent_ms)),
+                    addresses(one).join(","),
+                ]);
+            }
+        }
+        context.output.table(&table)?;
+        for (_, replica, known) in &replicas {
+            if let Err(why) = known {
+                eprintln!("error: {replica} does not answer: {why}");
+            }
+        }
+    }
+    if replicas.iter().any(|(.., known)| known.is_err()) { Err(Reported.into()) } else { Ok(()) }
+}
+
+fn known_json(one: &KnownPublisher) -> Value {
+    json!({
+        "id": one.info.id.to_string(), "name": one.info.name, "epoch": one.info.epoch.0,
+        "addresses": addresses(one), "held": one.held, "silent_ms": one.silent_ms,
+        "hidden": one.departure.map(|why| why.to_string()),
+    })
+}
+
+fn addresses(one: &KnownPublisher) -> Vec<String> {
+    one.info.addresses.iter().map(ToString::to_string).collect()
 }

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore::{
-    Cluster, DirectoryStopped, Path, Publisher, PublisherOptions, ResolverServer, ServerOptions,
-};
+use longshore::{Cluster, DirectoryStopped, Path, Publisher, ResolverServer, ServerOptions};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -70,9 +68,8 @@ impl System {
             };
             let options = ServerOptions {
                 name: format!("up-{}", nth + 1),
-                timing: context.config.timing(),
                 fresh: true,
-                ..ServerOptions::default()
+                ..context.config.server_options()
             };
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             let server = ResolverServer::bind(address, options)
@@ -86,12 +83,10 @@ impl System {
         let mut cluster = Cluster::new(replicas.iter().map(ToString::to_string));
         cluster.timing = context.config.timing();
         let data = arguments.data.clone().unwrap_or_else(|| context.config.data.value.clone());
-        let mut options = PublisherOptions::new(&data);
-        options.name = context.config.publisher.name.value.clone();
+        let mut options = context.config.publisher_options(data.clone());
         options.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.publisher_port));
         options.defaults = vec![Path::root()];
         options.cluster = Some(cluster);
-        options.durability = context.config.publisher.durability.value;
         options.accept_loss = arguments.accept_loss;
         let publisher = publisher::open(options).await?;
         if let Some(registry) = publisher.write_client() {

@@ -32,11 +32,13 @@ pub(crate) struct PublisherSection {
     pub(crate) advertise: Option<Spanned<Vec<String>>>,
     pub(crate) paths: Option<Spanned<Vec<String>>>,
     pub(crate) defaults: Option<Spanned<Vec<String>>>,
+    pub(crate) homes: Option<Spanned<Vec<String>>>,
     pub(crate) durability: Option<Spanned<String>>,
     pub(crate) segment_bytes: Option<Spanned<u64>>,
     pub(crate) cache_bytes: Option<Spanned<u64>>,
     pub(crate) connections_max: Option<Spanned<u64>>,
     pub(crate) hang_after: Option<Spanned<String>>,
+    pub(crate) clock_skew_max: Option<Spanned<String>>,
     pub(crate) insecure: Option<Spanned<bool>>,
 }
 
@@ -47,10 +49,15 @@ pub(crate) struct ResolverSection {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) listen: Option<Spanned<String>>,
     pub(crate) connections_max: Option<Spanned<u64>>,
+    pub(crate) writers_kept: Option<Spanned<u64>>,
+    pub(crate) tools_kept: Option<Spanned<u64>>,
+    pub(crate) watches_max: Option<Spanned<u64>>,
+    pub(crate) paths_max: Option<Spanned<u64>>,
+    pub(crate) requests_bytes_max: Option<Spanned<u64>>,
     pub(crate) insecure: Option<Spanned<bool>>,
 }
 
-/// The timing of resolver clients and servers: lengths of time like `"120s"`.
+/// The timing of resolver clients and servers: lengths of time like `"120s"`, and how often they try.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TimingSection {
@@ -61,6 +68,9 @@ pub(crate) struct TimingSection {
     pub(crate) retry_wait_min: Option<Spanned<String>>,
     pub(crate) retry_wait_max: Option<Spanned<String>>,
     pub(crate) request_timeout_min: Option<Spanned<String>>,
+    pub(crate) read_op_timeout: Option<Spanned<String>>,
+    pub(crate) write_op_timeout: Option<Spanned<String>>,
+    pub(crate) tries: Option<Spanned<u64>>,
 }
 
 /// Reads a configuration. The error names file, line and what was expected.

@@ -1,21 +1,28 @@
 //! What is in force: command line, then environment, then configuration file, then default.
 
+mod check;
 mod file;
+mod layers;
+mod reload;
+mod rows;
 mod setting;
+mod values;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::{Durability, Path, PublisherOptions, ResolverTiming};
-use toml::Spanned;
+use longshore::{Durability, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions};
 
+pub(crate) use reload::{Plan, Service, plan};
+pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
+pub(crate) use values::{parse_address, parse_durability};
 
 use crate::failure::WrongUsage;
-use crate::time::{parse_length, show_length};
-use file::{ConfigFile, line_of};
+use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
+use layers::{Layers, Named};
 
 /// Where the first replica of a system listens, and where clients look for one.
 pub(crate) const RESOLVER_PORT: u16 = 4770;
@@ -54,7 +61,7 @@ pub(crate) struct Config {
     /// What `longshore resolver` runs with.
     pub(crate) resolver: ResolverConfig,
     /// The timing of resolver clients and servers.
-    pub(crate) timing: Vec<(&'static str, Setting<Duration>)>,
+    pub(crate) timing: TimingConfig,
 }
 
 /// `[publisher]`
@@ -65,11 +72,13 @@ pub(crate) struct PublisherConfig {
     pub(crate) advertise: Setting<Vec<SocketAddr>>,
     pub(crate) paths: Setting<Vec<Path>>,
     pub(crate) defaults: Setting<Vec<Path>>,
+    pub(crate) homes: Setting<Vec<String>>,
     pub(crate) durability: Setting<Durability>,
-    pub(crate) segment_bytes: Setting<Option<u64>>,
-    pub(crate) cache_bytes: Setting<Option<usize>>,
-    pub(crate) connections_max: Setting<Option<usize>>,
+    pub(crate) segment_bytes: Setting<u64>,
+    pub(crate) cache_bytes: Setting<usize>,
+    pub(crate) connections_max: Setting<usize>,
     pub(crate) hang_after: Setting<Duration>,
+    pub(crate) clock_skew_max: Setting<Duration>,
     pub(crate) insecure: Setting<bool>,
 }
 
@@ -78,12 +87,32 @@ pub(crate) struct PublisherConfig {
 pub(crate) struct ResolverConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
-    pub(crate) connections_max: Setting<Option<usize>>,
+    pub(crate) connections_max: Setting<usize>,
+    pub(crate) writers_kept: Setting<usize>,
+    pub(crate) tools_kept: Setting<usize>,
+    pub(crate) watches_max: Setting<usize>,
+    pub(crate) paths_max: Setting<usize>,
+    pub(crate) requests_bytes_max: Setting<usize>,
     pub(crate) insecure: Setting<bool>,
 }
 
+/// `[timing]`
+#[derive(Clone, Debug)]
+pub(crate) struct TimingConfig {
+    pub(crate) reader_ttl: Setting<Duration>,
+    pub(crate) writer_ttl: Setting<Duration>,
+    pub(crate) hello_timeout: Setting<Duration>,
+    pub(crate) connect_timeout: Setting<Duration>,
+    pub(crate) retry_wait_min: Setting<Duration>,
+    pub(crate) retry_wait_max: Setting<Duration>,
+    pub(crate) request_timeout_min: Setting<Duration>,
+    pub(crate) read_op_timeout: Setting<Duration>,
+    pub(crate) write_op_timeout: Setting<Duration>,
+    pub(crate) tries: Setting<u32>,
+}
+
 impl Config {
-    /// Reads the environment and the configuration file.
+    /// Reads the environment and the configuration file, and checks what hangs together.
     pub(crate) fn load(given: &Given) -> Result<Config, WrongUsage> {
         Config::resolve(given, &std::env::vars().collect()).map_err(WrongUsage)
     }
@@ -99,316 +128,295 @@ impl Config {
         let ConfigFile { resolvers, data, log, publisher, resolver, timing } = file;
 
         let listed = |text: &str| {
-            let list: Vec<String> = text
-                .split(',')
-                .map(str::trim)
-                .filter(|s| !s.is_empty())
-                .map(str::to_owned)
-                .collect();
-            check_resolvers(&list).map(|()| list)
+            let list = text.split(',').map(str::trim).filter(|s| !s.is_empty());
+            values::replicas(list.map(str::to_owned).collect())
         };
         let default_resolver = vec![format!("127.0.0.1:{RESOLVER_PORT}")];
         let home = environment.get("HOME").map_or(".", String::as_str);
         let default_data = FilePath::new(home).join(".local/share/longshore");
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = if host.trim().is_empty() { "longshore" } else { host.trim() };
-        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let address = |text: &str| parse_address(text);
 
         let mut config = Config {
             resolvers: layers.pick(
                 "resolvers",
                 Some((ENV_RESOLVERS, &listed)),
                 resolvers,
-                |list| check_resolvers(&list).map(|()| list),
+                values::replicas,
                 default_resolver,
             )?,
             data: layers.pick(
                 "data",
                 Some((ENV_DATA, &|text| Ok(PathBuf::from(text)))),
                 data,
-                |text| Ok(expand_home(&text, home)),
+                |text| Ok(values::expand_home(&text, home)),
                 default_data,
             )?,
             log: layers.pick(
                 "log",
-                Some((ENV_LOG, &|text| Ok(Some(text.to_owned())))),
+                Some((ENV_LOG, &|text| values::log_filter(text.to_owned()).map(Some))),
                 log,
-                |text| Ok(Some(text)),
+                |text| values::log_filter(text).map(Some),
                 None,
             )?,
-            publisher: PublisherConfig {
-                name: layers.pick("publisher.name", None, publisher.name, Ok, host.to_owned())?,
-                listen: layers.pick(
-                    "publisher.listen",
-                    None,
-                    publisher.listen,
-                    |text| address(&text),
-                    local(PUBLISHER_PORT),
-                )?,
-                advertise: layers.pick(
-                    "publisher.advertise",
-                    None,
-                    publisher.advertise,
-                    |list| list.iter().map(|text| address(text)).collect(),
-                    Vec::new(),
-                )?,
-                paths: layers.pick(
-                    "publisher.paths",
-                    None,
-                    publisher.paths,
-                    |list| parse_paths(&list),
-                    Vec::new(),
-                )?,
-                defaults: layers.pick(
-                    "publisher.defaults",
-                    None,
-                    publisher.defaults,
-                    |list| parse_paths(&list),
-                    Vec::new(),
-                )?,
-                durability: layers.pick(
-                    "publisher.durability",
-                    None,
-                    publisher.durability,
-                    |text| parse_durability(&text),
-                    Durability::Fsync,
-                )?,
-                segment_bytes: layers.pick(
-                    "publisher.segment_bytes",
-                    None,
-                    publisher.segment_bytes,
-                    |n| Ok(Some(n)),
-                    None,
-                )?,
-                cache_bytes: layers.pick(
-                    "publisher.cache_bytes",
-                    None,
-                    publisher.cache_bytes,
-                    |n| usize::try_from(n).map(Some).map_err(|_| format!("{n} is out of range")),
-                    None,
-                )?,
-                connections_max: layers.pick(
-                    "publisher.connections_max",
-                    None,
-                    publisher.connections_max,
-                    count,
-                    None,
-                )?,
-                hang_after: layers.pick(
-                    "publisher.hang_after",
-                    None,
-                    publisher.hang_after,
-                    |text| parse_hang_after(&text),
-                    PublisherOptions::HANG_AFTER,
-                )?,
-                insecure: layers.pick("publisher.insecure", None, publisher.insecure, Ok, false)?,
-            },
-            resolver: ResolverConfig {
-                name: layers.pick("resolver.name", None, resolver.name, Ok, host.to_owned())?,
-                listen: layers.pick(
-                    "resolver.listen",
-                    None,
-                    resolver.listen,
-                    |text| address(&text),
-                    local(RESOLVER_PORT),
-                )?,
-                connections_max: layers.pick(
-                    "resolver.connections_max",
-                    None,
-                    resolver.connections_max,
-                    count,
-                    None,
-                )?,
-                insecure: layers.pick("resolver.insecure", None, resolver.insecure, Ok, false)?,
-            },
-            timing: Vec::new(),
+            publisher: PublisherConfig::resolve(&layers, publisher, host)?,
+            resolver: ResolverConfig::resolve(&layers, resolver, host)?,
+            timing: TimingConfig::resolve(&layers, timing)?,
             file: named.as_ref().map(|named| named.place.clone()),
         };
-        let default = ResolverTiming::default();
-        for (key, written, default) in [
-            ("timing.reader_ttl", timing.reader_ttl, default.reader_ttl),
-            ("timing.writer_ttl", timing.writer_ttl, default.writer_ttl),
-            ("timing.hello_timeout", timing.hello_timeout, default.hello_timeout),
-            ("timing.connect_timeout", timing.connect_timeout, default.connect_timeout),
-            ("timing.retry_wait_min", timing.retry_wait_min, default.retry_wait_min),
-            ("timing.retry_wait_max", timing.retry_wait_max, default.retry_wait_max),
-            ("timing.request_timeout_min", timing.request_timeout_min, default.request_timeout_min),
-        ] {
-            let setting = layers.pick(key, None, written, |text| positive(&text), default)?;
-            config.timing.push((key, setting));
+        if let Some(list) = given.resolvers.clone() {
+            let list = values::replicas(list).map_err(|e| format!("--resolver: {e}"))?;
+            config.resolvers = config.resolvers.or_flag(Some(list), "--resolver");
         }
-        config.resolvers = config.resolvers.or_flag(given.resolvers.clone(), "--resolver");
-        check_resolvers(&config.resolvers.value).map_err(|e| format!("--resolver: {e}"))?;
-        config.log = config.log.or_flag(given.log.clone().map(Some), "--log");
+        if let Some(filter) = given.log.clone() {
+            let filter = values::log_filter(filter).map_err(|e| format!("--log: {e}"))?;
+            config.log = config.log.or_flag(Some(Some(filter)), "--log");
+        }
+        check::cluster(&config)?;
         Ok(config)
+    }
+
+    /// What `longshore config` checks beyond what every command does: whether the services start with what is written
+    /// here. What their own command lines would add is not known to it.
+    pub(crate) fn check_services(&self) -> Result<(), WrongUsage> {
+        check::services(self).map_err(WrongUsage)
     }
 
     /// The timing in force.
     pub(crate) fn timing(&self) -> ResolverTiming {
-        let mut timing = ResolverTiming::default();
-        for (key, setting) in &self.timing {
-            let field = match *key {
-                "timing.reader_ttl" => &mut timing.reader_ttl,
-                "timing.writer_ttl" => &mut timing.writer_ttl,
-                "timing.hello_timeout" => &mut timing.hello_timeout,
-                "timing.connect_timeout" => &mut timing.connect_timeout,
-                "timing.retry_wait_min" => &mut timing.retry_wait_min,
-                "timing.retry_wait_max" => &mut timing.retry_wait_max,
-                _ => &mut timing.request_timeout_min,
-            };
-            *field = setting.value;
+        let timing = &self.timing;
+        ResolverTiming {
+            reader_ttl: timing.reader_ttl.value,
+            writer_ttl: timing.writer_ttl.value,
+            hello_timeout: timing.hello_timeout.value,
+            connect_timeout: timing.connect_timeout.value,
+            retry_wait_min: timing.retry_wait_min.value,
+            retry_wait_max: timing.retry_wait_max.value,
+            tries: timing.tries.value,
+            read_op_timeout: timing.read_op_timeout.value,
+            write_op_timeout: timing.write_op_timeout.value,
+            request_timeout_min: timing.request_timeout_min.value,
         }
-        timing
     }
-}
 
-/// A configuration file that was found.
-struct Named {
-    place: Setting<PathBuf>,
-    text: String,
-}
-
-impl Named {
-    /// A file that was asked for must be there; the usual places may be empty.
-    fn find(
-        given: &Given,
-        environment: &BTreeMap<String, String>,
-    ) -> Result<Option<Named>, String> {
-        let asked = given
-            .config
-            .clone()
-            .map(|file| Setting { value: file, origin: Origin::Flag("--config") })
-            .or_else(|| {
-                let file = environment.get(ENV_CONFIG).filter(|file| !file.is_empty())?;
-                Some(Setting {
-                    value: PathBuf::from(file),
-                    origin: Origin::Environment(ENV_CONFIG),
-                })
-            });
-        if let Some(place) = asked {
-            let text = std::fs::read_to_string(&place.value).map_err(|error| {
-                format!("cannot read {} ({}): {error}", place.value.display(), place.origin)
-            })?;
-            return Ok(Some(Named { place, text }));
+    /// How a replica serves; its name and whether it is fresh are its starter's to say.
+    pub(crate) fn server_options(&self) -> ServerOptions {
+        let Limits {
+            connections_max,
+            writers_kept,
+            tools_kept,
+            watches_max,
+            paths_max,
+            requests_bytes_max,
+        } = self.limits();
+        ServerOptions {
+            name: self.resolver.name.value.clone(),
+            timing: self.timing(),
+            connections_max,
+            writers_kept: Some(writers_kept),
+            tools_kept: Some(tools_kept),
+            watches_max,
+            paths_max,
+            requests_bytes_max,
+            insecure: self.resolver.insecure.value,
+            ..ServerOptions::default()
         }
-        let usual = environment
-            .get("HOME")
-            .map(|home| FilePath::new(home).join(".config/longshore/config.toml"))
-            .into_iter()
-            .chain([PathBuf::from("/etc/longshore/config.toml")]);
-        for file in usual {
-            match std::fs::read_to_string(&file) {
-                Ok(text) => {
-                    return Ok(Some(Named { place: Setting::default_of(file), text }));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
-                Err(error) => return Err(format!("cannot read {}: {error}", file.display())),
-            }
+    }
+
+    /// The limits of a replica.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            connections_max: self.resolver.connections_max.value,
+            writers_kept: self.resolver.writers_kept.value,
+            tools_kept: self.resolver.tools_kept.value,
+            watches_max: self.resolver.watches_max.value,
+            paths_max: self.resolver.paths_max.value,
+            requests_bytes_max: self.resolver.requests_bytes_max.value,
         }
-        Ok(None)
+    }
+
+    /// How a publisher with its journal in `data` serves; where it listens and what it publishes are its starter's to say.
+    pub(crate) fn publisher_options(&self, data: PathBuf) -> PublisherOptions {
+        let configured = &self.publisher;
+        let mut options = PublisherOptions::new(data);
+        options.name = configured.name.value.clone();
+        options.durability = configured.durability.value;
+        options.segment_bytes = configured.segment_bytes.value;
+        options.cache_bytes = configured.cache_bytes.value;
+        options.connections_max = configured.connections_max.value;
+        options.hang_after = configured.hang_after.value;
+        options.clock_skew_max = configured.clock_skew_max.value;
+        options
     }
 }
 
-type FromEnvironment<'a, T> = (&'static str, &'a dyn Fn(&str) -> Result<T, String>);
-
-/// The environment over the file over the default.
-struct Layers<'a> {
-    environment: &'a BTreeMap<String, String>,
-    path: &'a FilePath,
-    text: &'a str,
-}
-
-impl Layers<'_> {
-    fn pick<W, T>(
-        &self,
-        key: &str,
-        environment: Option<FromEnvironment<'_, T>>,
-        written: Option<Spanned<W>>,
-        read: impl FnOnce(W) -> Result<T, String>,
-        default: T,
-    ) -> Result<Setting<T>, String> {
-        if let Some((variable, read)) = environment
-            && let Some(text) = self.environment.get(variable).filter(|text| !text.is_empty())
-        {
-            let value = read(text).map_err(|error| format!("${variable}: {error}"))?;
-            return Ok(Setting { value, origin: Origin::Environment(variable) });
-        }
-        let Some(written) = written else { return Ok(Setting::default_of(default)) };
-        let line = line_of(self.text, written.span().start);
-        let value = read(written.into_inner())
-            .map_err(|error| format!("{}:{line}: {key}: {error}", self.path.display()))?;
-        Ok(Setting { value, origin: Origin::File { file: self.path.to_owned(), line } })
+impl PublisherConfig {
+    fn resolve(
+        layers: &Layers<'_>,
+        written: PublisherSection,
+        host: &str,
+    ) -> Result<PublisherConfig, String> {
+        let name = host.to_owned();
+        let listen = values::local(PUBLISHER_PORT);
+        Ok(PublisherConfig {
+            name: layers.of_file("publisher.name", written.name, values::name, name)?,
+            listen: layers.of_file("publisher.listen", written.listen, values::address, listen)?,
+            advertise: layers.of_file(
+                "publisher.advertise",
+                written.advertise,
+                values::advertised,
+                Vec::new(),
+            )?,
+            paths: layers.of_file("publisher.paths", written.paths, values::paths, Vec::new())?,
+            defaults: layers.of_file(
+                "publisher.defaults",
+                written.defaults,
+                values::paths,
+                Vec::new(),
+            )?,
+            homes: layers.of_file("publisher.homes", written.homes, Ok, Vec::new())?,
+            durability: layers.of_file(
+                "publisher.durability",
+                written.durability,
+                |text| parse_durability(&text),
+                Durability::Fsync,
+            )?,
+            segment_bytes: layers.of_file(
+                "publisher.segment_bytes",
+                written.segment_bytes,
+                values::segment_bytes,
+                PublisherOptions::SEGMENT_BYTES,
+            )?,
+            cache_bytes: layers.of_file(
+                "publisher.cache_bytes",
+                written.cache_bytes,
+                |n| usize::try_from(n).map_err(|_| format!("{n} is out of range")),
+                PublisherOptions::CACHE_BYTES,
+            )?,
+            connections_max: layers.of_file(
+                "publisher.connections_max",
+                written.connections_max,
+                values::within(1..=values::CONNECTIONS_MOST),
+                PublisherOptions::CONNECTIONS_MAX,
+            )?,
+            hang_after: layers.of_file(
+                "publisher.hang_after",
+                written.hang_after,
+                values::hang_after,
+                PublisherOptions::HANG_AFTER,
+            )?,
+            clock_skew_max: layers.of_file(
+                "publisher.clock_skew_max",
+                written.clock_skew_max,
+                values::clock_skew_max,
+                PublisherOptions::CLOCK_SKEW_MAX,
+            )?,
+            insecure: layers.of_file("publisher.insecure", written.insecure, Ok, false)?,
+        })
     }
 }
 
-/// Reads `IP:PORT`. Listening and advertised addresses are numbers: what a name means may change under a running service.
-pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!("'{text}' is not an address; write it like 127.0.0.1:4780 or [::1]:4780")
-    })
-}
-
-/// Reads `fsync` or `none`.
-pub(crate) fn parse_durability(text: &str) -> Result<Durability, String> {
-    match text {
-        "fsync" => Ok(Durability::Fsync),
-        "none" => Ok(Durability::None),
-        _ => Err(format!("'{text}' is not a durability; expected fsync or none")),
-    }
-}
-
-fn parse_hang_after(text: &str) -> Result<Duration, String> {
-    match parse_length(text)? {
-        length if length < PublisherOptions::HANG_AFTER_MIN => Err(format!(
-            "a disk may be busy for that long; expected at least {}",
-            show_length(PublisherOptions::HANG_AFTER_MIN)
-        )),
-        length => Ok(length),
-    }
-}
-
-fn parse_paths(list: &[String]) -> Result<Vec<Path>, String> {
-    list.iter().map(|text| Path::new(text).map_err(|error| error.to_string())).collect()
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match parse_length(text)? {
-        Duration::ZERO => Err("expected a length of time above 0".to_owned()),
-        length => Ok(length),
-    }
-}
-
-fn count(n: u64) -> Result<Option<usize>, String> {
-    match usize::try_from(n) {
-        Ok(n) if n > 0 => Ok(Some(n)),
-        _ => Err(format!("{n} is out of range; expected at least 1")),
-    }
-}
-
-fn check_resolvers(list: &[String]) -> Result<(), String> {
-    if list.is_empty() {
-        return Err("expected at least one HOST:PORT".to_owned());
-    }
-    for replica in list {
-        let (host, port) = match replica.rsplit_once(':') {
-            // A colon within brackets is the address's own.
-            Some((host, port)) if !port.contains(']') => (host, Some(port)),
-            _ => (replica.as_str(), None),
+impl ResolverConfig {
+    fn resolve(
+        layers: &Layers<'_>,
+        written: ResolverSection,
+        host: &str,
+    ) -> Result<ResolverConfig, String> {
+        let default = ServerOptions::default();
+        let name = host.to_owned();
+        let listen = values::local(RESOLVER_PORT);
+        let connections_max = layers.of_file(
+            "resolver.connections_max",
+            written.connections_max,
+            values::within(1..=values::CONNECTIONS_MOST),
+            default.connections_max,
+        )?;
+        let kept = |key, written, usual| {
+            layers.of_file(key, written, values::within(0..=values::CONNECTIONS_MOST), usual)
         };
-        let port_is_good = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-        if host.is_empty() || !port_is_good {
-            return Err(format!("'{replica}' is not HOST:PORT, like 127.0.0.1:{RESOLVER_PORT}"));
-        }
+        Ok(ResolverConfig {
+            writers_kept: kept(
+                "resolver.writers_kept",
+                written.writers_kept,
+                Limits::usual_writers_kept(connections_max.value),
+            )?,
+            tools_kept: kept(
+                "resolver.tools_kept",
+                written.tools_kept,
+                Limits::usual_tools_kept(connections_max.value),
+            )?,
+            name: layers.of_file("resolver.name", written.name, values::name, name)?,
+            listen: layers.of_file("resolver.listen", written.listen, values::address, listen)?,
+            connections_max,
+            watches_max: layers.of_file(
+                "resolver.watches_max",
+                written.watches_max,
+                values::within(1..=Limits::WATCHES_MOST),
+                default.watches_max,
+            )?,
+            paths_max: layers.of_file(
+                "resolver.paths_max",
+                written.paths_max,
+                values::within(1..=Limits::PATHS_MOST),
+                default.paths_max,
+            )?,
+            requests_bytes_max: layers.of_file(
+                "resolver.requests_bytes_max",
+                written.requests_bytes_max,
+                values::within(Limits::REQUESTS_BYTES_LEAST..=usize::MAX),
+                default.requests_bytes_max,
+            )?,
+            insecure: layers.of_file("resolver.insecure", written.insecure, Ok, false)?,
+        })
     }
-    Ok(())
 }
 
-fn expand_home(text: &str, home: &str) -> PathBuf {
-    match text.strip_prefix("~/") {
-        Some(rest) => FilePath::new(home).join(rest),
-        None => PathBuf::from(text),
+impl TimingConfig {
+    fn resolve(layers: &Layers<'_>, written: TimingSection) -> Result<TimingConfig, String> {
+        let default = ResolverTiming::default();
+        let length =
+            |key, written, default| layers.of_file(key, written, values::short_length, default);
+        let ttl = |key, written, default| layers.of_file(key, written, values::ttl, default);
+        Ok(TimingConfig {
+            reader_ttl: ttl("timing.reader_ttl", written.reader_ttl, default.reader_ttl)?,
+            writer_ttl: ttl("timing.writer_ttl", written.writer_ttl, default.writer_ttl)?,
+            hello_timeout: length(
+                "timing.hello_timeout",
+                written.hello_timeout,
+                default.hello_timeout,
+            )?,
+            connect_timeout: length(
+                "timing.connect_timeout",
+                written.connect_timeout,
+                default.connect_timeout,
+            )?,
+            retry_wait_min: length(
+                "timing.retry_wait_min",
+                written.retry_wait_min,
+                default.retry_wait_min,
+            )?,
+            retry_wait_max: length(
+                "timing.retry_wait_max",
+                written.retry_wait_max,
+                default.retry_wait_max,
+            )?,
+            request_timeout_min: length(
+                "timing.request_timeout_min",
+                written.request_timeout_min,
+                default.request_timeout_min,
+            )?,
+            read_op_timeout: length(
+                "timing.read_op_timeout",
+                written.read_op_timeout,
+                default.read_op_timeout,
+            )?,
+            write_op_timeout: length(
+                "timing.write_op_timeout",
+                written.write_op_timeout,
+                default.write_op_timeout,
+            )?,
+            tries: layers.of_file("timing.tries", written.tries, values::tries, default.tries)?,
+        })
     }
 }
 
@@ -483,6 +491,45 @@ mod tests {
             ("[publisher]\nhang_after = 'soon'\n", 2, "1h30m"),
             ("resolvers = ['host:port']\n", 1, "HOST:PORT"),
             ("resolvers = []\n", 1, "at least one"),
+            ("resolvers = [\n'a', 'b',\n'A:4770']\n", 1, "name each replica once"),
+            ("resolvers = ['0.0.0.0:4770']\n", 1, "the address that clients reach"),
+            ("log = 'longshore=loud'\n[publisher]\n", 1, "expected error, warn, info"),
+            ("[publisher]\nname = ''\n", 2, "expected 1 to 128"),
+            (
+                "[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n",
+                2,
+                "nobody can dial [::]:4780",
+            ),
+            (
+                "[publisher]\nadvertise = ['10.0.0.1:0']\n",
+                2,
+                "the port that the publisher listens on",
+            ),
+            ("[publisher]\nsegment_bytes = 1048575\n", 2, "expected 1048576 to 1073741824"),
+            ("[publisher]\nconnections_max = 0\n", 2, "expected 1 to 1000000"),
+            ("[publisher]\nclock_skew_max = '999ms'\n", 2, "at least 1s"),
+            ("[resolver]\nname = 'r'\nwatches_max = 16385\n", 3, "expected 1 to 16384"),
+            (
+                "[resolver]\nconnections_max = 100\nwriters_kept = 40\ntools_kept = 11\n",
+                3,
+                "at most half",
+            ),
+            ("[resolver]\nconnections_max = 9\ntools_kept = 5\n", 3, "at most half"),
+            ("[resolver]\npaths_max = 268435457\n", 2, "expected 1 to 268435456"),
+            ("[resolver]\nrequests_bytes_max = 16777215\n", 2, "at least 16777216"),
+            ("[timing]\nwriter_ttl = '199ms'\n", 2, "four heartbeats"),
+            ("[timing]\nreader_ttl = '199ms'\n", 2, "at least 200ms"),
+            ("[timing]\nhello_timeout = '25h'\n", 2, "at most 1d"),
+            ("[timing]\nread_op_timeout = '0us'\n", 2, "above 0"),
+            ("[timing]\ntries = 0\n", 2, "expected 1 to 100"),
+            ("[timing]\ntries = 101\n", 2, "expected 1 to 100"),
+            ("[timing]\nretry_wait_min = '13s'\n", 2, "retry_wait_max"),
+            ("[timing]\nretry_wait_max = '999ms'\n", 2, "retry_wait_min"),
+            (
+                "[timing]\nretry_wait_min = '3s'\nretry_wait_max = '2s'\n",
+                3,
+                "the shorter one as timing.retry_wait_min",
+            ),
         ] {
             let case = with_file(text);
             let error = Config::resolve(&Given::default(), &case.environment).unwrap_err();
@@ -505,13 +552,115 @@ mod tests {
         let (text, _) = rest.split_once("```").unwrap();
         let case = with_file(text);
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();
-        let is_written = |origin: &Origin| matches!(origin, Origin::File { .. });
-        assert!(is_written(&config.resolvers.origin) && is_written(&config.data.origin));
-        assert!(is_written(&config.publisher.insecure.origin));
-        assert!(is_written(&config.publisher.hang_after.origin));
-        assert_eq!(config.publisher.hang_after.value, PublisherOptions::HANG_AFTER);
-        assert!(is_written(&config.resolver.connections_max.origin));
-        assert!(config.timing.iter().all(|(_, setting)| is_written(&setting.origin)));
+        assert_eq!(config.check_services().map_err(|error| error.0), Ok(()));
         assert_eq!(config.timing(), ResolverTiming::default());
+        assert_eq!(config.limits(), Limits::from(&ServerOptions::default()));
+        let unlike_default = ["resolvers", "data", "log"];
+        let named = ["name", "listen", "paths", "insecure"];
+        let defaults = Config::resolve(&Given::default(), &BTreeMap::new()).unwrap();
+        for (row, default) in rows(&config).into_iter().zip(rows(&defaults)) {
+            assert!(row.origin.contains("config.toml:"), "{} is not in it", row.key);
+            let own = unlike_default.contains(&row.key)
+                || row.key.starts_with("publisher.defaults")
+                || named.iter().any(|name| row.key.ends_with(&format!(".{name}")));
+            assert!(own || row.value == default.value, "{} is not the default", row.key);
+        }
+    }
+
+    #[test]
+    fn every_number_of_the_defaults_table_can_be_set() {
+        let case = with_file(
+            "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhello_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
+             read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
+             [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nrequests_bytes_max = 16777217\n\
+             [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nconnections_max = 17\n",
+        );
+        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        let secs = Duration::from_secs;
+        let timing = ResolverTiming {
+            reader_ttl: secs(1),
+            writer_ttl: secs(2),
+            hello_timeout: secs(3),
+            retry_wait_min: secs(4),
+            retry_wait_max: secs(5),
+            read_op_timeout: Duration::from_micros(6),
+            write_op_timeout: Duration::from_micros(7),
+            request_timeout_min: secs(8),
+            tries: 9,
+            connect_timeout: secs(10),
+        };
+        let limits = Limits {
+            connections_max: 11,
+            writers_kept: 4,
+            tools_kept: 0,
+            watches_max: 12,
+            paths_max: 13,
+            requests_bytes_max: 16_777_217,
+        };
+        assert_eq!(config.timing(), timing);
+        let server = config.server_options();
+        assert_eq!((Limits::from(&server), server.timing), (limits, timing));
+        let publisher = config.publisher_options("data".into());
+        assert_eq!((publisher.clock_skew_max, publisher.hang_after), (secs(14), secs(15)));
+        assert_eq!((publisher.segment_bytes, publisher.cache_bytes), (1_048_577, 16));
+        assert_eq!(publisher.connections_max, 17);
+        let shown = rows(&config);
+        let shown = |key| shown.iter().find(|row| row.key == key).unwrap();
+        assert_eq!(shown("timing.write_op_timeout").text(), "7us");
+        assert!(shown("timing.tries").origin.ends_with("config.toml:10"));
+    }
+
+    #[test]
+    fn what_the_command_line_says_is_checked_too() {
+        let given =
+            Given { resolvers: Some(vec!["a".into(), "a:4770".into()]), ..Given::default() };
+        let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+        assert!(error.starts_with("--resolver: ") && error.contains("twice"), "{error}");
+        let given = Given { log: Some("longshore=loud".into()), ..Given::default() };
+        let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+        assert!(error.starts_with("--log: "), "{error}");
+    }
+
+    #[test]
+    fn services_that_would_not_start_are_named_before_they_are_started() {
+        for (text, line, key, remedy) in [
+            (
+                "[publisher]\nlisten = '10.0.0.1:4780'\n",
+                2,
+                "publisher.listen",
+                "publisher.insecure = true",
+            ),
+            (
+                "[resolver]\nlisten = '[::]:4770'\n",
+                2,
+                "resolver.listen",
+                "resolver.insecure = true",
+            ),
+            (
+                "[publisher]\ninsecure = true\nlisten = '0.0.0.0:4780'\n",
+                3,
+                "publisher.listen",
+                "publisher.advertise = ",
+            ),
+            ("[resolver]\nlisten = '127.0.0.1:4780'\n", 2, "resolver.listen", "another port"),
+            ("[publisher]\nlisten = '127.0.0.1:4770'\n", 2, "publisher.listen", "another port"),
+        ] {
+            let case = with_file(text);
+            let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+            let error = config.check_services().unwrap_err().0;
+            let start = format!("{}:{line}: {key}: ", case.file.display());
+            assert!(error.starts_with(&start) && error.contains(remedy), "{error}");
+        }
+        for text in [
+            "",
+            "[publisher]\nlisten = '[::ffff:127.0.0.1]:4780'\n",
+            "[publisher]\nlisten = '127.0.0.1:0'\n[resolver]\nlisten = '127.0.0.1:0'\n",
+            "[publisher]\nlisten = '10.0.0.1:1'\ninsecure = true\n[resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
+            "[publisher]\nlisten = '0.0.0.0:1'\ninsecure = true\nadvertise = ['10.0.0.2:1']\n",
+        ] {
+            let case = with_file(text);
+            let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+            assert!(config.check_services().is_ok(), "{text}");
+        }
     }
 }

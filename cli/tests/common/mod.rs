@@ -218,14 +218,14 @@ impl Beside {
         line_of(self.stdout.as_mut().unwrap())
     }
 
-    /// Reads its standard error up to a line with these words.
+    /// Reads its standard error up to a line with these words, and returns that line.
     #[track_caller]
-    pub(crate) fn says(&mut self, words: &str) {
+    pub(crate) fn says(&mut self, words: &str) -> String {
         loop {
             let line = line_of(self.stderr.as_mut().unwrap());
             assert!(!line.is_empty(), "it ended, and never said '{words}'");
             if line.contains(words) {
-                return;
+                return line;
             }
         }
     }

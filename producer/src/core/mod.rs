@@ -380,8 +380,8 @@ impl<T: Default + Clone> Core<T> {
         }
         let route = match &answer {
             PathAnswer::Publishers { set, .. } if !set.is_empty() => {
-                set.iter().for_each(|info| self.learn(now, info));
-                let set = set.iter().map(|info| info.id).collect();
+                set.iter().for_each(|one| self.learn(now, &one.publisher));
+                let set = set.iter().map(|one| one.publisher.id).collect();
                 let route = self.routing.route_of(now, set);
                 self.order_links(now, route);
                 Some(route)

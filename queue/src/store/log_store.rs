@@ -18,7 +18,7 @@ use super::replay::Replay;
 use super::reports::Reports;
 use super::room::{self, Fit};
 use super::{Released, Store, StoreFigures, asked};
-use crate::clock::{BootStamp, Clock, LastRun};
+use crate::clock::{BootStamp, Clock, JUMP_MS_MAX, LastRun};
 use crate::journal::{
     CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
     SEGMENT_BYTES, Space, SpaceLevel,
@@ -57,6 +57,8 @@ pub struct StoreOptions {
     pub defaults: Vec<Path>,
     /// How long leases outlive what held them.
     pub leases: LeaseTiming,
+    /// The largest jump of the wall clock that is believed.
+    pub clock_skew_max: Duration,
 }
 
 impl Default for StoreOptions {
@@ -69,6 +71,7 @@ impl Default for StoreOptions {
             paths: Vec::new(),
             defaults: vec![Path::root()],
             leases: LeaseTiming::default(),
+            clock_skew_max: Duration::from_millis(JUMP_MS_MAX),
         }
     }
 }
@@ -139,7 +142,8 @@ impl LogStore<Journal> {
         };
         let mut replay = Replay::new();
         let (journal, recovered) = Journal::open(dir, journal_options, &mut replay)?;
-        let mut clock = Clock::start(last_run(&replay.state)).map_err(|error| OpenError::Io {
+        let started = Clock::start(options.clock_skew_max, last_run(&replay.state));
+        let mut clock = started.map_err(|error| OpenError::Io {
             what: "reading the boot's id from",
             file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
             error,

@@ -143,18 +143,20 @@ impl Matching {
         out: &mut Vec<PathListed>,
     ) -> Option<Step> {
         let tree = &directory.paths.tree;
+        // Of use at the very next step only: later the number may be that of another node.
+        let trying = self.trying.take();
         match step {
             Step::Enter(node) => {
                 // A node that the walk stood at may have gone: what is alive below it is of no use then.
                 self.levels.truncate(tree.depth(node));
                 let Row::Named { at, .. } = &self.levels.last()?.row else {
-                    return self.enter(directory, node, left, out);
+                    return self.enter(directory, node, trying, left, out);
                 };
                 // One that was looked up and has gone: the walk was moved to its neighbour, whose name is another.
                 if *at != Some(node) {
                     return tree.above(node).map(Step::Leave);
                 }
-                self.enter(directory, node, left, out)
+                self.enter(directory, node, trying, left, out)
             }
             Step::Leave(node) => {
                 self.levels.truncate(tree.depth(node) + 1);
@@ -189,15 +191,17 @@ impl Matching {
         &mut self,
         directory: &Directory,
         node: NodeId,
+        trying: Option<Trying>,
         left: &mut usize,
         out: &mut Vec<PathListed>,
     ) -> Option<Step> {
         let segment = directory.paths.tree.segment(node);
         let above = &self.levels.last()?.alive;
-        let mut trying = match self.trying.take() {
-            Some(trying) if trying.node == node => trying,
-            _ => Trying { node, tried: 0, reached: Vec::new() },
-        };
+        let mut trying = trying.filter(|trying| trying.node == node).unwrap_or_else(|| Trying {
+            node,
+            tried: 0,
+            reached: Vec::new(),
+        });
         while let Some(&place) = above.get(trying.tried) {
             trying.tried += 1;
             let (leads_to, cost) = self.pieces[place as usize].leads_to(place, segment);

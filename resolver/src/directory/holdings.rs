@@ -247,7 +247,7 @@ impl Holdings {
     }
 
     /// Parts a bucket, if there are to be more of them and it is time for the next.
-    pub(super) fn part(&mut self, mark: impl Fn(Held) -> Mark) {
+    pub(super) fn part(&mut self, mut mark: impl FnMut(Held) -> Mark) {
         if self.keys_since_parting < KEYS_PER_PARTING {
             return;
         }

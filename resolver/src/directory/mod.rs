@@ -22,7 +22,6 @@ mod pushes;
 mod resolving;
 mod sets;
 mod slab;
-#[allow(dead_code)] // Until the server answers such requests.
 mod table;
 mod terms;
 mod text;
@@ -46,7 +45,7 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
 use longshore_protocol::messages::resolver::{
-    Change, Departure, Digest, KeyHash, RequestRefusal, Tracker,
+    Change, Departure, Digest, KeyHash, PathText, RequestRefusal, Tracker,
 };
 use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
 
@@ -54,8 +53,8 @@ pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
 pub(crate) use pushes::{Known, Push, WatchRefusal};
 pub(crate) use resolving::Resolver;
-#[allow(unused_imports)] // Until the server answers such requests.
 pub(crate) use table::{Cells, Told};
+pub(crate) use tree::WARM;
 
 use holdings::Held;
 use liveness::Liveness;
@@ -195,6 +194,12 @@ impl Directory {
         &self.rules
     }
 
+    /// Changes how much it takes on. What it holds beyond that stays.
+    pub(crate) fn limit(&mut self, paths_max: usize, watches_max: usize) {
+        self.rules.paths_max = paths_max;
+        self.rules.watches_max = watches_max;
+    }
+
     /// How long a publisher may be silent.
     pub(crate) fn writer_ttl(&self) -> Duration {
         self.rules.writer_ttl
@@ -255,8 +260,9 @@ impl Directory {
         slot: Slot,
         change: Change,
         terms: &Terms,
-        path: &Path,
+        path: &PathText,
     ) -> Result<(), String> {
+        let path = path.check()?;
         let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
         if !change.publishes() {
             self.unpublish(slot, path, default);
@@ -269,7 +275,12 @@ impl Directory {
     /// Makes one change on the default terms.
     #[cfg(test)]
     pub(crate) fn change(&mut self, slot: Slot, change: Change, path: &Path) -> Result<(), String> {
-        self.write(slot, change, &Terms::default(), path)
+        self.write(slot, change, &Terms::default(), &PathText::from(path))
+    }
+
+    /// Makes ready for the first [`WARM`] of these paths to be written or resolved: together they wait for memory as long as one.
+    pub(crate) fn warm(&self, paths: &[PathText]) {
+        self.paths.tree.warm(paths.iter().filter_map(PathText::as_str));
     }
 
     fn number_of(&mut self, terms: &Terms) -> Result<TermsId, String> {
@@ -289,21 +300,21 @@ impl Directory {
     fn publish(
         &mut self,
         slot: Slot,
-        path: &Path,
+        path: &str,
         default: bool,
         terms: TermsId,
     ) -> Result<(), String> {
-        if path.is_root() && !default {
+        if path == "/" && !default {
             return Err(String::from("nothing can be published at the root; publish below it"));
         }
-        let node = self.paths.tree.make(path.as_str());
+        let node = self.paths.tree.make(path);
         let held = Held { node, default };
         let set = self.paths.set(held);
         let before = self.paths.sets.terms(set, slot);
         if before == Some(terms) {
             let holdings = &mut self.living[slot].holdings;
             if holdings.any_rewriting() {
-                holdings.written_again(held, KeyHash::of(path.as_str(), default));
+                holdings.written_again(held, KeyHash::of(path, default));
             }
             return Ok(());
         }
@@ -313,12 +324,15 @@ impl Directory {
             self.paths.tree.prune(node);
             return Err(refusal);
         }
-        let mark = self.paths.mark_of(path.as_str(), default, terms);
+        let mark = self.paths.mark_of(path, default, terms);
         self.paths.hold(&mut self.living, slot, held, mark, terms, before);
-        if before.is_none() {
-            self.spent += self.watches.held(slot, node, path, default);
+        if before.is_none()
+            && self.watches.len() > 0
+            && let Ok(path) = Path::new(path)
+        {
+            self.spent += self.watches.held(slot, node, &path, default);
         }
-        self.spent += self.path_watches.changed(path.as_str());
+        self.spent += self.path_watches.changed(path);
         self.changed(held);
         Ok(())
     }
@@ -354,16 +368,20 @@ impl Directory {
         Ok(())
     }
 
-    fn unpublish(&mut self, slot: Slot, path: &Path, default: bool) {
-        let Some(node) = self.paths.tree.find(path.as_str()) else { return };
+    fn unpublish(&mut self, slot: Slot, path: &str, default: bool) {
+        let Some(node) = self.paths.tree.find(path) else { return };
         let held = Held { node, default };
         if let Some(terms) = self.paths.sets.terms(self.paths.set(held), slot) {
-            let mark = self.paths.mark_of(path.as_str(), default, terms);
+            let mark = self.paths.mark_of(path, default, terms);
             self.living[slot].holdings.remove(held, mark);
             self.changed(held);
             self.paths.let_go(&mut self.living, slot, held);
-            self.spent += self.watches.let_go(slot, node, path, default);
-            self.spent += self.path_watches.changed(path.as_str());
+            if self.watches.len() > 0
+                && let Ok(path) = Path::new(path)
+            {
+                self.spent += self.watches.let_go(slot, node, &path, default);
+            }
+            self.spent += self.path_watches.changed(path);
         }
     }
 
@@ -393,7 +411,7 @@ impl Directory {
             steps += 1 + stale.len();
             for held in stale.drain(..) {
                 if let Some(path) = self.paths.path(held.node) {
-                    self.unpublish(slot, &path, held.default);
+                    self.unpublish(slot, path.as_str(), held.default);
                 }
             }
             self.stale = stale;

@@ -316,7 +316,7 @@ impl Pair {
                 let known = self.model.writer(client);
                 assert_eq!(slot.is_ok(), known.is_ok());
                 let (Ok(slot), Ok(known)) = (slot, known) else { return };
-                let done = self.directory.write(slot, change, &terms(on), &path);
+                let done = self.directory.write(slot, change, &terms(on), &PathText::from(&path));
                 let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
                 match change {
                     Change::Publish if path.is_root() => assert!(done.is_err()),

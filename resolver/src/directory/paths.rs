@@ -70,13 +70,13 @@ impl Paths {
     /// Who has declared the deepest default at or above the path that `seen` likes.
     pub(super) fn default_above(
         &self,
-        path: &Path,
+        path: &str,
         mut seen: impl FnMut(SetId) -> bool,
     ) -> Option<SetId> {
         if self.defaults.is_empty() {
             return None;
         }
-        let mut at = Some(self.tree.nearest(path.as_str()));
+        let mut at = Some(self.tree.nearest(path));
         while let Some(node) = at {
             let set = self.set(Held { node, default: true });
             if set != NOBODY && seen(set) {
@@ -88,11 +88,15 @@ impl Paths {
     }
 
     /// What the digest of a bucket says of it, held by that publisher.
+    #[cfg(test)]
     pub(super) fn mark(&self, held: Held, slot: Slot) -> Mark {
-        let mut text = String::new();
-        self.tree.spell(held.node, &mut text);
+        self.mark_spelt(held, slot, &mut String::new())
+    }
+
+    fn mark_spelt(&self, held: Held, slot: Slot, text: &mut String) -> Mark {
+        self.tree.spell(held.node, text);
         let terms = self.sets.terms(self.set(held), slot).unwrap_or_default();
-        self.mark_of(&text, held.default, terms)
+        self.mark_of(text, held.default, terms)
     }
 
     /// What the digest of a bucket says of a path, or the default at it, held on these terms.
@@ -125,7 +129,8 @@ impl Paths {
         match before {
             None => {
                 holdings.insert(held, mark);
-                holdings.part(|held| self.mark(held, slot));
+                let mut text = String::new();
+                holdings.part(|held| self.mark_spelt(held, slot, &mut text));
             }
             Some(before) => {
                 holdings.replace(held, self.sets.terms_kept.digest(before), mark);

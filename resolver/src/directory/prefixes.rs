@@ -50,6 +50,9 @@ impl Prefixes {
     /// Those that could match the path, each once, in no promised order.
     pub(super) fn above(&self, path: &str) -> Vec<PatternId> {
         let mut found = Vec::new();
+        if self.patterns.is_empty() {
+            return found;
+        }
         let mut rows = 0;
         let mut at = path;
         loop {

@@ -43,11 +43,11 @@ impl Resolver {
 
     /// Answers a path that nobody publishes, or that is none.
     fn answer_unpublished(&mut self, directory: &Directory, text: &PathText) -> PathAnswer {
-        let path = match text.parse() {
+        let path = match text.check() {
             Ok(path) => path,
             Err(reason) => return PathAnswer::Refused { reason },
         };
-        let set = directory.paths.default_above(&path, |set| self.seen(directory, set).is_some());
+        let set = directory.paths.default_above(path, |set| self.seen(directory, set).is_some());
         match set.and_then(|set| self.seen(directory, set)) {
             Some(set) => PathAnswer::ByDefault { set },
             None => PathAnswer::NotFound,

@@ -49,7 +49,7 @@ impl Story {
 
     fn write(&mut self, number: u8, change: Change, terms: &Terms, text: &str) {
         let slot = self.directory.writer(Client(number.into())).unwrap();
-        self.directory.write(slot, change, terms, &path(text)).unwrap();
+        self.directory.write(slot, change, terms, &PathText::from(&path(text))).unwrap();
     }
 
     fn publish(&mut self, text: &str) {

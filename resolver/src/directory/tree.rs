@@ -21,6 +21,9 @@ pub(super) const ROOT: NodeId = 0;
 /// Most nodes: holdings say in the two bits above them what is held, and whether it was written anew.
 pub(super) const NODES_MAX: usize = 1 << 30;
 
+/// Paths that are looked up together.
+pub(crate) const WARM: usize = 16;
+
 /// One path.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -122,9 +125,32 @@ impl Tree {
 
     /// The node of a path. `path` has to be the text of one.
     pub(super) fn find(&self, path: &str) -> Option<NodeId> {
-        let below = |hash, segment: &str| self.hasher.below(hash, segment.as_bytes());
-        let hash = segments(path).fold(self.hasher.root(), below);
-        self.look_up(hash, path)
+        self.look_up(self.hash(path), path)
+    }
+
+    fn hash(&self, path: &str) -> PathHash {
+        let below = |hash, segment| self.hasher.below(hash, segment);
+        segments(path).fold(self.hasher.root(), below)
+    }
+
+    /// Touches all that looking up these paths will touch. A look-up waits for memory four times, each time because of what it was told
+    /// the time before; those of different paths can wait together.
+    pub(super) fn warm<'a>(&self, paths: impl Iterator<Item = &'a str>) {
+        let (mut hashes, mut nodes) = ([0; WARM], [NONE; WARM]);
+        let mut count = 0;
+        for (hash, path) in hashes.iter_mut().zip(paths) {
+            *hash = self.hash(path).short();
+            count += 1;
+        }
+        for (node, &hash) in nodes.iter_mut().zip(&hashes[..count]) {
+            // Not always the right one, and that does no harm.
+            *node = self.index.find(hash, |_| true).unwrap_or(NONE);
+        }
+        let found = nodes.iter().filter(|&&node| node != NONE && node != ROOT);
+        let texts = found.clone().fold(0, |sum, &node| sum ^ self.nodes[node].text);
+        let first = |&node: &u32| self.text.get(self.nodes[node].text, 1)[0];
+        // Else the compiler would see that nobody needs it.
+        std::hint::black_box((texts, found.fold(0, |sum, node| sum ^ first(node))));
     }
 
     /// The node of that name just below another.
@@ -171,6 +197,22 @@ impl Tree {
     /// The node of a path; it is made, and those above it, where it is missing. Whoever asks puts something there, or calls
     /// [`Tree::prune`].
     pub(super) fn make(&mut self, path: &str) -> NodeId {
+        let Some((above, name)) = path.rsplit_once('/').filter(|(_, name)| !name.is_empty()) else {
+            return ROOT;
+        };
+        let above_hash = self.hash(above);
+        let hash = self.hasher.below(above_hash, name.as_bytes());
+        if let Some(node) = self.look_up(hash, path) {
+            return node;
+        }
+        // Most paths have neighbours.
+        match self.look_up(above_hash, above) {
+            Some(at) => self.make_below(at, name.as_bytes(), self.depth(at) + 1, hash.short()),
+            None => self.make_all(path),
+        }
+    }
+
+    fn make_all(&mut self, path: &str) -> NodeId {
         let above = Above::of(&self.hasher, path);
         let (mut depth, mut at) = (above.depth, None);
         while at.is_none() && depth > 0 {
@@ -326,8 +368,8 @@ impl Tree {
     }
 }
 
-fn segments(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter(|segment| !segment.is_empty())
+fn segments(path: &str) -> impl Iterator<Item = &[u8]> {
+    path.as_bytes().split(|&byte| byte == b'/').filter(|segment| !segment.is_empty())
 }
 
 /// A path and those above it, from the root on: the hash of each, and where its text ends.
@@ -342,8 +384,7 @@ impl Above {
         for segment in segments(path) {
             let (hash, end) = above.at[above.depth];
             above.depth += 1;
-            above.at[above.depth] =
-                (hasher.below(hash, segment.as_bytes()), end + 1 + segment.len());
+            above.at[above.depth] = (hasher.below(hash, segment), end + 1 + segment.len());
         }
         above
     }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use longshore_protocol::PublisherInfo;
-use longshore_protocol::messages::resolver::{self as wire, PathListed, Resolved};
+use longshore_protocol::messages::resolver::{
+    self as wire, Changed, Column, Listed, PathListed, Resolved, TableAnswer, Tracker,
+};
+use longshore_protocol::{PublisherInfo, Terms};
 
 use crate::cluster::ReplicaFailure;
 
@@ -12,6 +14,8 @@ use crate::cluster::ReplicaFailure;
 pub struct Resolution {
     /// False when every replica that answered is warming: a path that was not found may be published all the same.
     pub complete: bool,
+    /// As of when, if one replica answered it all. For [`crate::ReadClient::check_changed`].
+    pub tracker: Option<Tracker>,
     /// One answer for each path, in order.
     pub answers: Vec<PathAnswer>,
 }
@@ -22,7 +26,7 @@ pub enum PathAnswer {
     /// These serve it.
     Publishers {
         /// Who, shared with the other paths that have the same publishers.
-        set: Arc<[PublisherInfo]>,
+        set: Arc<[Publication]>,
         /// Nobody publishes the path itself; these have declared the nearest default above it.
         by_default: bool,
     },
@@ -32,13 +36,48 @@ pub enum PathAnswer {
     Refused(String),
 }
 
+/// A publisher of a path, or of the default that serves it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publication {
+    /// Who, and where.
+    pub publisher: PublisherInfo,
+    /// On which terms.
+    pub terms: Terms,
+}
+
 /// Paths that a replica knows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Listing {
     /// False when every replica that answered is warming: there may be more paths.
     pub complete: bool,
+    /// As of when, if one replica answered it all. For [`crate::ReadClient::check_changed`].
+    pub tracker: Option<Tracker>,
     /// The paths, sorted, none twice.
     pub paths: Vec<PathListed>,
+}
+
+/// What lies two levels below a path: the first for rows, the second for columns.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PathTable {
+    /// False when every replica that answered is warming: there may be more.
+    pub complete: bool,
+    /// As of when, if one replica answered it all. For [`crate::ReadClient::check_changed`].
+    pub tracker: Option<Tracker>,
+    /// The names of the rows, sorted, none twice.
+    pub rows: Vec<String>,
+    /// The columns, by name, each with how many rows have it; at least so many, if several replicas were asked.
+    pub columns: Vec<Column>,
+}
+
+/// Which of some paths have changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ChangedSince {
+    /// False when the replica is warming.
+    pub complete: bool,
+    /// As of when, if one replica answered it all: what to ask with next.
+    pub tracker: Option<Tracker>,
+    /// For each path, in order. False is exact; true may mean that nothing has changed.
+    pub changed: Vec<bool>,
 }
 
 /// Why a batch has no answer. The client stays good: the next batch starts afresh.
@@ -87,6 +126,8 @@ impl PathAnswer {
 pub(super) enum Answer {
     Resolved(Resolution),
     Listed(Listing),
+    Table(PathTable),
+    Changed(ChangedSince),
 }
 
 impl Answer {
@@ -95,11 +136,24 @@ impl Answer {
         match (self, slice) {
             (Answer::Resolved(all), Answer::Resolved(slice)) => {
                 all.complete &= slice.complete;
+                all.tracker = earlier(all.tracker, slice.tracker);
                 all.answers.extend(slice.answers);
             }
             (Answer::Listed(all), Answer::Listed(slice)) => {
                 all.complete &= slice.complete;
+                all.tracker = earlier(all.tracker, slice.tracker);
                 all.paths.extend(slice.paths);
+            }
+            (Answer::Table(all), Answer::Table(slice)) => {
+                all.complete &= slice.complete;
+                all.tracker = earlier(all.tracker, slice.tracker);
+                all.rows.extend(slice.rows);
+                all.columns.extend(slice.columns);
+            }
+            (Answer::Changed(all), Answer::Changed(slice)) => {
+                all.complete &= slice.complete;
+                all.tracker = earlier(all.tracker, slice.tracker);
+                all.changed.extend(slice.changed);
             }
             (all, slice) => *all = slice,
         }
@@ -110,6 +164,9 @@ impl Answer {
         match self {
             Answer::Resolved(all) => !all.complete && all.answers.iter().any(PathAnswer::is_no),
             Answer::Listed(all) => !all.complete,
+            Answer::Table(all) => !all.complete,
+            // False is exact, whatever else the replica has not been told yet.
+            Answer::Changed(_) => false,
         }
     }
 
@@ -120,13 +177,23 @@ impl Answer {
                 let answers = one.answers.into_iter().zip(other.answers);
                 Answer::Resolved(Resolution {
                     complete: one.complete || other.complete,
+                    tracker: None,
                     answers: answers.map(|(one, other)| one.better(other)).collect(),
                 })
             }
             (Answer::Listed(mut one), Answer::Listed(other)) => {
                 one.complete |= other.complete;
+                one.tracker = None;
                 one.paths.extend(other.paths);
                 Answer::Listed(one.sorted())
+            }
+            (Answer::Table(mut one), Answer::Table(other)) => {
+                one.complete |= other.complete;
+                one.tracker = None;
+                one.rows.extend(other.rows);
+                one.columns.extend(other.columns);
+                // Nobody knows which rows they both mean.
+                Answer::Table(one.sorted(u64::max))
             }
             (one, _) => one,
         }
@@ -136,7 +203,8 @@ impl Answer {
     pub(super) fn sorted(self) -> Answer {
         match self {
             Answer::Listed(listing) => Answer::Listed(listing.sorted()),
-            resolved => resolved,
+            Answer::Table(table) => Answer::Table(table.sorted(u64::saturating_add)),
+            in_order => in_order,
         }
     }
 }
@@ -158,16 +226,59 @@ impl Listing {
     }
 }
 
+impl PathTable {
+    /// Columns told of several times become one, with so many rows as `joined` makes of both.
+    fn sorted(mut self, joined: impl Fn(u64, u64) -> u64) -> PathTable {
+        self.rows.sort_unstable();
+        self.rows.dedup();
+        self.columns.sort_unstable();
+        self.columns.dedup_by(|later, kept| {
+            let same = later.name == kept.name;
+            if same {
+                kept.rows = joined(kept.rows, later.rows);
+            }
+            same
+        });
+        self
+    }
+}
+
+/// What changed since the earlier of two moments is a change. Those of two runs do not compare.
+fn earlier(one: Option<Tracker>, other: Option<Tracker>) -> Option<Tracker> {
+    let (one, other) = (one?, other?);
+    let revision = one.revision.min(other.revision);
+    (one.incarnation == other.incarnation).then_some(Tracker { revision, ..one })
+}
+
+impl From<Listed> for Listing {
+    fn from(slice: Listed) -> Listing {
+        Listing { complete: slice.complete, tracker: Some(slice.tracker), paths: slice.paths }
+    }
+}
+
+impl From<TableAnswer> for PathTable {
+    fn from(slice: TableAnswer) -> PathTable {
+        let TableAnswer { complete, tracker, rows, columns, .. } = slice;
+        PathTable { complete, tracker: Some(tracker), rows, columns }
+    }
+}
+
+impl From<Changed> for ChangedSince {
+    fn from(slice: Changed) -> ChangedSince {
+        let Changed { complete, tracker, changed, .. } = slice;
+        ChangedSince { complete, tracker: Some(tracker), changed }
+    }
+}
+
 impl From<Resolved> for Resolution {
     fn from(slice: Resolved) -> Resolution {
-        let sets: Vec<Arc<[PublisherInfo]>> = slice
-            .sets
-            .iter()
-            .map(|set| {
-                let member = |m: &wire::SetMember| slice.publishers.get(m.publisher as usize);
-                set.iter().filter_map(member).cloned().collect()
-            })
-            .collect();
+        let member = |member: &wire::SetMember| {
+            let publisher = slice.publishers.get(member.publisher as usize)?.clone();
+            let terms = slice.terms.get(member.terms as usize)?.clone();
+            Some(Publication { publisher, terms })
+        };
+        let sets: Vec<Arc<[Publication]>> =
+            slice.sets.iter().map(|set| set.iter().filter_map(member).collect()).collect();
         let publishers = |set: u32, by_default| match sets.get(set as usize) {
             Some(set) => PathAnswer::Publishers { set: Arc::clone(set), by_default },
             None => PathAnswer::NotFound,
@@ -183,6 +294,7 @@ impl From<Resolved> for Resolution {
         };
         Resolution {
             complete: slice.complete,
+            tracker: Some(slice.tracker),
             answers: slice.answers.into_iter().map(answer).collect(),
         }
     }

@@ -2,31 +2,39 @@
 
 mod answer;
 mod core;
+mod lines;
+mod path_view;
 mod task;
 mod watch;
 
 #[cfg(test)]
-mod story_test;
+mod socket_test;
+#[cfg(test)]
+mod stories;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use longshore_protocol::frame::{FrameWriter, Messages};
-use longshore_protocol::messages::resolver::{FromReplica, ReplicaStatus, ToReplica};
+use longshore_protocol::limits::RESOLVER_PUBLISHERS_MAX;
+use longshore_protocol::messages::resolver::{
+    FromReplica, KnownPublisher, ReplicaStatus, ToReplica, Tracked,
+};
 use longshore_protocol::{Glob, Path, Role, SessionId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-pub use answer::{Listing, PathAnswer, ReadError, Resolution};
-pub use watch::{PublisherSet, PublisherWatch};
+pub use answer::{
+    ChangedSince, Listing, PathAnswer, PathTable, Publication, ReadError, Resolution,
+};
+pub use path_view::{PathEvent, WATCHED_PATHS_MAX, WatchEnded};
+pub use watch::{PathWatch, PublisherSet, PublisherWatch};
 
 use crate::cluster::Cluster;
 use crate::read_client::answer::Answer;
 use crate::read_client::core::Question;
 use crate::read_client::task::Command;
-use crate::replica_link::{Caller, connect, single_question_timeout};
+use crate::replica_link::{Caller, ask_one};
 
 /// Asks a resolver. Cheap to clone: all clones share one link, over which many batches are in flight; it is opened at
 /// the first batch or watch. The link and its task end with the last clone and the last watch.
@@ -59,7 +67,7 @@ impl ReadClient {
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
         match self.ask(Question::Resolve(paths.into())).await? {
             Answer::Resolved(resolution) => Ok(resolution),
-            Answer::Listed(_) => unreachable!("the core checks that an answer fits its question"),
+            _ => unreachable!("{FITS}"),
         }
     }
 
@@ -73,10 +81,27 @@ impl ReadClient {
         self.listing(Question::ListMatching(globs.into())).await
     }
 
+    /// What lies just below `path`, as rows, and below those, as columns. Cancel safe.
+    pub async fn table(&self, path: Path) -> Result<PathTable, ReadError> {
+        match self.ask(Question::Table(path)).await? {
+            Answer::Table(table) => Ok(table),
+            _ => unreachable!("{FITS}"),
+        }
+    }
+
+    /// Has anything changed at or below these paths, or in the defaults that serve them, since they were listed or resolved? Cheap. Each
+    /// tracker is of one replica's run: at another replica everything has changed. Cancel safe.
+    pub async fn check_changed(&self, since: Vec<Tracked>) -> Result<ChangedSince, ReadError> {
+        match self.ask(Question::CheckChanged(since.into())).await? {
+            Answer::Changed(changed) => Ok(changed),
+            _ => unreachable!("{FITS}"),
+        }
+    }
+
     async fn listing(&self, question: Question) -> Result<Listing, ReadError> {
         match self.ask(question).await? {
             Answer::Listed(listing) => Ok(listing),
-            Answer::Resolved(_) => unreachable!("the core checks that an answer fits its question"),
+            _ => unreachable!("{FITS}"),
         }
     }
 
@@ -87,16 +112,55 @@ impl ReadClient {
         PublisherWatch::start(number, glob, self.handle.commands.clone())
     }
 
-    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster. Each has until connect and hello timeout
-    /// and 15 s are over. Cancel safe.
+    /// Watches the paths that match at least one of `globs`, at most 256: first those that there are, then what changes. Goes from replica
+    /// to replica by itself, for ever, and tells only what differs. Holds at most [`WATCHED_PATHS_MAX`] paths.
+    pub fn watch_paths(&self, globs: Vec<Glob>) -> PathWatch {
+        let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
+        PathWatch::start(number, globs, self.handle.commands.clone())
+    }
+
+    /// Asks one replica, over a link of its own, which publishers it knows, by name. As long as [`ReadClient::replica_status`]. Cancel safe.
+    pub async fn publishers_known(&self, replica: &str) -> Result<Vec<KnownPublisher>, String> {
+        let mut all: Vec<KnownPublisher> = Vec::new();
+        let question = ToReplica::ListPublishers { id: 1 };
+        ask_one(&self.handle.caller, replica, &question, |message| match message {
+            FromReplica::PublishersKnown(some) => {
+                all.extend(some.publishers);
+                if all.len() > RESOLVER_PUBLISHERS_MAX {
+                    return Some(Err(format!(
+                        "it tells of more than {RESOLVER_PUBLISHERS_MAX} publishers"
+                    )));
+                }
+                some.last.then(|| {
+                    all.sort_unstable_by(|one, other| one.info.name.cmp(&other.info.name));
+                    Ok(std::mem::take(&mut all))
+                })
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster. Each address of a replica has until connect
+    /// and hello timeout are over, and the answer 15 s. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
-            let caller = self.handle.caller.clone();
+            // Of a full replica's places some are kept for tools.
+            let caller = Caller { role: Role::Tool, ..self.handle.caller.clone() };
             asking.spawn(async move {
-                let limit = single_question_timeout(&caller.cluster);
-                let status = timeout(limit, ask_status(&caller, &replica)).await;
-                (place, replica, status.unwrap_or_else(|_| Err(format!("no answer for {limit:?}"))))
+                let status =
+                    ask_one(
+                        &caller,
+                        &replica,
+                        &ToReplica::Status { id: 1 },
+                        |message| match message {
+                            FromReplica::Status { status, .. } => Some(Ok(status)),
+                            _ => None,
+                        },
+                    );
+                let status = status.await;
+                (place, replica, status)
             });
         }
         let mut answers = asking.join_all().await;
@@ -117,6 +181,8 @@ impl ReadClient {
     }
 }
 
+const FITS: &str = "the core checks that an answer fits its question";
+
 /// A caller that no longer waits says so.
 struct Forget<'a> {
     batch: u64,
@@ -136,23 +202,5 @@ impl fmt::Debug for ReadClient {
         f.debug_struct("ReadClient")
             .field("replicas", &self.handle.caller.cluster.replicas)
             .finish_non_exhaustive()
-    }
-}
-
-async fn ask_status(caller: &Caller, replica: &str) -> Result<ReplicaStatus, String> {
-    let (sender, mut receiver) = connect(caller, replica).await?.split();
-    let mut out = FrameWriter::new();
-    ToReplica::Status { id: 1 }.encode(&mut out);
-    sender.send(out.finish()).map_err(|error| error.to_string())?;
-    loop {
-        let frame = receiver.recv().await.map_err(|end| end.to_string())?;
-        for message in Messages::new(frame) {
-            let (tag, body) = message.map_err(|error| error.to_string())?;
-            match FromReplica::decode(tag, body).map_err(|error| error.to_string())? {
-                Some(FromReplica::Status { status, .. }) => return Ok(status),
-                Some(FromReplica::Refused { reason, .. }) => return Err(reason),
-                _ => {}
-            }
-        }
     }
 }

@@ -1,18 +1,20 @@
 //! The task around the core: moves bytes and time, decides nothing.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use longshore_protocol::Glob;
 use longshore_protocol::messages::resolver::{
-    List, ListMatching, Resolve, ToReplica, WatchPublishers,
+    CheckChanged, List, ListMatching, Resolve, Table, ToReplica, WatchPaths, WatchPublishers,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::read_client::answer::{Answer, ReadError};
-use crate::read_client::core::{Action, Input, Question, ReadCore};
-use crate::read_client::watch::PublisherSet;
-use crate::replica_link::{Caller, LinkEvent, ReplicaLink, now, until};
+use crate::read_client::core::{Action, Input, News, Question, ReadCore, Subject};
+use crate::read_client::lines::Lines;
+use crate::read_client::watch::{PublisherSet, SharedView};
+use crate::replica_link::{Caller, LinkEvent, now, until};
 
 /// What a handle wants.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(super) enum Command {
     Ask { batch: u64, question: Question, reply: oneshot::Sender<Result<Answer, ReadError>> },
     Forget { batch: u64 },
     Watch { watch: u32, glob: Glob, news: watch::Sender<Option<PublisherSet>> },
+    WatchPaths { watch: u32, globs: Arc<[Glob]>, view: Arc<SharedView> },
     Unwatch { watch: u32 },
 }
 
@@ -30,7 +33,7 @@ pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Co
     let mut shell = Shell {
         core,
         caller,
-        link: ReplicaLink::None,
+        lines: Lines::default(),
         replies: HashMap::new(),
         watches: HashMap::new(),
         inputs: VecDeque::new(),
@@ -41,7 +44,7 @@ pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Co
                 Some(command) => shell.command(command),
                 None => return,
             },
-            event = shell.link.next() => shell.event(event),
+            (link, event) = shell.lines.next() => shell.event(link, event),
             () = until(shell.core.next_deadline()) => shell.inputs.push_back(Input::Tick),
         }
         shell.settle();
@@ -51,10 +54,16 @@ pub(super) async fn run(caller: Caller, mut commands: mpsc::UnboundedReceiver<Co
 struct Shell {
     caller: Caller,
     core: ReadCore,
-    link: ReplicaLink,
+    lines: Lines,
     replies: HashMap<u64, oneshot::Sender<Result<Answer, ReadError>>>,
-    watches: HashMap<u32, watch::Sender<Option<PublisherSet>>>,
+    watches: HashMap<u32, Watcher>,
     inputs: VecDeque<Input>,
+}
+
+/// Who hears of a watch.
+enum Watcher {
+    Publishers(watch::Sender<Option<PublisherSet>>),
+    Paths(Arc<SharedView>),
 }
 
 impl Shell {
@@ -69,8 +78,12 @@ impl Shell {
                 Input::Forget { batch }
             }
             Command::Watch { watch, glob, news } => {
-                self.watches.insert(watch, news);
-                Input::Watch { watch, glob }
+                self.watches.insert(watch, Watcher::Publishers(news));
+                Input::Watch { watch, subject: Subject::Publishers(glob) }
+            }
+            Command::WatchPaths { watch, globs, view } => {
+                self.watches.insert(watch, Watcher::Paths(view));
+                Input::Watch { watch, subject: Subject::Paths(globs) }
             }
             Command::Unwatch { watch } => {
                 self.watches.remove(&watch);
@@ -79,15 +92,16 @@ impl Shell {
         });
     }
 
-    fn event(&mut self, event: LinkEvent) {
+    fn event(&mut self, link: u64, event: LinkEvent) {
         match event {
-            LinkEvent::Linked => self.inputs.push_back(Input::Linked),
-            LinkEvent::Unlinked { why } => self.inputs.push_back(Input::Unlinked { why }),
+            LinkEvent::Linked => self.inputs.push_back(Input::Linked { link }),
+            LinkEvent::Unlinked { why } => self.inputs.push_back(Input::Unlinked { link, why }),
             LinkEvent::Told { messages, damaged } => {
-                self.inputs.extend(messages.into_iter().map(Input::Told));
+                let told = |message| Input::Told { link, message };
+                self.inputs.extend(messages.into_iter().map(told));
                 if let Some(why) = damaged {
-                    self.link.hang_up();
-                    self.inputs.push_back(Input::Unlinked { why });
+                    self.lines.hang_up(link);
+                    self.inputs.push_back(Input::Unlinked { link, why });
                 }
             }
         }
@@ -104,30 +118,41 @@ impl Shell {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Dial { replica } => {
-                self.link.dial(&self.caller, &self.caller.cluster.replicas[replica]);
+            Action::Dial { link, replica } => {
+                self.lines.dial(link, &self.caller, &self.caller.cluster.replicas[replica]);
             }
-            Action::Hangup => {
-                self.link.hang_up();
-                // What the link has said is not for the next one.
-                self.inputs.retain(|input| {
-                    !matches!(input, Input::Told(_) | Input::Linked | Input::Unlinked { .. })
-                });
-            }
-            Action::Ask { request: id, question, range } => self.send(match question {
-                Question::Resolve(paths) => {
-                    let paths = paths[range].iter().map(Into::into).collect();
-                    ToReplica::Resolve(Resolve { id, paths })
-                }
-                Question::List(path) => ToReplica::List(List { id, path }),
-                Question::ListMatching(globs) => {
-                    ToReplica::ListMatching(ListMatching { id, globs: globs.to_vec() })
-                }
-            }),
-            Action::Watch { watch, glob } => {
-                self.send(ToReplica::WatchPublishers(WatchPublishers { watch, glob }));
-            }
-            Action::Unwatch { watch } => self.send(ToReplica::Unwatch { watch }),
+            // What it has said and nobody has heard yet, the core passes over.
+            Action::Hangup { link } => self.lines.hang_up(link),
+            Action::Ask { link, request: id, question, range } => self.send(
+                link,
+                match question {
+                    Question::Resolve(paths) => {
+                        let paths = paths[range].iter().map(Into::into).collect();
+                        ToReplica::Resolve(Resolve { id, paths })
+                    }
+                    Question::List(path) => ToReplica::List(List { id, path }),
+                    Question::ListMatching(globs) => {
+                        ToReplica::ListMatching(ListMatching { id, globs: globs.to_vec() })
+                    }
+                    Question::Table(path) => ToReplica::Table(Table { id, path }),
+                    Question::CheckChanged(tracked) => ToReplica::CheckChanged(CheckChanged {
+                        id,
+                        tracked: tracked[range].to_vec(),
+                    }),
+                },
+            ),
+            Action::Watch { link, request: id, watch, subject } => self.send(
+                link,
+                match subject {
+                    Subject::Publishers(glob) => {
+                        ToReplica::WatchPublishers(WatchPublishers { watch, glob })
+                    }
+                    Subject::Paths(globs) => {
+                        ToReplica::WatchPaths(WatchPaths { id, watch, globs: globs.to_vec() })
+                    }
+                },
+            ),
+            Action::Unwatch { link, watch } => self.send(link, ToReplica::Unwatch { watch }),
             Action::Finish { batch, answer } => {
                 if let Err(error) = &answer {
                     tracing::warn!(%error, "a resolver batch has failed");
@@ -136,27 +161,46 @@ impl Shell {
                     let _ = reply.send(answer);
                 }
             }
-            Action::WatchRefused { watch, replica, reason } => {
-                let replica = &self.caller.cluster.replicas[replica];
-                tracing::warn!(%replica, watch, "a resolver replica refuses a watch: {reason}");
-            }
-            Action::Tell { watch, replica, publishers } => {
-                if let Some(news) = self.watches.get(&watch) {
-                    news.send_replace(Some(PublisherSet {
-                        replica: self.caller.cluster.replicas[replica].clone(),
-                        incarnation: publishers.tracker.incarnation,
-                        revision: publishers.tracker.revision,
-                        complete: publishers.complete,
-                        publishers: publishers.publishers,
-                    }));
-                }
-            }
+            Action::Tell { link, watch, replica, news } => self.tell(link, watch, replica, news),
         }
     }
 
-    fn send(&mut self, message: ToReplica) {
-        if let Err(why) = self.link.send(&message) {
-            self.inputs.push_back(Input::Unlinked { why });
+    fn tell(&mut self, link: u64, watch: u32, replica: usize, news: News) {
+        let replica = &self.caller.cluster.replicas[replica];
+        if let News::Refused(reason) = &news {
+            tracing::warn!(%replica, watch, "a resolver replica refuses a watch: {reason}");
+        }
+        let fits = match (self.watches.get(&watch), news) {
+            (Some(Watcher::Publishers(to)), News::Publishers(told)) => {
+                to.send_replace(Some(PublisherSet::new(replica, told)));
+                true
+            }
+            (Some(Watcher::Publishers(to)), News::Gone(gone)) => {
+                to.send_if_modified(|set| set.as_mut().is_some_and(|set| set.remove(&gone)));
+                true
+            }
+            (Some(Watcher::Paths(view)), News::Snapshot(part)) => {
+                view.tell(|view| view.snapshot(link, replica, part))
+            }
+            (Some(Watcher::Paths(view)), News::Changes(changes)) => {
+                view.tell(|view| view.changes(link, &changes))
+            }
+            (Some(Watcher::Paths(view)), News::Refused(reason)) => {
+                view.tell(|view| view.refused(replica, reason));
+                true
+            }
+            // One number is never used for both kinds.
+            _ => true,
+        };
+        if !fits {
+            self.watches.remove(&watch);
+            self.inputs.push_back(Input::Unwatch { watch });
+        }
+    }
+
+    fn send(&mut self, link: u64, message: ToReplica) {
+        if let Err(why) = self.lines.send(link, &message) {
+            self.inputs.push_back(Input::Unlinked { link, why });
         }
     }
 }

@@ -1,8 +1,14 @@
-//! Watches over publishers, as their callers hold them.
+//! Watches, as their callers hold them.
 
+use std::sync::Arc;
+
+use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
+use longshore_protocol::messages::resolver::{PublisherGone, Publishers};
 use longshore_protocol::{Glob, Incarnation, PublisherInfo};
-use tokio::sync::{mpsc, watch};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, watch};
 
+use crate::read_client::path_view::{PathEvent, PathView, WATCHED_PATHS_MAX, WatchEnded};
 use crate::read_client::task::Command;
 
 /// All publishers of a watch, as one replica knows them.
@@ -18,6 +24,30 @@ pub struct PublisherSet {
     pub complete: bool,
     /// The publishers, by id.
     pub publishers: Vec<PublisherInfo>,
+}
+
+impl PublisherSet {
+    pub(super) fn new(replica: &str, told: Publishers) -> PublisherSet {
+        PublisherSet {
+            replica: replica.to_owned(),
+            incarnation: told.tracker.incarnation,
+            revision: told.tracker.revision,
+            complete: told.complete,
+            publishers: told.publishers,
+        }
+    }
+
+    /// Takes out one that is gone. False if that is nothing new, or said by another replica than the set was.
+    pub(super) fn remove(&mut self, gone: &PublisherGone) -> bool {
+        if gone.tracker.incarnation != self.incarnation {
+            return false;
+        }
+        let before = (self.publishers.len(), self.complete);
+        self.publishers.retain(|info| info.id != gone.publisher);
+        self.revision = self.revision.max(gone.tracker.revision);
+        self.complete = gone.complete;
+        (self.publishers.len(), self.complete) != before
+    }
 }
 
 /// A watch over publishers. Dropping it ends it.
@@ -57,5 +87,105 @@ impl PublisherWatch {
 impl Drop for PublisherWatch {
     fn drop(&mut self) {
         let _ = self.commands.send(Command::Unwatch { watch: self.number });
+    }
+}
+
+/// A watch over paths. Dropping it ends it.
+#[derive(Debug)]
+pub struct PathWatch {
+    number: u32,
+    shared: Arc<SharedView>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+/// A view that the client's task writes and the watch reads.
+#[derive(Debug)]
+pub(super) struct SharedView {
+    /// Held for a step of it only.
+    view: Mutex<PathView>,
+    news: Notify,
+}
+
+impl SharedView {
+    /// The task tells it something.
+    pub(super) fn tell<T>(&self, tell: impl FnOnce(&mut PathView) -> T) -> T {
+        let told = tell(&mut self.view.lock());
+        self.news.notify_one();
+        told
+    }
+}
+
+impl PathWatch {
+    pub(super) fn start(
+        number: u32,
+        globs: Vec<Glob>,
+        commands: mpsc::UnboundedSender<Command>,
+    ) -> PathWatch {
+        let view = Mutex::new(PathView::new(WATCHED_PATHS_MAX));
+        let shared = Arc::new(SharedView { view, news: Notify::new() });
+        if globs.len() > RESOLVER_GLOBS_MAX {
+            let (globs, limit) = (globs.len(), RESOLVER_GLOBS_MAX);
+            shared.tell(|view| view.end(WatchEnded::TooManyGlobs { globs, limit }));
+        } else {
+            let view = shared.clone();
+            let globs = globs.into();
+            let _ = commands.send(Command::WatchPaths { watch: number, globs, view });
+        }
+        PathWatch { number, shared, commands }
+    }
+
+    /// What happens next. Only what is new to the reader is told, whichever replica it comes from; what changed while nobody waited is
+    /// told once for each path, as it is now. Cancel safe.
+    pub async fn next(&mut self) -> Result<PathEvent, WatchEnded> {
+        loop {
+            let news = self.shared.news.notified();
+            if let Some(event) = self.shared.view.lock().take()? {
+                return Ok(event);
+            }
+            news.await;
+        }
+    }
+}
+
+impl Drop for PathWatch {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Unwatch { watch: self.number });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::messages::resolver::{Departure, Tracker};
+    use longshore_protocol::{Epoch, PublisherId};
+
+    use super::*;
+
+    fn info(n: u8) -> PublisherInfo {
+        let addresses = vec![([127, 0, 0, 1], 4000).into()];
+        PublisherInfo { id: PublisherId([n; 16]), epoch: Epoch(1), name: "p".into(), addresses }
+    }
+
+    fn gone(n: u8, incarnation: u8, complete: bool) -> PublisherGone {
+        PublisherGone {
+            watches: vec![1],
+            tracker: Tracker { incarnation: Incarnation([incarnation; 16]), revision: 9 },
+            complete,
+            publisher: PublisherId([n; 16]),
+            departure: Departure::Silent,
+        }
+    }
+
+    #[test]
+    fn a_publisher_that_is_gone_leaves_the_set_of_the_replica_that_told_it() {
+        let tracker = Tracker { incarnation: Incarnation([7; 16]), revision: 3 };
+        let publishers = vec![info(1), info(2)];
+        let told = Publishers { watch: 1, tracker, complete: true, publishers };
+        let mut set = PublisherSet::new("a:1", told);
+        assert!(!set.remove(&gone(1, 8, true)), "another replica's word is not about this set");
+        assert!(!set.remove(&gone(3, 7, true)), "it was not there");
+        assert!(set.remove(&gone(1, 7, false)));
+        assert_eq!(set.publishers, [info(2)]);
+        // Who reads it forgets nobody for the word of a replica that is warming.
+        assert_eq!((set.revision, set.complete), (9, false));
     }
 }

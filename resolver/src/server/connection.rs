@@ -13,28 +13,14 @@ use crate::directory::Client;
 use crate::replica_link::now;
 use crate::server::desk::Said;
 use crate::server::job::Refusal;
+use crate::server::limits::{Room, Taken};
 
 /// Longest frame that a client may send, in bytes: some of the largest requests.
 pub(super) const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Memory of the requests that one connection may have unanswered, in bytes: twice the largest. Beyond, it is not read.
-const REQUESTS_OF_ONE_MAX: usize = 16 * 1024 * 1024;
+pub(super) const REQUESTS_OF_ONE_MAX: usize = 16 * 1024 * 1024;
 /// What a request counts at least: bounds how many there can be.
 const REQUEST_BYTES_MIN: usize = 1024;
-
-/// Memory for the requests that all connections may have unanswered, in bytes. Beyond, requests are refused as `Busy`: who does not
-/// read its answers must not make others wait. Writers have theirs, so that readers hide no publisher.
-#[derive(Clone, Debug)]
-pub(super) struct Room {
-    readers: Arc<Semaphore>,
-    writers: Arc<Semaphore>,
-}
-
-impl Room {
-    pub(super) fn new(bytes: usize) -> Room {
-        let room = || Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)));
-        Room { readers: room(), writers: room() }
-    }
-}
 
 /// Serves a link until it ends.
 pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>, room: Room) {
@@ -48,8 +34,7 @@ pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>, 
         return;
     }
     tracing::debug!(%peer, name, writes, "connected");
-    let of_all = if writes { &room.writers } else { &room.readers };
-    let end = forward(client, receiver, &said, of_all).await;
+    let end = forward(client, receiver, &said, |bytes| room.take(writes, bytes)).await;
     tracing::debug!(%peer, name, ?end, "disconnected");
     let _ = said.send(Said::Left { client }).await;
 }
@@ -59,7 +44,7 @@ async fn forward(
     client: Client,
     mut receiver: LinkReceiver,
     said: &mpsc::Sender<Said>,
-    of_all: &Arc<Semaphore>,
+    of_all: impl Fn(usize) -> Option<Taken>,
 ) -> Option<LinkEnd> {
     let own = Arc::new(Semaphore::new(REQUESTS_OF_ONE_MAX));
     loop {
@@ -77,11 +62,11 @@ async fn forward(
                 // What comes after it cannot be found.
                 Err(error) => Err(Refusal::malformed(0, &error)),
             };
-            let bytes = request.as_ref().map_or(REQUEST_BYTES_MIN, |(bytes, _)| *bytes) as u32;
-            let own = own.clone().acquire_many_owned(bytes).await.ok()?;
-            let (request, of_all) = match (request, of_all.clone().try_acquire_many_owned(bytes)) {
-                (Ok((_, request)), Ok(of_all)) => (Ok(request), Some(of_all)),
-                (Ok((_, request)), Err(_)) => (Err(Refusal::busy(request.id())), None),
+            let bytes = request.as_ref().map_or(REQUEST_BYTES_MIN, |(bytes, _)| *bytes);
+            let own = own.clone().acquire_many_owned(bytes as u32).await.ok()?;
+            let (request, of_all) = match (request, of_all(bytes)) {
+                (Ok((_, request)), Some(of_all)) => (Ok(request), Some(of_all)),
+                (Ok((_, request)), None) => (Err(Refusal::busy(request.id())), None),
                 (Err(refusal), _) => (Err(refusal), None),
             };
             said.send(Said::Request { client, request, at, held: Held { own, of_all } })
@@ -97,7 +82,7 @@ pub(super) struct Held {
     #[expect(dead_code, reason = "given back when it is dropped")]
     own: OwnedSemaphorePermit,
     #[expect(dead_code, reason = "given back when it is dropped")]
-    of_all: Option<OwnedSemaphorePermit>,
+    of_all: Option<Taken>,
 }
 
 /// About what a request takes in memory, in bytes: the frame that it keeps, and what it was read into.

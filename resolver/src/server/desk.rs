@@ -14,6 +14,7 @@ use crate::directory::{Client, Directory, Push};
 use crate::replica_link::{now, until};
 use crate::server::connection::Held;
 use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
+use crate::server::limits::Limits;
 use crate::server::memory::resident_bytes;
 
 /// Most things said to the desk that wait for it; beyond, connections are not read.
@@ -63,6 +64,8 @@ pub(super) enum Said {
     Left {
         client: Client,
     },
+    /// What the replica takes on from now on.
+    Limits(Limits),
 }
 
 /// The desk.
@@ -198,6 +201,9 @@ impl Desk {
             Said::Left { client } => {
                 self.clients.remove(&client);
                 self.directory.client_gone(client);
+            }
+            Said::Limits(limits) => {
+                self.directory.limit(limits.paths_max, limits.watches_max);
             }
         }
     }

@@ -10,7 +10,7 @@ use longshore_protocol::messages::resolver::{
 };
 
 use crate::directory::{
-    Cells, Children, Client, Directory, Known, Matching, Resolver, Slot, Told, TooManyPieces,
+    Cells, Children, Client, Directory, Known, Matching, Resolver, Slot, Told, TooManyPieces, WARM,
     WatchRefusal,
 };
 use crate::replica_link::now;
@@ -215,6 +215,9 @@ fn resolve(bench: &Bench<'_>, id: u64, paths: &[PathText], at: &mut usize) -> Pr
     let mut resolver = Resolver::default();
     let most = (*at + ANSWER_PATHS_MAX).min(paths.len());
     while *at < most && resolver.members() < ANSWER_MEMBERS_MAX {
+        if (*at).is_multiple_of(WARM) {
+            bench.directory.warm(&paths[*at..]);
+        }
         resolver.answer(bench.directory, &paths[*at]);
         *at += 1;
         if (*at).is_multiple_of(STRIDE) && now() >= bench.until {
@@ -336,10 +339,11 @@ fn write(
             }
             continue;
         };
-        let changed = group.paths[*at]
-            .parse()
-            .and_then(|path| bench.directory.write(slot, group.change, &group.terms, &path));
-        if let Err(reason) = changed {
+        if (*at).is_multiple_of(WARM) {
+            bench.directory.warm(&group.paths[*at..]);
+        }
+        let path = &group.paths[*at];
+        if let Err(reason) = bench.directory.write(slot, group.change, &group.terms, path) {
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }
         (*at, *done) = (*at + 1, *done + 1);

@@ -3,6 +3,7 @@
 mod connection;
 mod desk;
 mod job;
+mod limits;
 mod memory;
 
 #[cfg(test)]
@@ -18,7 +19,7 @@ use std::net::SocketAddr;
 use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, Identity, Kept, Listener, ListenerOptions, TlsAcceptor,
+    BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, TlsAcceptor,
 };
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -26,8 +27,10 @@ use tokio::task::{JoinError, JoinSet};
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
-use crate::server::connection::{FRAME_BYTES_MAX, Room};
+use crate::server::connection::FRAME_BYTES_MAX;
 use crate::server::desk::{Desk, SAID_MAX};
+use crate::server::limits::Room;
+pub use crate::server::limits::{Limits, LimitsHandle};
 
 /// Most watches of one replica, over all its connections.
 const WATCHES_MAX: usize = 16_384;
@@ -35,11 +38,6 @@ const WATCHES_MAX: usize = 16_384;
 const REQUESTS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
-
-/// Of all connections one in so many is kept for writers: publishers that cannot connect are hidden after a `writer_ttl`.
-const WRITERS_KEPT_PART: usize = 8;
-/// Connections that are kept for tools, such as `longshore resolver status`; at most one in eight.
-const TOOLS_KEPT: usize = 8;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -113,7 +111,7 @@ impl ResolverServer {
         options: ServerOptions,
     ) -> Result<ResolverServer, BindError> {
         let incarnation = Incarnation(rand::random());
-        let kept = kept(&options);
+        let kept = Limits::from(&options).kept();
         let mut name = options.name;
         while name.len() > NAME_BYTES_MAX {
             name.pop();
@@ -162,6 +160,15 @@ impl ResolverServer {
         self.listener.local_address()
     }
 
+    /// Changes its limits while it serves.
+    pub fn limits(&self) -> LimitsHandle {
+        LimitsHandle {
+            places: self.listener.places(),
+            room: self.room.clone(),
+            desk: self.said.downgrade(),
+        }
+    }
+
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
         let ResolverServer { mut listener, desk, said, room } = self;
@@ -192,16 +199,6 @@ impl ResolverServer {
         desk_task.shutdown().await;
         served
     }
-}
-
-/// For whom places are kept. Readers ask another replica; a writer needs this one.
-fn kept(options: &ServerOptions) -> [Kept; 2] {
-    let part = options.connections_max / WRITERS_KEPT_PART;
-    let (writers, tools) = (options.writers_kept, options.tools_kept);
-    [
-        Kept { role: Role::ResolverWriter, places: writers.unwrap_or(part) },
-        Kept { role: Role::Tool, places: tools.unwrap_or(TOOLS_KEPT.min(part)) },
-    ]
 }
 
 impl DirectoryStopped {

@@ -103,7 +103,7 @@ fn glob(text: &str) -> Glob {
 fn who(answer: &PathAnswer) -> Vec<(String, bool)> {
     match answer {
         PathAnswer::Publishers { set, by_default } => {
-            set.iter().map(|info| (info.name.clone(), *by_default)).collect()
+            set.iter().map(|one| (one.publisher.name.clone(), *by_default)).collect()
         }
         PathAnswer::NotFound => Vec::new(),
         PathAnswer::Refused(reason) => panic!("{reason}"),

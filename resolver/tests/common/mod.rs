@@ -75,7 +75,9 @@ pub fn path(text: &str) -> Path {
 /// Who publishes the path.
 pub fn who(answer: &PathAnswer) -> Vec<&str> {
     match answer {
-        PathAnswer::Publishers { set, .. } => set.iter().map(|info| info.name.as_str()).collect(),
+        PathAnswer::Publishers { set, .. } => {
+            set.iter().map(|info| info.publisher.name.as_str()).collect()
+        }
         PathAnswer::NotFound => Vec::new(),
         PathAnswer::Refused(reason) => panic!("{reason}"),
     }

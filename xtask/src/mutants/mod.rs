@@ -70,7 +70,8 @@ impl Asked {
     }
 }
 
-fn root() -> PathBuf {
+/// The repository's folder.
+pub(crate) fn root() -> PathBuf {
     // This crate's folder lies in the repository's.
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
 }

@@ -15,9 +15,9 @@ use std::time::Duration;
 use longshore_protocol::messages::work::{Attached, Enqueued, SealedBatch, Tokens};
 use longshore_protocol::{
     BatchRefusal, Durability, EnqueueOutcome, Epoch, JobId, NewJob, Path, PublisherId,
-    PublisherInfo, Runs,
+    PublisherInfo, Runs, Terms,
 };
-use longshore_resolver::{PathAnswer, Resolution};
+use longshore_resolver::{PathAnswer, Publication, Resolution};
 
 use super::*;
 
@@ -27,6 +27,10 @@ fn ms(n: u64) -> Duration {
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
+}
+
+fn publication(publisher: &PublisherInfo) -> Publication {
+    Publication { publisher: publisher.clone(), terms: Terms::default() }
 }
 
 fn publisher(n: u8) -> PublisherInfo {
@@ -210,14 +214,14 @@ impl Story {
 
     /// Answers the oldest question: these publish its paths.
     fn resolve(&mut self, publishers: &[PublisherInfo]) {
-        let set: Arc<[PublisherInfo]> = publishers.into();
+        let set = publishers.iter().map(publication).collect();
         self.resolve_with(PathAnswer::Publishers { set, by_default: false }, true);
     }
 
     fn resolve_with(&mut self, answer: PathAnswer, complete: bool) {
         let paths = self.asked.pop_front().expect("a question");
         let answers = vec![answer; paths.len()];
-        self.core.resolved(self.now, &paths, Ok(Resolution { complete, answers }));
+        self.core.resolved(self.now, &paths, Ok(Resolution { complete, tracker: None, answers }));
         self.drain();
     }
 

@@ -33,7 +33,8 @@ fn a_warming_replicas_no_is_asked_again_half_a_second_later() {
 #[test]
 fn a_default_is_not_used_before_a_complete_answer() {
     let (holder, default) = (publisher(1), publisher(2));
-    let by_default = PathAnswer::Publishers { set: [default.clone()].into(), by_default: true };
+    let by_default =
+        PathAnswer::Publishers { set: [publication(&default)].into(), by_default: true };
     let mut story = Story::new(single());
     story.ask();
     // All replicas are warming: who publishes the path may not have told them yet, and a default would make a second queue of it.
@@ -53,7 +54,8 @@ fn a_default_is_not_used_before_a_complete_answer() {
 #[test]
 fn a_default_serves_once_the_answer_is_complete() {
     let default = publisher(2);
-    let by_default = PathAnswer::Publishers { set: [default.clone()].into(), by_default: true };
+    let by_default =
+        PathAnswer::Publishers { set: [publication(&default)].into(), by_default: true };
     let mut story = Story::new(single());
     story.ask();
     story.resolve_with(by_default.clone(), false);
@@ -78,7 +80,7 @@ fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
     let (a, default) = (publisher(1), publisher(2));
     let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
     send_each_second(&mut story, 35);
-    let set = [default].into();
+    let set = [publication(&default)].into();
     story.resolve_with(PathAnswer::Publishers { set, by_default: true }, false);
     story.push(100);
     assert_eq!(story.next_sent().publisher, a.id);

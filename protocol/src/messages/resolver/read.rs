@@ -37,6 +37,12 @@ impl PathText {
         }
     }
 
+    /// The text, which is that of a path; or what is wrong with it, for people.
+    pub fn check(&self) -> Result<&str, String> {
+        let text = self.as_str().ok_or("the path is not UTF-8")?;
+        Path::check(text).map(|()| text).map_err(|error| error.to_string())
+    }
+
     /// The path, or what is wrong with it, for people.
     pub fn parse(&self) -> Result<Path, String> {
         let text = self.as_str().ok_or("the path is not UTF-8")?;

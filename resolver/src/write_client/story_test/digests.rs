@@ -67,7 +67,8 @@ fn a_million_paths_cost_a_reconnect_what_has_changed() {
         println!("unchanged: {} bytes", story.bytes);
         assert!(story.bytes < 256, "{} bytes", story.bytes);
 
-        let changes: [(&str, fn(&mut Story, Key)); 4] = [
+        type Make = fn(&mut Story, Key);
+        let changes: [(&str, Make); 4] = [
             ("gone", |story, key| story.want([key], false)),
             ("come", |story, key| story.want([key], true)),
             ("on other terms", |story, key| story.want_on([key], Some(&terms(7)))),

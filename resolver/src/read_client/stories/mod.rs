@@ -1,19 +1,25 @@
 //! The sentences of the fault-tolerance chapter about read connections, each as a test in virtual time.
 
-use std::collections::BTreeSet;
+mod path_watches;
+mod questions;
+mod watches;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    self as wire, FromReplica, Listed, Publishers, RequestRefusal, Resolved, SetMember, Tracker,
-    WatchRefused,
+    self as wire, FromReplica, Resolved, SetMember, Tracker,
 };
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Terms,
 };
 
-use crate::read_client::answer::{Answer, PathAnswer, ReadError};
-use crate::read_client::core::{Action, Input, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore};
+use crate::read_client::answer::{Answer, PathAnswer, Publication, ReadError};
+use crate::read_client::core::{
+    Action, Input, LINKS_MAX, News, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore,
+};
+use crate::read_client::path_view::PathView;
 
 const INSTANT: Duration = Duration::from_nanos(1);
 
@@ -23,11 +29,19 @@ struct Story {
     core: ReadCore,
     /// Every replica that was dialled, in order.
     dialled: Vec<usize>,
-    /// The requests that were sent, without their last answer: number and how many paths.
+    /// Links that were dialled and have not ended, each to which replica.
+    links: BTreeMap<u64, usize>,
+    /// The requests that were sent, without their last answer: number, how many paths.
     requests: Vec<(u64, usize)>,
+    /// Over which link each was sent.
+    sent_over: BTreeMap<u64, u64>,
     finished: Vec<(u64, Result<Answer, ReadError>)>,
-    watches: BTreeSet<u32>,
+    /// What is watched, and over which link.
+    watched: BTreeSet<(u64, u32)>,
     told: Vec<(u32, usize)>,
+    /// Every watch that was sent, in order, and over which link.
+    sent_watches: Vec<(u64, u32)>,
+    views: BTreeMap<u32, PathView>,
     hung_up: bool,
 }
 
@@ -38,42 +52,80 @@ impl Story {
             now: Instant::now(),
             core: ReadCore::new(ResolverTiming::default(), names, seed),
             dialled: Vec::new(),
+            links: BTreeMap::new(),
             requests: Vec::new(),
+            sent_over: BTreeMap::new(),
             finished: Vec::new(),
-            watches: BTreeSet::new(),
+            watched: BTreeSet::new(),
             told: Vec::new(),
+            sent_watches: Vec::new(),
+            views: BTreeMap::new(),
             hung_up: false,
         }
     }
 
     fn step(&mut self, input: Input) {
-        if matches!(input, Input::Unlinked { .. }) {
-            self.unlink();
+        if let Input::Unlinked { link, .. } = &input {
+            self.unlink(*link);
         }
         for action in self.core.step(self.now, input) {
             match action {
-                Action::Dial { replica } => self.dialled.push(replica),
-                Action::Hangup => {
-                    self.unlink();
+                Action::Dial { link, replica } => {
+                    self.dialled.push(replica);
+                    self.links.insert(link, replica);
+                    assert!(self.links.len() <= LINKS_MAX, "{:?}", self.links);
+                }
+                Action::Hangup { link } => {
+                    self.unlink(link);
                     self.hung_up = true;
                 }
-                Action::Ask { request, range, .. } => self.requests.push((request, range.len())),
-                Action::Watch { watch, .. } => {
-                    self.watches.insert(watch);
+                Action::Ask { link, request, range, .. } => {
+                    self.requests.push((request, range.len()));
+                    self.sent_over.insert(request, link);
                 }
-                Action::Unwatch { watch } => {
-                    self.watches.remove(&watch);
+                Action::Watch { link, watch, .. } => {
+                    self.watched.insert((link, watch));
+                    self.sent_watches.push((link, watch));
                 }
-                Action::WatchRefused { .. } => {}
+                Action::Unwatch { link, watch } => {
+                    self.watched.remove(&(link, watch));
+                }
                 Action::Finish { batch, answer } => self.finished.push((batch, answer)),
-                Action::Tell { watch, replica, .. } => self.told.push((watch, replica)),
+                Action::Tell { link, watch, replica, news } => {
+                    self.tell(link, watch, replica, news);
+                }
             }
         }
     }
 
-    fn unlink(&mut self) {
-        self.requests.clear();
-        self.watches.clear();
+    fn tell(&mut self, link: u64, watch: u32, replica: usize, news: News) {
+        let name = format!("replica-{replica}:4800");
+        if let Some(view) = self.views.get_mut(&watch) {
+            match news {
+                News::Snapshot(part) => assert!(view.snapshot(link, &name, part)),
+                News::Changes(changes) => assert!(view.changes(link, &changes)),
+                News::Refused(reason) => view.refused(&name, reason),
+                News::Publishers(_) | News::Gone(_) => panic!("a watch over paths"),
+            }
+        } else if !matches!(news, News::Refused(_)) {
+            self.told.push((watch, replica));
+        }
+    }
+
+    fn unlink(&mut self, link: u64) {
+        assert!(self.links.remove(&link).is_some(), "link {link} has ended before");
+        let sent_over = &self.sent_over;
+        self.requests.retain(|(request, _)| sent_over[request] != link);
+        self.watched.retain(|(over, _)| *over != link);
+    }
+
+    /// The link that was dialled last, if it has not ended.
+    fn link(&self) -> u64 {
+        *self.links.last_key_value().expect("nobody was dialled").0
+    }
+
+    fn linked(&mut self) {
+        self.step(Input::Linked { link: self.link() });
     }
 
     fn ask(&mut self, batch: u64, paths: usize) {
@@ -82,17 +134,24 @@ impl Story {
     }
 
     fn unlinked(&mut self, why: &str) {
-        self.step(Input::Unlinked { why: why.to_owned() });
+        self.step(Input::Unlinked { link: self.link(), why: why.to_owned() });
     }
 
     /// Answers the oldest request.
     fn answer(&mut self, complete: bool, answer: wire::PathAnswer) {
         let (id, paths) = self.requests.remove(0);
-        self.told(resolved(id, true, complete, vec![answer; paths]));
+        let (link, message) =
+            (self.sent_over[&id], resolved(id, true, complete, vec![answer; paths]));
+        self.step(Input::Told { link, message });
     }
 
+    /// The replica that was dialled last says something.
     fn told(&mut self, message: FromReplica) {
-        self.step(Input::Told(message));
+        self.step(Input::Told { link: self.link(), message });
+    }
+
+    fn is_watched(&self, watch: u32) -> bool {
+        self.watched.contains(&(self.link(), watch))
     }
 
     /// The replica that was dialled last.
@@ -155,7 +214,8 @@ fn resolved(id: u64, last: bool, complete: bool, answers: Vec<wire::PathAnswer>)
 }
 
 fn found(by_default: bool) -> PathAnswer {
-    PathAnswer::Publishers { set: vec![publisher()].into(), by_default }
+    let publication = Publication { publisher: publisher(), terms: Terms::default() };
+    PathAnswer::Publishers { set: [publication].into(), by_default }
 }
 
 const FOUND: wire::PathAnswer = wire::PathAnswer::Published { set: 0 };
@@ -172,7 +232,7 @@ fn an_answer_may_take_15_s_or_50_us_for_each_read_whichever_is_longer() {
     ] {
         let mut story = Story::new(1, 7);
         story.ask(1, paths);
-        story.step(Input::Linked);
+        story.linked();
         assert_eq!(story.wait(), allowed, "{paths} paths");
         assert!(story.hung_up);
     }
@@ -183,7 +243,7 @@ fn list_matching_may_take_longer() {
     let mut story = Story::new(1, 7);
     let globs = vec![Glob::new("/**").unwrap()].into();
     story.step(Input::Ask { batch: 1, question: Question::ListMatching(globs) });
-    story.step(Input::Linked);
+    story.linked();
     assert_eq!(story.wait(), Duration::from_secs(30));
 }
 
@@ -191,7 +251,7 @@ fn list_matching_may_take_longer() {
 fn the_timeout_is_to_get_an_answer_not_to_finish_the_batch() {
     let mut story = Story::new(1, 7);
     story.ask(1, 100);
-    story.step(Input::Linked);
+    story.linked();
     let (id, _) = story.requests[0];
     // One path every 14.9 s: 25 minutes in all, and never a hang.
     for n in 1..=100 {
@@ -209,7 +269,7 @@ fn a_stream_of_new_batches_does_not_hide_that_the_replica_hangs() {
     let mut story = Story::new(1, 7);
     let begun = story.now;
     story.ask(1, 1);
-    story.step(Input::Linked);
+    story.linked();
     for batch in 2..5 {
         story.now += Duration::from_secs(4);
         story.ask(batch, 1);
@@ -238,7 +298,7 @@ fn a_server_that_does_not_say_a_proper_hello_is_passed_over_at_once() {
     story.ask(1, 1);
     story.unlinked("TLS failed");
     story.unlinked("busy");
-    story.step(Input::Linked);
+    story.linked();
     assert_eq!(story.dialled.iter().collect::<BTreeSet<_>>().len(), 3);
     story.answer(true, FOUND);
     assert_eq!(story.complete().1, [found(false)]);
@@ -251,12 +311,12 @@ fn after_a_crash_it_waits_a_random_time_between_1_and_12_s_and_connects_again() 
     for seed in 0..500 {
         let mut story = Story::new(3, seed);
         story.ask(1, 1);
-        story.step(Input::Linked);
+        story.linked();
         let crashed = story.replica();
         story.unlinked("the other side closed the link");
         waits.push(story.wait());
         assert_ne!(story.replica(), crashed, "another one comes first");
-        story.step(Input::Linked);
+        story.linked();
         story.answer(true, FOUND);
         assert_eq!(story.complete().1, [found(false)]);
     }
@@ -273,13 +333,13 @@ fn after_a_crash_it_waits_a_random_time_between_1_and_12_s_and_connects_again() 
 fn a_hang_becomes_a_crash() {
     let mut story = Story::new(2, 7);
     story.ask(1, 1);
-    story.step(Input::Linked);
+    story.linked();
     let hung = story.replica();
     story.wait();
     assert!(std::mem::take(&mut story.hung_up));
     story.wait();
     assert_ne!(story.replica(), hung);
-    story.step(Input::Linked);
+    story.linked();
     story.answer(true, FOUND);
     assert_eq!(story.complete().1, [found(false)]);
 }
@@ -318,7 +378,7 @@ fn a_server_that_hangs_on_every_answer_costs_three_rounds() {
     let mut story = Story::new(1, 7);
     story.ask(1, 1);
     for round in 1..=3 {
-        story.step(Input::Linked);
+        story.linked();
         assert_eq!(story.wait(), Duration::from_secs(15));
         assert!(std::mem::take(&mut story.hung_up));
         if round < 3 {
@@ -339,7 +399,7 @@ fn it_gives_up_on_a_batch_only_if_every_server_is_down_or_unable_to_answer() {
         let mut story = Story::new(5, seed);
         story.ask(1, 1);
         while story.finished.is_empty() {
-            story.step(Input::Linked);
+            story.linked();
             if story.replica() == 3 {
                 story.answer(true, FOUND);
             } else {
@@ -369,7 +429,7 @@ fn after_a_batch_has_failed_the_next_one_starts_afresh() {
     story.wait();
     story.unlinked("refused");
     story.wait();
-    story.step(Input::Linked);
+    story.linked();
     story.answer(true, FOUND);
     assert_eq!(story.complete().1, [found(false)]);
 }
@@ -378,7 +438,7 @@ fn after_a_batch_has_failed_the_next_one_starts_afresh() {
 fn a_link_that_is_lost_while_nobody_asks_costs_nothing() {
     let mut story = Story::new(1, 7);
     story.ask(1, 1);
-    story.step(Input::Linked);
+    story.linked();
     story.answer(true, FOUND);
     story.only_answer().unwrap();
     story.unlinked("it crashed");
@@ -392,7 +452,7 @@ fn many_batches_share_the_link_and_each_gets_its_own_answer() {
     let mut story = Story::new(1, 7);
     story.ask(1, 2);
     story.ask(2, 3);
-    story.step(Input::Linked);
+    story.linked();
     story.ask(3, 1);
     assert_eq!(story.dialled.len(), 1);
     let lengths: Vec<usize> = story.requests.iter().map(|(_, paths)| *paths).collect();
@@ -415,7 +475,7 @@ fn many_batches_share_the_link_and_each_gets_its_own_answer() {
 fn a_huge_batch_is_cut_and_only_some_of_it_is_on_its_way() {
     let mut story = Story::new(1, 7);
     story.ask(1, 1_500_000);
-    story.step(Input::Linked);
+    story.linked();
     assert_eq!(story.requests.len(), REQUESTS_IN_FLIGHT_MAX);
     while !story.requests.is_empty() {
         assert!(story.requests.iter().all(|(_, paths)| *paths <= 100_000));
@@ -428,7 +488,7 @@ fn a_huge_batch_is_cut_and_only_some_of_it_is_on_its_way() {
 fn a_batch_without_paths_is_answered_and_one_without_replicas_refused() {
     let mut story = Story::new(1, 7);
     story.ask(1, 0);
-    story.step(Input::Linked);
+    story.linked();
     assert_eq!(story.complete(), (true, Vec::new()));
     let mut story = Story::new(0, 7);
     story.ask(1, 1);
@@ -439,29 +499,14 @@ fn a_batch_without_paths_is_answered_and_one_without_replicas_refused() {
 fn a_replica_that_answers_something_else_is_left() {
     let mut story = Story::new(2, 7);
     story.ask(1, 2);
-    story.step(Input::Linked);
+    story.linked();
     let (id, _) = story.requests[0];
     story.told(resolved(id, true, true, vec![FOUND]));
     assert!(std::mem::take(&mut story.hung_up) && story.finished.is_empty());
     story.wait();
-    story.step(Input::Linked);
+    story.linked();
     story.answer(true, FOUND);
     assert_eq!(story.complete().1.len(), 2);
-}
-
-#[test]
-fn a_refused_request_fails_and_leaves_the_link_as_it_is() {
-    let mut story = Story::new(2, 7);
-    story.ask(1, 1);
-    story.ask(2, 1);
-    story.step(Input::Linked);
-    let (id, _) = story.requests.remove(0);
-    let (code, reason) = (RequestRefusal::Malformed, String::from("malformed"));
-    story.told(FromReplica::Refused { id, code, reason });
-    assert!(matches!(story.only_answer(), Err(ReadError::Refused { .. })));
-    story.answer(true, FOUND);
-    assert_eq!(story.complete().1, [found(false)]);
-    assert_eq!(story.dialled.len(), 1);
 }
 
 #[test]
@@ -470,12 +515,12 @@ fn a_no_of_a_warming_replica_is_asked_of_another_before_it_is_believed() {
         let mut story = Story::new(3, 7);
         let begun = story.now;
         story.ask(1, 1);
-        story.step(Input::Linked);
+        story.linked();
         let warming = story.replica();
         story.answer(false, doubtful);
         assert!(story.finished.is_empty());
         assert_ne!(story.replica(), warming);
-        story.step(Input::Linked);
+        story.linked();
         story.answer(true, NOT_FOUND);
         let (complete, answers) = story.complete();
         assert!(complete);
@@ -489,7 +534,7 @@ fn a_no_of_a_warming_replica_is_asked_of_another_before_it_is_believed() {
 fn a_yes_of_a_warming_replica_is_believed() {
     let mut story = Story::new(3, 7);
     story.ask(1, 1);
-    story.step(Input::Linked);
+    story.linked();
     story.answer(false, FOUND);
     assert_eq!(story.complete(), (false, vec![found(false)]));
     assert_eq!(story.dialled.len(), 1);
@@ -501,7 +546,7 @@ fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
         let mut story = Story::new(3, seed);
         story.ask(1, 2);
         for _ in 0..2 {
-            story.step(Input::Linked);
+            story.linked();
             let (id, _) = story.requests.remove(0);
             story.told(resolved(id, true, false, vec![NOT_FOUND, FOUND]));
             assert!(story.finished.is_empty());
@@ -510,195 +555,6 @@ fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
         assert_eq!(story.complete(), (false, vec![PathAnswer::NotFound, found(false)]));
         assert_eq!(story.dialled.iter().collect::<BTreeSet<_>>().len(), 3);
     }
-}
-
-#[test]
-fn listings_of_warming_replicas_are_joined() {
-    let listed = |id, paths: &[(&str, bool)]| {
-        let listed = |&(path, published): &(&str, bool)| wire::PathListed {
-            path: Path::new(path).unwrap(),
-            queue: published,
-            value: false,
-            default: false,
-        };
-        let paths = paths.iter().map(listed).collect();
-        FromReplica::Listed(Listed { id, last: true, complete: false, tracker: tracker(), paths })
-    };
-    let mut story = Story::new(2, 7);
-    story.step(Input::Ask { batch: 1, question: Question::List(Path::root()) });
-    story.step(Input::Linked);
-    let (id, _) = story.requests.remove(0);
-    story.told(listed(id, &[("/b", false), ("/c", true)]));
-    story.step(Input::Linked);
-    let (id, _) = story.requests.remove(0);
-    story.told(listed(id, &[("/a", true), ("/b", true)]));
-    let Ok(Answer::Listed(listing)) = story.only_answer() else { panic!("no listing") };
-    let paths: Vec<_> = listing.paths.iter().map(|p| (p.path.as_str(), p.published())).collect();
-    assert_eq!(paths, [("/a", true), ("/b", true), ("/c", true)]);
-    assert!(!listing.complete);
-}
-
-#[test]
-fn a_watch_is_made_again_at_one_replica_after_the_other_for_ever() {
-    let mut story = Story::new(2, 7);
-    let glob = Glob::new("/jobs/**").unwrap();
-    story.step(Input::Watch { watch: 5, glob });
-    for _ in 0..100 {
-        story.step(Input::Linked);
-        assert!(story.watches.contains(&5));
-        let replica = story.replica();
-        story.told(FromReplica::Publishers(Publishers {
-            watch: 5,
-            tracker: tracker(),
-            complete: true,
-            publishers: Vec::new(),
-        }));
-        assert_eq!(story.told.pop(), Some((5, replica)));
-        story.unlinked("it crashed");
-        let wait = story.wait();
-        assert!((1.0..=12.0).contains(&wait.as_secs_f64()));
-        assert_ne!(story.replica(), replica);
-        story.unlinked("refused");
-    }
-    story.step(Input::Linked);
-    story.step(Input::Unwatch { watch: 5 });
-    assert!(story.watches.is_empty());
-    story.unlinked("it crashed");
-    assert_eq!(story.core.next_deadline(), None, "nobody wants anything any more");
-}
-
-#[test]
-fn a_watch_asks_every_replica_in_turn_as_one_may_know_of_a_publisher_that_another_cannot() {
-    let mut story = Story::new(3, 7);
-    story.step(Input::Watch { watch: 5, glob: Glob::new("/jobs/**").unwrap() });
-    let mut asked = Vec::new();
-    for _ in 0..6 {
-        story.step(Input::Linked);
-        assert!(story.watches.contains(&5));
-        asked.push(story.replica());
-        assert_eq!(story.wait(), ResolverTiming::default().reader_ttl);
-        assert!(std::mem::take(&mut story.hung_up));
-    }
-    let first: BTreeSet<usize> = asked[..3].iter().copied().collect();
-    assert_eq!((first.len(), &asked[..3]), (3, &asked[3..]), "all of them, in turn");
-    // The next one is down: the watch goes past it.
-    let down = story.replica();
-    story.unlinked("refused");
-    assert_ne!(story.replica(), down);
-}
-
-#[test]
-fn a_watch_does_not_leave_a_replica_that_owes_an_answer_nor_the_only_one() {
-    let mut story = Story::new(2, 7);
-    story.step(Input::Watch { watch: 5, glob: Glob::new("/jobs/**").unwrap() });
-    story.step(Input::Linked);
-    story.now += ResolverTiming::default().reader_ttl - INSTANT;
-    story.ask(1, 1);
-    story.now += INSTANT;
-    story.step(Input::Tick);
-    assert!(!story.hung_up);
-    story.answer(true, FOUND);
-    assert!(story.only_answer().is_ok());
-    assert!(story.hung_up, "it goes on as soon as nothing is owed");
-
-    let mut story = Story::new(1, 7);
-    story.step(Input::Watch { watch: 5, glob: Glob::new("/jobs/**").unwrap() });
-    story.step(Input::Linked);
-    assert_eq!(story.core.next_deadline(), None);
-}
-
-impl Story {
-    fn watch_refused(&mut self, watch: u32) {
-        let refused = WatchRefused { watch, reason: "the table is full".into() };
-        self.told(FromReplica::WatchRefused(refused));
-    }
-}
-
-#[test]
-fn a_watch_that_a_replica_has_no_room_for_is_tried_at_another_1_to_12_s_later() {
-    let mut story = Story::new(2, 7);
-    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
-    story.step(Input::Linked);
-    let full = story.replica();
-    story.watch_refused(5);
-    assert!(!story.hung_up);
-    let wait = story.wait();
-    assert!((1.0..=12.0).contains(&wait.as_secs_f64()), "{wait:?}");
-    assert!(std::mem::take(&mut story.hung_up));
-    assert_ne!(story.replica(), full);
-    story.step(Input::Linked);
-    assert!(story.watches.contains(&5));
-}
-
-#[test]
-fn a_full_watch_table_does_not_fail_the_reads_of_the_same_link() {
-    // With one replica there is no other; with three, nothing is lost of what this one was asked before.
-    for replicas in [1, 3] {
-        let mut story = Story::new(replicas, 7);
-        story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
-        story.ask(1, 1);
-        story.step(Input::Linked);
-        for batch in 2..=20 {
-            story.watch_refused(5);
-            assert!(!story.hung_up, "the link is of use for reads");
-            story.ask(batch, 1);
-            // The older one is answered late: it is waited for, however often the watch is to be tried elsewhere.
-            story.now += Duration::from_secs(13);
-            story.step(Input::Tick);
-            assert!(!story.hung_up);
-            story.answer(true, FOUND);
-            let (number, answer) = story.finished.pop().expect("an answer");
-            assert!(number < batch && answer.is_ok());
-            if std::mem::take(&mut story.hung_up) {
-                story.step(Input::Linked);
-            }
-        }
-        assert_eq!(story.dialled.len() > 1, replicas > 1, "the watch is tried elsewhere");
-    }
-}
-
-#[test]
-fn what_is_asked_while_a_replica_is_left_for_a_watch_goes_to_the_next() {
-    let mut story = Story::new(2, 7);
-    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
-    story.ask(1, 1);
-    story.step(Input::Linked);
-    story.watch_refused(5);
-    story.now += Duration::from_secs(12);
-    story.step(Input::Tick);
-    story.ask(2, 1);
-    assert_eq!(story.requests.len(), 1, "the link is left once it owes nothing");
-    story.answer(true, FOUND);
-    assert!(std::mem::take(&mut story.hung_up));
-    assert_eq!(story.dialled.len(), 2);
-    story.step(Input::Linked);
-    story.answer(true, FOUND);
-    let answered: Vec<u64> = story.finished.iter().map(|(batch, _)| *batch).collect();
-    assert_eq!(answered, [1, 2]);
-}
-
-#[test]
-fn a_watch_that_nobody_has_room_for_is_tried_again_every_reader_ttl() {
-    let mut story = Story::new(2, 7);
-    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
-    let mut waits = Vec::new();
-    for _ in 0..6 {
-        story.step(Input::Linked);
-        story.watch_refused(5);
-        waits.push(story.wait());
-        story.hung_up = false;
-    }
-    let long = ResolverTiming::default().reader_ttl;
-    let is_long: Vec<bool> = waits.iter().map(|wait| *wait == long).collect();
-    assert_eq!(is_long, [false, true, true, true, true, true], "{waits:?}");
-    // The only replica is not left: it is asked again.
-    let mut story = Story::new(1, 7);
-    story.step(Input::Watch { watch: 5, glob: Glob::new("/**").unwrap() });
-    story.step(Input::Linked);
-    story.watches.clear();
-    story.watch_refused(5);
-    assert_eq!(story.wait(), long);
-    assert!(!story.hung_up && story.watches.contains(&5));
 }
 
 #[test]
@@ -726,7 +582,7 @@ fn a_batch_that_joins_in_the_middle_of_a_round_has_three_whole_ones_of_its_own()
 fn a_small_batch_is_not_allowed_the_time_of_a_huge_one_behind_it() {
     let mut story = Story::new(2, 7);
     story.ask(1, 1);
-    story.step(Input::Linked);
+    story.linked();
     story.ask(2, 1_000_000);
     assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(15)));
     story.answer(true, FOUND);
@@ -737,7 +593,7 @@ fn a_small_batch_is_not_allowed_the_time_of_a_huge_one_behind_it() {
 fn who_no_longer_waits_is_forgotten() {
     let mut story = Story::new(1, 7);
     story.ask(1, 1);
-    story.step(Input::Linked);
+    story.linked();
     story.unlinked("it crashed");
     story.step(Input::Forget { batch: 1 });
     story.wait();

@@ -1,0 +1,113 @@
+//! Longshore's side.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, SessionId, Terms};
+use longshore_resolver::{
+    Cluster, PathAnswer, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient,
+};
+
+use super::work::{RESOLVE_BATCH, Work, batches, made, pipelined};
+
+/// Batches that one read client has on its way.
+const IN_FLIGHT: usize = 8;
+
+/// Serves until the process ends.
+pub(super) async fn serve() -> anyhow::Result<SocketAddr> {
+    // Nobody can have published before.
+    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
+    let server = ResolverServer::bind("127.0.0.1:0".parse()?, options).await?;
+    let address = server.local_address();
+    tokio::spawn(server.run(std::future::pending()));
+    Ok(address)
+}
+
+/// A publisher that holds all.
+pub(super) struct Publisher {
+    address: SocketAddr,
+    paths: Vec<Path>,
+    client: Option<WriteClient>,
+}
+
+impl Publisher {
+    pub(super) fn prepare(work: &Work, address: SocketAddr) -> anyhow::Result<Publisher> {
+        let paths =
+            work.paths().map(|text| Ok(Path::new(&text)?)).collect::<anyhow::Result<_>>()?;
+        Ok(Publisher { address, paths, client: None })
+    }
+
+    /// Returns once the replica has all.
+    pub(super) async fn register(&mut self) -> anyhow::Result<()> {
+        let publisher = PublisherInfo {
+            id: PublisherId([1; 16]),
+            epoch: Epoch(1),
+            name: "bench".to_owned(),
+            addresses: vec!["127.0.0.1:1".parse()?],
+        };
+        let cluster = Cluster::new([self.address.to_string()]);
+        let client = WriteClient::new(cluster, publisher, SessionId([1; 16]));
+        let terms = PublicationTerms::new(Terms::default())?;
+        let paths = std::mem::take(&mut self.paths).into_iter();
+        client.publish_all(paths.map(|path| (path, terms.clone())));
+        client.flushed(1).await;
+        let states = client.status();
+        let state = states.first().context("no replica")?;
+        ensure!(state.lacking == 0 && state.refused == 0, "not all is registered: {state:?}");
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+/// Who asks.
+pub(super) struct Reader {
+    cluster: Cluster,
+    paths: Arc<[Path]>,
+    parents: Arc<[Path]>,
+}
+
+impl Reader {
+    pub(super) fn prepare(work: &Work, address: SocketAddr) -> anyhow::Result<Reader> {
+        let make = |text: String| Ok(Path::new(&text)?);
+        Ok(Reader {
+            cluster: Cluster::new([address.to_string()]),
+            paths: made(work.asked(), make)?,
+            parents: made(work.parents(), make)?,
+        })
+    }
+
+    /// How many have a publisher.
+    pub(super) async fn resolve(&self, clients: usize) -> anyhow::Result<u64> {
+        let all = self.clients(clients);
+        let turns = all.iter().cycle().cloned();
+        let ask = batches(self.paths.len(), RESOLVE_BATCH).zip(turns).map(|(batch, client)| {
+            let paths = self.paths.clone();
+            async move {
+                let resolution = client.resolve(paths[batch].to_vec()).await?;
+                let found = |answer: &&PathAnswer| {
+                    matches!(answer, PathAnswer::Publishers { set, by_default: false } if set.len() == 1)
+                };
+                Ok(resolution.answers.iter().filter(found).count() as u64)
+            }
+        });
+        pipelined(ask, IN_FLIGHT * clients).await
+    }
+
+    /// How many paths are listed below all parents.
+    pub(super) async fn list(&self, clients: usize) -> anyhow::Result<u64> {
+        let all = self.clients(clients);
+        let turns = all.iter().cycle().cloned();
+        let ask = (0..self.parents.len()).zip(turns).map(|(place, client)| {
+            let parents = self.parents.clone();
+            async move { Ok(client.list(parents[place].clone()).await?.paths.len() as u64) }
+        });
+        pipelined(ask, IN_FLIGHT * clients).await
+    }
+
+    fn clients(&self, count: usize) -> Vec<ReadClient> {
+        let session = |number| SessionId([number; 16]);
+        let client = |number| ReadClient::new(self.cluster.clone(), session(number), "bench");
+        (2..).take(count).map(client).collect()
+    }
+}

@@ -1,0 +1,417 @@
+//! Which replica next, how long to wait, when to give up. Pure: it reads no clock, draws from a seeded source, opens nothing.
+//!
+//! **After every [`ReadCore::step`] its actions are carried out in their order, and at [`ReadCore::next_deadline`] it is stepped with
+//! [`Input::Tick`].** There is one link at a time, which every batch and every watch uses; and while only watches use it, each
+//! `reader_ttl`, a second one to the next replica beside it, which takes its place once it has answered.
+//!
+//! ```text
+//!            batch, watch               all replicas refused: a round is over
+//!   Idle ───────────────────▶ Dialling ────────────────────────────┐
+//!    ▲                         │    ▲                               ▼
+//!    │ nothing left     linked │    │ 1–12 s later          Waiting (for what has rounds left)
+//!    └──────────── Up ◀────────┘    └──────────────────────────────┘
+//!                 │ ▲ └── crash, timeout: a round is over ──────────▲
+//!                 └─┘ only watches, for a reader_ttl: the next replica, once it has answered
+//! ```
+
+mod batches;
+mod memory;
+mod question;
+mod turn;
+mod watches;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::time::Instant;
+
+use longshore_protocol::ResolverTiming;
+use longshore_protocol::messages::resolver::FromReplica;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+pub(super) use question::Question;
+pub(super) use watches::{News, Subject};
+
+use crate::read_client::answer::{Answer, ReadError};
+use batches::Batch;
+use memory::Memory;
+use turn::Candidate;
+
+/// Most requests that wait for an answer on the link; each has at most 1 MiB of paths.
+pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
+
+/// Most links at a time: that in use, and one to a replica that may take its place.
+pub(super) const LINKS_MAX: usize = 2;
+
+/// A replica's place in the cluster.
+pub(super) type Replica = usize;
+
+/// What happened.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// The caller has a batch. Its number is new.
+    Ask { batch: u64, question: Question },
+    /// Its caller no longer waits.
+    Forget { batch: u64 },
+    /// The caller watches. Its number is new.
+    Watch { watch: u32, subject: Subject },
+    /// It no longer does.
+    Unwatch { watch: u32 },
+    /// The link that was dialled stands.
+    Linked { link: u64 },
+    /// It does not, and why; or it did, and has ended.
+    Unlinked { link: u64, why: String },
+    /// The replica said something over it.
+    Told { link: u64, message: FromReplica },
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(PartialEq, Debug)]
+pub(super) enum Action {
+    /// Connect to that replica, and say whether it worked. There are at most [`LINKS_MAX`] links.
+    Dial { link: u64, replica: Replica },
+    /// Close the link, or stop dialling; nothing more is to be said of it.
+    Hangup { link: u64 },
+    /// Send a question, or of its paths those in `range`.
+    Ask { link: u64, request: u64, question: Question, range: Range<usize> },
+    /// Send a watch. `request` is the number under which it may be refused.
+    Watch { link: u64, request: u64, watch: u32, subject: Subject },
+    /// End a watch.
+    Unwatch { link: u64, watch: u32 },
+    /// The batch has ended.
+    Finish { batch: u64, answer: Result<Answer, ReadError> },
+    /// The watch has news.
+    Tell { link: u64, watch: u32, replica: Replica, news: News },
+}
+
+/// The read client.
+#[derive(Debug)]
+pub(super) struct ReadCore {
+    timing: ResolverTiming,
+    replicas: Vec<String>,
+    random: StdRng,
+    state: State,
+    batches: BTreeMap<u64, Batch>,
+    watches: BTreeMap<u32, Subject>,
+    next_request: u64,
+    next_link: u64,
+    /// The replica that is tried beside the link.
+    candidate: Option<Candidate>,
+    memory: Memory,
+    /// The replica whose link ended last: tried after the others.
+    shunned: Option<Replica>,
+    /// Links in a row over which a watch was refused.
+    refusals: usize,
+    actions: Vec<Action>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody wants anything.
+    Idle,
+    /// Trying one replica after the other; `rest` is to come, from its end.
+    Dialling { link: u64, replica: Replica, rest: Vec<Replica> },
+    /// Linked.
+    Up(Up),
+    /// Between two rounds.
+    Waiting { until: Instant },
+}
+
+#[derive(Debug)]
+struct Up {
+    link: u64,
+    replica: Replica,
+    /// When a link that only watches goes on to the next replica.
+    next_turn_at: Instant,
+    /// What is still to be sent: a batch's paths, or its whole question.
+    to_send: VecDeque<(u64, Range<usize>)>,
+    /// Requests without their last answer, and whose they are.
+    in_flight: BTreeMap<u64, u64>,
+    /// Since when the replica owes an answer.
+    owing_since: Instant,
+    /// Watches over paths that it has not answered, by the number of their request.
+    watch_requests: BTreeMap<u64, u32>,
+    /// The watches that it has no room for. The link is of use for everything else.
+    refused: BTreeSet<u32>,
+    /// When those are to be tried elsewhere.
+    try_elsewhere_at: Option<Instant>,
+}
+
+impl Up {
+    fn owes_nothing(&self) -> bool {
+        self.in_flight.is_empty() && self.to_send.is_empty()
+    }
+}
+
+impl ReadCore {
+    /// A client of these replicas.
+    pub(super) fn new(timing: ResolverTiming, replicas: Vec<String>, seed: u64) -> ReadCore {
+        ReadCore {
+            memory: Memory::of(replicas.len()),
+            timing,
+            replicas,
+            random: StdRng::seed_from_u64(seed),
+            state: State::Idle,
+            batches: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            next_request: 1,
+            next_link: 1,
+            candidate: None,
+            shunned: None,
+            refusals: 0,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes in what happened, and says what is to be done.
+    pub(super) fn step(&mut self, now: Instant, input: Input) -> Vec<Action> {
+        match input {
+            Input::Ask { batch, question } => self.ask(now, batch, question),
+            Input::Forget { batch } => {
+                self.batches.remove(&batch);
+            }
+            Input::Watch { watch, subject } => self.watch(now, watch, subject),
+            Input::Unwatch { watch } => self.unwatch(now, watch),
+            Input::Linked { link } => self.linked(now, link),
+            Input::Unlinked { link, why } => self.unlinked(now, link, why),
+            Input::Told { link, message } => self.told(now, link, message),
+            Input::Tick => {}
+        }
+        self.due(now);
+        self.send(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When it is to be stepped though nothing has happened.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Waiting { until } => Some(*until),
+            State::Up(up) => {
+                let answer = (!up.in_flight.is_empty()).then(|| self.answer_deadline(up));
+                answer.into_iter().chain(self.turn_deadline(up)).min()
+            }
+            State::Idle | State::Dialling { .. } => None,
+        }
+    }
+
+    /// Tries every replica once, in a random order; those that have failed or are warming come last.
+    fn start_round(&mut self, now: Instant) {
+        let mut order: Vec<Replica> = (0..self.replicas.len()).collect();
+        order.shuffle(&mut self.random);
+        self.dial_in_order(now, order);
+    }
+
+    fn dial_in_order(&mut self, now: Instant, mut order: Vec<Replica>) {
+        let trial = |replica: Replica| self.batches.values().map(move |b| &b.trials[replica]);
+        order.sort_by_cached_key(|&replica| {
+            let warming = trial(replica).any(|trial| trial.warming);
+            let failures = trial(replica).map(|trial| trial.failures).max();
+            let doubted = self.memory.doubts(replica, now);
+            (warming, failures, doubted, self.shunned == Some(replica))
+        });
+        order.reverse();
+        self.begin_round();
+        match order.pop() {
+            Some(replica) => {
+                let link = self.dial(replica);
+                self.state = State::Dialling { link, replica, rest: order };
+            }
+            None => self.state = State::Idle,
+        }
+    }
+
+    fn dial(&mut self, replica: Replica) -> u64 {
+        let link = self.next_link;
+        self.next_link += 1;
+        self.actions.push(Action::Dial { link, replica });
+        link
+    }
+
+    /// From here on a round is a whole one for every batch there is.
+    fn begin_round(&mut self) {
+        self.batches.values_mut().for_each(|batch| batch.whole_round = true);
+    }
+
+    fn linked(&mut self, now: Instant, number: u64) {
+        match self.state {
+            State::Dialling { link, replica, .. } if link == number => {
+                let mut up = self.up(now, link, replica);
+                self.send_watches(&mut up);
+                self.serve_over(now, up);
+            }
+            _ => self.candidate_linked(now, number),
+        }
+    }
+
+    fn up(&self, now: Instant, link: u64, replica: Replica) -> Up {
+        Up {
+            link,
+            replica,
+            next_turn_at: now + self.timing.reader_ttl,
+            to_send: VecDeque::new(),
+            in_flight: BTreeMap::new(),
+            owing_since: now,
+            watch_requests: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            try_elsewhere_at: None,
+        }
+    }
+
+    /// From here on this is the link.
+    fn serve_over(&mut self, now: Instant, up: Up) {
+        self.begin_round();
+        let replica = up.replica;
+        self.state = State::Up(up);
+        self.batches.values_mut().for_each(|batch| batch.trials[replica].refused = false);
+        let numbers: Vec<u64> = self.batches.keys().copied().collect();
+        for number in numbers {
+            // It was the last to be tried: nobody knows better than what it has said already.
+            if self.batches[&number].trials[replica].warming {
+                self.finish_doubtful(number);
+            } else {
+                self.queue(now, number);
+            }
+        }
+    }
+
+    /// A replica could not be reached, or its link has ended.
+    fn unlinked(&mut self, now: Instant, number: u64, why: String) {
+        match &mut self.state {
+            State::Dialling { link, replica, rest } if *link == number => {
+                let (failed, next) = (*replica, rest.pop());
+                let rest = std::mem::take(rest);
+                if let Some(replica) = next {
+                    let link = self.dial(replica);
+                    self.state = State::Dialling { link, replica, rest };
+                }
+                self.blame(now, failed, &why);
+                if next.is_none() {
+                    self.round_over(now);
+                }
+            }
+            State::Up(up) if up.link == number => self.abandon(now, why),
+            _ => self.candidate_unlinked(now, number),
+        }
+    }
+
+    /// The link is of no use any more.
+    fn abandon(&mut self, now: Instant, why: String) {
+        self.drop_candidate();
+        let State::Up(up) = &self.state else { return };
+        let replica = up.replica;
+        self.link_ends(replica);
+        self.blame(now, replica, &why);
+        self.round_over(now);
+    }
+
+    fn link_ends(&mut self, replica: Replica) {
+        self.shunned = Some(replica);
+        if matches!(&self.state, State::Up(up) if up.refused.is_empty()) {
+            self.refusals = 0;
+        }
+    }
+
+    fn blame(&mut self, now: Instant, replica: Replica, why: &str) {
+        self.memory.failed(replica, now, self.timing.reader_ttl);
+        for batch in self.batches.values_mut() {
+            let trial = &mut batch.trials[replica];
+            trial.failures += 1;
+            trial.why = Some(why.to_owned());
+        }
+    }
+
+    /// Every batch has one round less. Those that have none left fail, once every replica has had its chance.
+    fn round_over(&mut self, now: Instant) {
+        self.count_round();
+        self.state = if self.batches.is_empty() && self.watches.is_empty() {
+            State::Idle
+        } else {
+            let wait = self.timing.retry_wait(self.random.next_u64());
+            State::Waiting { until: now + wait }
+        };
+    }
+
+    /// Leaves a replica that is warming for one that may know better.
+    fn move_on(&mut self, now: Instant) {
+        let State::Up(up) = &self.state else { return };
+        let link = up.link;
+        self.drop_candidate();
+        let known = |replica: Replica| self.batches.values().any(|b| b.trials[replica].is_passed());
+        let mut order: Vec<Replica> =
+            (0..self.replicas.len()).filter(|&replica| !known(replica)).collect();
+        if order.is_empty() {
+            order.extend(0..self.replicas.len());
+        }
+        self.actions.push(Action::Hangup { link });
+        order.shuffle(&mut self.random);
+        self.dial_in_order(now, order);
+    }
+
+    fn told(&mut self, now: Instant, link: u64, message: FromReplica) {
+        let State::Up(up) = &mut self.state else { return };
+        if up.link != link {
+            self.candidate_told(now, link, message);
+            return;
+        }
+        let replica = up.replica;
+        self.memory.answered(replica);
+        match message {
+            FromReplica::Resolved(slice) => {
+                let (id, last) = (slice.id, slice.last);
+                self.answered(now, id, last, Answer::Resolved(slice.into()));
+            }
+            FromReplica::Listed(slice) => {
+                let (id, last) = (slice.id, slice.last);
+                self.answered(now, id, last, Answer::Listed(slice.into()));
+            }
+            FromReplica::Table(slice) => {
+                let (id, last) = (slice.id, slice.last);
+                self.answered(now, id, last, Answer::Table(slice.into()));
+            }
+            FromReplica::Changed(slice) => {
+                let (id, last) = (slice.id, slice.last);
+                self.answered(now, id, last, Answer::Changed(slice.into()));
+            }
+            FromReplica::Publishers(publishers) => {
+                self.tell(link, replica, publishers.watch, News::Publishers(publishers));
+            }
+            FromReplica::PublisherGone(gone) => self.publisher_gone(link, replica, gone),
+            FromReplica::PathSnapshot(part) => {
+                up.watch_requests.retain(|_, watch| *watch != part.watch);
+                self.tell(link, replica, part.watch, News::Snapshot(part));
+            }
+            FromReplica::PathChanges(changes) => self.paths_changed(link, replica, changes),
+            FromReplica::WatchRefused(no) => self.watch_refused(now, no.watch, no.reason),
+            FromReplica::Refused { id, code, reason } => match up.watch_requests.remove(&id) {
+                Some(watch) => self.watch_refused(now, watch, reason),
+                None => self.request_refused(now, id, code, reason),
+            },
+            FromReplica::Status { .. }
+            | FromReplica::Announced(_)
+            | FromReplica::Written(_)
+            | FromReplica::PublishersKnown(_) => {}
+        }
+    }
+
+    /// Does what is due.
+    fn due(&mut self, now: Instant) {
+        match &self.state {
+            State::Waiting { until } if *until <= now => {
+                if self.batches.is_empty() && self.watches.is_empty() {
+                    self.state = State::Idle;
+                } else {
+                    self.start_round(now);
+                }
+            }
+            State::Up(up) if !up.in_flight.is_empty() && self.answer_deadline(up) <= now => {
+                let silent = now.saturating_duration_since(up.owing_since);
+                self.actions.push(Action::Hangup { link: up.link });
+                self.abandon(now, format!("no answer for {silent:?}"));
+            }
+            State::Up(_) => self.turn_due(now),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What replicas answer to the read client over real sockets: tables, trackers, publishers known, and watches over paths.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longshore_protocol::messages::resolver::Tracked;
+use longshore_protocol::{
+    Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming, SessionId, Terms,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::{
+    Cluster, PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadClient, ResolverServer,
+    ServerOptions, WriteClient,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Replica {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Replica {
+    async fn start() -> Replica {
+        let options = ServerOptions {
+            name: "r".into(),
+            fresh: true,
+            timing: quick(),
+            ..ServerOptions::default()
+        };
+        let server = ResolverServer::bind(([127, 0, 0, 1], 0).into(), options).await.unwrap();
+        let (address, (stop, stopped)) = (server.local_address(), oneshot::channel());
+        let task = tokio::spawn(async move {
+            server.run(async move { drop(stopped.await) }).await.unwrap();
+        });
+        Replica { address, stop, task }
+    }
+
+    async fn kill(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+    }
+}
+
+fn quick() -> ResolverTiming {
+    ResolverTiming {
+        retry_wait_min: Duration::from_millis(5),
+        retry_wait_max: Duration::from_millis(20),
+        ..ResolverTiming::default()
+    }
+}
+
+fn cluster(replicas: &[Replica]) -> Cluster {
+    let replicas = replicas.iter().map(|replica| replica.address.to_string());
+    Cluster { timing: quick(), ..Cluster::new(replicas) }
+}
+
+fn writer(cluster: &Cluster) -> WriteClient {
+    let info = PublisherInfo {
+        id: PublisherId([1; 16]),
+        epoch: Epoch(1),
+        name: "left".into(),
+        addresses: vec![([127, 0, 0, 1], 4000).into()],
+    };
+    WriteClient::new(cluster.clone(), info, SessionId([1; 16]))
+}
+
+fn reader(cluster: &Cluster) -> ReadClient {
+    ReadClient::new(cluster.clone(), SessionId([9; 16]), "a reader")
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what).await.expect("it takes too long")
+}
+
+/// Everything up to the next time that the watch is whole: what is now there, and what is gone.
+async fn until_whole(watch: &mut PathWatch) -> (BTreeSet<Path>, BTreeSet<Path>) {
+    let (mut now, mut gone) = (BTreeSet::new(), BTreeSet::new());
+    loop {
+        match in_time(watch.next()).await.unwrap() {
+            PathEvent::Now(listed) => now.insert(listed.path),
+            PathEvent::Gone(path) => gone.insert(path),
+            PathEvent::Whole { complete: true } => return (now, gone),
+            PathEvent::SnapshotBegins { .. } => continue,
+            other => panic!("{other:?}"),
+        };
+    }
+}
+
+#[tokio::test]
+async fn tables_trackers_terms_and_publishers_are_told() {
+    let replicas = [Replica::start().await];
+    let cluster = cluster(&replicas);
+    let (writer, reader) = (writer(&cluster), reader(&cluster));
+    for text in ["/jobs/east/mail", "/jobs/west/mail", "/jobs/west/sha"] {
+        writer.publish(path(text), &PublicationTerms::default());
+    }
+    in_time(writer.flushed(1)).await;
+
+    let table = in_time(reader.table(path("/jobs"))).await.unwrap();
+    assert_eq!(table.rows, ["east", "west"]);
+    let columns: Vec<_> = table.columns.iter().map(|one| (one.name.as_str(), one.rows)).collect();
+    assert_eq!(columns, [("mail", 2), ("sha", 1)]);
+
+    let resolution = in_time(reader.resolve(vec![path("/jobs/west/sha")])).await.unwrap();
+    let [PathAnswer::Publishers { set, .. }] = &resolution.answers[..] else { panic!("nobody") };
+    assert_eq!((set[0].publisher.name.as_str(), &set[0].terms), ("left", &Terms::default()));
+
+    let tracker = resolution.tracker.expect("one replica answered");
+    let ask = async |text| {
+        let since = vec![Tracked { path: path(text), tracker }];
+        in_time(reader.check_changed(since)).await.unwrap().changed
+    };
+    assert_eq!((ask("/jobs/west").await, ask("/jobs/east").await), (vec![false], vec![false]));
+    writer.publish(path("/jobs/west/new"), &PublicationTerms::default());
+    in_time(writer.flushed(1)).await;
+    assert_eq!(ask("/jobs/west").await, [true]);
+
+    let replica = replicas[0].address.to_string();
+    let known = in_time(reader.publishers_known(&replica)).await.unwrap();
+    assert_eq!((known.len(), known[0].held, known[0].departure), (1, 4, None));
+}
+
+#[tokio::test]
+async fn a_watch_over_paths_goes_on_at_the_other_replica_and_tells_what_differs() {
+    let [left, right] = [Replica::start().await, Replica::start().await];
+    // Only the left one has been told of /jobs/old.
+    let at_left = writer(&cluster(std::slice::from_ref(&left)));
+    at_left.publish(path("/jobs/old"), &PublicationTerms::default());
+    at_left.publish(path("/jobs/both"), &PublicationTerms::default());
+    in_time(at_left.flushed(1)).await;
+    let at_right = writer(&cluster(std::slice::from_ref(&right)));
+    at_right.publish(path("/jobs/both"), &PublicationTerms::default());
+    at_right.publish(path("/jobs/new"), &PublicationTerms::default());
+    in_time(at_right.flushed(1)).await;
+
+    let replicas = [left, right];
+    let mut watch = reader(&cluster(&replicas)).watch_paths(vec![Glob::new("/jobs/**").unwrap()]);
+    let PathEvent::SnapshotBegins { replica } = in_time(watch.next()).await.unwrap() else {
+        panic!("a snapshot begins first")
+    };
+    let at = replicas.iter().position(|one| one.address.to_string() == replica).unwrap();
+    let paths = |texts: &[&str]| texts.iter().map(|text| path(text)).collect::<BTreeSet<Path>>();
+    let own = ["/jobs/old", "/jobs/new"];
+    let (first, second) = (own[at], own[1 - at]);
+    assert_eq!(until_whole(&mut watch).await, (paths(&["/jobs/both", first]), paths(&[])));
+    let [left, right] = replicas;
+    let stays = match at {
+        0 => (left.kill().await, right).1,
+        _ => (right.kill().await, left).1,
+    };
+    assert_eq!(until_whole(&mut watch).await, (paths(&[second]), paths(&[first])));
+    let writer = if at == 0 { at_right } else { at_left };
+    writer.publish(path("/jobs/newer"), &PublicationTerms::default());
+    let now = in_time(watch.next()).await.unwrap();
+    assert!(matches!(now, PathEvent::Now(listed) if listed.path == path("/jobs/newer")));
+    stays.kill().await;
+}

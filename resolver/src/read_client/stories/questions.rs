@@ -1,0 +1,167 @@
+//! Questions that are no batches of paths to resolve, and requests that a replica refuses.
+
+use longshore_protocol::Path;
+use longshore_protocol::messages::resolver::{
+    self as wire, Changed, Column, FromReplica, Listed, RequestRefusal, TableAnswer, Tracked,
+    Tracker,
+};
+
+use super::{FOUND, Story, found, tracker};
+use crate::read_client::answer::{Answer, PathTable, ReadError};
+use crate::read_client::core::{Input, Question};
+
+#[test]
+fn listings_of_warming_replicas_are_joined() {
+    let listed = |id, paths: &[(&str, bool)]| {
+        let listed = |&(path, published): &(&str, bool)| wire::PathListed {
+            path: Path::new(path).unwrap(),
+            queue: published,
+            value: false,
+            default: false,
+        };
+        let paths = paths.iter().map(listed).collect();
+        FromReplica::Listed(Listed { id, last: true, complete: false, tracker: tracker(), paths })
+    };
+    let mut story = Story::new(2, 7);
+    story.step(Input::Ask { batch: 1, question: Question::List(Path::root()) });
+    story.linked();
+    let (id, _) = story.requests.remove(0);
+    story.told(listed(id, &[("/b", false), ("/c", true)]));
+    story.linked();
+    let (id, _) = story.requests.remove(0);
+    story.told(listed(id, &[("/a", true), ("/b", true)]));
+    let Ok(Answer::Listed(listing)) = story.only_answer() else { panic!("no listing") };
+    let paths: Vec<_> = listing.paths.iter().map(|p| (p.path.as_str(), p.published())).collect();
+    assert_eq!(paths, [("/a", true), ("/b", true), ("/c", true)]);
+    assert!(!listing.complete);
+}
+
+#[test]
+fn a_refused_request_fails_and_leaves_the_link_as_it_is() {
+    let mut story = Story::new(2, 7);
+    story.ask(1, 1);
+    story.ask(2, 1);
+    story.linked();
+    let (id, _) = story.requests.remove(0);
+    let (code, reason) = (RequestRefusal::Malformed, String::from("malformed"));
+    story.told(FromReplica::Refused { id, code, reason });
+    assert!(matches!(story.only_answer(), Err(ReadError::Refused { .. })));
+    story.answer(true, FOUND);
+    assert_eq!(story.complete().1, [found(false)]);
+    assert_eq!(story.dialled.len(), 1);
+}
+
+fn table(
+    id: u64,
+    last: bool,
+    complete: bool,
+    rows: &[&str],
+    columns: &[(&str, u64)],
+) -> FromReplica {
+    let rows = rows.iter().map(|&row| row.to_owned()).collect();
+    let column = |&(name, rows): &(&str, u64)| Column { name: name.to_owned(), rows };
+    let columns = columns.iter().map(column).collect();
+    FromReplica::Table(TableAnswer { id, last, complete, tracker: tracker(), rows, columns })
+}
+
+fn columns(table: &PathTable) -> Vec<(&str, u64)> {
+    table.columns.iter().map(|column| (column.name.as_str(), column.rows)).collect()
+}
+
+#[test]
+fn a_table_of_one_replica_adds_up_its_parts() {
+    let mut story = Story::new(2, 7);
+    story.step(Input::Ask { batch: 1, question: Question::Table(Path::root()) });
+    story.linked();
+    let (id, _) = story.requests.remove(0);
+    story.told(table(id, false, true, &["b", "a"], &[("size", 2), ("age", 1)]));
+    story.told(table(id, true, true, &["c"], &[("age", 1)]));
+    let Ok(Answer::Table(table)) = story.only_answer() else { panic!("no table") };
+    assert_eq!(table.rows, ["a", "b", "c"]);
+    assert_eq!(columns(&table), [("age", 2), ("size", 2)]);
+    assert_eq!((table.complete, table.tracker), (true, Some(tracker())));
+}
+
+#[test]
+fn tables_of_warming_replicas_are_joined() {
+    let mut story = Story::new(2, 7);
+    story.step(Input::Ask { batch: 1, question: Question::Table(Path::root()) });
+    story.linked();
+    let (id, _) = story.requests.remove(0);
+    story.told(table(id, false, false, &["a"], &[("age", 1)]));
+    story.told(table(id, true, false, &["b"], &[("age", 1), ("size", 1)]));
+    story.linked();
+    let (id, _) = story.requests.remove(0);
+    story.told(table(id, false, false, &["c"], &[("age", 1)]));
+    story.told(table(id, true, false, &["a"], &[("age", 1), ("name", 1)]));
+    let Ok(Answer::Table(table)) = story.only_answer() else { panic!("no table") };
+    assert_eq!(table.rows, ["a", "b", "c"]);
+    // Nobody knows whether they mean the same two rows: it is no less than two.
+    assert_eq!(columns(&table), [("age", 2), ("name", 1), ("size", 1)]);
+    assert_eq!((table.complete, table.tracker), (false, None));
+}
+
+#[test]
+fn trackers_are_asked_of_one_replica_in_parts_and_a_warming_one_is_believed() {
+    let mut story = Story::new(2, 7);
+    let since = Tracked { path: Path::new("/a").unwrap(), tracker: tracker() };
+    let tracked = vec![since; 250_000].into();
+    story.step(Input::Ask { batch: 1, question: Question::CheckChanged(tracked) });
+    story.linked();
+    let lengths: Vec<usize> = story.requests.iter().map(|(_, paths)| *paths).collect();
+    assert_eq!(lengths, [100_000, 100_000, 50_000]);
+    for (part, (id, paths)) in std::mem::take(&mut story.requests).into_iter().enumerate() {
+        // The replica is told more between two parts.
+        let tracker = Tracker { revision: 10 + part as u64, ..tracker() };
+        let changed = vec![part == 1; paths];
+        let (last, complete) = (true, false);
+        story.told(FromReplica::Changed(Changed { id, last, complete, tracker, changed }));
+    }
+    let Ok(Answer::Changed(answer)) = story.only_answer() else { panic!("no answer") };
+    assert_eq!(answer.changed.iter().filter(|changed| **changed).count(), 100_000);
+    assert!(answer.changed[100_000] && !answer.changed[99_999] && !answer.complete);
+    // What changes while the answer is made is a change.
+    assert_eq!(answer.tracker.map(|tracker| tracker.revision), Some(10));
+    assert_eq!(story.dialled.len(), 1);
+}
+
+#[test]
+fn a_replica_that_does_not_know_a_request_or_is_busy_is_passed_over_for_it() {
+    for code in [RequestRefusal::UnknownRequest, RequestRefusal::Busy] {
+        let mut story = Story::new(3, 7);
+        let begun = story.now;
+        story.ask(1, 1);
+        for nth in 0..3 {
+            story.linked();
+            let (id, _) = story.requests.remove(0);
+            if nth == 2 && code == RequestRefusal::Busy {
+                story.requests.insert(0, (id, 1));
+                story.answer(true, FOUND);
+                assert_eq!(story.complete().1, [found(false)]);
+                break;
+            }
+            story.told(FromReplica::Refused { id, code, reason: "not here".into() });
+        }
+        assert_eq!((story.dialled.len(), story.now), (3, begun), "at once");
+        if code == RequestRefusal::UnknownRequest {
+            let replica = format!("replica-{}:4800", story.replica());
+            let reason = String::from("not here");
+            assert_eq!(story.only_answer(), Err(ReadError::Refused { replica, reason }));
+        }
+    }
+}
+
+#[test]
+fn what_the_only_replica_refuses_fails_at_once() {
+    let mut story = Story::new(1, 7);
+    story.ask(1, 1);
+    story.ask(2, 1);
+    story.linked();
+    let (id, _) = story.requests.remove(0);
+    let code = RequestRefusal::Busy;
+    story.told(FromReplica::Refused { id, code, reason: "full".into() });
+    assert!(matches!(story.only_answer(), Err(ReadError::Refused { .. })));
+    story.answer(true, FOUND);
+    assert!(story.only_answer().is_ok());
+    assert_eq!(story.dialled.len(), 1);
+}
