@@ -57,12 +57,13 @@ impl Reload {
         let read = rows(&config);
         let plan = plan(self.service, &self.fixed, &self.in_force, &read);
         let filter = config.log.value.as_deref();
+        if let Some(limits) = limits {
+            limits.set(config.limits()).await;
+        }
+        // Before a filter that lets less through.
         let says_so_first = says(&plan);
         if says_so_first {
             say(&config, &plan);
-        }
-        if let Some(limits) = limits {
-            limits.set(config.limits()).await;
         }
         if plan.live.iter().any(|change| change.key == "log") {
             self.log.set(filter)?;
