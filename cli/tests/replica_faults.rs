@@ -20,6 +20,9 @@ const SLACK: Duration = Duration::from_secs(2);
 /// A reader's bound with one replica that hangs: to be silent for its hello and its answer, a wait, and the next replica's answer.
 const READ_WITHIN: Duration = Duration::from_secs(8);
 
+/// More than the worker can do during the test: a command takes 10 ms and its start, and four run at a time.
+const BACKLOG: usize = 10_000;
+
 fn signal(site: &Site, replica: usize, signal: Signal) {
     let id = Pid::from_raw(site.replicas[replica].service.id().try_into().unwrap()).unwrap();
     kill_process(id, signal).unwrap();
@@ -69,7 +72,7 @@ async fn enqueue(site: &Site, queue: &str, jobs: usize) {
 async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_nobody_up() {
     let site = Site::configured(3, 1, None, TIMING).await;
     const OLD: &str = "/jobs/old";
-    enqueue(&site, OLD, 2_000).await;
+    enqueue(&site, OLD, BACKLOG).await;
     let mut worker = site
         .command(&["work", "/jobs/**", "--concurrency", "4", "--", "sleep", "0.01"])
         .stdin(Stdio::null())
@@ -84,7 +87,7 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
     assert!(knows(&linked, OLD).await);
 
     signal(&site, 0, Signal::STOP);
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), done().await);
     // Published meanwhile, and found at the others, by readers that may try the stopped one first.
     enqueue(&site, "/jobs/new", 10).await;
     for _ in 0..4 {
@@ -101,11 +104,14 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
     let stopped = &site.cluster().replicas[0];
     assert!(error.contains(stopped.as_str()), "who failed: {error}");
     // Longer than every wait: its publishers' heartbeats are all missed.
-    let before = done().await;
     while began.elapsed() < WRITER_TTL + Duration::from_secs(1) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(done().await > before, "a connected worker stood still");
+    assert!(
+        done().await < BACKLOG as u64,
+        "the worker ran out of jobs: that it went on shows nothing"
+    );
     assert!(worker.try_wait().unwrap().is_none(), "the worker has ended");
 
     signal(&site, 0, Signal::CONT);

@@ -118,9 +118,12 @@ async fn fewer_connections_refuse_new_ones_and_keep_those_that_are_there() {
     served.set(|limits| limits.connections_max = 1).await;
     let Err(ReadError::NoAnswer(failures)) = ask(&second).await else { panic!("one too many") };
     assert!(failures[0].why.contains("1 of 1 connections are taken"), "{}", failures[0].why);
-    served.set(|limits| limits.connections_max = 3).await;
+    served.set(|limits| limits.connections_max = 4).await;
     ask(&second).await.unwrap();
     ask(&third).await.unwrap();
+    let status = served.status().await;
+    assert_eq!((status.connections, status.connections_max), (4, 4));
+    assert!(status.refused_busy > 0, "it is told of those who were refused");
     served.set(|limits| limits.connections_max = 1).await;
     for reader in [&first, &second, &third] {
         ask(reader).await.unwrap();

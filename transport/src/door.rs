@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(crate) struct Door {
     hellos: Arc<Hellos>,
     refusals: Arc<Semaphore>,
     stopping: AtomicBool,
+    /// Diallers for whom there was no place, no turn or no descriptor.
+    busy: AtomicU64,
     log: Mutex<LogLimit>,
     ready: mpsc::Sender<Link>,
 }
@@ -61,6 +63,7 @@ impl Door {
             hellos: Arc::new(Hellos::new(budget.hellos)),
             refusals: Arc::new(Semaphore::new(budget.refusals)),
             stopping: AtomicBool::new(false),
+            busy: AtomicU64::new(0),
             log: Mutex::new(LogLimit::new(Instant::now().into_std())),
             identity,
             options,
@@ -80,6 +83,16 @@ impl Door {
     /// From now on every hello is refused.
     pub(crate) fn refuse_new(&self) {
         self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Most links that there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.places.lock().most()
+    }
+
+    /// How many diallers were too many.
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy.load(Ordering::Relaxed)
     }
 
     /// Links that are open.
@@ -121,6 +134,7 @@ impl Door {
 
     /// There is no descriptor for this connection but one in reserve: it is told so as far as that goes without waiting.
     pub(crate) fn cannot_afford(&self, stream: TcpStream, peer: SocketAddr) {
+        self.busy.fetch_add(1, Ordering::Relaxed);
         let reason =
             format!("`{}` may open no more files for now; try another server", self.identity.name);
         self.turn_away(&stream, &reason);
@@ -209,6 +223,7 @@ impl Door {
         let (timing, frame_limit) = (self.options.timing, self.options.frame_bytes_max);
         let welcome = negotiation::answer(hello, &self.identity, timing, frame_limit)?;
         let place = Place::take(&self.places, hello.role).map_err(|full| {
+            self.busy.fetch_add(1, Ordering::Relaxed);
             let role = hello.role;
             let reason = format!("`{name}` has no place for a {role}: {full}; try another server");
             (HelloRefusal::Busy, reason)
@@ -257,6 +272,7 @@ impl Door {
     }
 
     fn no_turn(&self) -> Refused {
+        self.busy.fetch_add(1, Ordering::Relaxed);
         let reason = format!(
             "`{}` has as many hellos under way as it may ({}); try another server",
             self.identity.name,

@@ -159,6 +159,16 @@ impl PlacesHandle {
         let budget = affordable(self.door.options(), connections_max, self.address);
         self.door.resize(budget.links, kept);
     }
+
+    /// Most links that there may be.
+    pub fn most(&self) -> usize {
+        self.door.most()
+    }
+
+    /// Diallers that were told `Busy`, or that there was not even a descriptor for, since the listener began.
+    pub fn refused(&self) -> u64 {
+        self.door.busy()
+    }
 }
 
 impl Drop for Listener {

@@ -66,6 +66,11 @@ impl Places {
         }
     }
 
+    /// Most links that there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Links that are open.
     pub(crate) fn open(&self) -> usize {
         self.open.values().sum()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{ReplicaStatus, ToReplica};
-use longshore_transport::{LinkSender, SendError};
+use longshore_transport::{LinkSender, PlacesHandle, SendError};
 use tokio::sync::mpsc;
 
 use crate::directory::{Client, Directory, Push};
@@ -88,6 +88,8 @@ pub(super) struct Desk {
     pushing: VecDeque<Client>,
     /// The longest that one pass has taken.
     slice_max: Duration,
+    /// Of the listener, for the status. None of a desk that is tested alone.
+    pub(super) places: Option<PlacesHandle>,
 }
 
 /// A client at the desk.
@@ -123,6 +125,7 @@ impl Desk {
             sweeping: false,
             pushing: VecDeque::new(),
             slice_max: Duration::ZERO,
+            places: None,
         }
     }
 
@@ -251,12 +254,12 @@ impl Desk {
             watches: directory.watches_len() as u64,
             warming_left_ms: millis(directory.warming_left(now())),
             hidden: directory.hidden_len() as u64,
-            refused_busy: 0,
+            refused_busy: self.places.as_ref().map_or(0, PlacesHandle::refused),
             slice_max_us: u64::try_from(slice_max.as_micros()).unwrap_or(u64::MAX),
             memory_bytes: resident_bytes(),
             publishers_max: directory.rules().publishers_max as u64,
             paths_max: directory.rules().paths_max as u64,
-            connections_max: 0,
+            connections_max: self.places.as_ref().map_or(0, |places| places.most() as u64),
             watches_max: directory.rules().watches_max as u64,
         };
         let Some(at) = self.clients.get_mut(&client) else { return };

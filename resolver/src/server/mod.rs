@@ -150,7 +150,8 @@ impl ResolverServer {
         };
         let (said, received) = mpsc::channel(SAID_MAX);
         let directory = Directory::new(now(), incarnation, rules);
-        let desk = Desk::new(name, directory, received, said.downgrade());
+        let mut desk = Desk::new(name, directory, received, said.downgrade());
+        desk.places = Some(listener.places());
         let room = Room::new(options.requests_bytes_max);
         Ok(ResolverServer { listener, desk, said, room })
     }
