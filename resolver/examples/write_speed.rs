@@ -86,9 +86,10 @@ async fn speed(count: usize, replica: String) -> Result<(), Failure> {
     let mut waits = Vec::new();
     for n in 0..200 {
         let path = Path::new(&format!("/meanwhile/{n}"))?;
-        let begun = Instant::now();
+        let (begun, queued) = (Instant::now(), thread_queued()?);
         client.publish(path, &PublicationTerms::default());
-        waits.push(begun.elapsed());
+        let waited = begun.elapsed();
+        waits.push((waited, thread_queued()? - queued));
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let recorded = recording.await??;
@@ -102,7 +103,11 @@ async fn speed(count: usize, replica: String) -> Result<(), Failure> {
         per_path(recorded),
         per_path(used)
     );
-    println!("a publish meanwhile waits {:?}, at most {:?}", waits[100], waits[199]);
+    let (longest, queued) = waits[199];
+    println!("a publish meanwhile takes {:?}, at most {longest:?}", waits[100].0);
+    println!("of which it was ready, and another had the processor, for {queued:?}");
+    let blocked = waits.iter().map(|(took, queued)| took.saturating_sub(*queued)).max();
+    println!("without that: at most {:?}", blocked.unwrap_or_default());
     client.close(Duration::from_secs(2)).await;
     Ok(())
 }
@@ -116,6 +121,16 @@ fn resident() -> Result<usize, Failure> {
 
 /// Processor time of this thread.
 fn thread_time() -> Result<Duration, Failure> {
+    schedstat(0)
+}
+
+/// For how long this thread was ready to run while others had the processors.
+fn thread_queued() -> Result<Duration, Failure> {
+    schedstat(1)
+}
+
+fn schedstat(field: usize) -> Result<Duration, Failure> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    Ok(Duration::from_nanos(stat.split(' ').next().ok_or("an empty schedstat")?.parse()?))
+    let nanos = stat.split(' ').nth(field).ok_or("a short schedstat")?;
+    Ok(Duration::from_nanos(nanos.parse()?))
 }

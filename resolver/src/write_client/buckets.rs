@@ -1,8 +1,8 @@
 //! Paths and defaults by the topmost bits of their hashes, with a digest for each bucket: what two sides compare, and what is written
 //! again where they differ.
 //!
-//! There are 2ᵏ buckets of about [`BUCKET_KEYS`]. As they fill up, each is parted in two, one with each key that comes: none of the
-//! steps looks at more than one bucket. Within a bucket the order means nothing.
+//! There are 2ᵏ buckets of about [`BUCKET_KEYS`]. As they fill up, each is parted in two, one with every [`KEYS_PER_PARTING`] keys that
+//! come: whoever records some hundreds of keys under one lock pays for a few. Within a bucket the order means nothing.
 
 use longshore_protocol::Path;
 use longshore_protocol::limits::RESOLVER_BUCKETS_MAX;
@@ -12,6 +12,9 @@ use crate::write_client::terms::PublicationTerms;
 
 /// Keys of a bucket, about: it is parted when the average is half as much again.
 const BUCKET_KEYS: usize = 256;
+/// Keys that come between two partings. One hashes a bucket's keys again, some 50 µs; with this many all are parted long before the next
+/// doubling, when the average has grown by as many.
+const KEYS_PER_PARTING: usize = 64;
 /// Most bits of a hash that tell buckets apart: enough for 268 million keys.
 const LEVEL_MAX: u32 = 20;
 /// Tags that are compared at once.
@@ -60,12 +63,20 @@ pub(super) struct Buckets {
     buckets: Vec<Bucket>,
     /// The first of the buckets of the next level: two for each that has been parted.
     finer: Vec<Bucket>,
+    /// Keys that have come since one was parted.
+    since_parting: usize,
     len: usize,
 }
 
 impl Default for Buckets {
     fn default() -> Buckets {
-        Buckets { level: 0, buckets: vec![Bucket::default()], finer: Vec::new(), len: 0 }
+        Buckets {
+            level: 0,
+            buckets: vec![Bucket::default()],
+            finer: Vec::new(),
+            since_parting: 0,
+            len: 0,
+        }
     }
 }
 
@@ -246,9 +257,11 @@ impl Buckets {
     /// Parts the next bucket, if there are too many keys for as many buckets as there are.
     fn part_one(&mut self) {
         let full = self.len > (BUCKET_KEYS * 3 / 2) << self.level && self.level < LEVEL_MAX;
-        if !full && self.finer.is_empty() {
+        self.since_parting += 1;
+        if !full && self.finer.is_empty() || self.since_parting < KEYS_PER_PARTING {
             return;
         }
+        self.since_parting = 0;
         if self.finer.is_empty() {
             self.finer = Vec::with_capacity(2 << self.level);
         }
@@ -400,20 +413,40 @@ mod tests {
         check(&buckets, &model);
     }
 
+    /// Parting hashes a whole bucket again: 512 keys under one lock must not mean 512 of those.
+    #[test]
+    fn few_buckets_are_parted_with_many_keys() {
+        let mut buckets = Buckets::default();
+        // Each parting takes one bucket of a level away: so many have been, in all.
+        let parted = |buckets: &Buckets| (1 << buckets.level) - 1 + buckets.finer.len() / 2;
+        for batch in 0..200 {
+            let before = parted(&buckets);
+            for n in 512 * batch..512 * (batch + 1) {
+                let key = key(n);
+                buckets.insert(key.hash(), key, terms(1));
+            }
+            let now = parted(&buckets) - before;
+            assert!(now <= 512 / KEYS_PER_PARTING, "{now} partings in batch {batch}");
+        }
+        assert!(parted(&buckets) > 200, "{}", parted(&buckets));
+    }
+
     #[test]
     fn there_is_a_bucket_for_about_256_keys() {
         let mut buckets = Buckets::default();
-        for n in 0..100_000 {
+        for n in 0..120_000 {
             let key = key(n);
             buckets.insert(key.hash(), key, terms(1));
             let each = buckets.len() >> buckets.level();
-            assert!(each <= 2 * BUCKET_KEYS, "{each} a bucket, of {n}");
+            // It is parted while the average grows by another 64.
+            let most = BUCKET_KEYS * 3 / 2 + KEYS_PER_PARTING;
+            assert!(each <= most, "{each} a bucket, of {n}");
         }
         assert_eq!(buckets.level(), 9);
         for key in [key(76), key(77)] {
             let (default, entry) = buckets.by_hash(key.hash()).unwrap();
             assert_eq!(Key { path: entry.path.clone(), default }, key);
         }
-        assert!(buckets.by_hash(key(100_000).hash()).is_none());
+        assert!(buckets.by_hash(key(120_000).hash()).is_none());
     }
 }

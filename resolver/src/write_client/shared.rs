@@ -17,7 +17,7 @@ const WANTED_AT_ONCE: usize = 512;
 /// The wanted set, and how far each replica is with it.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Held for less than a millisecond, however many paths there are; no lock is taken, nothing is awaited under it.
+    /// Held for about a millisecond at most, however many paths there are; no lock is taken, nothing is awaited under it.
     all: Mutex<All>,
     /// One for each replica's task.
     wakes: Vec<Notify>,
