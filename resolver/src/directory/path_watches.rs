@@ -104,6 +104,11 @@ impl<W> PathWatches<W> {
         self.by_key.len()
     }
 
+    /// The parts of all globs, and of these as well.
+    pub(super) fn parts_with(&self, globs: &[Glob]) -> usize {
+        self.prefixes.parts_with(globs)
+    }
+
     /// How many watches a client has.
     pub(super) fn len_of(&self, client: Client) -> usize {
         self.by_key.range((client, 0)..=(client, u32::MAX)).count()

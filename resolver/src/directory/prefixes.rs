@@ -20,6 +20,8 @@ impl PatternId {
 pub(super) struct Prefixes {
     last: PatternId,
     patterns: HashMap<Box<str>, Vec<PatternId>>,
+    /// Of all patterns.
+    parts: usize,
 }
 
 impl Default for PatternId {
@@ -31,13 +33,20 @@ impl Default for PatternId {
 impl Prefixes {
     pub(super) fn add(&mut self, globs: &[Glob]) -> PatternId {
         self.last = self.last.next();
+        self.parts += parts(globs);
         for prefix in prefixes(globs) {
             self.patterns.entry(prefix.into()).or_default().push(self.last);
         }
         self.last
     }
 
+    /// The parts of all patterns, and of these globs as one more.
+    pub(super) fn parts_with(&self, globs: &[Glob]) -> usize {
+        self.parts + parts(globs)
+    }
+
     pub(super) fn remove(&mut self, id: PatternId, globs: &[Glob]) {
+        self.parts -= parts(globs);
         for prefix in prefixes(globs) {
             let Some(ids) = self.patterns.get_mut(prefix) else { continue };
             ids.retain(|&other| other != id);
@@ -74,6 +83,11 @@ impl Prefixes {
         }
         found
     }
+}
+
+/// What globs take in memory and to compare, in parts of all their alternatives.
+fn parts(globs: &[Glob]) -> usize {
+    globs.iter().flat_map(Glob::alternatives).map(|parts| parts.len() + 1).sum()
 }
 
 /// The prefixes of some globs, each once.
@@ -132,5 +146,6 @@ mod tests {
             all.remove(*id, &globs(texts));
         }
         assert!(all.patterns.is_empty());
+        assert_eq!(all.parts_with(&[]), 0);
     }
 }

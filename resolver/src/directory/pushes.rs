@@ -12,6 +12,8 @@ use crate::directory::{Client, Directory, Matching, Slot};
 
 /// Most watches of one client, of both kinds.
 pub(crate) const WATCHES_OF_CLIENT_MAX: usize = 4_096;
+/// Most parts of watched globs, over all watches and all alternatives of each: some 50 to 100 MiB.
+pub(crate) const WATCHED_PARTS_MAX: usize = 1 << 20;
 /// Steps of a snapshot between two looks at the clock.
 const SNAPSHOT_STEPS: usize = 1_024;
 
@@ -24,6 +26,11 @@ pub(crate) enum WatchRefusal {
     /// As many watches as one client may have.
     #[error("the connection has {WATCHES_OF_CLIENT_MAX} watches, as many as it may")]
     ClientFull,
+    /// All watched globs together stand for as much as they may.
+    #[error(
+        "the replica's watched globs have {WATCHED_PARTS_MAX} parts, as many as they may; try another replica, or use fewer braces"
+    )]
+    GlobsFull,
     /// The globs stand for too much.
     #[error("{0}")]
     TooLarge(String),
@@ -89,7 +96,7 @@ impl Directory {
         glob: Glob,
     ) -> Result<(), WatchRefusal> {
         self.unwatch(client, watch);
-        self.room_for_watch(client)?;
+        self.room_for_watch(client, std::slice::from_ref(&glob))?;
         self.watches.add(client, watch, glob);
         Ok(())
     }
@@ -102,13 +109,17 @@ impl Directory {
         globs: &[Glob],
     ) -> Result<(), WatchRefusal> {
         self.unwatch(client, watch);
-        self.room_for_watch(client)?;
+        self.room_for_watch(client, globs)?;
         Matching::new(globs).map_err(|limit| WatchRefusal::TooLarge(limit.to_string()))?;
         self.path_watches.add(client, watch, globs.into());
         Ok(())
     }
 
-    fn room_for_watch(&self, client: Client) -> Result<(), WatchRefusal> {
+    fn room_for_watch(&self, client: Client, globs: &[Glob]) -> Result<(), WatchRefusal> {
+        let parts = self.watches.parts() + self.path_watches.parts_with(globs);
+        if parts > WATCHED_PARTS_MAX {
+            return Err(WatchRefusal::GlobsFull);
+        }
         if self.watches_len() >= self.rules.watches_max {
             return Err(WatchRefusal::ReplicaFull(self.rules.watches_max));
         }

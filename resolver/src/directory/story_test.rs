@@ -8,6 +8,7 @@ use longshore_protocol::messages::resolver::{
 };
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
 
+use crate::directory::pushes::{WATCHED_PARTS_MAX, WatchRefusal};
 use crate::directory::{Client, Directory, Push, Resolver, Rules};
 
 const TTL: Duration = Duration::from_secs(120);
@@ -298,5 +299,24 @@ fn every_limit_is_refused_by_its_name() {
     story.directory.watch(Client(9), 1, glob()).unwrap();
     story.directory.client_gone(Client(9));
     story.directory.watch(Client(8), 1, glob()).unwrap();
+    story.directory.invariant();
+}
+
+#[test]
+fn all_watched_globs_together_have_a_limit_and_those_that_go_make_room() {
+    let mut story = Story::new(Rules { watches_max: 1_000, ..rules() });
+    // Eight pairs of braces: 256 alternatives, of nine parts and an end.
+    let braces = |n: usize| format!("/watch-{n}{}", "/{a,b}".repeat(8));
+    let watch = |story: &mut Story, n: usize| {
+        let globs = [Glob::new(&braces(n)).unwrap()];
+        story.directory.watch_paths(Client(9), n as u32, &globs)
+    };
+    let fit = WATCHED_PARTS_MAX / (256 * 10);
+    (0..fit).for_each(|n| assert_eq!(watch(&mut story, n), Ok(()), "{n}"));
+    assert_eq!(watch(&mut story, fit), Err(WatchRefusal::GlobsFull));
+    let glob = Glob::new(&braces(fit)).unwrap();
+    assert_eq!(story.directory.watch(Client(8), 1, glob), Err(WatchRefusal::GlobsFull));
+    story.directory.unwatch(Client(9), 0);
+    assert_eq!(watch(&mut story, fit), Ok(()));
     story.directory.invariant();
 }

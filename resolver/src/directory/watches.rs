@@ -59,6 +59,11 @@ impl Watches {
         self.by_key.len()
     }
 
+    /// The parts of all globs.
+    pub(super) fn parts(&self) -> usize {
+        self.prefixes.parts_with(&[])
+    }
+
     /// How many watches a client has.
     pub(super) fn len_of(&self, client: Client) -> usize {
         self.by_key.range((client, 0)..=(client, u32::MAX)).count()

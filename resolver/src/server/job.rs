@@ -174,9 +174,9 @@ impl Job {
                     Err(refusal) => {
                         let code = match refusal {
                             WatchRefusal::TooLarge(_) => RequestRefusal::OverLimit,
-                            WatchRefusal::ReplicaFull(_) | WatchRefusal::ClientFull => {
-                                RequestRefusal::TooManyWatches
-                            }
+                            WatchRefusal::ReplicaFull(_)
+                            | WatchRefusal::ClientFull
+                            | WatchRefusal::GlobsFull => RequestRefusal::TooManyWatches,
                         };
                         let reason = refusal.to_string();
                         Progress::Done(Some(FromReplica::Refused { id: *id, code, reason }))
