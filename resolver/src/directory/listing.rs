@@ -44,13 +44,11 @@ impl Children {
         out: &mut Vec<PathListed>,
     ) -> bool {
         if let At::Start = self.at {
-            let tree = &mut directory.paths.tree;
-            let Some(node) = tree.find(self.below.as_str()) else {
-                self.at = At::End;
-                return true;
+            let begun = directory.paths.tree.begin_below(self.below.as_str());
+            self.at = match begun {
+                Some((depth, walk)) => At::Going { depth, walk, since: 0 },
+                None => At::End,
             };
-            let (depth, first) = (tree.depth(node), tree.down(node));
-            self.at = At::Going { depth, walk: tree.walks.begin(first), since: 0 };
         }
         let At::Going { depth, walk, since } = &mut self.at else { return true };
         let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };

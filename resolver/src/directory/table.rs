@@ -49,13 +49,11 @@ impl Cells {
         out: &mut Told,
     ) -> bool {
         if let At::Start = self.at {
-            let tree = &mut directory.paths.tree;
-            let Some(node) = tree.find(self.of.as_str()) else {
-                self.at = At::End;
-                return true;
+            let begun = directory.paths.tree.begin_below(self.of.as_str());
+            self.at = match begun {
+                Some((depth, walk)) => At::Going { depth, walk },
+                None => At::End,
             };
-            let (depth, first) = (tree.depth(node), tree.down(node));
-            self.at = At::Going { depth, walk: tree.walks.begin(first) };
         }
         let At::Going { depth, walk } = &self.at else { return true };
         let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };

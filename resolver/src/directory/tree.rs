@@ -11,7 +11,7 @@ use longshore_protocol::limits::PATH_DEPTH_MAX;
 use crate::directory::index::{Index, PathHash, PathHasher};
 use crate::directory::slab::{Entry, NONE, Slab};
 use crate::directory::text::Text;
-use crate::directory::walks::{Step, Walks};
+use crate::directory::walks::{Step, Walk, Walks};
 
 /// The number of a node. Used again once the node is gone.
 pub(super) type NodeId = u32;
@@ -279,6 +279,13 @@ impl Tree {
             NONE => Step::Leave(self.nodes[at].above),
             next => Step::Enter(next),
         }
+    }
+
+    /// A walk through what lies below a path, and the path's depth. None where there is no such path.
+    pub(super) fn begin_below(&mut self, path: &str) -> Option<(usize, Walk)> {
+        let node = self.find(path)?;
+        let (depth, first) = (self.depth(node), self.down(node));
+        Some((depth, self.walks.begin(first)))
     }
 
     /// Where a walk goes that wants to see what lies below a node.
