@@ -280,7 +280,7 @@ impl Directory {
 
     /// Makes ready for the first [`WARM`] of these paths to be written or resolved: together they wait for memory as long as one.
     pub(crate) fn warm(&self, paths: &[PathText]) {
-        self.paths.tree.warm(paths.iter().filter_map(PathText::as_str));
+        self.paths.tree.warm(paths.iter().map(PathText::as_bytes));
     }
 
     fn number_of(&mut self, terms: &Terms) -> Result<TermsId, String> {

@@ -125,17 +125,17 @@ impl Tree {
 
     /// The node of a path. `path` has to be the text of one.
     pub(super) fn find(&self, path: &str) -> Option<NodeId> {
-        self.look_up(self.hash(path), path)
+        self.look_up(self.hash(path.as_bytes()), path)
     }
 
-    fn hash(&self, path: &str) -> PathHash {
+    fn hash(&self, path: &[u8]) -> PathHash {
         let below = |hash, segment| self.hasher.below(hash, segment);
         segments(path).fold(self.hasher.root(), below)
     }
 
     /// Touches all that looking up these paths will touch. A look-up waits for memory four times, each time because of what it was told
     /// the time before; those of different paths can wait together.
-    pub(super) fn warm<'a>(&self, paths: impl Iterator<Item = &'a str>) {
+    pub(super) fn warm<'a>(&self, paths: impl Iterator<Item = &'a [u8]>) {
         let (mut hashes, mut nodes) = ([0; WARM], [NONE; WARM]);
         let mut count = 0;
         for (hash, path) in hashes.iter_mut().zip(paths) {
@@ -200,7 +200,7 @@ impl Tree {
         let Some((above, name)) = path.rsplit_once('/').filter(|(_, name)| !name.is_empty()) else {
             return ROOT;
         };
-        let above_hash = self.hash(above);
+        let above_hash = self.hash(above.as_bytes());
         let hash = self.hasher.below(above_hash, name.as_bytes());
         if let Some(node) = self.look_up(hash, path) {
             return node;
@@ -375,8 +375,8 @@ impl Tree {
     }
 }
 
-fn segments(path: &str) -> impl Iterator<Item = &[u8]> {
-    path.as_bytes().split(|&byte| byte == b'/').filter(|segment| !segment.is_empty())
+fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty())
 }
 
 /// A path and those above it, from the root on: the hash of each, and where its text ends.
@@ -388,7 +388,7 @@ struct Above {
 impl Above {
     fn of(hasher: &PathHasher, path: &str) -> Above {
         let mut above = Above { at: [(hasher.root(), 0); PATH_DEPTH_MAX + 1], depth: 0 };
-        for segment in segments(path) {
+        for segment in segments(path.as_bytes()) {
             let (hash, end) = above.at[above.depth];
             above.depth += 1;
             above.at[above.depth] = (hasher.below(hash, segment), end + 1 + segment.len());

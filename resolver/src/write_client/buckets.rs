@@ -12,7 +12,7 @@ use crate::write_client::terms::PublicationTerms;
 
 /// Keys of a bucket, about: it is parted when the average is half as much again.
 const BUCKET_KEYS: usize = 256;
-/// Keys that come between two partings. One hashes a bucket's keys again, some 50 µs; with this many all are parted long before the next
+/// Keys that come between two partings. One moves a bucket's keys, some 10 µs; with this many all are parted long before the next
 /// doubling, when the average has grown by as many.
 const KEYS_PER_PARTING: usize = 64;
 /// Most bits of a hash that tell buckets apart: enough for 268 million keys.
@@ -43,6 +43,8 @@ pub(super) fn place(hash: KeyHash) -> u64 {
 /// A path, or a default, and its terms. Which of the two it is, its tag says.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
+    /// Kept, 16 bytes: taken again, it would bring the path's text into the cache whenever a key is looked up or its bucket is parted.
+    pub(super) hash: KeyHash,
     pub(super) path: Path,
     pub(super) terms: PublicationTerms,
 }
@@ -109,7 +111,7 @@ impl Buckets {
                     bucket.tags.reserve_exact(more);
                 }
                 bucket.tags.push(tag(hash, key.default));
-                bucket.entries.push(Entry { path: key.path, terms });
+                bucket.entries.push(Entry { hash, path: key.path, terms });
                 None
             }
         };
@@ -151,12 +153,8 @@ impl Buckets {
     /// The key of a hash, true for a default.
     pub(super) fn by_hash(&self, hash: KeyHash) -> Option<(bool, &Entry)> {
         let bucket = self.bucket_at(place(hash)).0;
-        // Of its two tags one is the path's, and one the default's.
-        [false, true].into_iter().find_map(|default| {
-            let is = |entry: &Entry| KeyHash::of(entry.path.as_str(), default) == hash;
-            let at = bucket.find_tag(tag(hash, default), is)?;
-            Some((default, &bucket.entries[at]))
-        })
+        let at = bucket.find_by(hash, |_| true)?;
+        Some((bucket.tags[at] & 1 == 1, &bucket.entries[at]))
     }
 
     /// The keys of the bucket at `place`, true for defaults, and the place at which the next one begins.
@@ -193,8 +191,7 @@ impl Buckets {
             let bucket = self.slot_mut(at);
             let mut gone = 0;
             for index in (0..bucket.entries.len()).rev() {
-                let default = bucket.tags[index] & 1 == 1;
-                let hash = KeyHash::of(bucket.entries[index].path.as_str(), default);
+                let hash = bucket.entries[index].hash;
                 if (from..end).contains(&place(hash)) {
                     bucket.tags.swap_remove(index);
                     let entry = bucket.entries.swap_remove(index);
@@ -222,9 +219,8 @@ impl Buckets {
             if bits >= level {
                 digests[(at >> (32 - level)) as usize].join(bucket.digest);
             } else {
-                for (default, entry) in bucket.keys() {
-                    let hash = KeyHash::of(entry.path.as_str(), default);
-                    digests[hash.bucket(1 << level)].add(hash, entry.terms.digest());
+                for Entry { hash, terms, .. } in &bucket.entries {
+                    digests[hash.bucket(1 << level)].add(*hash, terms.digest());
                 }
             }
             at = end_of(at, bits);
@@ -269,13 +265,12 @@ impl Buckets {
         let buckets = 2usize << self.level;
         let upper = |hash: KeyHash| hash.bucket(buckets) & 1 == 1;
         let (mut low, mut high) = (Bucket::default(), Bucket::default());
-        let hashes: Vec<KeyHash> = parted.hashes().collect();
-        let above = hashes.iter().filter(|&&hash| upper(hash)).count();
+        let above = parted.entries.iter().filter(|entry| upper(entry.hash)).count();
         low.reserve(parted.entries.len() - above);
         high.reserve(above);
-        for ((hash, tag), entry) in hashes.into_iter().zip(parted.tags).zip(parted.entries) {
-            let half = if upper(hash) { &mut high } else { &mut low };
-            half.digest.add(hash, entry.terms.digest());
+        for (tag, entry) in parted.tags.into_iter().zip(parted.entries) {
+            let half = if upper(entry.hash) { &mut high } else { &mut low };
+            half.digest.add(entry.hash, entry.terms.digest());
             half.tags.push(tag);
             half.entries.push(entry);
         }
@@ -289,15 +284,20 @@ impl Buckets {
 
 impl Bucket {
     fn find(&self, hash: KeyHash, key: &Key) -> Option<usize> {
-        self.find_tag(tag(hash, key.default), |entry| entry.path == key.path)
+        self.find_by(hash, |entry| entry.path == key.path)
     }
 
-    fn find_tag(&self, tag: u16, is: impl Fn(&Entry) -> bool) -> Option<usize> {
+    fn find_by(&self, hash: KeyHash, is: impl Fn(&Entry) -> bool) -> Option<usize> {
+        // The lowest bit is the default's, which the hash tells too.
+        let tag = tag(hash, true);
         for (row, tags) in self.tags.chunks(TAGS_AT_ONCE).enumerate() {
             // Without a branch for each: the compiler compares all of them in a few instructions.
-            if tags.iter().fold(false, |any, other| any | (*other == tag)) {
+            if tags.iter().fold(false, |any, other| any | (*other | 1 == tag)) {
                 let mut places = row * TAGS_AT_ONCE..row * TAGS_AT_ONCE + tags.len();
-                let found = places.find(|&at| self.tags[at] == tag && is(&self.entries[at]));
+                let found = places.find(|&at| {
+                    let entry = &self.entries[at];
+                    self.tags[at] | 1 == tag && entry.hash == hash && is(entry)
+                });
                 if found.is_some() {
                     return found;
                 }
@@ -308,10 +308,6 @@ impl Bucket {
 
     fn keys(&self) -> impl ExactSizeIterator<Item = (bool, &Entry)> {
         self.tags.iter().map(|tag| tag & 1 == 1).zip(&self.entries)
-    }
-
-    fn hashes(&self) -> impl Iterator<Item = KeyHash> {
-        self.keys().map(|(default, entry)| KeyHash::of(entry.path.as_str(), default))
     }
 
     /// Makes room for `keys`, and no more.
@@ -413,7 +409,7 @@ mod tests {
         check(&buckets, &model);
     }
 
-    /// Parting hashes a whole bucket again: 512 keys under one lock must not mean 512 of those.
+    /// Parting moves a whole bucket: 512 keys under one lock must not mean 512 of those.
     #[test]
     fn few_buckets_are_parted_with_many_keys() {
         let mut buckets = Buckets::default();

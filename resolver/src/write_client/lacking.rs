@@ -205,8 +205,7 @@ impl Lacking {
             self.refused.clear(at, next);
             rewriting.left = rewriting.left.saturating_sub(keys.len());
             for (default, entry) in keys {
-                let hash = KeyHash::of(entry.path.as_str(), default);
-                filling.add(hash, &entry.path, default, Some(&entry.terms));
+                filling.add(entry.hash, &entry.path, default, Some(&entry.terms));
             }
             rewriting.at = next;
         }
@@ -221,8 +220,8 @@ impl Lacking {
             }
             let (keys, next) = self.refused.take_at(at);
             for (default, entry) in keys {
+                let hash = entry.hash;
                 let key = Key { path: entry.path, default };
-                let hash = key.hash();
                 let terms = wanted.keys().get(hash, &key);
                 filling.add(hash, &key.path, default, terms);
             }
