@@ -541,7 +541,7 @@ fn the_paths_of_a_write_are_counted_over_all_its_groups() {
     let group = |n| Group {
         change: Change::Publish,
         terms: Terms::default(),
-        paths: vec![PathText::from(Bytes::new()); n],
+        paths: std::iter::repeat_n(PathText::new(b""), n).collect(),
     };
     let read = |groups| {
         let mut out = FrameWriter::new();

@@ -153,7 +153,7 @@ async fn asked_until(
 async fn ask(link: &mut Served) -> Result<(), Failure> {
     let path = Path::new("/jobs")?;
     let mut out = FrameWriter::new();
-    ToReplica::Resolve(Resolve { id: 1, paths: vec![(&path).into()] }).encode(&mut out);
+    ToReplica::Resolve(Resolve { id: 1, paths: [&path].into_iter().collect() }).encode(&mut out);
     link.0.send(out.finish())?;
     loop {
         for message in Messages::new(link.1.recv().await?) {

@@ -8,7 +8,6 @@ mod directory;
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use directory::{Children, Client, Directory, Matching, Resolver, Rules, WARM};
 use longshore_protocol::messages::resolver::{Change, PathText};
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
@@ -74,12 +73,13 @@ struct Bench {
 
 impl Bench {
     /// Does something with all paths, a batch at a time; how many millions a second.
-    fn each(&mut self, shuffled: bool, mut with: impl FnMut(&mut Bench, &[PathText])) -> f64 {
+    fn each(&mut self, shuffled: bool, mut with: impl FnMut(&mut Bench, &[PathText<'_>])) -> f64 {
         let mut took = Duration::ZERO;
         let numbers: Vec<u64> = numbers(self.count, shuffled).collect();
         for batch in numbers.chunks(BATCH) {
-            let text = |&number: &u64| PathText::from(Bytes::from(path(&self.shape, number)));
-            let texts: Vec<PathText> = batch.iter().map(text).collect();
+            let texts: Vec<String> = batch.iter().map(|&n| path(&self.shape, n)).collect();
+            let texts: Vec<PathText<'_>> =
+                texts.iter().map(|t| PathText::new(t.as_bytes())).collect();
             let begun = worked();
             with(self, &texts);
             took += worked() - begun;
@@ -94,8 +94,8 @@ impl Bench {
             for stride in texts.chunks(STRIDE) {
                 let begun = Instant::now();
                 for texts in stride.chunks(WARM) {
-                    bench.directory.warm(texts);
-                    for text in texts {
+                    bench.directory.warm(texts.iter().copied());
+                    for &text in texts {
                         bench.directory.write(slot, change, &terms, text).expect("room for it");
                     }
                 }
@@ -108,8 +108,8 @@ impl Bench {
         self.each(true, |bench, texts| {
             let mut resolver = Resolver::default();
             for texts in texts.chunks(WARM) {
-                bench.directory.warm(texts);
-                texts.iter().for_each(|text| resolver.answer(&bench.directory, text));
+                bench.directory.warm(texts.iter().copied());
+                texts.iter().for_each(|&text| resolver.answer(&bench.directory, text));
             }
             let answer = resolver.finish(&bench.directory, 1, true);
             assert_eq!(answer.answers.len(), texts.len());

@@ -42,7 +42,8 @@ async fn served(replica: &Replica, role: Role) -> Served {
 }
 
 async fn resolved(link: &mut Served) {
-    let request = ToReplica::Resolve(Resolve { id: 1, paths: vec![(&path("/jobs")).into()] });
+    let request =
+        ToReplica::Resolve(Resolve { id: 1, paths: [&path("/jobs")].into_iter().collect() });
     let FromReplica::Resolved(resolved) = in_time(ask(link, &request)).await else {
         panic!("no answer to the question")
     };

@@ -139,7 +139,7 @@ pub fn fuzz_entry(data: &[u8]) {
 /// A text that may be a path.
 pub fn fuzz_path(data: &[u8]) {
     round_trip::<Path>(data);
-    let text = PathText::from(Bytes::copy_from_slice(data));
+    let text = PathText::new(data);
     let Ok(path) = text.parse() else { return };
     assert_eq!(Some(path.as_str()), text.as_str());
     assert!(path.as_str().len() <= PATH_BYTES_MAX && path.depth() <= PATH_DEPTH_MAX);

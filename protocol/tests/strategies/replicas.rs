@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use bytes::Bytes;
 use longshore_protocol::limits::*;
 use longshore_protocol::messages::resolver::*;
 use longshore_protocol::*;
@@ -26,11 +25,12 @@ pub(crate) fn publisher() -> impl Strategy<Value = PublisherInfo> {
 }
 
 /// What should be a path, and need not be one.
-pub(crate) fn path_text() -> impl Strategy<Value = PathText> {
-    prop_oneof![
-        path().prop_map(|path| PathText::from(&path)),
-        vec(any::<u8>(), 0..20).prop_map(|bytes| PathText::from(Bytes::from(bytes))),
-    ]
+pub(crate) fn path_texts() -> impl Strategy<Value = PathTexts> {
+    let text = prop_oneof![
+        path().prop_map(|path| path.as_str().as_bytes().to_vec()),
+        vec(any::<u8>(), 0..20),
+    ];
+    vec(text, 0..6).prop_map(|texts| texts.iter().map(|text| PathText::new(text)).collect())
 }
 
 pub(crate) fn digests() -> impl Strategy<Value = Vec<Digest>> {
@@ -64,15 +64,13 @@ fn listed() -> impl Strategy<Value = PathListed> {
 }
 
 pub(crate) fn to_replica() -> impl Strategy<Value = ToReplica> {
-    let group = (select(Change::ALL), terms(), vec(path_text(), 0..6)).prop_map(
-        |(change, terms, paths)| {
-            let terms = if change.publishes() { terms } else { Terms::default() };
-            Group { change, terms, paths }
-        },
-    );
+    let group = (select(Change::ALL), terms(), path_texts()).prop_map(|(change, terms, paths)| {
+        let terms = if change.publishes() { terms } else { Terms::default() };
+        Group { change, terms, paths }
+    });
     let tracked = (path(), tracker()).prop_map(|(path, tracker)| Tracked { path, tracker });
     prop_oneof![
-        (any::<u64>(), vec(path_text(), 0..6))
+        (any::<u64>(), path_texts())
             .prop_map(|(id, paths)| ToReplica::Resolve(Resolve { id, paths })),
         (any::<u64>(), path()).prop_map(|(id, path)| ToReplica::List(List { id, path })),
         (any::<u64>(), vec(glob(), 0..4))

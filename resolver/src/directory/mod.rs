@@ -260,7 +260,7 @@ impl Directory {
         slot: Slot,
         change: Change,
         terms: &Terms,
-        path: &PathText,
+        path: PathText<'_>,
     ) -> Result<(), String> {
         let path = path.check()?;
         let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
@@ -275,12 +275,12 @@ impl Directory {
     /// Makes one change on the default terms.
     #[cfg(test)]
     pub(crate) fn change(&mut self, slot: Slot, change: Change, path: &Path) -> Result<(), String> {
-        self.write(slot, change, &Terms::default(), &PathText::from(path))
+        self.write(slot, change, &Terms::default(), PathText::from(path))
     }
 
     /// Makes ready for the first [`WARM`] of these paths to be written or resolved: together they wait for memory as long as one.
-    pub(crate) fn warm(&self, paths: &[PathText]) {
-        self.paths.tree.warm(paths.iter().map(PathText::as_bytes));
+    pub(crate) fn warm<'a>(&self, paths: impl Iterator<Item = PathText<'a>>) {
+        self.paths.tree.warm(paths.map(PathText::as_bytes));
     }
 
     fn number_of(&mut self, terms: &Terms) -> Result<TermsId, String> {

@@ -31,7 +31,7 @@ impl Resolver {
     }
 
     /// Answers the next path.
-    pub(crate) fn answer(&mut self, directory: &Directory, text: &PathText) {
+    pub(crate) fn answer(&mut self, directory: &Directory, text: PathText<'_>) {
         let set = text.as_str().and_then(|path| directory.paths.tree.find(path));
         let set = set.map_or(NOBODY, |node| directory.paths.tree.set(node));
         let answer = match self.seen(directory, set) {
@@ -42,7 +42,7 @@ impl Resolver {
     }
 
     /// Answers a path that nobody publishes, or that is none.
-    fn answer_unpublished(&mut self, directory: &Directory, text: &PathText) -> PathAnswer {
+    fn answer_unpublished(&mut self, directory: &Directory, text: PathText<'_>) -> PathAnswer {
         let path = match text.check() {
             Ok(path) => path,
             Err(reason) => return PathAnswer::Refused { reason },

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use longshore_protocol::messages::resolver::{
     Change, Departure, FromReplica, PathAnswer, PathText, Publishers, RequestRefusal,
 };
@@ -63,8 +62,8 @@ impl Story {
 
     fn resolve(&self, text: &str) -> PathAnswer {
         let mut resolver = Resolver::default();
-        let text = PathText::from(Bytes::copy_from_slice(text.as_bytes()));
-        resolver.answer(&self.directory, &text);
+        let text = PathText::new(text.as_bytes());
+        resolver.answer(&self.directory, text);
         resolver.finish(&self.directory, 1, true).answers.remove(0)
     }
 
@@ -152,7 +151,7 @@ fn the_deepest_default_wins_and_captures_nothing_beside_it() {
     story.change(2, Change::PublishDefault, "/a/b").unwrap();
     let mut resolver = Resolver::default();
     for text in ["/a/c", "/a/b/c", "/ab", "/a"] {
-        resolver.answer(&story.directory, &PathText::from(&Path::new(text).unwrap()));
+        resolver.answer(&story.directory, PathText::from(&Path::new(text).unwrap()));
     }
     let answer = resolver.finish(&story.directory, 1, true);
     let names: Vec<&str> = answer.publishers.iter().map(|info| info.name.as_str()).collect();

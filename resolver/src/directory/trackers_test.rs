@@ -49,7 +49,7 @@ impl Story {
 
     fn write(&mut self, number: u8, change: Change, terms: &Terms, text: &str) {
         let slot = self.directory.writer(Client(number.into())).unwrap();
-        self.directory.write(slot, change, terms, &PathText::from(&path(text))).unwrap();
+        self.directory.write(slot, change, terms, PathText::from(&path(text))).unwrap();
     }
 
     fn publish(&mut self, text: &str) {
@@ -67,7 +67,7 @@ impl Story {
         let asked = listed.iter().map(|listed| listed.path.clone()).chain([path(of)]);
         for path in asked {
             let mut resolver = Resolver::default();
-            resolver.answer(&self.directory, &PathText::from(&path));
+            resolver.answer(&self.directory, PathText::from(&path));
             let mut answer = resolver.finish(&self.directory, 1, true);
             answer.tracker = Tracker { incarnation: Incarnation([0; 16]), revision: 0 };
             told += &format!("{path} {answer:?}\n");

@@ -127,7 +127,7 @@ impl Shell {
                 link,
                 match question {
                     Question::Resolve(paths) => {
-                        let paths = paths[range].iter().map(Into::into).collect();
+                        let paths = paths[range].iter().collect();
                         ToReplica::Resolve(Resolve { id, paths })
                     }
                     Question::List(path) => ToReplica::List(List { id, path }),

@@ -88,12 +88,10 @@ pub(super) struct Held {
 /// About what a request takes in memory, in bytes: the frame that it keeps, and what it was read into.
 fn memory(request: &ToReplica, body: &Bytes) -> usize {
     let read = match request {
-        ToReplica::Resolve(ask) => size_of_val(&ask.paths[..]),
-        ToReplica::Write(write) => write
-            .groups
-            .iter()
-            .map(|group| size_of::<Group>() + size_of_val(&group.paths[..]))
-            .sum(),
+        ToReplica::Resolve(ask) => ask.paths.overhead(),
+        ToReplica::Write(write) => {
+            write.groups.iter().map(|group| size_of::<Group>() + group.paths.overhead()).sum()
+        }
         // Paths and globs are read into memory of their own.
         ToReplica::CheckChanged(ask) => 2 * size_of_val(&ask.tracked[..]),
         ToReplica::ListMatching(_) | ToReplica::WatchPaths(_) | ToReplica::WatchPublishers(_) => {

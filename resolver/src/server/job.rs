@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, Changed, Column, FromReplica, Group, Listed, PathListed, PathText,
+    Announce, Announced, Changed, Column, FromReplica, Group, Listed, PathListed, PathTexts,
     PublishersKnown, RefusedPath, ReplicaStatus, RequestRefusal, TableAnswer, ToReplica, Tracked,
     Tracker, WatchPaths, WatchPublishers, WatchRefused, Written,
 };
@@ -27,7 +27,7 @@ const ANSWER_MEMBERS_MAX: usize = 65_536;
 /// A request that is being answered.
 #[derive(Debug)]
 pub(super) enum Job {
-    Resolve { id: u64, paths: Vec<PathText>, at: usize },
+    Resolve { id: u64, paths: PathTexts, at: usize },
     List { id: u64, began: Option<Tracker>, children: Children },
     ListMatching { id: u64, began: Option<Tracker>, matching: Box<Matching> },
     Table { id: u64, began: Option<Tracker>, cells: Cells },
@@ -211,14 +211,17 @@ fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromRep
     FromReplica::Written(Written { id, last, done, refused })
 }
 
-fn resolve(bench: &Bench<'_>, id: u64, paths: &[PathText], at: &mut usize) -> Progress {
+fn resolve(bench: &Bench<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
     let mut resolver = Resolver::default();
     let most = (*at + ANSWER_PATHS_MAX).min(paths.len());
-    while *at < most && resolver.members() < ANSWER_MEMBERS_MAX {
+    while *at < most
+        && resolver.members() < ANSWER_MEMBERS_MAX
+        && let Some(path) = paths.get(*at)
+    {
         if (*at).is_multiple_of(WARM) {
-            bench.directory.warm(&paths[*at..]);
+            bench.directory.warm(paths.from(*at));
         }
-        resolver.answer(bench.directory, &paths[*at]);
+        resolver.answer(bench.directory, path);
         *at += 1;
         if (*at).is_multiple_of(STRIDE) && now() >= bench.until {
             break;
@@ -332,7 +335,8 @@ fn write(
     };
     let (mut refusals, mut steps) = (Vec::new(), 0);
     loop {
-        let Some(group) = rest.as_ref().filter(|group| *at < group.paths.len()) else {
+        let group = rest.as_ref().and_then(|group| Some((group, group.paths.get(*at)?)));
+        let Some((group, path)) = group else {
             match groups.next() {
                 Some(group) => (*rest, *at) = (Some(group), 0),
                 None => return Progress::Done(Some(written(id, true, *done, refusals))),
@@ -340,9 +344,8 @@ fn write(
             continue;
         };
         if (*at).is_multiple_of(WARM) {
-            bench.directory.warm(&group.paths[*at..]);
+            bench.directory.warm(group.paths.from(*at));
         }
-        let path = &group.paths[*at];
         if let Err(reason) = bench.directory.write(slot, group.change, &group.terms, path) {
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::{
-    Change, CheckChanged, FromReplica, Group, ListMatching, PathText, ReplicaStatus,
+    Change, CheckChanged, FromReplica, Group, ListMatching, PathTexts, ReplicaStatus,
     RequestRefusal, Resolve, Table, ToReplica, Tracked, Write,
 };
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
@@ -36,12 +36,13 @@ fn directory(now: Instant) -> Directory {
     directory
 }
 
-fn group(change: Change, paths: Vec<PathText>) -> Group {
+fn group(change: Change, paths: PathTexts) -> Group {
     Group { change, terms: Terms::default(), paths }
 }
 
-fn paths() -> Vec<PathText> {
-    (0..PATHS).map(|n| PathText::from(&Path::new(&format!("/jobs/{n}")).unwrap())).collect()
+fn paths() -> PathTexts {
+    let paths: Vec<Path> = (0..PATHS).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect();
+    paths.iter().collect()
 }
 
 /// The answers to a request whose every slice is over before it begins: only what is done between two looks at the clock.
@@ -65,7 +66,7 @@ fn answers(directory: &mut Directory, client: Client, request: ToReplica) -> Vec
 fn publish_all(directory: &mut Directory) -> Vec<FromReplica> {
     let groups = vec![
         group(Change::Publish, paths()),
-        group(Change::PublishDefault, vec![PathText::from(&Path::root())]),
+        group(Change::PublishDefault, [&Path::root()].into_iter().collect()),
     ];
     answers(directory, WRITER, ToReplica::Write(Write { id: 7, groups }))
 }

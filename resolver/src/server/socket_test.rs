@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::frame::{FrameWriter, Messages};
-use longshore_protocol::messages::resolver::{
-    FromReplica, PathText, RequestRefusal, Resolve, ToReplica,
-};
+use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, Resolve, ToReplica};
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
@@ -103,7 +101,11 @@ fn glob(text: &str) -> Glob {
 fn who(answer: &PathAnswer) -> Vec<(String, bool)> {
     match answer {
         PathAnswer::Publishers { set, by_default } => {
-            set.iter().map(|one| (one.publisher.name.clone(), *by_default)).collect()
+            let name = |one: &crate::Publication| (one.publisher.name.clone(), *by_default);
+            let mut set: Vec<_> = set.iter().map(name).collect();
+            // Who has reached a replica first comes first there.
+            set.sort_unstable();
+            set
         }
         PathAnswer::NotFound => Vec::new(),
         PathAnswer::Refused(reason) => panic!("{reason}"),
@@ -356,8 +358,8 @@ async fn a_request_for_which_there_is_no_memory_is_refused_and_writers_have_memo
 
     let mut raw = Raw::reader(&replica).await;
     let mut out = FrameWriter::new();
-    let paths = |n| vec![PathText::from(&path("/jobs/1")); n];
-    ToReplica::Resolve(Resolve { id: 7, paths: paths(10_000) }).encode(&mut out);
+    let paths = |n| std::iter::repeat_n(&path("/jobs/1"), n).collect();
+    ToReplica::Resolve(Resolve { id: 7, paths: paths(20_000) }).encode(&mut out);
     ToReplica::Resolve(Resolve { id: 8, paths: paths(10) }).encode(&mut out);
     let answers = raw.ask(out, 2).await;
     let [FromReplica::Refused { id: 7, code, .. }, FromReplica::Resolved(small)] = &answers[..]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use longshore_protocol::limits::RESOLVER_BATCH_BYTES_MAX;
-use longshore_protocol::messages::resolver::{Change, Digest, Group, KeyHash};
+use longshore_protocol::messages::resolver::{Change, Digest, Group, KeyHash, PathTexts};
 use longshore_protocol::{Path, Terms};
 
 use crate::write_client::buckets::{Buckets, Key, PLACES, place};
@@ -289,7 +289,8 @@ impl Filling {
             Some((_, group)) => group,
             None => *self.by_terms.entry(sort).or_insert_with(|| {
                 let terms: Terms = terms.map(|terms| (**terms).clone()).unwrap_or_default();
-                self.groups.push((Group { change, terms, paths: Vec::new() }, Vec::new()));
+                self.groups
+                    .push((Group { change, terms, paths: PathTexts::default() }, Vec::new()));
                 self.groups.len() - 1
             }),
         };

@@ -73,20 +73,19 @@ impl Shared {
     /// Records what is wanted: keys on terms, or no longer. Ignored once the publisher stops.
     pub(super) fn want(&self, keys: impl IntoIterator<Item = (Key, Option<PublicationTerms>)>) {
         let mut keys = keys.into_iter();
-        let (mut taken, mut unsaid) = (Vec::new(), 0);
+        let (mut taken, mut terms, mut unsaid) = (Vec::new(), Vec::new(), 0);
         loop {
             // Whatever the caller does to come by them is not done under the lock.
-            taken.extend(
-                keys.by_ref().take(WANTED_AT_ONCE).map(|(key, terms)| (key.hash(), key, terms)),
-            );
+            for (key, on) in keys.by_ref().take(WANTED_AT_ONCE) {
+                taken.push((key.hash(), key));
+                terms.push(on);
+            }
             let more = taken.len() == WANTED_AT_ONCE;
             let mut all = self.all.lock();
             if all.closing {
                 return;
             }
-            for (hash, key, terms) in taken.drain(..) {
-                unsaid += usize::from(all.wanted.set(hash, key, terms.as_ref()));
-            }
+            unsaid += all.wanted.set_all(&mut taken, &mut terms);
             all.forget();
             drop(all);
             if unsaid >= WRITE_PATHS_MAX || unsaid > 0 && !more {

@@ -15,21 +15,41 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Wants a key on these terms, or no longer. False when that was so already.
-    pub(super) fn set(
+    /// Wants all these keys on their terms, or no longer; how many were not so already. It takes them out of both lists.
+    pub(super) fn set_all(
         &mut self,
-        hash: KeyHash,
-        key: Key,
-        terms: Option<&PublicationTerms>,
-    ) -> bool {
+        keys: &mut Vec<(KeyHash, Key)>,
+        terms: &mut Vec<Option<PublicationTerms>>,
+    ) -> usize {
+        // References are counted before anything else is touched: counting one waits until all that was written before it has found
+        // its place, and a key's bucket is mostly in no cache.
+        for terms in terms.iter_mut().flatten() {
+            *terms = self.terms.kept(terms);
+        }
+        let mut changed = 0;
+        for ((hash, key), terms) in keys.drain(..).zip(terms.drain(..)) {
+            changed += usize::from(self.set(hash, key, terms));
+        }
+        changed
+    }
+
+    fn set(&mut self, hash: KeyHash, key: Key, terms: Option<PublicationTerms>) -> bool {
         let changed = match terms {
             Some(terms) => {
-                let before = self.keys.insert(hash, key, self.terms.kept(terms));
-                before.is_none_or(|before| before != *terms).then_some(Changed::Wanted(hash))
+                // Terms of the same digest are the same to whoever compares digests.
+                let digest = terms.digest();
+                let before = self.keys.insert(hash, key, terms).map(|terms| terms.digest());
+                (before != Some(digest)).then_some(Changed::Wanted(hash))
             }
             None => self.keys.remove(hash, &key).map(|_| Changed::Unwanted(key)),
         };
         changed.map(|changed| self.changes.push(changed)).is_some()
+    }
+
+    /// Wants one key on these terms, or no longer.
+    #[cfg(test)]
+    pub(super) fn set_one(&mut self, key: Key, terms: Option<&PublicationTerms>) {
+        self.set_all(&mut vec![(key.hash(), key)], &mut vec![terms.cloned()]);
     }
 
     /// All keys, by bucket.

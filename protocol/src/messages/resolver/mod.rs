@@ -6,6 +6,7 @@
 
 mod answer;
 mod digest;
+mod path_texts;
 mod read;
 mod status;
 mod tracker;
@@ -18,7 +19,8 @@ pub use answer::{
     Changed, Column, Listed, PathAnswer, PathListed, Resolved, SetMember, TableAnswer,
 };
 pub use digest::{Digest, KeyHash};
-pub use read::{CheckChanged, List, ListMatching, PathText, Resolve, Table, Tracked};
+pub use path_texts::{PathText, PathTexts};
+pub use read::{CheckChanged, List, ListMatching, Resolve, Table, Tracked};
 pub use status::{KnownPublisher, PublishersKnown, ReplicaStatus};
 pub use tracker::Tracker;
 pub use watch::{

@@ -1,96 +1,11 @@
 //! What a reader asks.
 
-use bytes::Bytes;
-
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
-use crate::limits::{PATH_TEXT_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOBS_MAX};
-use crate::messages::resolver::Tracker;
+use crate::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOBS_MAX};
+use crate::messages::resolver::{PathTexts, Tracker};
 use crate::path::Path;
-
-/// A text that should be a path, as it came: checked one by one by whoever acts on it, so that one bad path never costs
-/// the others their answer. A slice of the frame, or a path that is to be sent: nothing is copied.
-#[derive(Clone, Debug)]
-pub struct PathText(Text);
-
-#[derive(Clone, Debug)]
-enum Text {
-    Read(Bytes),
-    Path(Path),
-}
-
-impl PathText {
-    /// The text, if it is UTF-8.
-    pub fn as_str(&self) -> Option<&str> {
-        match &self.0 {
-            Text::Read(bytes) => std::str::from_utf8(bytes).ok(),
-            Text::Path(path) => Some(path.as_str()),
-        }
-    }
-
-    /// The text as it came.
-    pub fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Text::Read(bytes) => bytes,
-            Text::Path(path) => path.as_str().as_bytes(),
-        }
-    }
-
-    /// The text, which is that of a path; or what is wrong with it, for people.
-    pub fn check(&self) -> Result<&str, String> {
-        let text = self.as_str().ok_or("the path is not UTF-8")?;
-        Path::check(text).map(|()| text).map_err(|error| error.to_string())
-    }
-
-    /// The path, or what is wrong with it, for people.
-    pub fn parse(&self) -> Result<Path, String> {
-        let text = self.as_str().ok_or("the path is not UTF-8")?;
-        Path::new(text).map_err(|error| error.to_string())
-    }
-
-    /// Its length in bytes.
-    pub fn len(&self) -> usize {
-        self.as_bytes().len()
-    }
-
-    /// True when there is no text at all.
-    pub fn is_empty(&self) -> bool {
-        self.as_bytes().is_empty()
-    }
-}
-
-impl PartialEq for PathText {
-    fn eq(&self, other: &PathText) -> bool {
-        self.as_bytes() == other.as_bytes()
-    }
-}
-
-impl Eq for PathText {}
-
-impl From<&Path> for PathText {
-    fn from(path: &Path) -> PathText {
-        PathText(Text::Path(path.clone()))
-    }
-}
-
-impl From<Bytes> for PathText {
-    fn from(bytes: Bytes) -> PathText {
-        PathText(Text::Read(bytes))
-    }
-}
-
-impl Encode for PathText {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.bytes(self.as_bytes());
-    }
-}
-
-impl Decode for PathText {
-    fn decode(r: &mut Reader) -> Result<PathText, WireError> {
-        Ok(PathText(Text::Read(r.bytes("path length", PATH_TEXT_BYTES_MAX)?)))
-    }
-}
 
 /// Who publishes these paths? Each is answered on its own, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,7 +13,7 @@ pub struct Resolve {
     /// The request's number.
     pub id: u64,
     /// The paths; at most 100,000.
-    pub paths: Vec<PathText>,
+    pub paths: PathTexts,
 }
 
 /// What lies just below a path?
@@ -155,7 +70,10 @@ impl Encode for Resolve {
 
 impl Decode for Resolve {
     fn decode(r: &mut Reader) -> Result<Resolve, WireError> {
-        Ok(Resolve { id: r.u64()?, paths: r.list("paths to resolve", RESOLVER_BATCH_PATHS_MAX)? })
+        Ok(Resolve {
+            id: r.u64()?,
+            paths: PathTexts::decode(r, "paths to resolve", RESOLVER_BATCH_PATHS_MAX)?,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::limits::{REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
-use crate::messages::resolver::{Digest, PathText, digest};
+use crate::messages::resolver::{Digest, PathTexts, digest};
 use crate::publisher_info::PublisherInfo;
 use crate::refusal::codes;
 use crate::terms::Terms;
@@ -61,7 +61,7 @@ pub struct Group {
     /// On which terms; of no meaning, and the default, where something is unpublished.
     pub terms: Terms,
     /// To which paths.
-    pub paths: Vec<PathText>,
+    pub paths: PathTexts,
 }
 
 /// Changes, in order: at most 100,000 paths in all. Each counts on its own.
@@ -146,7 +146,7 @@ impl Decode for Group {
             let terms = if change.publishes() { Terms::decode(r)? } else { Terms::default() };
             Ok((change, terms))
         })?;
-        let paths = r.list("paths of a write", RESOLVER_BATCH_PATHS_MAX)?;
+        let paths = PathTexts::decode(r, "paths of a write", RESOLVER_BATCH_PATHS_MAX)?;
         Ok(Group { change, terms, paths })
     }
 }
@@ -166,7 +166,7 @@ impl Decode for Write {
         let (mut groups, mut paths) = (Vec::with_capacity(count.min(1_024)), 0);
         for _ in 0..count {
             let group = Group::decode(r)?;
-            // Checked after each group: a byte of the frame may stand for 32 bytes of memory.
+            // Checked after each group: a byte of the frame may stand for 8 bytes of memory.
             paths += group.paths.len();
             if paths > RESOLVER_BATCH_PATHS_MAX {
                 return Err(WireError::OverLimit {

@@ -17,8 +17,8 @@ fn publisher(n: u8) -> PublisherInfo {
     }
 }
 
-fn path_texts(texts: &[&str]) -> Vec<PathText> {
-    texts.iter().map(|text| PathText::from(&path(text))).collect()
+fn path_texts(texts: &[&str]) -> PathTexts {
+    texts.iter().map(|text| PathText::new(text.as_bytes())).collect()
 }
 
 fn digest() -> Digest {

@@ -152,7 +152,7 @@ fn terms_that_a_replica_has_wrong_are_found_out() {
         let group = Group {
             change: Change::Publish,
             terms: Terms { priority: 3, ..Terms::default() },
-            paths: vec![(&key("/jobs/5").path).into()],
+            paths: [&key("/jobs/5").path].into_iter().collect(),
         };
         story.replica.as_mut().unwrap().write(story.link, &[group]).unwrap();
         assert!(!story.holds_all());
@@ -226,12 +226,12 @@ fn changes_that_were_forgotten_are_found_by_comparing() {
         }
         assert!(story.core.has_more() || story.core.lacking() > 0);
         for key in paths {
-            story.wanted.set(key.hash(), key, Some(&PublicationTerms::default()));
+            story.wanted.set_one(key, Some(&PublicationTerms::default()));
         }
         for n in 0..CHANGES_MAX / 2 {
             let key = key(&format!("/busy/{}", n % 5_000));
-            story.wanted.set(key.hash(), key.clone(), Some(&terms(1)));
-            story.wanted.set(key.hash(), key, None);
+            story.wanted.set_one(key.clone(), Some(&terms(1)));
+            story.wanted.set_one(key, None);
         }
         let announces = story.count(Sent::Announce);
         while let Some(answer) = story.inbox.pop_front() {

@@ -131,7 +131,7 @@ impl Story {
 
     fn want_on(&mut self, keys: impl IntoIterator<Item = Key>, terms: Option<&PublicationTerms>) {
         for key in keys {
-            self.wanted.set(key.hash(), key, terms);
+            self.wanted.set_one(key, terms);
         }
         self.step(Input::Tick);
     }
@@ -255,7 +255,7 @@ impl Story {
 
     /// The replica loses a path, as none should.
     fn lose(&mut self, key: &Key) {
-        let paths = vec![(&key.path).into()];
+        let paths = [&key.path].into_iter().collect();
         let group = Group { change: Change::Unpublish, terms: Terms::default(), paths };
         self.replica.as_mut().unwrap().write(self.link, &[group]).unwrap();
     }

@@ -124,7 +124,7 @@ impl Replica {
         let mut refused = Vec::new();
         let mut place = 0;
         for group in groups {
-            for text in &group.paths {
+            for text in group.paths.iter() {
                 let path = text.parse().expect("the client sends paths");
                 let done = match self {
                     Replica::Directory(directory) => {

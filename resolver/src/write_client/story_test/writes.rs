@@ -158,11 +158,11 @@ fn one_request_has_a_group_for_each_change_and_terms() {
     let (mut wanted, mut lacking) = (Wanted::default(), Lacking::new());
     for n in 0..100 {
         let key = Key { default: n % 10 == 0, ..key(&format!("/jobs/{n}")) };
-        wanted.set(key.hash(), key, Some(&terms(n % 2)));
+        wanted.set_one(key, Some(&terms(n % 2)));
     }
     for n in 50..60 {
         let key = Key { default: n % 10 == 0, ..key(&format!("/jobs/{n}")) };
-        wanted.set(key.hash(), key, None);
+        wanted.set_one(key, None);
     }
     let batch = lacking.next(&wanted).unwrap();
     let mut said: Vec<_> = batch
