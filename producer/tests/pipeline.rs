@@ -152,3 +152,31 @@ async fn a_pipeline_without_a_reader_of_receipts_goes_on() {
     producer.settled().await;
     assert_eq!(publisher.disk.lock().jobs.len(), 1_000);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_task_may_send_and_read_though_the_publisher_keeps_up_with_it() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions {
+        in_flight_jobs_max: 400,
+        batch_jobs_max: 50,
+        receipts_jobs_max: 1_000,
+        ..PipelineOptions::default()
+    };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let sending = async move {
+        for n in 0..20_000 {
+            pipeline.send(job(n)).await?;
+        }
+        Ok::<_, EnqueueError>(())
+    };
+    let reading = async {
+        let mut read = 0;
+        while let Some(batch) = receipts.next().await {
+            read += batch.len();
+        }
+        Ok(read)
+    };
+    let ((), read) = tokio::try_join!(sending, reading).expect("receipts are read in time");
+    assert_eq!(read, 20_000);
+}
