@@ -6,7 +6,7 @@ use bytes::Bytes;
 use longshore_protocol::Role;
 use longshore_protocol::frame::Messages;
 use longshore_protocol::messages::resolver::{Group, ToReplica, tag};
-use longshore_transport::{Link, LinkEnd, LinkReceiver};
+use longshore_transport::{Link, LinkEnd, LinkReceiver, LinkSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::directory::Client;
@@ -30,11 +30,12 @@ pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>, 
         None => (false, String::new()),
     };
     let (sender, receiver) = link.split();
-    if said.send(Said::Joined { client, sender, writes }).await.is_err() {
+    let joined = Said::Joined { client, sender: sender.clone(), writes };
+    if said.send(joined).await.is_err() {
         return;
     }
     tracing::debug!(%peer, name, writes, "connected");
-    let end = forward(client, receiver, &said, |bytes| room.take(writes, bytes)).await;
+    let end = forward(client, &sender, receiver, &said, |bytes| room.take(writes, bytes)).await;
     tracing::debug!(%peer, name, ?end, "disconnected");
     let _ = said.send(Said::Left { client }).await;
 }
@@ -42,6 +43,7 @@ pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>, 
 /// None when the desk is gone.
 async fn forward(
     client: Client,
+    sender: &LinkSender,
     mut receiver: LinkReceiver,
     said: &mpsc::Sender<Said>,
     of_all: impl Fn(usize) -> Option<Taken>,
@@ -63,7 +65,12 @@ async fn forward(
                 Err(error) => Err(Refusal::malformed(0, &error)),
             };
             let bytes = request.as_ref().map_or(REQUEST_BYTES_MIN, |(bytes, _)| *bytes);
-            let own = own.clone().acquire_many_owned(bytes as u32).await.ok()?;
+            // The desk gives nothing back to a client that does not read, and may never: only its link's end is sure to come.
+            let own = tokio::select! {
+                biased;
+                own = own.clone().acquire_many_owned(bytes as u32) => own.ok()?,
+                end = sender.closed() => return Some(end),
+            };
             let (request, of_all) = match (request, of_all(bytes)) {
                 (Ok((_, request)), Some(of_all)) => (Ok(request), Some(of_all)),
                 (Ok((_, request)), None) => (Err(Refusal::busy(request.id())), None),

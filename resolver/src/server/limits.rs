@@ -118,6 +118,12 @@ impl Room {
         Some(Taken { of: of.clone(), bytes })
     }
 
+    /// What readers, and what writers have taken, in bytes.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> [usize; 2] {
+        [&self.readers, &self.writers].map(|used| used.load(Ordering::Relaxed))
+    }
+
     fn set_most(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }

@@ -7,6 +7,8 @@ mod limits;
 mod memory;
 
 #[cfg(test)]
+mod clog_test;
+#[cfg(test)]
 mod desk_test;
 #[cfg(test)]
 mod slice_test;
