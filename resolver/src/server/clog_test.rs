@@ -74,12 +74,12 @@ impl Replica {
     }
 
     /// Says all of it at a link of its own, and reads nothing. Dropped, the process behind the link has died.
-    async fn say(&self, requests: impl Iterator<Item = ToReplica>) -> Killed {
+    async fn say(&self, role: Role, requests: impl Iterator<Item = ToReplica>) -> Killed {
         let mut out = FrameWriter::new();
         requests.for_each(|request| request.encode(&mut out));
         let caller = Caller {
             cluster: self.cluster.clone(),
-            role: Role::ResolverReader,
+            role,
             session: SessionId([9; 16]),
             name: "raw".into(),
         };
@@ -118,7 +118,7 @@ async fn of_a_client_that_dies_with_more_asked_than_it_may_nothing_is_left() {
     let list = |id| ToReplica::ListMatching(ListMatching { id, globs: vec![glob()] });
     // Each counts for 1 KiB at least, and is answered with a MiB that nobody reads.
     let lists = (0..REQUESTS_OF_ONE_MAX as u64 / 1_024 + 2_000).map(list);
-    let client = replica.say((0..10).map(watch).chain(lists)).await;
+    let client = replica.say(Role::ResolverReader, (0..10).map(watch).chain(lists)).await;
     in_time(async {
         while replica.load().await != (before.0 + 1, 10) {
             sleep(Duration::from_millis(10)).await;
@@ -140,4 +140,20 @@ async fn of_a_client_that_dies_with_more_asked_than_it_may_nothing_is_left() {
     .await;
     let all = in_time(replica.reader.list_matching(vec![glob()])).await.unwrap();
     assert_eq!(all.paths.len(), 5_000);
+}
+
+#[tokio::test]
+async fn what_a_writer_reads_takes_no_memory_from_writes() {
+    let replica = Replica::start().await;
+    let list = |id| ToReplica::ListMatching(ListMatching { id, globs: vec![glob()] });
+    let client = replica.say(Role::ResolverWriter, (0..1_000).map(list)).await;
+    in_time(async {
+        while replica.room.taken()[0] == 0 {
+            assert_eq!(replica.room.taken()[1], 0);
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(replica.room.taken()[1], 0);
+    drop(client);
 }
