@@ -25,7 +25,7 @@ pub struct Limits {
     pub watches_max: usize,
     /// Most paths, defaults included.
     pub paths_max: usize,
-    /// Most memory of unanswered requests, over all readers, in bytes, and as much over all writers.
+    /// Most memory of unanswered reads, over all connections, in bytes, and as much of unanswered writes.
     pub requests_bytes_max: usize,
 }
 
@@ -57,7 +57,7 @@ impl Limits {
     pub const WATCHES_MOST: usize = RESOLVER_WATCHES_MAX;
     /// The most paths that there may be: the tree numbers four times as many nodes.
     pub const PATHS_MOST: usize = 1 << 28;
-    /// The least memory of unanswered requests, in bytes: what one connection may take of it.
+    /// The least memory of unanswered requests, in bytes: what the largest request counts.
     pub const REQUESTS_BYTES_LEAST: usize = REQUESTS_OF_ONE_MAX;
 }
 
