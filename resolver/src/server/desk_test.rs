@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_protocol::messages::resolver::Change;
+use longshore_protocol::messages::resolver::{Change, ToReplica};
 use longshore_protocol::{Epoch, Incarnation, Path, PublisherId, PublisherInfo};
 
 use tokio::sync::mpsc;
 
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
+use crate::server::connection::Held;
 use crate::server::desk::{Desk, SAID_MAX, SWEPT_MAX, Said};
 
 const TTL: Duration = Duration::from_secs(120);
@@ -55,6 +56,13 @@ impl Story {
     fn announce(&mut self, number: u8) {
         let client = Client(number.into());
         self.desk.directory.announce(now(), client, &info(number), &[]).unwrap();
+    }
+
+    /// The publisher says something now.
+    async fn hear(&mut self, number: u8) {
+        let (client, request) = (Client(number.into()), Ok(ToReplica::Status { id: 1 }));
+        let said = Said::Request { client, request, at: now(), held: Held::nothing() };
+        self.said.send(said).await.unwrap();
     }
 
     fn sees(&self, number: u8) -> bool {
@@ -119,6 +127,23 @@ async fn a_desk_that_stood_still_with_nothing_to_do_hides_nobody() {
     assert!(story.sees(1), "the time that the replica stood still counts for nobody");
     story.pass_until(now() + secs(2)).await;
     assert!(!story.sees(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publisher_heard_first_after_a_stand_still_has_its_time_from_then_on_and_no_more() {
+    // The desk may come to what was said before it comes to its look at the clock, or after.
+    for _ in 0..16 {
+        let mut story = Story::new().await;
+        story.pass_until(now() + secs(59)).await;
+        tokio::time::advance(secs(200)).await;
+        story.hear(1).await;
+        story.pass().await;
+        let heard = now();
+        story.pass_until(heard + TTL - Duration::from_millis(1)).await;
+        assert!(story.sees(1));
+        story.pass_until(heard + TTL).await;
+        assert!(!story.sees(1), "it has been silent for all of it");
+    }
 }
 
 #[tokio::test(start_paused = true)]
