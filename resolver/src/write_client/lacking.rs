@@ -9,7 +9,7 @@ use longshore_protocol::{Path, Terms};
 use crate::write_client::buckets::{Buckets, Key, PLACES, place};
 use crate::write_client::changes::Changed;
 use crate::write_client::terms::PublicationTerms;
-use crate::write_client::wanted::Wanted;
+use crate::write_client::wanted::{Extent, Wanted};
 
 /// Most paths in one request, which one step puts together: half a millisecond where none of them is in the cache.
 pub(super) const WRITE_PATHS_MAX: usize = 1_024;
@@ -133,15 +133,38 @@ impl Lacking {
         self.refused.len()
     }
 
-    /// How many keys it has not been told of, if there were so many `changes` by now.
-    pub(super) fn len(&self, changes: u64) -> usize {
-        let changed = usize::try_from(changes.saturating_sub(self.told)).unwrap_or(usize::MAX);
-        changed + self.rewriting.as_ref().map_or(0, |rewriting| rewriting.left) + self.unknown
+    #[cfg(test)]
+    pub(super) fn has_refused(&self, hash: KeyHash) -> bool {
+        self.refused.by_hash(hash).is_some()
+    }
+
+    /// About how many keys it has not been told of; at least 1 while it may lack any. `by_change`: it is told of changes, one by one, and
+    /// not compared with first.
+    pub(super) fn len(&self, extent: Extent, by_change: bool) -> usize {
+        let untold = usize::try_from(extent.changes.saturating_sub(self.told));
+        let left = self.rewriting.as_ref().map_or(0, |rewriting| rewriting.left);
+        let lacking = untold.unwrap_or(usize::MAX).saturating_add(left + self.unknown);
+        // However often they have changed, there are no more keys than are wanted, or stand in a change that it will be told of.
+        let kept = extent.changes.saturating_sub(extent.kept_from.max(self.told));
+        let kept = if by_change { usize::try_from(kept).unwrap_or(usize::MAX) } else { 0 };
+        lacking.min(extent.keys.saturating_add(kept)).max(usize::from(self.may_lack(extent)))
+    }
+
+    /// Whether there is anything that it may not have been told of, or not in vain. What of that is on its way does not count.
+    pub(super) fn may_lack(&self, extent: Extent) -> bool {
+        self.any(extent) || self.missed || self.unknown > 0
     }
 
     /// Whether there is anything to write.
-    pub(super) fn any(&self, changes: u64) -> bool {
-        self.told < changes || self.rewriting.is_some() || self.retrying.is_some()
+    pub(super) fn any(&self, extent: Extent) -> bool {
+        self.told < extent.changes || self.rewriting.is_some() || self.retrying.is_some()
+    }
+
+    /// Digests of all that is wanted are sent: the answer shows what was missed, and until then it is unknown.
+    pub(super) fn is_compared(&mut self) {
+        if std::mem::take(&mut self.missed) {
+            self.unknown = self.unknown.max(1);
+        }
     }
 
     /// Puts the next request together: what changed comes first. None when there is nothing to say for now; there may be some more
