@@ -5,6 +5,7 @@ mod digests;
 mod holds;
 mod refusals;
 mod replica;
+mod size;
 mod tries;
 mod whole;
 mod writes;
