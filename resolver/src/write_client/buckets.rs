@@ -49,6 +49,13 @@ pub(super) struct Entry {
     pub(super) terms: PublicationTerms,
 }
 
+impl Entry {
+    /// Whether it stands from `from` up to, not at, `end`.
+    pub(super) fn stands_in(&self, from: u64, end: u64) -> bool {
+        (from..end).contains(&place(self.hash))
+    }
+}
+
 #[derive(Default, Debug)]
 struct Bucket {
     digest: Digest,
@@ -166,23 +173,6 @@ impl Buckets {
         (bucket.keys(), end_of(place, bits))
     }
 
-    /// The bytes of all paths in the bucket at `place`.
-    pub(super) fn bytes_at(&self, place: u64) -> usize {
-        self.bucket_at(place).0.entries.iter().map(|entry| entry.path.as_str().len()).sum()
-    }
-
-    /// Takes the bucket at `place` out, and says where the next one begins.
-    pub(super) fn take_at(
-        &mut self,
-        place: u64,
-    ) -> (impl ExactSizeIterator<Item = (bool, Entry)>, u64) {
-        let bits = self.bucket_at(place).1;
-        let bucket = std::mem::take(self.slot_mut(place));
-        self.len -= bucket.entries.len();
-        let defaults = bucket.tags.into_iter().map(|tag| tag & 1 == 1);
-        (defaults.zip(bucket.entries), end_of(place, bits))
-    }
-
     /// Takes out whatever stands from `from` up to, not at, `end`.
     pub(super) fn clear(&mut self, from: u64, end: u64) {
         let mut at = from;
@@ -191,8 +181,8 @@ impl Buckets {
             let bucket = self.slot_mut(at);
             let mut gone = 0;
             for index in (0..bucket.entries.len()).rev() {
-                let hash = bucket.entries[index].hash;
-                if (from..end).contains(&place(hash)) {
+                if bucket.entries[index].stands_in(from, end) {
+                    let hash = bucket.entries[index].hash;
                     bucket.tags.swap_remove(index);
                     let entry = bucket.entries.swap_remove(index);
                     bucket.digest.remove(hash, entry.terms.digest());
@@ -400,11 +390,12 @@ mod tests {
         assert!(buckets.level >= 4, "{} bits for {} keys", buckets.level, buckets.len());
         while buckets.len() > 0 {
             let at = random.random_range(0..PLACES);
-            let (keys, next) = buckets.take_at(at);
-            for (default, entry) in keys {
-                let key = Key { path: entry.path, default };
+            let (keys, next) = buckets.keys_at(at);
+            for (default, entry) in keys.filter(|(_, entry)| entry.stands_in(at, next)) {
+                let key = Key { path: entry.path.clone(), default };
                 assert!(place(key.hash()) < next && model.remove(&key).is_some());
             }
+            buckets.clear(at, next);
         }
         check(&buckets, &model);
     }

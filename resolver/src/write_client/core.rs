@@ -41,7 +41,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use crate::write_client::ReplicaStanding;
 use crate::write_client::buckets::Key;
 use crate::write_client::lacking::{Batch, Lacking};
-use crate::write_client::wanted::Wanted;
+use crate::write_client::wanted::{Extent, Wanted};
 
 /// Most requests that wait for an answer.
 pub(super) const REQUESTS_IN_FLIGHT_MAX: usize = 8;
@@ -101,8 +101,8 @@ pub(super) struct WriteCore {
     last_error: Option<String>,
     next_request: u64,
     lacking: Lacking,
-    /// How many changes there have been, as far as it has looked.
-    changes: u64,
+    /// How much is wanted, and how much of it has changed, as far as it has looked.
+    extent: Extent,
     /// When the wanted set last changed.
     changed_at: Instant,
     /// The replica did not hold what it should when last asked: what differs is written again, and then to be confirmed.
@@ -164,7 +164,7 @@ impl WriteCore {
             last_error: None,
             next_request: 1,
             lacking: Lacking::new(),
-            changes: 0,
+            extent: Extent::default(),
             changed_at: now,
             unconfirmed: false,
             closing: false,
@@ -174,10 +174,11 @@ impl WriteCore {
 
     /// Takes in what happened, and says what is to be done.
     pub(super) fn step(&mut self, now: Instant, wanted: &Wanted, input: Input) -> Vec<Action> {
-        if self.changes < wanted.changes().end() {
-            self.changes = wanted.changes().end();
+        let extent = wanted.extent();
+        if self.extent.changes < extent.changes {
             self.changed_at = now;
         }
+        self.extent = extent;
         match input {
             Input::Linked => self.linked(now, wanted),
             Input::Unlinked { why } => self.failed(now, why),
@@ -210,7 +211,7 @@ impl WriteCore {
     fn compare_at(&self) -> Option<Instant> {
         let State::Linked(linked) = &self.state else { return None };
         let under_way = linked.in_flight.values().any(|r| !matches!(r, Request::Write { .. }));
-        if !linked.announced || self.closing || under_way || self.lacking.any(self.changes) {
+        if !linked.announced || self.closing || under_way || self.lacking.any(self.extent) {
             return None;
         }
         if self.lacking.missed {
@@ -231,12 +232,12 @@ impl WriteCore {
 
     /// There is more to write, and it may be written now.
     pub(super) fn has_more(&self) -> bool {
-        self.may_write() && self.lacking.any(self.changes)
+        self.may_write() && self.lacking.any(self.extent)
     }
 
     /// How many changes of the wanted set it has taken in.
     pub(super) fn changes(&self) -> u64 {
-        self.changes
+        self.extent.changes
     }
 
     /// From which number on it needs changes; none while there is no link, because the next one begins with a comparison.
@@ -252,19 +253,34 @@ impl WriteCore {
     /// How many paths and defaults the replica may not have been told of.
     pub(super) fn lacking(&self) -> usize {
         let in_flight = match &self.state {
-            State::Linked(linked) => linked.in_flight.values().map(Request::len).sum(),
+            State::Linked(linked) => linked.unanswered(),
             _ => 0,
         };
-        self.lacking.len(self.changes) + in_flight
+        self.untold() + in_flight
+    }
+
+    /// How many of them are not on their way.
+    fn untold(&self) -> usize {
+        let by_change = matches!(&self.state, State::Linked(linked) if linked.announced);
+        self.lacking.len(self.extent, by_change)
     }
 
     pub(super) fn refused(&self) -> usize {
         self.lacking.refused()
     }
 
-    /// The replica has answered, and holds everything that is wanted but for what it refuses.
+    /// The replica has answered, and holds everything that is wanted but for what it refuses. Not while digests are compared: what comes of
+    /// that is known in a moment.
     pub(super) fn is_whole(&self) -> bool {
-        matches!(&self.state, State::Linked(linked) if linked.announced) && self.lacking() == 0
+        let State::Linked(linked) = &self.state else { return false };
+        let told = linked.unanswered() == 0 && !self.lacking.may_lack(self.extent);
+        linked.announced && !linked.compares() && told && !self.closing
+    }
+
+    /// Whether the replica has refused that key.
+    #[cfg(test)]
+    pub(super) fn has_refused(&self, hash: KeyHash) -> bool {
+        self.lacking.has_refused(hash)
     }
 
     fn linked(&mut self, now: Instant, wanted: &Wanted) {
@@ -285,7 +301,7 @@ impl WriteCore {
     /// Compares, by so many bits of the hash.
     fn announce(&mut self, now: Instant, wanted: &Wanted, level: u32) {
         let digests = self.lacking.digests(wanted, level);
-        self.lacking.missed = false;
+        self.lacking.is_compared();
         let changes = wanted.changes().end();
         let request = self.sent(now, Request::Announce { digests: digests.clone(), changes });
         if let State::Linked(linked) = &mut self.state {
@@ -298,7 +314,7 @@ impl WriteCore {
     fn sent(&mut self, now: Instant, request: Request) -> u64 {
         let number = self.next_request;
         self.next_request += 1;
-        let more = self.lacking.len(self.changes);
+        let more = self.untold();
         if let State::Linked(linked) = &mut self.state {
             linked.sent_at = now;
             linked.in_flight.insert(number, request);
@@ -319,6 +335,10 @@ impl WriteCore {
             FromReplica::Refused { code: RequestRefusal::NotAnnounced, .. } if !self.closing => {
                 // It was silent for too long as the replica sees it, and has been forgotten.
                 self.take_back();
+                self.lacking.unknown = self.lacking.unknown.max(1);
+                if let State::Linked(linked) = &mut self.state {
+                    linked.announced = false;
+                }
                 self.announce(now, wanted, 0);
             }
             FromReplica::Refused { reason, .. } => {
@@ -425,7 +445,7 @@ impl WriteCore {
 
     /// An answer has come: the next may take its full time again.
     fn progress(&mut self, now: Instant) {
-        let more = self.lacking.len(self.changes);
+        let more = self.untold();
         if let State::Linked(linked) = &mut self.state {
             linked.owe(now, &self.timing, more);
         }
@@ -473,8 +493,8 @@ impl WriteCore {
     fn take_back(&mut self) {
         let State::Linked(linked) = &mut self.state else { return };
         linked.owing = None;
-        let in_flight = std::mem::take(&mut linked.in_flight);
-        self.lacking.unknown += in_flight.values().map(Request::len).sum::<usize>();
+        self.lacking.unknown += linked.unanswered();
+        linked.in_flight.clear();
         self.lacking.interrupted();
     }
 
@@ -551,11 +571,10 @@ impl WriteCore {
     /// Nothing is written while digests are compared.
     fn may_write(&self) -> bool {
         let State::Linked(linked) = &self.state else { return false };
-        let mut in_flight = linked.in_flight.values();
         linked.announced
             && !self.closing
-            && in_flight.len() < REQUESTS_IN_FLIGHT_MAX
-            && !in_flight.any(|request| matches!(request, Request::Announce { .. }))
+            && linked.in_flight.len() < REQUESTS_IN_FLIGHT_MAX
+            && !linked.compares()
     }
 
     /// Compares digests, or confirms a rewriting, once it is time. Behind whatever is under way: a replica does things in their
@@ -575,11 +594,22 @@ impl WriteCore {
 }
 
 impl Linked {
+    /// Digests are being compared.
+    fn compares(&self) -> bool {
+        self.in_flight.values().any(|request| matches!(request, Request::Announce { .. }))
+    }
+
+    /// Paths and defaults that are on their way and not answered.
+    fn unanswered(&self) -> usize {
+        self.in_flight.values().map(Request::len).sum()
+    }
+
     /// From `now` on the replica owes an answer, if there is any request: the whole of what is on its way, and of what is `lacking`
-    /// still, is the batch that decides how long that may take.
+    /// still, is the batch that decides how long that may take. With an announce on its way, what is lacking is not asked of it yet: digests
+    /// are compared no slower if much has changed while it was away.
     fn owe(&mut self, now: Instant, timing: &ResolverTiming, lacking: usize) {
-        let batch: usize = self.in_flight.values().map(Request::len).sum();
-        let allowed = timing.write_timeout((batch + lacking) as u64);
+        let lacking = if self.compares() { 0 } else { lacking };
+        let allowed = timing.write_timeout((self.unanswered() + lacking) as u64);
         self.owing = (!self.in_flight.is_empty()).then_some((now, allowed));
     }
 }

@@ -1,15 +1,15 @@
 //! What one replica lacks of what is wanted, as a few places in it: never a copy of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use longshore_protocol::limits::RESOLVER_BATCH_BYTES_MAX;
 use longshore_protocol::messages::resolver::{Change, Digest, Group, KeyHash, PathTexts};
 use longshore_protocol::{Path, Terms};
 
-use crate::write_client::buckets::{Buckets, Key, PLACES, place};
+use crate::write_client::buckets::{Buckets, Entry, Key, PLACES, place};
 use crate::write_client::changes::Changed;
 use crate::write_client::terms::PublicationTerms;
-use crate::write_client::wanted::Wanted;
+use crate::write_client::wanted::{Extent, Wanted};
 
 /// Most paths in one request, which one step puts together: half a millisecond where none of them is in the cache.
 pub(super) const WRITE_PATHS_MAX: usize = 1_024;
@@ -133,15 +133,38 @@ impl Lacking {
         self.refused.len()
     }
 
-    /// How many keys it has not been told of, if there were so many `changes` by now.
-    pub(super) fn len(&self, changes: u64) -> usize {
-        let changed = usize::try_from(changes.saturating_sub(self.told)).unwrap_or(usize::MAX);
-        changed + self.rewriting.as_ref().map_or(0, |rewriting| rewriting.left) + self.unknown
+    #[cfg(test)]
+    pub(super) fn has_refused(&self, hash: KeyHash) -> bool {
+        self.refused.by_hash(hash).is_some()
+    }
+
+    /// About how many keys it has not been told of; at least 1 while it may lack any. `by_change`: it is told of changes, one by one, and
+    /// not compared with first.
+    pub(super) fn len(&self, extent: Extent, by_change: bool) -> usize {
+        let untold = usize::try_from(extent.changes.saturating_sub(self.told));
+        let left = self.rewriting.as_ref().map_or(0, |rewriting| rewriting.left);
+        let lacking = untold.unwrap_or(usize::MAX).saturating_add(left + self.unknown);
+        // However often they have changed, there are no more keys than are wanted, or stand in a change that it will be told of.
+        let kept = extent.changes.saturating_sub(extent.kept_from.max(self.told));
+        let kept = if by_change { usize::try_from(kept).unwrap_or(usize::MAX) } else { 0 };
+        lacking.min(extent.keys.saturating_add(kept)).max(usize::from(self.may_lack(extent)))
+    }
+
+    /// Whether there is anything that it may not have been told of, or not in vain. What of that is on its way does not count.
+    pub(super) fn may_lack(&self, extent: Extent) -> bool {
+        self.any(extent) || self.missed || self.unknown > 0
     }
 
     /// Whether there is anything to write.
-    pub(super) fn any(&self, changes: u64) -> bool {
-        self.told < changes || self.rewriting.is_some() || self.retrying.is_some()
+    pub(super) fn any(&self, extent: Extent) -> bool {
+        self.told < extent.changes || self.rewriting.is_some() || self.retrying.is_some()
+    }
+
+    /// Digests of all that is wanted are sent: the answer shows what was missed, and until then it is unknown.
+    pub(super) fn is_compared(&mut self) {
+        if std::mem::take(&mut self.missed) {
+            self.unknown = self.unknown.max(1);
+        }
     }
 
     /// Puts the next request together: what changed comes first. None when there is nothing to say for now; there may be some more
@@ -171,7 +194,7 @@ impl Lacking {
                         // What is to come with its bucket is not said twice.
                         let comes = self.rewriting.as_ref().is_some_and(|all| all.reaches(*hash));
                         if !comes {
-                            if !filling.has_room(1, entry.path.as_str().len()) {
+                            if !filling.has_room(&entry.path, sort(default, Some(&entry.terms))) {
                                 return;
                             }
                             self.refused.remove_hash(*hash);
@@ -182,7 +205,7 @@ impl Lacking {
                 Changed::Unwanted(key) => {
                     let hash = key.hash();
                     if wanted.keys().get(hash, key).is_none() {
-                        if !filling.has_room(1, key.path.as_str().len()) {
+                        if !filling.has_room(&key.path, sort(key.default, None)) {
                             return;
                         }
                         self.refused.remove(hash, key);
@@ -199,33 +222,30 @@ impl Lacking {
         while let Some(at) = rewriting.skip() {
             let (keys, next) = wanted.keys().keys_at(at);
             debug_assert!(next <= rewriting.end(), "compared by more buckets than there are");
-            if !filling.has_room(keys.len(), wanted.keys().bytes_at(at)) {
-                return;
-            }
-            self.refused.clear(at, next);
-            rewriting.left = rewriting.left.saturating_sub(keys.len());
-            for (default, entry) in keys {
+            let own = |default, entry: &Entry| sort(default, Some(&entry.terms));
+            let Some(end) = filling.reach(wanted.keys(), at, next, own) else { return };
+            self.refused.clear(at, end);
+            for (default, entry) in keys.filter(|(_, entry)| entry.stands_in(at, end)) {
+                rewriting.left = rewriting.left.saturating_sub(1);
                 filling.add(entry.hash, &entry.path, default, Some(&entry.terms));
             }
-            rewriting.at = next;
+            rewriting.at = end;
         }
         self.rewriting = None;
     }
 
     fn retried(&mut self, wanted: &Wanted, filling: &mut Filling) {
         while let Some(at) = self.retrying {
-            let (len, bytes) = (self.refused.keys_at(at).0.len(), self.refused.bytes_at(at));
-            if !filling.has_room(len, bytes) {
-                return;
+            // They are written as they are wanted by now, if at all.
+            let terms = |hash| wanted.keys().by_hash(hash).map(|(_, entry)| &entry.terms);
+            let by_now = |default, entry: &Entry| sort(default, terms(entry.hash));
+            let (keys, next) = self.refused.keys_at(at);
+            let Some(end) = filling.reach(&self.refused, at, next, by_now) else { return };
+            for (default, entry) in keys.filter(|(_, entry)| entry.stands_in(at, end)) {
+                filling.add(entry.hash, &entry.path, default, terms(entry.hash));
             }
-            let (keys, next) = self.refused.take_at(at);
-            for (default, entry) in keys {
-                let hash = entry.hash;
-                let key = Key { path: entry.path, default };
-                let terms = wanted.keys().get(hash, &key);
-                filling.add(hash, &key.path, default, terms);
-            }
-            self.retrying = (next < PLACES && self.refused.len() > 0).then_some(next);
+            self.refused.clear(at, end);
+            self.retrying = (end < PLACES && self.refused.len() > 0).then_some(end);
         }
     }
 }
@@ -262,41 +282,101 @@ impl Rewriting {
 #[derive(Default)]
 struct Filling {
     groups: Vec<(Group, Vec<KeyHash>)>,
-    /// The group of a change and the digest of its terms.
-    by_terms: HashMap<(u8, u64), usize>,
-    last: Option<((u8, u64), usize)>,
+    by_sort: HashMap<Sort, usize>,
+    last: Option<(Sort, usize)>,
     count: usize,
+    /// At most so many once encoded.
     bytes: usize,
 }
 
+/// What all paths of a group have in common: the change, and the digest of its terms.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Sort {
+    change: Change,
+    digest: u64,
+    /// What a group takes for itself once encoded, at most.
+    bytes: usize,
+}
+
+/// Most bytes of a group's head but for its terms.
+const GROUP_BYTES: usize = 16;
+/// Most bytes that stand before a path.
+const PATH_HEAD_BYTES: usize = 3;
+
+fn sort(default: bool, terms: Option<&PublicationTerms>) -> Sort {
+    let change = match (terms.is_some(), default) {
+        (true, false) => Change::Publish,
+        (false, false) => Change::Unpublish,
+        (true, true) => Change::PublishDefault,
+        (false, true) => Change::UnpublishDefault,
+    };
+    let digest = terms.map_or(0, PublicationTerms::digest);
+    let bytes = GROUP_BYTES + terms.map_or(0, PublicationTerms::bytes_max);
+    Sort { change, digest, bytes }
+}
+
 impl Filling {
-    /// Whether so many keys, of so many bytes, fit in. Whatever comes first does: a replica takes more than one of these requests holds.
-    fn has_room(&self, keys: usize, bytes: usize) -> bool {
-        self.count == 0
-            || self.count + keys <= WRITE_PATHS_MAX
-                && self.bytes + bytes <= RESOLVER_BATCH_BYTES_MAX
+    /// Whether one more fits in. Whatever comes first does: a path and its terms are some 10 KiB.
+    fn has_room(&self, path: &Path, sort: Sort) -> bool {
+        self.count == 0 || self.holds(std::iter::once((path, sort)))
+    }
+
+    /// Whether all these fit in.
+    fn holds<'a>(&self, keys: impl Iterator<Item = (&'a Path, Sort)>) -> bool {
+        let (mut count, mut bytes) = (self.count, self.bytes);
+        let mut last = self.last.map(|(sort, _)| sort);
+        let mut new = HashSet::new();
+        for (path, sort) in keys {
+            count += 1;
+            bytes += PATH_HEAD_BYTES + path.as_str().len();
+            if last != Some(sort) && !self.by_sort.contains_key(&sort) && new.insert(sort) {
+                bytes += sort.bytes;
+            }
+            last = Some(sort);
+        }
+        count <= WRITE_PATHS_MAX && bytes <= RESOLVER_BATCH_BYTES_MAX
+    }
+
+    /// Up to which place those fit in that stand from `at` up to `end`, all in one bucket. None if they have to wait for the next request:
+    /// of that they come first, and then as many as it holds.
+    fn reach(
+        &self,
+        keys: &Buckets,
+        at: u64,
+        mut end: u64,
+        sort: impl Fn(bool, &Entry) -> Sort,
+    ) -> Option<u64> {
+        loop {
+            let (all, _) = keys.keys_at(at);
+            let those = all.filter(|(_, entry)| entry.stands_in(at, end));
+            if self.holds(those.map(|(default, entry)| (&entry.path, sort(default, entry)))) {
+                return Some(end);
+            }
+            if self.count > 0 {
+                return None;
+            }
+            if end == at + 1 {
+                return Some(end);
+            }
+            end = at + (end - at) / 2;
+        }
     }
 
     fn add(&mut self, hash: KeyHash, path: &Path, default: bool, terms: Option<&PublicationTerms>) {
-        let change = match (terms.is_some(), default) {
-            (true, false) => Change::Publish,
-            (false, false) => Change::Unpublish,
-            (true, true) => Change::PublishDefault,
-            (false, true) => Change::UnpublishDefault,
-        };
-        let sort = (change.code(), terms.map_or(0, PublicationTerms::digest));
+        let sort = sort(default, terms);
         let group = match self.last.filter(|(last, _)| *last == sort) {
             Some((_, group)) => group,
-            None => *self.by_terms.entry(sort).or_insert_with(|| {
+            None => *self.by_sort.entry(sort).or_insert_with(|| {
                 let terms: Terms = terms.map(|terms| (**terms).clone()).unwrap_or_default();
-                self.groups
-                    .push((Group { change, terms, paths: PathTexts::default() }, Vec::new()));
+                let (change, paths) = (sort.change, PathTexts::default());
+                self.groups.push((Group { change, terms, paths }, Vec::new()));
+                self.bytes += sort.bytes;
                 self.groups.len() - 1
             }),
         };
         self.last = Some((sort, group));
         self.count += 1;
-        self.bytes += path.as_str().len();
+        self.bytes += PATH_HEAD_BYTES + path.as_str().len();
         let (group, keys) = &mut self.groups[group];
         group.paths.push(path.into());
         keys.push(hash);

@@ -26,6 +26,7 @@ pub struct PublicationTerms(Arc<Checked>);
 #[derive(PartialEq, Eq, Debug)]
 struct Checked {
     digest: u64,
+    bytes_max: usize,
     terms: Terms,
 }
 
@@ -45,12 +46,19 @@ impl PublicationTerms {
     }
 
     fn of(terms: Terms) -> PublicationTerms {
-        PublicationTerms(Arc::new(Checked { digest: terms.digest(), terms }))
+        // Numbers and lengths, and each home with its length.
+        let bytes_max = 24 + terms.homes.iter().map(|home| 2 + home.len()).sum::<usize>();
+        PublicationTerms(Arc::new(Checked { digest: terms.digest(), bytes_max, terms }))
     }
 
     /// What a digest adds to a path.
     pub(super) fn digest(&self) -> u64 {
         self.0.digest
+    }
+
+    /// What they take once encoded, in bytes, at most.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.0.bytes_max
     }
 
     /// True for the very same, without a look at what they say.

@@ -14,6 +14,17 @@ pub(super) struct Wanted {
     changes: Changes,
 }
 
+/// How much is wanted, and how much has changed.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Extent {
+    /// How many keys are wanted.
+    pub(super) keys: usize,
+    /// The number of the oldest change that is kept.
+    pub(super) kept_from: u64,
+    /// How many changes there have been.
+    pub(super) changes: u64,
+}
+
 impl Wanted {
     /// Wants all these keys on their terms, or no longer; how many were not so already. It takes them out of both lists.
     pub(super) fn set_all(
@@ -50,6 +61,15 @@ impl Wanted {
     #[cfg(test)]
     pub(super) fn set_one(&mut self, key: Key, terms: Option<&PublicationTerms>) {
         self.set_all(&mut vec![(key.hash(), key)], &mut vec![terms.cloned()]);
+    }
+
+    /// How much there is, and how much has changed.
+    pub(super) fn extent(&self) -> Extent {
+        Extent {
+            keys: self.keys.len(),
+            kept_from: self.changes.start(),
+            changes: self.changes.end(),
+        }
     }
 
     /// All keys, by bucket.

@@ -5,7 +5,9 @@ mod digests;
 mod holds;
 mod refusals;
 mod replica;
+mod size;
 mod tries;
+mod whole;
 mod writes;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, Change, Digest, FromReplica, Group, KeyHash, ToReplica, Write, Written,
+    Announce, Announced, Change, Digest, FromReplica, Group, KeyHash, RequestRefusal, ToReplica,
+    Write, Written,
 };
 use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, ResolverTiming, Terms};
 
@@ -50,6 +53,9 @@ struct Story {
     /// What both sides have said, in bytes.
     bytes: usize,
     closed: bool,
+    /// The replica has lost something: no writer can know that before the next comparison.
+    lost: bool,
+    was_whole: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -110,6 +116,8 @@ impl Story {
             requests: 0,
             bytes: 0,
             closed: false,
+            lost: false,
+            was_whole: false,
         }
     }
 
@@ -159,11 +167,28 @@ impl Story {
                     request => self.serve(request),
                 }
             }
+            self.check_whole();
             // As the replicas' tasks do, with one replica.
             self.wanted.forget(self.core.needs_changes().unwrap_or(u64::MAX));
             if inputs.is_empty() && self.core.has_more() {
                 inputs.push_back(Input::Tick);
             }
+        }
+    }
+
+    /// Whoever waits for the replica to hold everything is told no lie, at any moment.
+    fn check_whole(&mut self) {
+        let is_whole = self.core.is_whole();
+        assert!(!is_whole || self.core.lacking() == 0, "it holds all, and lacks some");
+        let came = is_whole && !self.was_whole;
+        self.was_whole = is_whole;
+        // Looking at very many at every step would take minutes.
+        if is_whole && (came || self.wanted.keys().len() <= 2_000) {
+            let replica = self.replica.as_ref().expect("the link stands");
+            let core = &self.core;
+            let lacks = replica.first_lacking(&self.wanted, |hash| core.has_refused(hash));
+            self.lost &= lacks.is_some();
+            assert!(lacks.is_none() || self.lost, "it does not hold {lacks:?}: {core:?}");
         }
     }
 
@@ -257,6 +282,7 @@ impl Story {
     fn lose(&mut self, key: &Key) {
         let paths = [&key.path].into_iter().collect();
         let group = Group { change: Change::Unpublish, terms: Terms::default(), paths };
+        self.lost = true;
         self.replica.as_mut().unwrap().write(self.link, &[group]).unwrap();
     }
 

@@ -12,6 +12,8 @@ use longshore_protocol::{Epoch, Incarnation, PublisherId, PublisherInfo};
 
 use super::HALF_TTL;
 use crate::directory::{Client, Directory, Rules};
+use crate::write_client::buckets::PLACES;
+use crate::write_client::wanted::Wanted;
 
 /// Which replica stories are told with.
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +178,34 @@ impl Replica {
                 model.publisher.as_ref().map_or(Digest::default(), |one| one.digests(1)[0])
             }
         }
+    }
+
+    /// Something wanted that it does not hold as it is wanted, but for what it has refused. Of a directory only digests are looked at: while
+    /// it holds something else as well, how much.
+    pub(super) fn first_lacking(
+        &self,
+        wanted: &Wanted,
+        refused: impl Fn(KeyHash) -> bool,
+    ) -> Option<String> {
+        let mut at = 0;
+        let mut all = Digest::default();
+        while at < PLACES {
+            let (keys, next) = wanted.keys().keys_at(at);
+            for (_, entry) in keys.filter(|(_, entry)| !refused(entry.hash)) {
+                all.add(entry.hash, entry.terms.digest());
+                if let Replica::Model(model) = self {
+                    let held = model.publisher.as_ref().and_then(|one| one.held.get(&entry.hash));
+                    if held.map(|(terms, _)| *terms) != Some(entry.terms.digest()) {
+                        return Some(format!("{} as it is wanted", entry.path));
+                    }
+                }
+            }
+            at = next;
+        }
+        let held = self.held();
+        let less = held.count < all.count || held.count == all.count && held != all;
+        let is_directory = matches!(self, Replica::Directory(_));
+        (is_directory && less).then(|| format!("{all:?}, but {held:?}"))
     }
 
     /// Makes a model refuse some.

@@ -25,6 +25,39 @@ fn an_answer_may_take_15_s_or_100_us_for_each_write_whichever_is_longer() {
     }
 }
 
+/// Ten days at a thousand changes a second are 864 million; here are half a million, of ten keys.
+#[test]
+fn an_announce_may_take_15_s_however_much_has_changed_meanwhile() {
+    let mut story = Story::down(7);
+    story.pass(HALF_TTL);
+    for n in 0..500_000_usize {
+        let on = terms((n % 7) as u16);
+        story.wanted.set_one(key(&format!("/jobs/{}", n % 10)), Some(&on));
+    }
+    story.step(Input::Tick);
+    assert_eq!(story.core.lacking(), 10, "there are no more");
+    story.returns();
+    story.hangs = true;
+    story.now = story.core.next_deadline().unwrap();
+    story.step(Input::Tick);
+    assert_eq!(story.sent, [Sent::Announce]);
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(15)));
+    assert_eq!(story.core.lacking(), 10);
+    // And what is written then is as long a batch as there are keys.
+    story.hangs = false;
+    story.cut();
+    story.want(keys(200_000), true);
+    story.now = story.core.next_deadline().unwrap();
+    story.step(Input::Tick);
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(15)));
+    while story.written() == 0 {
+        let answer = story.inbox.pop_front().unwrap();
+        story.step(Input::Told(answer));
+    }
+    assert_eq!(story.core.lacking(), 200_000);
+    assert_eq!(story.core.next_deadline(), Some(story.now + Duration::from_secs(20)));
+}
+
 #[test]
 fn the_timeout_is_to_get_an_answer_not_to_finish_the_batch() {
     let mut story = Story::published(0);

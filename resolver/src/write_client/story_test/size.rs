@@ -1,0 +1,102 @@
+//! Whatever is wanted, a replica takes the requests that say so: paths with terms of their own make them long.
+
+use std::net::SocketAddr;
+
+use longshore_protocol::SessionId;
+use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX, RESOLVER_BATCH_BYTES_MAX};
+
+use super::*;
+use crate::write_client::lacking::{Lacking, WRITE_PATHS_MAX};
+use crate::{Cluster, ResolverServer, ServerOptions, WriteClient};
+
+/// The longest terms that there may be, others for each number.
+fn long_terms(n: usize) -> PublicationTerms {
+    let home = |home| format!("{home:02}-{n:0width$}", width = NAME_BYTES_MAX - 3);
+    let homes = (0..HOMES_MAX).map(home).collect();
+    PublicationTerms::new(Terms { homes, flags: u32::MAX, priority: u16::MAX, ..Terms::default() })
+        .unwrap()
+}
+
+/// The longest path that there may be.
+fn long_path(n: usize) -> Path {
+    let segment = "s".repeat(240);
+    Path::new(&format!("/{n:056}/{segment}/{segment}/{segment}/{segment}")).unwrap()
+}
+
+/// Puts together all requests that there are to make: how long each is, and how many paths they have.
+fn requests(wanted: &Wanted, lacking: &mut Lacking) -> (Vec<usize>, usize) {
+    let (mut lengths, mut paths) = (Vec::new(), 0);
+    while lacking.any(wanted.extent()) {
+        let Some(batch) = lacking.next(wanted) else { continue };
+        assert!(batch.keys.len() <= WRITE_PATHS_MAX);
+        paths += batch.keys.len();
+        let write = ToReplica::Write(Write { id: u64::MAX, groups: batch.groups });
+        lengths.push(len(|out| write.encode(out)));
+    }
+    (lengths, paths)
+}
+
+/// Of its frame, its number, and how many groups there are.
+const HEAD_BYTES: usize = 32;
+
+#[test]
+fn no_request_is_longer_than_its_limit_on_terms_of_its_paths_own() {
+    for (terms_of, count) in [(0_usize, 2_000_usize), (1, 2_000), (300, 2_000)] {
+        let (mut wanted, mut lacking) = (Wanted::default(), Lacking::new());
+        for n in 0..count {
+            let terms = long_terms(if terms_of == 0 { n } else { n % terms_of });
+            wanted.set_one(Key { path: long_path(n), default: false }, Some(&terms));
+        }
+        let keys = wanted.keys().len();
+        // As changes; by bucket, which alone would be too long; and as what was refused.
+        for how in ["changed", "rewritten", "refused"] {
+            match how {
+                "rewritten" => assert!(lacking.rewrite(&wanted, &[Digest::default()], &[])),
+                "refused" => {
+                    let mut at = 0;
+                    while at < crate::write_client::buckets::PLACES {
+                        let (some, next) = wanted.keys().keys_at(at);
+                        for (default, entry) in some {
+                            let key = Key { path: entry.path.clone(), default };
+                            assert!(lacking.refuse(entry.hash, key, entry.terms.clone()));
+                        }
+                        at = next;
+                    }
+                    lacking.retry();
+                }
+                _ => {}
+            }
+            let (lengths, paths) = requests(&wanted, &mut lacking);
+            assert_eq!(paths, keys, "{how}: each once");
+            let longest = lengths.iter().max().unwrap();
+            assert!(*longest <= RESOLVER_BATCH_BYTES_MAX + HEAD_BYTES, "{how}: {longest} bytes");
+            // Nor are there many more than that takes: a bucket that is parted leaves room in what its halves are in.
+            let all: usize = lengths.iter().sum();
+            let most = 4 * all.div_ceil(RESOLVER_BATCH_BYTES_MAX) + 2 * count / WRITE_PATHS_MAX;
+            assert!(lengths.len() <= most, "{how}: {} requests for {all} bytes", lengths.len());
+        }
+    }
+}
+
+/// The replica's own limit of a frame is what counts.
+#[tokio::test]
+async fn a_replica_takes_a_thousand_paths_on_terms_of_their_own() {
+    let server = SocketAddr::from(([127, 0, 0, 1], 0));
+    let server = ResolverServer::bind(server, ServerOptions::default()).await.unwrap();
+    let replica = server.local_address().to_string();
+    tokio::spawn(server.run(std::future::pending()));
+    let publisher = PublisherInfo {
+        id: PublisherId([1; 16]),
+        epoch: Epoch(1),
+        name: "left".into(),
+        addresses: vec![([127, 0, 0, 1], 4000).into()],
+    };
+    let writer = WriteClient::new(Cluster::new([replica]), publisher, SessionId([1; 16]));
+    writer.publish_all((0..400).map(|n| (long_path(n), long_terms(n))));
+    let deadline = Duration::from_secs(60);
+    tokio::time::timeout(deadline, writer.flushed(1)).await.expect("by bucket");
+    writer.publish_all((400..1_400).map(|n| (long_path(n), long_terms(n))));
+    tokio::time::timeout(deadline, writer.flushed(1)).await.expect("as changes");
+    let state = writer.status().remove(0);
+    assert_eq!((state.refused, state.last_error), (0, None));
+}
