@@ -2,6 +2,7 @@
 
 mod answer;
 mod core;
+mod known;
 mod lines;
 mod path_view;
 mod task;
@@ -16,7 +17,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use longshore_protocol::limits::RESOLVER_PUBLISHERS_MAX;
 use longshore_protocol::messages::resolver::{
     FromReplica, KnownPublisher, ReplicaStatus, ToReplica, Tracked,
 };
@@ -33,6 +33,7 @@ pub use watch::{PathWatch, PublisherSet, PublisherWatch};
 use crate::cluster::Cluster;
 use crate::read_client::answer::Answer;
 use crate::read_client::core::Question;
+use crate::read_client::known::Known;
 use crate::read_client::task::Command;
 use crate::replica_link::{Caller, ask_one};
 
@@ -49,6 +50,13 @@ struct Handle {
     commands: mpsc::UnboundedSender<Command>,
     next_batch: AtomicU64,
     next_watch: AtomicU32,
+}
+
+impl Handle {
+    /// Who asks one replica about itself: of a full replica's places some are kept for tools.
+    fn tool(&self) -> Caller {
+        Caller { role: Role::Tool, ..self.caller.clone() }
+    }
 }
 
 impl ReadClient {
@@ -121,21 +129,10 @@ impl ReadClient {
 
     /// Asks one replica, over a link of its own, which publishers it knows, by name. As long as [`ReadClient::replica_status`]. Cancel safe.
     pub async fn publishers_known(&self, replica: &str) -> Result<Vec<KnownPublisher>, String> {
-        let mut all: Vec<KnownPublisher> = Vec::new();
+        let mut known = Known::default();
         let question = ToReplica::ListPublishers { id: 1 };
-        ask_one(&self.handle.caller, replica, &question, |message| match message {
-            FromReplica::PublishersKnown(some) => {
-                all.extend(some.publishers);
-                if all.len() > RESOLVER_PUBLISHERS_MAX {
-                    return Some(Err(format!(
-                        "it tells of more than {RESOLVER_PUBLISHERS_MAX} publishers"
-                    )));
-                }
-                some.last.then(|| {
-                    all.sort_unstable_by(|one, other| one.info.name.cmp(&other.info.name));
-                    Ok(std::mem::take(&mut all))
-                })
-            }
+        ask_one(&self.handle.tool(), replica, &question, |message| match message {
+            FromReplica::PublishersKnown(part) => known.take(part),
             _ => None,
         })
         .await
@@ -146,8 +143,7 @@ impl ReadClient {
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
-            // Of a full replica's places some are kept for tools.
-            let caller = Caller { role: Role::Tool, ..self.handle.caller.clone() };
+            let caller = self.handle.tool();
             asking.spawn(async move {
                 let status =
                     ask_one(

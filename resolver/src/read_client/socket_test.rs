@@ -28,12 +28,11 @@ struct Replica {
 
 impl Replica {
     async fn start() -> Replica {
-        let options = ServerOptions {
-            name: "r".into(),
-            fresh: true,
-            timing: quick(),
-            ..ServerOptions::default()
-        };
+        Replica::start_with(ServerOptions::default()).await
+    }
+
+    async fn start_with(options: ServerOptions) -> Replica {
+        let options = ServerOptions { name: "r".into(), fresh: true, timing: quick(), ..options };
         let server = ResolverServer::bind(([127, 0, 0, 1], 0).into(), options).await.unwrap();
         let (address, (stop, stopped)) = (server.local_address(), oneshot::channel());
         let task = tokio::spawn(async move {
@@ -129,6 +128,22 @@ async fn tables_trackers_terms_and_publishers_are_told() {
     let replica = replicas[0].address.to_string();
     let known = in_time(reader.publishers_known(&replica)).await.unwrap();
     assert_eq!((known.len(), known[0].held, known[0].departure), (1, 4, None));
+}
+
+#[tokio::test]
+async fn a_replica_that_is_full_of_readers_tells_of_itself_all_the_same() {
+    let options =
+        ServerOptions { connections_max: 2, tools_kept: Some(1), ..ServerOptions::default() };
+    let replica = Replica::start_with(options).await;
+    let cluster = cluster(std::slice::from_ref(&replica));
+    let reads = reader(&cluster);
+    in_time(reads.list(path("/"))).await.unwrap();
+
+    let operator = reader(&cluster);
+    let asked = cluster.replicas[0].as_str();
+    assert_eq!(in_time(operator.publishers_known(asked)).await, Ok(Vec::new()));
+    drop(reads);
+    replica.kill().await;
 }
 
 #[tokio::test]
