@@ -7,10 +7,20 @@
 //! it of many changes at once.
 
 #[path = "../tests/common/crowd.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::panic,
+    reason = "shared with the tests, which use more of it"
+)]
 mod crowd;
 #[path = "../tests/common/process.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::panic,
+    reason = "shared with the tests, which use more of it"
+)]
 mod process;
 
 use std::process::Command;
@@ -18,8 +28,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crowd::{Crowd, Writer};
-use longshore_protocol::ResolverTiming;
-use longshore_resolver::Cluster;
+use longshore_protocol::{ResolverTiming, SessionId};
+use longshore_resolver::{Cluster, ReadClient};
 use process::ReplicaProcess;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -102,19 +112,7 @@ async fn main() -> Result<(), Failure> {
         process::used_by("self") - own_used,
     );
     drop(crowd);
-    // The replica hears of the links that ended as soon as it asks for what it is told next.
-    let after = loop {
-        let client = longshore_resolver::ReadClient::new(
-            cluster.clone(),
-            longshore_protocol::SessionId([5; 16]),
-            "looking",
-        );
-        let status = client.replica_status().await.remove(0).1?;
-        if status.watches == 0 {
-            break replica.resident();
-        }
-        tokio::time::sleep(LOOK).await;
-    };
+    let after = without_watches(&cluster, &replica).await?;
     println!(
         "replica's memory in MiB: before {}, with the watches {}, at most {}, without them again {}",
         before / MIB,
@@ -125,6 +123,16 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The replica's memory once it has noticed that the watches' links have ended.
+async fn without_watches(cluster: &Cluster, replica: &ReplicaProcess) -> Result<u64, Failure> {
+    let client = ReadClient::new(cluster.clone(), SessionId([5; 16]), "looking");
+    while client.replica_status().await.remove(0).1?.watches > 0 {
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(replica.resident())
+}
+
+/// Waits until every watch believes what is true.
 async fn all_told(crowd: &Crowd, writer: &Writer, replica: &ReplicaProcess, most: &mut u64) {
     let truth = writer.truth();
     while crowd.astray(&truth) > 0 {

@@ -339,7 +339,7 @@ impl Writer {
         (0..self.queue_or_value.len()).map(is).collect()
     }
 
-    /// Which paths a resolver answers otherwise than they are published, all terms included: those that no default covers too.
+    /// Which paths a resolver answers otherwise than they are published, all terms included.
     pub async fn resolved_wrong(&self, cluster: &Cluster) -> Vec<usize> {
         let client = ReadClient::new(cluster.clone(), SessionId([8; 16]), "the truth");
         let all = (0..self.queue_or_value.len()).map(path).collect();
