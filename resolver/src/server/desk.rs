@@ -89,7 +89,7 @@ pub(super) struct Desk {
     /// There is more to sweep.
     pub(super) sweeping: bool,
     /// Clients that are to be told something of what they watch, each once.
-    pushing: VecDeque<Client>,
+    pub(super) pushing: VecDeque<Client>,
     /// The longest that one pass has taken.
     slice_max: Duration,
     /// Of the listener, for the status. None of a desk that is tested alone.

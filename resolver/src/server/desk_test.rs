@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use longshore_protocol::frame::{FrameWriter, Messages};
-use longshore_protocol::messages::resolver::{Change, FromReplica, ToReplica, WatchPublishers};
+use longshore_protocol::messages::resolver::{
+    Change, FromReplica, ToReplica, WatchPaths, WatchPublishers,
+};
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Role, SessionId,
 };
@@ -218,6 +220,11 @@ struct Clogged {
 impl Clogged {
     async fn new() -> Clogged {
         let mut story = Story::begin();
+        let slot = story.desk.directory.writer(Client(1)).unwrap();
+        for n in 0..50_000 {
+            let path = Path::new(&format!("/jobs/{n}")).unwrap();
+            story.desk.directory.change(slot, Change::Publish, &path).unwrap();
+        }
         let identity =
             Identity { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
         let loopback = "127.0.0.1:0".parse().unwrap();
@@ -236,7 +243,11 @@ impl Clogged {
         story.said.send(joined).await.unwrap();
         let watch = WatchPublishers { watch: 1, glob: Glob::new("/**").unwrap() };
         story.ask(WATCHER, ToReplica::WatchPublishers(watch)).await;
+        let globs = vec![Glob::new("/**").unwrap()];
+        let watch = WatchPaths { id: 1, watch: 2, globs };
+        story.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
         story.pass().await;
+        assert_eq!(story.desk.pushing, [WATCHER], "so many paths are told in parts");
         // More than the kernel takes.
         for _ in 0..3 {
             let mut out = FrameWriter::new();
@@ -286,7 +297,7 @@ async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
     };
     let reading = tokio::spawn(async move {
         let (mut receiver, mut answered, mut seen) = (receiver, Vec::new(), 0);
-        while answered.len() < 5 || seen < 5 {
+        while answered.len() < 5 || seen < 6 {
             for message in Messages::new(receiver.recv().await.unwrap()) {
                 let (tag, body) = message.unwrap();
                 match FromReplica::decode(tag, body).unwrap() {
