@@ -5,6 +5,7 @@ mod desk;
 mod job;
 mod limits;
 mod memory;
+mod seldom;
 
 #[cfg(test)]
 mod clog_test;
