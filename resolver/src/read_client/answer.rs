@@ -94,6 +94,16 @@ pub enum ReadError {
         /// Why, for people.
         reason: String,
     },
+    /// The answer is more than the client takes in.
+    #[error(
+        "resolver replica {replica} answers with more than {limit} bytes; ask for less at a time"
+    )]
+    TooLong {
+        /// Which.
+        replica: String,
+        /// The limit, in bytes.
+        limit: usize,
+    },
     /// The cluster names no replica.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
@@ -121,6 +131,34 @@ impl PathAnswer {
     }
 }
 
+/// What each path, row or column takes beside its text, about, in bytes.
+const ENTRY_BYTES: usize = 32;
+
+/// What the sets of publishers take. Paths that share one mostly stand side by side.
+fn resolved_bytes(answers: &[PathAnswer]) -> usize {
+    let (mut bytes, mut last) = (0, None);
+    for answer in answers {
+        match answer {
+            PathAnswer::Publishers { set, .. } if last != Some(Arc::as_ptr(set)) => {
+                last = Some(Arc::as_ptr(set));
+                bytes += set.iter().map(Publication::bytes).sum::<usize>();
+            }
+            PathAnswer::Refused(reason) => bytes += reason.len(),
+            PathAnswer::Publishers { .. } | PathAnswer::NotFound => {}
+        }
+    }
+    bytes
+}
+
+impl Publication {
+    fn bytes(&self) -> usize {
+        let texts: usize = self.terms.homes.iter().map(String::len).sum();
+        let addresses = size_of_val(&self.publisher.addresses[..]);
+        let homes = size_of_val(&self.terms.homes[..]);
+        size_of::<Publication>() + self.publisher.name.len() + texts + addresses + homes
+    }
+}
+
 /// What replicas have answered to one question, or to a part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
@@ -131,6 +169,30 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    /// How many answers, paths, or rows and columns.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Answer::Resolved(all) => all.answers.len(),
+            Answer::Listed(all) => all.paths.len(),
+            Answer::Table(all) => all.rows.len() + all.columns.len(),
+            Answer::Changed(all) => all.changed.len(),
+        }
+    }
+
+    /// About what they take in memory, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let texts = match self {
+            Answer::Resolved(all) => resolved_bytes(&all.answers),
+            Answer::Listed(all) => all.paths.iter().map(|one| one.path.as_str().len()).sum(),
+            Answer::Table(all) => {
+                let rows: usize = all.rows.iter().map(String::len).sum();
+                rows + all.columns.iter().map(|one| one.name.len()).sum::<usize>()
+            }
+            Answer::Changed(_) => 0,
+        };
+        texts + self.len() * ENTRY_BYTES
+    }
+
     /// Adds the next slice of the same replica's answer.
     pub(super) fn extend(&mut self, slice: Answer) {
         match (self, slice) {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::messages::resolver::RequestRefusal;
 
+use super::asked::{Asked, Wrong};
 use super::{Action, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore, State, Up};
 use crate::cluster::ReplicaFailure;
 use crate::read_client::answer::{Answer, ReadError};
@@ -162,20 +163,31 @@ impl ReadCore {
             }
             let request = self.next_request;
             self.next_request += 1;
-            up.in_flight.insert(request, number);
+            let answers = batch.question.answers(&range);
+            up.in_flight.insert(request, Asked::new(number, answers, self.answer_bytes_max));
             let (link, question) = (up.link, batch.question.clone());
             self.actions.push(Action::Ask { link, request, question, range });
         }
     }
 
-    /// Some of an answer has come. It shows that the replica is at work, for every request: it answers them in their order.
+    /// Some of an answer has come. If there is anything in it, it shows that the replica is at work, for every request: it answers them in
+    /// their order.
     pub(super) fn answered(&mut self, now: Instant, request: u64, last: bool, slice: Answer) {
         let State::Up(up) = &mut self.state else { return };
-        up.owing_since = now;
-        let (link, replica) = (up.link, up.replica);
-        let number =
-            if last { up.in_flight.remove(&request) } else { up.in_flight.get(&request).copied() };
-        let Some(number) = number else { return };
+        let replica = up.replica;
+        let Some(asked) = up.in_flight.get_mut(&request) else { return };
+        let number = asked.batch;
+        match asked.take(&slice, last) {
+            Ok(true) => up.owing_since = now,
+            Ok(false) => {}
+            Err(wrong) => {
+                self.answers_wrong(now, number, wrong);
+                return;
+            }
+        }
+        if last {
+            up.in_flight.remove(&request);
+        }
         let Some(batch) = self.batches.get_mut(&number) else { return };
         match &mut batch.so_far {
             Some(answer) => answer.extend(slice),
@@ -190,9 +202,7 @@ impl ReadCore {
         }
         let Some(answer) = batch.so_far.take().filter(|answer| batch.question.is_answered(answer))
         else {
-            self.actions.push(Action::Hangup { link });
-            let why = "it answered something else than it was asked";
-            self.abandon(now, why.to_owned());
+            self.answers_wrong(now, number, Wrong::SomethingElse);
             return;
         };
         let doubtful = answer.is_doubtful();
@@ -212,6 +222,20 @@ impl ReadCore {
         }
     }
 
+    /// The replica does not answer what it was asked, or without end: it is left. Another is asked; but not for what is too long to be
+    /// taken in, because from there it would be as long.
+    fn answers_wrong(&mut self, now: Instant, number: u64, wrong: Wrong) {
+        let State::Up(up) = &self.state else { return };
+        let (link, replica) = (up.link, up.replica);
+        if wrong == Wrong::TooLong && self.batches.remove(&number).is_some() {
+            let (replica, limit) = (self.replicas[replica].clone(), self.answer_bytes_max);
+            let answer = Err(ReadError::TooLong { replica, limit });
+            self.actions.push(Action::Finish { batch: number, answer });
+        }
+        self.actions.push(Action::Hangup { link });
+        self.abandon(now, wrong.why());
+    }
+
     /// The replica refused a whole request. What another may take, another is asked, once; what none would, fails at once.
     pub(super) fn request_refused(
         &mut self,
@@ -221,9 +245,9 @@ impl ReadCore {
         reason: String,
     ) {
         let State::Up(up) = &mut self.state else { return };
-        up.owing_since = now;
         let replica = up.replica;
-        let Some(number) = up.in_flight.remove(&request) else { return };
+        let Some(Asked { batch: number, .. }) = up.in_flight.remove(&request) else { return };
+        up.owing_since = now;
         let Some(batch) = self.batches.get_mut(&number) else { return };
         let trial = &mut batch.trials[replica];
         let elsewhere = matches!(code, RequestRefusal::UnknownRequest | RequestRefusal::Busy);
@@ -247,7 +271,7 @@ impl ReadCore {
     /// Until when the replica may be silent, counted from its last answer: it answers requests in their order, so the batch of the
     /// oldest says how long that may take.
     pub(super) fn answer_deadline(&self, up: &Up) -> Instant {
-        let oldest = up.in_flight.values().find_map(|number| self.batches.get(number));
+        let oldest = up.in_flight.values().find_map(|asked| self.batches.get(&asked.batch));
         let allowed = oldest.map_or(self.timing.request_timeout_min, |batch| batch.timeout);
         up.owing_since + allowed
     }

@@ -14,6 +14,7 @@
 //!                 └─┘ only watches, for a reader_ttl: the next replica, once it has answered
 //! ```
 
+mod asked;
 mod batches;
 mod memory;
 mod question;
@@ -33,6 +34,7 @@ pub(super) use question::Question;
 pub(super) use watches::{News, Subject};
 
 use crate::read_client::answer::{Answer, ReadError};
+use asked::{ANSWER_BYTES_MAX, Asked};
 use batches::Batch;
 use memory::Memory;
 use turn::Candidate;
@@ -104,6 +106,8 @@ pub(super) struct ReadCore {
     shunned: Option<Replica>,
     /// Links in a row over which a watch was refused.
     refusals: usize,
+    /// Most that the answer to one request may take, in bytes.
+    answer_bytes_max: usize,
     actions: Vec<Action>,
 }
 
@@ -127,8 +131,8 @@ struct Up {
     next_turn_at: Instant,
     /// What is still to be sent: a batch's paths, or its whole question.
     to_send: VecDeque<(u64, Range<usize>)>,
-    /// Requests without their last answer, and whose they are.
-    in_flight: BTreeMap<u64, u64>,
+    /// Requests without their last answer.
+    in_flight: BTreeMap<u64, Asked>,
     /// Since when the replica owes an answer.
     owing_since: Instant,
     /// Watches over paths that it has not answered, by the number of their request.
@@ -161,8 +165,15 @@ impl ReadCore {
             candidate: None,
             shunned: None,
             refusals: 0,
+            answer_bytes_max: ANSWER_BYTES_MAX,
             actions: Vec::new(),
         }
+    }
+
+    /// Takes in only so much for each request.
+    #[cfg(test)]
+    pub(super) fn limit_answers(&mut self, bytes: usize) {
+        self.answer_bytes_max = bytes;
     }
 
     /// Takes in what happened, and says what is to be done.

@@ -43,6 +43,12 @@ impl Question {
         }
     }
 
+    /// How many answers there are to the paths in `range`; none for a listing, where nobody knows.
+    pub(super) fn answers(&self, range: &Range<usize>) -> Option<usize> {
+        let one_by_one = matches!(self, Question::Resolve(_) | Question::CheckChanged(_));
+        one_by_one.then_some(range.len())
+    }
+
     /// Whether that can be an answer to it.
     pub(super) fn is_answered(&self, answer: &Answer) -> bool {
         match (self, answer) {

@@ -1,5 +1,6 @@
 //! The sentences of the fault-tolerance chapter about read connections, each as a test in virtual time.
 
+mod hostile;
 mod path_watches;
 mod questions;
 mod watches;
