@@ -27,6 +27,8 @@ const ANSWER_BYTES_QUEUED_MAX: usize = 1024 * 1024;
 const FRAME_BYTES_GOAL: usize = 256 * 1024;
 /// Most things heard between two turns.
 const HEARD_MAX: usize = 256;
+/// How long hearing may take between two turns: a client that leaves may leave thousands of watches.
+const HEAR_SLICE: Duration = Duration::from_millis(1);
 /// Paths taken out, or looked at for new watches, between two looks at the clock.
 const SWEEP_PATHS: usize = 256;
 /// Most of them between two turns.
@@ -173,6 +175,9 @@ impl Desk {
         for _ in 0..HEARD_MAX {
             let Ok(said) = self.said.try_recv() else { break };
             self.hear(said);
+            if now() >= self.looked_at + HEAR_SLICE {
+                break;
+            }
         }
         // At the time of the look: one that stands still from here on is noticed at the next.
         self.directory.tick(self.looked_at);
