@@ -4,6 +4,7 @@
 //! list: those that the path's segments have led to. A child is gone into if its name leads on from one of them; where only names
 //! without wildcards lead on, those children are looked up, and the others not even looked at.
 
+use longshore_protocol::limits::PATH_DEPTH_MAX;
 use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::{Glob, GlobPart};
 
@@ -13,6 +14,8 @@ use crate::directory::walks::{Step, Walk};
 
 /// Most pieces in the globs of one listing: what is alive at each depth takes 4 bytes for each, at most 8 MiB in all.
 const PIECES_MAX: usize = 65_536;
+/// What a piece takes in memory beside its text: as a part of its glob, as a piece, and where it is alive at every depth.
+const PIECE_BYTES: usize = 48 + 48 + 4 * (PATH_DEPTH_MAX + 1);
 /// Characters compared that count as one step.
 const STEP_CHARACTERS: usize = 512;
 
@@ -75,15 +78,28 @@ struct Trying {
 }
 
 impl Matching {
+    /// The pieces that the globs stand for, unless there are too many.
+    pub(crate) fn check(globs: &[Glob]) -> Result<usize, TooManyPieces> {
+        let alternatives = globs.iter().flat_map(Glob::alternatives);
+        let count = alternatives.map(|parts| parts.len() + 1).sum();
+        if count > PIECES_MAX { Err(TooManyPieces(count)) } else { Ok(count) }
+    }
+
+    /// About what some globs, and going over what they match, take in memory, in bytes.
+    pub(crate) fn memory(globs: &[Glob]) -> usize {
+        let alternatives = globs.iter().flat_map(Glob::alternatives);
+        let of = |parts: &[GlobPart]| {
+            let texts: usize = parts.iter().map(length).sum();
+            2 * texts + PIECE_BYTES * (parts.len() + 1)
+        };
+        alternatives.map(of).sum()
+    }
+
     pub(crate) fn new(globs: &[Glob]) -> Result<Matching, TooManyPieces> {
-        let alternatives = || globs.iter().flat_map(Glob::alternatives);
-        let count = alternatives().map(|parts| parts.len() + 1).sum();
-        if count > PIECES_MAX {
-            return Err(TooManyPieces(count));
-        }
+        let count = Matching::check(globs)?;
         let (mut pieces, mut alive) = (Vec::with_capacity(count), Vec::new());
         let mut starts = Vec::new();
-        for parts in alternatives() {
+        for parts in globs.iter().flat_map(Glob::alternatives) {
             starts.push(pieces.len() as u32);
             pieces.extend(parts.iter().map(Piece::of));
             pieces.push(Piece::End);

@@ -1,7 +1,6 @@
 //! From a hash to numbers, in shards: one that grows moves some thousand entries, not all of them. And the hash of a path.
 
 use hashbrown::HashTable;
-use longshore_protocol::Incarnation;
 
 /// As many shards, as a power of two. With 16 million entries each holds 16,384, and growing it takes less than 1 ms.
 const SHARD_BITS: u32 = 10;
@@ -52,8 +51,8 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-/// How paths are hashed: segment by segment, so that the hashes of all paths above come on the way. Keyed, so that nobody can prepare
-/// paths that all fall into one place.
+/// How paths are hashed: segment by segment, so that the hashes of all paths above come on the way. Keyed with a
+/// secret that no client is told, so that nobody can prepare paths that all fall into one place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathHasher {
     start: u64,
@@ -66,11 +65,11 @@ pub(super) struct PathHasher {
 pub(super) struct PathHash(u64);
 
 impl PathHasher {
-    pub(super) fn new(incarnation: Incarnation) -> PathHasher {
-        let (low, high) = incarnation.0.split_at(8);
+    pub(super) fn new(secret: [u8; 16]) -> PathHasher {
+        let (low, high) = secret.split_at(8);
         let word = |bytes: &[u8]| bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
         let (low, high) = (word(low), word(high));
-        // Odd, and with bits all over, whatever the incarnation.
+        // Odd, and with bits all over, whatever the secret.
         let key = |n: u64| mix(low ^ n, high ^ 0x9e37_79b9_7f4a_7c15) | 1;
         PathHasher {
             start: key(0x243f_6a88_85a3_08d3),
@@ -122,7 +121,7 @@ mod tests {
 
     #[test]
     fn paths_that_look_alike_spread_over_all_shards_and_two_replicas_hash_apart() {
-        let hasher = PathHasher::new(Incarnation([7; 16]));
+        let hasher = PathHasher::new([7; 16]);
         let mut shards = vec![0; 1 << SHARD_BITS];
         let mut hashes = HashSet::new();
         for n in 0..100_000 {
@@ -136,7 +135,7 @@ mod tests {
         for pair in [[&["ab", "c"], &["a", "bc"]], [&["a", "b"], &["b", "a"]]] {
             assert_ne!(hash(&hasher, pair[0]), hash(&hasher, pair[1]));
         }
-        let other = PathHasher::new(Incarnation([8; 16]));
+        let other = PathHasher::new([8; 16]);
         assert_ne!(hash(&hasher, &["a"]), hash(&other, &["a"]));
     }
 

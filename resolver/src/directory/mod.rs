@@ -115,15 +115,26 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// An empty directory that starts at `now`.
+    /// An empty directory that starts at `now`, for tests.
+    #[cfg(test)]
     pub(crate) fn new(now: Instant, incarnation: Incarnation, rules: Rules) -> Directory {
+        Directory::keyed(now, incarnation, [7; 16], rules)
+    }
+
+    /// An empty directory that starts at `now`. Clients are told its incarnation; nobody is told the `secret` that paths are hashed with.
+    pub(crate) fn keyed(
+        now: Instant,
+        incarnation: Incarnation,
+        secret: [u8; 16],
+        rules: Rules,
+    ) -> Directory {
         let complete_at = if rules.fresh { now } else { now + rules.writer_ttl };
         Directory {
             complete_at,
             complete: rules.fresh,
             incarnation,
             revision: 0,
-            paths: Paths::new(incarnation),
+            paths: Paths::new(secret),
             living: Liveness::new(rules.writer_ttl),
             trackers: Trackers::default(),
             watches: Watches::default(),
@@ -348,6 +359,11 @@ impl Directory {
                 self.paths.seen_len() >= paths_max || self.paths.tree.held_len() >= 2 * paths_max;
             if full {
                 return Err(format!("the replica holds {paths_max} paths, as many as it may"));
+            }
+            if self.paths.tree.is_full() {
+                return Err(String::from(
+                    "the replica keeps 16 GiB of names of path segments, as many as it may",
+                ));
             }
             if self.paths.tree.len() > nodes_max {
                 return Err(format!(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::KeyHash;
-use longshore_protocol::{Incarnation, Path};
 
 use crate::directory::Slot;
 use crate::directory::holdings::{Held, Mark};
@@ -26,9 +26,9 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    pub(super) fn new(incarnation: Incarnation) -> Paths {
+    pub(super) fn new(secret: [u8; 16]) -> Paths {
         Paths {
-            tree: Tree::new(incarnation),
+            tree: Tree::new(secret),
             sets: Sets::new(),
             defaults: BTreeMap::new(),
             published: 0,

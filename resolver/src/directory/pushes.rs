@@ -110,7 +110,7 @@ impl Directory {
     ) -> Result<(), WatchRefusal> {
         self.unwatch(client, watch);
         self.room_for_watch(client, globs)?;
-        Matching::new(globs).map_err(|limit| WatchRefusal::TooLarge(limit.to_string()))?;
+        Matching::check(globs).map_err(|limit| WatchRefusal::TooLarge(limit.to_string()))?;
         self.path_watches.add(client, watch, globs.into());
         Ok(())
     }

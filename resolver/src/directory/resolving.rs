@@ -2,6 +2,7 @@
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{PathAnswer, PathText, Resolved, SetMember};
+use longshore_protocol::{PublisherInfo, Terms};
 
 use crate::directory::sets::{Member, NOBODY, SetId};
 use crate::directory::terms::TermsId;
@@ -22,12 +23,18 @@ pub(crate) struct Resolver {
     by_members: HashMap<Vec<Member>, u32>,
     answers: Vec<PathAnswer>,
     members: usize,
+    bytes: usize,
 }
 
 impl Resolver {
     /// Members of all sets so far: what the message's length depends on, beside the number of answers.
     pub(crate) fn members(&self) -> usize {
         self.members
+    }
+
+    /// About how long publishers, terms and refusals make the message, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Answers the next path.
@@ -38,6 +45,9 @@ impl Resolver {
             Some(set) => PathAnswer::Published { set },
             None => self.answer_unpublished(directory, text),
         };
+        if let PathAnswer::Refused { reason } = &answer {
+            self.bytes += reason.len();
+        }
         self.answers.push(answer);
     }
 
@@ -109,10 +119,12 @@ impl Resolver {
         for member in &seen {
             self.places.entry(member.slot).or_insert_with(|| {
                 self.publishers.push(member.slot);
+                self.bytes += publisher_bytes(&directory.living[member.slot].info);
                 (self.publishers.len() - 1) as u32
             });
             self.terms_places.entry(member.terms).or_insert_with(|| {
                 self.terms.push(member.terms);
+                self.bytes += terms_bytes(directory.paths.sets.terms_kept.get(member.terms));
                 (self.terms.len() - 1) as u32
             });
         }
@@ -122,4 +134,20 @@ impl Resolver {
         self.sets.push(seen);
         Some(place)
     }
+}
+
+/// Bytes of a field that has a fixed length, or of the length of one that has not, at most.
+const FIELD_BYTES: usize = 16;
+/// And of an address.
+const ADDRESS_BYTES: usize = 32;
+
+/// About how long a publisher is in a message, in bytes; not less than it is.
+fn publisher_bytes(info: &PublisherInfo) -> usize {
+    4 * FIELD_BYTES + info.name.len() + ADDRESS_BYTES * info.addresses.len()
+}
+
+/// About how long terms are in a message, in bytes; not less than they are.
+fn terms_bytes(terms: &Terms) -> usize {
+    let homes = terms.homes.iter().map(|home| FIELD_BYTES + home.len());
+    5 * FIELD_BYTES + homes.sum::<usize>()
 }

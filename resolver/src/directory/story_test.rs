@@ -333,3 +333,29 @@ fn all_watched_globs_together_have_a_limit_and_those_that_go_make_room() {
     assert_eq!(watch(&mut story, fit), Ok(()));
     story.directory.invariant();
 }
+
+#[test]
+fn no_path_is_taken_that_there_is_no_room_to_name() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    story.directory.paths.tree.fill();
+    let refusal = story.change(1, Change::Publish, "/b/c").unwrap_err();
+    assert!(refusal.contains("16 GiB"), "{refusal}");
+    // What is there stays, and may be written again, and by others.
+    story.publish(1, "/a");
+    story.announce(2, 1).unwrap();
+    story.publish(2, "/a");
+    assert_eq!((story.resolve("/a"), story.resolve("/b/c")), (FOUND, PathAnswer::NotFound));
+}
+
+#[test]
+fn paths_are_hashed_with_the_secret_and_not_with_the_incarnation_that_clients_are_told() {
+    let hash = |incarnation: u8, secret: u8| {
+        let (now, incarnation) = (Instant::now(), Incarnation([incarnation; 16]));
+        let directory = Directory::keyed(now, incarnation, [secret; 16], rules());
+        directory.paths.tree.short_hash("/jobs/mail")
+    };
+    assert_eq!(hash(1, 3), hash(2, 3));
+    assert_ne!(hash(1, 3), hash(1, 4));
+}

@@ -10,6 +10,9 @@ const CHUNK: usize = 16 * 1024;
 /// One list of free places for each length in units.
 const CLASSES: usize = PATH_SEGMENT_BYTES_MAX.div_ceil(UNIT) + 1;
 const NONE: u32 = u32::MAX;
+/// Units from which on no new paths are taken: 4 MiB before places cannot be named any more. A path that is refused may have taken places
+/// before it is, and has given them back: of all lengths together such never take more than a fifteenth of that.
+const FULL: u32 = u32::MAX - (1 << 20);
 
 /// All texts.
 #[derive(Debug)]
@@ -19,6 +22,7 @@ pub(super) struct Text {
     end: u32,
     /// For each class the place given back last; its first 4 bytes name the one before.
     free: [u32; CLASSES],
+    full: u32,
 }
 
 /// Where a text is. Its owner keeps its length.
@@ -26,7 +30,18 @@ pub(super) type Place = u32;
 
 impl Text {
     pub(super) fn new() -> Text {
-        Text { chunks: Vec::new(), end: 0, free: [NONE; CLASSES] }
+        Text { chunks: Vec::new(), end: 0, free: [NONE; CLASSES], full: FULL }
+    }
+
+    /// As much was ever kept at a time as may be: nothing new is to be added.
+    pub(super) fn is_full(&self) -> bool {
+        self.end >= self.full
+    }
+
+    /// From now on it is full.
+    #[cfg(test)]
+    pub(super) fn fill(&mut self) {
+        self.full = 0;
     }
 
     /// Keeps a segment of a path.

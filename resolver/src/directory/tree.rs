@@ -5,7 +5,6 @@
 //! hash of the whole path ──▶ node { above, first below, row, last segment, set of publishers }
 //! ```
 
-use longshore_protocol::Incarnation;
 use longshore_protocol::limits::PATH_DEPTH_MAX;
 
 use crate::directory::index::{Index, PathHash, PathHasher};
@@ -92,8 +91,9 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(incarnation: Incarnation) -> Tree {
-        let hasher = PathHasher::new(incarnation);
+    /// An empty tree. Nobody else knows the `secret`: see [`PathHasher`].
+    pub(super) fn new(secret: [u8; 16]) -> Tree {
+        let hasher = PathHasher::new(secret);
         let mut tree = Tree {
             nodes: Slab::new(),
             text: Text::new(),
@@ -116,6 +116,17 @@ impl Tree {
     /// Nodes that somebody holds something at.
     pub(super) fn held_len(&self) -> usize {
         self.held
+    }
+
+    /// There is no room for the texts of more paths.
+    pub(super) fn is_full(&self) -> bool {
+        self.text.is_full()
+    }
+
+    /// From now on there is none.
+    #[cfg(test)]
+    pub(super) fn fill(&mut self) {
+        self.text.fill();
     }
 
     /// Every number of a node is below this one.
@@ -162,6 +173,12 @@ impl Tree {
         }
         path.push_str(name);
         self.find(&path)
+    }
+
+    /// What the index goes by for a path.
+    #[cfg(test)]
+    pub(super) fn short_hash(&self, path: &str) -> u32 {
+        self.hash(path.as_bytes()).short()
     }
 
     /// The node of a path, or of the nearest path above it that has one.

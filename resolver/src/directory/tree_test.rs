@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_protocol::{Incarnation, Path};
+use longshore_protocol::Path;
 use proptest::prelude::*;
 
 use super::*;
@@ -60,7 +60,7 @@ proptest! {
 
     #[test]
     fn the_tree_does_as_a_sorted_map(ops in proptest::collection::vec(op(), 1..150)) {
-        let mut tree = Tree::new(Incarnation([3; 16]));
+        let mut tree = Tree::new([3; 16]);
         let mut model: BTreeMap<String, (u32, bool)> = BTreeMap::new();
         for op in ops {
             match op {

@@ -9,7 +9,7 @@ use longshore_protocol::messages::resolver::{Group, ToReplica, tag};
 use longshore_transport::{Link, LinkEnd, LinkReceiver, LinkSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::directory::Client;
+use crate::directory::{Client, Matching};
 use crate::replica_link::now;
 use crate::server::desk::Said;
 use crate::server::job::Refusal;
@@ -115,9 +115,9 @@ fn memory(request: &ToReplica, body: &Bytes) -> usize {
         }
         // Paths and globs are read into memory of their own.
         ToReplica::CheckChanged(ask) => 2 * size_of_val(&ask.tracked[..]),
-        ToReplica::ListMatching(_) | ToReplica::WatchPaths(_) | ToReplica::WatchPublishers(_) => {
-            16 * body.len()
-        }
+        ToReplica::ListMatching(ask) => Matching::memory(&ask.globs),
+        ToReplica::WatchPaths(watch) => Matching::memory(&watch.globs),
+        ToReplica::WatchPublishers(watch) => Matching::memory(std::slice::from_ref(&watch.glob)),
         ToReplica::Announce(announce) => size_of_val(&announce.wanted[..]),
         _ => 0,
     };
@@ -144,5 +144,26 @@ fn read(tag: u8, body: Bytes) -> Option<Result<ToReplica, Refusal>> {
         }
         Ok(None) => None,
         Err(error) => Some(Err(Refusal::malformed(ToReplica::id_of_damaged(tag, &body), &error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::Glob;
+    use longshore_protocol::messages::resolver::ListMatching;
+
+    use super::*;
+
+    #[test]
+    fn globs_count_by_what_they_stand_for_and_not_by_their_length() {
+        let list = |text: String| {
+            let globs = vec![Glob::new(&text).unwrap()];
+            memory(&ToReplica::ListMatching(ListMatching { id: 1, globs }), &Bytes::new())
+        };
+        // Two alternatives each: 256 of nine parts and an end.
+        let braces = list("/{a,b}".repeat(8) + "/c");
+        assert!(braces > 256 * 10 * 200, "{braces}");
+        assert!(braces < 256 * 10 * 300, "{braces}");
+        assert_eq!(list("/**".into()), REQUEST_BYTES_MIN);
     }
 }

@@ -27,6 +27,11 @@ const ANSWER_BYTES_QUEUED_MAX: usize = 1024 * 1024;
 const FRAME_BYTES_GOAL: usize = 256 * 1024;
 /// Most things heard between two turns.
 const HEARD_MAX: usize = 256;
+/// While the replica warms, turns of writers before one of somebody else: however many ask, what publishers have to tell is written in
+/// time, and who asks is answered meanwhile.
+const WRITERS_TURNS: usize = 3;
+/// How long hearing may take between two turns: a client that leaves may leave thousands of watches.
+const HEAR_SLICE: Duration = Duration::from_millis(1);
 /// Paths taken out, or looked at for new watches, between two looks at the clock.
 const SWEEP_PATHS: usize = 256;
 /// Most of them between two turns.
@@ -81,6 +86,10 @@ pub(super) struct Desk {
     clients: HashMap<Client, At>,
     /// Clients with a turn to come, each once.
     turns: VecDeque<Client>,
+    /// Writers with a turn to come that had something to be done while the replica warmed, each once and none in `turns`.
+    writers_turns: VecDeque<Client>,
+    /// Turns of those since one of `turns`.
+    writers_served: usize,
     started: Instant,
     /// When it last looked at the clock for all it does by time.
     looked_at: Instant,
@@ -102,7 +111,7 @@ struct At {
     sender: LinkSender,
     writes: bool,
     jobs: VecDeque<(Job, Held)>,
-    /// It has a place in `turns`.
+    /// It has a place among the turns.
     waits: bool,
     /// It is to be told something of what it watches; unless it is clogged, it has a place in `pushing`.
     due: bool,
@@ -136,6 +145,8 @@ impl Desk {
             own_said,
             clients: HashMap::new(),
             turns: VecDeque::new(),
+            writers_turns: VecDeque::new(),
+            writers_served: 0,
             started: now(),
             looked_at: now(),
             stand_stills: Seldom::default(),
@@ -154,7 +165,8 @@ impl Desk {
     /// Waits until there is something to do, and does some of it. False when nobody can say anything any more.
     pub(super) async fn pass(&mut self) -> bool {
         let mut next_look = self.looked_at;
-        if self.turns.is_empty() && !self.sweeping && self.pushing.is_empty() {
+        let no_turns = self.turns.is_empty() && self.writers_turns.is_empty();
+        if no_turns && !self.sweeping && self.pushing.is_empty() {
             let deadline = self.directory.next_deadline();
             let pulse = self.looked_at + PULSE;
             next_look = deadline.map_or(pulse, |deadline| deadline.clamp(self.looked_at, pulse));
@@ -173,10 +185,13 @@ impl Desk {
         for _ in 0..HEARD_MAX {
             let Ok(said) = self.said.try_recv() else { break };
             self.hear(said);
+            if now() >= self.looked_at + HEAR_SLICE {
+                break;
+            }
         }
         // At the time of the look: one that stands still from here on is noticed at the next.
         self.directory.tick(self.looked_at);
-        if let Some(client) = self.turns.pop_front() {
+        if let Some(client) = self.next_turn() {
             self.serve(client);
         }
         self.sweep();
@@ -232,8 +247,20 @@ impl Desk {
         let Some(at) = self.clients.get_mut(&client) else { return };
         if !at.waits && at.clogged.is_none() && !at.jobs.is_empty() {
             at.waits = true;
-            self.turns.push_back(client);
+            let first = at.writes && !self.directory.is_complete();
+            if first { &mut self.writers_turns } else { &mut self.turns }.push_back(client);
         }
+    }
+
+    /// Whose turn it is.
+    fn next_turn(&mut self) -> Option<Client> {
+        let others = self.writers_served >= WRITERS_TURNS && !self.turns.is_empty();
+        if !others && let Some(writer) = self.writers_turns.pop_front() {
+            self.writers_served += 1;
+            return Some(writer);
+        }
+        self.writers_served = 0;
+        self.turns.pop_front()
     }
 
     /// Gives a client a place among those that are told something, if there is something for it.
@@ -402,7 +429,8 @@ impl Desk {
         let places =
             |row: &VecDeque<Client>, client| row.iter().filter(|&&at| at == client).count();
         for (&client, at) in &self.clients {
-            let (turns, pushes) = (places(&self.turns, client), places(&self.pushing, client));
+            let turns = places(&self.turns, client) + places(&self.writers_turns, client);
+            let pushes = places(&self.pushing, client);
             assert_eq!(turns, usize::from(at.waits), "{client:?} among the turns");
             assert_eq!(pushes, usize::from(at.pushes), "{client:?} among those that are told");
             let clogged = at.clogged.is_some();

@@ -42,19 +42,19 @@ struct Story {
 
 impl Story {
     async fn new() -> Story {
-        let mut story = Story::begin();
+        let mut story = Story::begin(true);
         story.pass_until(now() + secs(1)).await;
         story
     }
 
-    fn begin() -> Story {
+    fn begin(fresh: bool) -> Story {
         let rules = Rules {
             writer_ttl: TTL,
             stand_still_max: STAND_STILL_MAX,
-            fresh: true,
+            fresh,
             publishers_max: 8,
             paths_max: 100_000,
-            watches_max: 8,
+            watches_max: 100_000,
         };
         let directory = Directory::new(now(), Incarnation([1; 16]), rules);
         let (said, received) = mpsc::channel(SAID_MAX);
@@ -208,37 +208,58 @@ async fn a_stand_still_while_warming_is_made_up_for() {
 
 const WATCHER: Client = Client(5);
 
+/// A link of the desk, and what a client reads at its other end.
+struct Ends {
+    sender: LinkSender,
+    receiver: LinkReceiver,
+    others: Others,
+}
+
+/// What keeps a link.
+type Others = (Listener, LinkReceiver, LinkSender);
+
+async fn ends() -> Ends {
+    let identity = Identity { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
+    let loopback = "127.0.0.1:0".parse().unwrap();
+    let listening = Listener::bind(loopback, identity, ListenerOptions::default());
+    let mut listener = listening.await.unwrap();
+    let address = listener.local_address().to_string();
+    let caller = Caller {
+        cluster: Cluster::new([address.clone()]),
+        role: Role::ResolverReader,
+        session: SessionId([9; 16]),
+        name: "right".into(),
+    };
+    let (here, there) = tokio::join!(listener.accept(), connect(&caller, &address));
+    let ((sender, reads), (other, receiver)) = (here.split(), there.unwrap().split());
+    Ends { sender, receiver, others: (listener, reads, other) }
+}
+
+/// The answers of a frame.
+async fn answers(receiver: &mut LinkReceiver) -> Vec<FromReplica> {
+    let messages = Messages::new(receiver.recv().await.unwrap());
+    let decode = |(tag, body)| FromReplica::decode(tag, body).unwrap();
+    messages.filter_map(|message| decode(message.unwrap())).collect()
+}
+
 /// A desk with a client that watches all publishers, over a real link that is full: it does not read.
 struct Clogged {
     story: Story,
     receiver: LinkReceiver,
-    _ends: (Listener, LinkReceiver, LinkSender),
+    _others: Others,
     /// Tasks before anybody waited for it to read.
     tasks: usize,
 }
 
 impl Clogged {
     async fn new() -> Clogged {
-        let mut story = Story::begin();
+        let mut story = Story::begin(true);
         let slot = story.desk.directory.writer(Client(1)).unwrap();
         for n in 0..50_000 {
             let path = Path::new(&format!("/jobs/{n}")).unwrap();
             story.desk.directory.change(slot, Change::Publish, &path).unwrap();
         }
-        let identity =
-            Identity { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
-        let loopback = "127.0.0.1:0".parse().unwrap();
-        let listening = Listener::bind(loopback, identity, ListenerOptions::default());
-        let mut listener = listening.await.unwrap();
-        let address = listener.local_address().to_string();
-        let caller = Caller {
-            cluster: Cluster::new([address.clone()]),
-            role: Role::ResolverReader,
-            session: SessionId([9; 16]),
-            name: "right".into(),
-        };
-        let (here, there) = tokio::join!(listener.accept(), connect(&caller, &address));
-        let ((sender, reads), (other, receiver)) = (here.split(), there.unwrap().split());
+        let Ends { sender, receiver, others } = ends().await;
         let joined = Said::Joined { client: WATCHER, sender: sender.clone(), writes: false };
         story.said.send(joined).await.unwrap();
         let watch = WatchPublishers { watch: 1, glob: Glob::new("/**").unwrap() };
@@ -255,7 +276,7 @@ impl Clogged {
             sender.send(out.finish()).unwrap();
         }
         let tasks = Clogged::tasks();
-        Clogged { story, receiver, _ends: (listener, reads, other), tasks }
+        Clogged { story, receiver, _others: others, tasks }
     }
 
     fn tasks() -> usize {
@@ -290,7 +311,7 @@ impl Story {
 
 #[tokio::test]
 async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
-    let Clogged { mut story, receiver, _ends, .. } = {
+    let Clogged { mut story, receiver, _others, .. } = {
         let mut clogged = Clogged::new().await;
         clogged.clog().await;
         clogged
@@ -298,11 +319,10 @@ async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
     let reading = tokio::spawn(async move {
         let (mut receiver, mut answered, mut seen) = (receiver, Vec::new(), 0);
         while answered.len() < 5 || seen < 6 {
-            for message in Messages::new(receiver.recv().await.unwrap()) {
-                let (tag, body) = message.unwrap();
-                match FromReplica::decode(tag, body).unwrap() {
-                    Some(FromReplica::Status { id, .. }) => answered.push(id),
-                    Some(FromReplica::Publishers(all)) => seen = all.publishers.len(),
+            for answer in answers(&mut receiver).await {
+                match answer {
+                    FromReplica::Status { id, .. } => answered.push(id),
+                    FromReplica::Publishers(all) => seen = all.publishers.len(),
                     _ => {}
                 }
             }
@@ -331,4 +351,50 @@ async fn nobody_waits_for_a_client_that_has_left() {
         assert!(now() < end, "somebody waits for it still");
         clogged.story.pass_for_work().await;
     }
+}
+
+#[tokio::test]
+async fn hearing_ends_with_its_slice() {
+    let mut story = Story::begin(true);
+    // 100 that leave, each with a thousand watches to be forgotten: no machine does that in 1 ms.
+    for client in 10..110 {
+        for watch in 0..1_000 {
+            let glob = Glob::new(&format!("/{client}/{watch}/**")).unwrap();
+            story.desk.directory.watch(Client(client), watch, glob).unwrap();
+        }
+        story.said.send(Said::Left { client: Client(client) }).await.unwrap();
+    }
+    story.pass().await;
+    assert!(story.desk.directory.watches_len() > 0, "all were heard in one pass");
+    while story.desk.directory.watches_len() > 0 {
+        story.pass().await;
+    }
+}
+
+#[tokio::test]
+async fn while_a_replica_warms_writers_have_most_of_the_turns() {
+    let order = async |fresh: bool| {
+        let mut story = Story::begin(fresh);
+        let Ends { sender, mut receiver, others: _others } = ends().await;
+        let (readers, writers) = (100..105, 1..8);
+        // Who asks comes first.
+        for number in readers.chain(writers) {
+            let (client, sender, writes) = (Client(number), sender.clone(), number < 100);
+            story.said.send(Said::Joined { client, sender, writes }).await.unwrap();
+            story.ask(client, ToReplica::Status { id: number }).await;
+        }
+        for _ in 0..12 {
+            story.pass().await;
+        }
+        let mut order = Vec::new();
+        while order.len() < 12 {
+            for answer in answers(&mut receiver).await {
+                let FromReplica::Status { id, .. } = answer else { panic!("{answer:?}") };
+                order.push(id);
+            }
+        }
+        order
+    };
+    assert_eq!(order(false).await, [1, 2, 3, 100, 4, 5, 6, 101, 7, 102, 103, 104]);
+    assert_eq!(order(true).await, [100, 101, 102, 103, 104, 1, 2, 3, 4, 5, 6, 7]);
 }

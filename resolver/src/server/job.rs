@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use longshore_protocol::Glob;
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, Changed, Column, FromReplica, Group, Listed, PathListed, PathTexts,
@@ -23,24 +24,67 @@ const STRIDE: usize = 64;
 const ANSWER_PATHS_MAX: usize = 4_096;
 /// Most members of publisher sets in one message of an answer.
 const ANSWER_MEMBERS_MAX: usize = 65_536;
+/// With so many bytes of publishers, terms and refusals no more paths go into one message of an answer. The last path adds at most what
+/// 1,024 publishers and as many different terms take, some 10 MiB: together less than a frame may have, 20 MiB.
+const ANSWER_BYTES_GOAL: usize = 1024 * 1024;
 
 /// A request that is being answered.
 #[derive(Debug)]
 pub(super) enum Job {
-    Resolve { id: u64, paths: PathTexts, at: usize },
-    List { id: u64, began: Option<Tracker>, children: Children },
-    ListMatching { id: u64, began: Option<Tracker>, matching: Box<Matching> },
-    Table { id: u64, began: Option<Tracker>, cells: Cells },
-    CheckChanged { id: u64, tracked: Vec<Tracked>, at: usize },
-    Status { id: u64 },
-    ListPublishers { id: u64, known: Known },
+    Resolve {
+        id: u64,
+        paths: PathTexts,
+        at: usize,
+    },
+    List {
+        id: u64,
+        began: Option<Tracker>,
+        children: Children,
+    },
+    /// Its globs are taken apart at the first slice: that can be much to do.
+    ListMatching {
+        id: u64,
+        began: Option<Tracker>,
+        globs: Vec<Glob>,
+        matching: Option<Box<Matching>>,
+    },
+    Table {
+        id: u64,
+        began: Option<Tracker>,
+        cells: Cells,
+    },
+    CheckChanged {
+        id: u64,
+        tracked: Vec<Tracked>,
+        at: usize,
+    },
+    Status {
+        id: u64,
+    },
+    ListPublishers {
+        id: u64,
+        known: Known,
+    },
     Watch(WatchPublishers),
     WatchPaths(WatchPaths),
-    Unwatch { watch: u32 },
+    Unwatch {
+        watch: u32,
+    },
     Announce(Announce),
-    Write { id: u64, groups: std::vec::IntoIter<Group>, rest: Option<Group>, at: usize, done: u64 },
-    Confirm { id: u64, cursor: Option<u32> },
-    Clear { id: u64 },
+    Write {
+        id: u64,
+        groups: std::vec::IntoIter<Group>,
+        rest: Option<Group>,
+        at: usize,
+        done: u64,
+    },
+    Confirm {
+        id: u64,
+        cursor: Option<u32>,
+    },
+    Clear {
+        id: u64,
+    },
     Refuse(Refusal),
 }
 
@@ -61,12 +105,6 @@ impl Refusal {
             WireError::Truncated { .. } | WireError::Invalid { .. } => RequestRefusal::Malformed,
         };
         Refusal { id, code, reason: format!("{code}: {fault}") }
-    }
-
-    /// It asks for more than may be asked for at once.
-    fn over_limit(id: u64, limit: &TooManyPieces) -> Refusal {
-        let code = RequestRefusal::OverLimit;
-        Refusal { id, code, reason: format!("{code}: {limit}") }
     }
 
     /// There is no memory for it.
@@ -109,13 +147,9 @@ impl Job {
             Ok(ToReplica::List(ask)) => {
                 Job::List { id: ask.id, began: None, children: Children::new(&ask.path) }
             }
-            Ok(ToReplica::ListMatching(ask)) => match Matching::new(&ask.globs) {
-                Ok(matching) => {
-                    let matching = Box::new(matching);
-                    Job::ListMatching { id: ask.id, began: None, matching }
-                }
-                Err(limit) => Job::Refuse(Refusal::over_limit(ask.id, &limit)),
-            },
+            Ok(ToReplica::ListMatching(ask)) => {
+                Job::ListMatching { id: ask.id, began: None, globs: ask.globs, matching: None }
+            }
             Ok(ToReplica::Status { id }) => Job::Status { id },
             Ok(ToReplica::WatchPublishers(watch)) => Job::Watch(watch),
             Ok(ToReplica::Unwatch { watch }) => Job::Unwatch { watch },
@@ -150,7 +184,14 @@ impl Job {
             Job::List { id, began, children } => {
                 list(bench, *id, began, |directory, out| children.take(directory, STRIDE, out))
             }
-            Job::ListMatching { id, began, matching } => {
+            Job::ListMatching { id, began, globs, matching } => {
+                let matching = match matching {
+                    Some(matching) => matching,
+                    None => match Matching::new(&std::mem::take(globs)) {
+                        Ok(new) => matching.insert(Box::new(new)),
+                        Err(limit) => return over_limit(*id, &limit),
+                    },
+                };
                 list(bench, *id, began, |directory, out| matching.take(directory, STRIDE, out))
             }
             Job::Table { id, began, cells } => table(bench, *id, began, cells),
@@ -207,6 +248,13 @@ fn refused(id: u64, code: RequestRefusal) -> Progress {
     Progress::Done(Some(FromReplica::Refused { id, code, reason: code.to_string() }))
 }
 
+/// It asks for more than may be asked for at once.
+fn over_limit(id: u64, limit: &TooManyPieces) -> Progress {
+    let code = RequestRefusal::OverLimit;
+    let reason = format!("{code}: {limit}");
+    Progress::Done(Some(FromReplica::Refused { id, code, reason }))
+}
+
 fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromReplica {
     FromReplica::Written(Written { id, last, done, refused })
 }
@@ -216,6 +264,7 @@ fn resolve(bench: &Bench<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Pro
     let most = (*at + ANSWER_PATHS_MAX).min(paths.len());
     while *at < most
         && resolver.members() < ANSWER_MEMBERS_MAX
+        && resolver.bytes() < ANSWER_BYTES_GOAL
         && let Some(path) = paths.get(*at)
     {
         if (*at).is_multiple_of(WARM) {

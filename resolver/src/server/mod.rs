@@ -152,7 +152,7 @@ impl ResolverServer {
             watches_max: options.watches_max,
         };
         let (said, received) = mpsc::channel(SAID_MAX);
-        let directory = Directory::new(now(), incarnation, rules);
+        let directory = Directory::keyed(now(), incarnation, rand::random(), rules);
         let mut desk = Desk::new(name, directory, received, said.downgrade());
         desk.places = Some(listener.places());
         let room = Room::new(options.requests_bytes_max);

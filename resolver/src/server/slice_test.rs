@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{
     Change, CheckChanged, FromReplica, Group, ListMatching, PathTexts, ReplicaStatus,
     RequestRefusal, Resolve, Table, ToReplica, Tracked, Write,
@@ -113,6 +114,50 @@ async fn large_reads_are_answered_slice_by_slice_too() {
         other => panic!("{other:?}"),
     };
     assert_eq!(slices.iter().map(listed).sum::<usize>(), PATHS / 10);
+}
+
+#[tokio::test]
+async fn an_answer_is_cut_by_the_bytes_of_its_terms_too() {
+    const TERMS: usize = 4_000;
+    let mut directory = directory(Instant::now());
+    let slot = directory.writer(WRITER).unwrap();
+    let paths: Vec<Path> = (0..TERMS).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect();
+    for (n, path) in paths.iter().enumerate() {
+        // As long as terms may be: the names of 64 homes, of 128 bytes each.
+        let homes = (0..64).map(|home| format!("{n:064}{home:064}")).collect();
+        let terms = Terms { homes, ..Terms::default() };
+        directory.write(slot, Change::Publish, &terms, path.into()).unwrap();
+    }
+    let status = |_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
+    let until = Instant::now() + TTL;
+    let (directory, client) = (&mut directory, Client(2));
+    let mut bench =
+        Bench { directory, client, writes: false, status: &status, writer_ttl: TTL, until };
+    let ask = Resolve { id: 8, paths: paths.iter().collect() };
+    let (mut job, mut answered, mut over) = (Job::new(Ok(ToReplica::Resolve(ask))), 0, false);
+    while !over {
+        let progress = job.slice(&mut bench);
+        over = matches!(progress, Progress::Done(_));
+        let (Progress::More(answer) | Progress::Done(answer)) = progress;
+        let Some(FromReplica::Resolved(resolved)) = answer else { panic!("{answer:?}") };
+        answered += resolved.answers.len();
+        let mut out = FrameWriter::new();
+        FromReplica::Resolved(resolved).encode(&mut out);
+        assert!(out.body_len() < 2 << 20, "{} bytes", out.body_len());
+    }
+    assert_eq!(answered, TERMS);
+}
+
+#[test]
+fn globs_are_taken_apart_at_the_first_slice_and_too_many_are_refused_then() {
+    let globs = vec![Glob::new(&("/{a,b}".repeat(8) + "/c")).unwrap(); 64];
+    let ask = ListMatching { id: 9, globs };
+    let job = Job::new(Ok(ToReplica::ListMatching(ask.clone())));
+    assert!(matches!(job, Job::ListMatching { matching: None, .. }), "{job:?}");
+    let mut directory = directory(Instant::now());
+    let answers = answers(&mut directory, Client(2), ToReplica::ListMatching(ask));
+    let [FromReplica::Refused { id: 9, code, .. }] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(*code, RequestRefusal::OverLimit);
 }
 
 #[tokio::test]
