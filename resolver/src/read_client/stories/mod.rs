@@ -3,6 +3,7 @@
 mod hostile;
 mod path_watches;
 mod questions;
+mod warming;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -508,54 +509,6 @@ fn a_replica_that_answers_something_else_is_left() {
     story.linked();
     story.answer(true, FOUND);
     assert_eq!(story.complete().1.len(), 2);
-}
-
-#[test]
-fn a_no_of_a_warming_replica_is_asked_of_another_before_it_is_believed() {
-    for doubtful in [NOT_FOUND, BY_DEFAULT] {
-        let mut story = Story::new(3, 7);
-        let begun = story.now;
-        story.ask(1, 1);
-        story.linked();
-        let warming = story.replica();
-        story.answer(false, doubtful);
-        assert!(story.finished.is_empty());
-        assert_ne!(story.replica(), warming);
-        story.linked();
-        story.answer(true, NOT_FOUND);
-        let (complete, answers) = story.complete();
-        assert!(complete);
-        // Somebody's default, told by whoever knows it, is believed once a complete replica has been asked.
-        assert_eq!(answers.len(), 1);
-        assert_eq!(story.now, begun, "nobody has failed; nobody waits");
-    }
-}
-
-#[test]
-fn a_yes_of_a_warming_replica_is_believed() {
-    let mut story = Story::new(3, 7);
-    story.ask(1, 1);
-    story.linked();
-    story.answer(false, FOUND);
-    assert_eq!(story.complete(), (false, vec![found(false)]));
-    assert_eq!(story.dialled.len(), 1);
-}
-
-#[test]
-fn when_all_are_warming_or_down_the_answer_says_that_it_is_incomplete() {
-    for seed in 0..50 {
-        let mut story = Story::new(3, seed);
-        story.ask(1, 2);
-        for _ in 0..2 {
-            story.linked();
-            let (id, _) = story.requests.remove(0);
-            story.told(resolved(id, true, false, vec![NOT_FOUND, FOUND]));
-            assert!(story.finished.is_empty());
-        }
-        story.unlinked("refused");
-        assert_eq!(story.complete(), (false, vec![PathAnswer::NotFound, found(false)]));
-        assert_eq!(story.dialled.iter().collect::<BTreeSet<_>>().len(), 3);
-    }
 }
 
 #[test]
