@@ -119,7 +119,8 @@ enum State {
     Dialling { link: u64, replica: Replica, rest: Vec<Replica> },
     /// Linked.
     Up(Up),
-    /// Between two rounds.
+    /// Between two rounds. It is the client that waits before it connects again: a batch that comes meanwhile waits with it, and has all its
+    /// rounds after that.
     Waiting { until: Instant },
 }
 
