@@ -20,6 +20,7 @@ mod deaths;
 mod error;
 mod feeds;
 mod hang;
+mod idle;
 mod input;
 mod link;
 mod notices;

@@ -19,6 +19,7 @@ pub(crate) use self::hanging::WatchedDisk;
 use crate::awaits::Awaits;
 use crate::cold::ColdLoads;
 use crate::feeds::Feeds;
+use crate::idle::IdleQueues;
 use crate::input::{Input, Inputs, Up};
 use crate::notices::Notices;
 use crate::pauses::Pauses;
@@ -59,6 +60,7 @@ pub(crate) struct Owner {
     /// Those of them that are due; used again.
     refused: Vec<Refused>,
     disk: WatchedDisk,
+    idle: IdleQueues,
 }
 
 impl Owner {
@@ -68,6 +70,7 @@ impl Owner {
         registry: Option<Registry>,
         name: String,
         disk: WatchedDisk,
+        idle: IdleQueues,
     ) -> (Owner, Inputs) {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
@@ -90,6 +93,7 @@ impl Owner {
             refusals: Refusals::default(),
             refused: Vec::new(),
             disk,
+            idle,
         };
         (owner, sender)
     }
@@ -182,7 +186,8 @@ impl Owner {
         let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
         let feeds = self.feeds.next(at);
         let deaths = self.notices.deaths(at, self.store.appended(), self.store.state().deaths());
-        Ok([next, self.turn_recording(at), feeds, deaths, self.refusals.next()]
+        let idle = self.turn_idle(at);
+        Ok([next, self.turn_recording(at), feeds, deaths, self.refusals.next(), idle]
             .into_iter()
             .flatten()
             .min())

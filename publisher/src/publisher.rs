@@ -1,10 +1,12 @@
 //! A publisher from start to stop.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::NAME_BYTES_MAX;
-use longshore_protocol::{LinkId, Path, PublisherId, PublisherInfo, Role, SessionId};
+use longshore_protocol::{
+    LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
+};
 use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
@@ -13,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::{OpenError, PublisherFailed};
+use crate::idle::IdleQueues;
 use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
@@ -92,6 +95,8 @@ impl Publisher {
             addresses,
         };
 
+        let timing =
+            options.cluster.as_ref().map_or_else(ResolverTiming::default, |all| all.timing.clone());
         let registry = options.cluster.map(|cluster| {
             // One session per start: the replicas tell the starts of a publisher apart by its epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
@@ -101,7 +106,9 @@ impl Publisher {
             registry
         });
         let disk = WatchedDisk::new(options.hang_after, oldest);
-        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name, disk);
+        let named = options.paths.into_iter().collect();
+        let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
+        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name, disk, idle);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
         Ok(Publisher { owner, inputs, listener, info, registry, opened })
     }

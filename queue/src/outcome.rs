@@ -154,6 +154,8 @@ pub struct Outcomes {
     pub moved: Vec<(Token, LinkId)>,
     /// Queues that the command made; they are to be published.
     pub queues_made: Vec<Path>,
+    /// Queues that were empty, and got a job.
+    pub queues_filled: Vec<QueueId>,
     /// What happened to jobs, in order, while that is wanted.
     pub events: Vec<Event>,
     /// Whether `events` are wanted: without a reader they would cost every job for nothing.
@@ -169,6 +171,7 @@ impl Outcomes {
         self.ended.clear();
         self.moved.clear();
         self.queues_made.clear();
+        self.queues_filled.clear();
         self.events.clear();
     }
 }

@@ -3,6 +3,9 @@
 //! do then, so what is worse than that is the replica's doing.
 //!
 //!     cargo run --release -p longshore-resolver --example admission_speed -- [FLOOD] [ROUNDS]
+//!
+//! The flood takes a processor for itself, so on a machine of two those who are served have half of it left. With `FLOOD_ON=1` it keeps to
+//! processor 1; run under `taskset -c 0`, all others keep to processor 0, and what they feel is what the flood costs the replica.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -81,7 +84,7 @@ async fn measure(count: usize, rounds: usize) -> Result<(), Failure> {
         let quiet = asked_until(&mut asking, tokio::time::sleep(QUIET)).await?;
         println!("round {round}: quiet {}", summary(&quiet));
         for (what, address) in [("beside", other_address), ("flooded", address)] {
-            let flood = child(&["flood", &address.to_string(), &count.to_string()])?;
+            let flood = flood_at(address, count)?;
             let flooding = tokio::task::spawn_blocking(move || flood.wait_with_output());
             let (told, told_of) = tokio::sync::oneshot::channel();
             let ended = async { drop(told.send(flooding.await)) };
@@ -109,6 +112,19 @@ async fn full() -> Result<(Child, SocketAddr, Vec<Served>), Failure> {
         links.push(dial(address, &hello(), &patient()).await?.split());
     }
     Ok((replica, address, links))
+}
+
+fn flood_at(address: SocketAddr, count: usize) -> Result<Child, Failure> {
+    let mut command = match std::env::var("FLOOD_ON") {
+        Ok(processor) => {
+            let mut pinned = Command::new("taskset");
+            pinned.args(["-c", &processor]).arg(std::env::current_exe()?);
+            pinned
+        }
+        Err(_) => Command::new(std::env::current_exe()?),
+    };
+    command.args(["flood", &address.to_string(), &count.to_string()]);
+    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
 }
 
 fn child(arguments: &[&str]) -> Result<Child, Failure> {

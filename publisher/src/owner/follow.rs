@@ -25,6 +25,19 @@ impl Owner {
         self.recording.next()
     }
 
+    /// Takes queues back that have been empty for long; says when to look again.
+    pub(super) fn turn_idle(&mut self, now: Instant) -> Option<Instant> {
+        // Nobody is told anything while the disk hangs: then nothing is published either.
+        let registry = self.registry.as_ref().filter(|_| !self.disk.hang.is_on())?;
+        if let Some(from) = self.idle.due(now) {
+            let idle = self.idle.look(now, self.store.state().queue_uses(from));
+            if !idle.is_empty() {
+                registry.unpublish_all(idle, []);
+            }
+        }
+        Some(self.idle.next())
+    }
+
     /// Tells those who wait what has become durable.
     pub(super) fn tell_awaits(&mut self) {
         if self.awaits.is_empty() {

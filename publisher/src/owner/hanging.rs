@@ -79,6 +79,7 @@ impl Owner {
             let (paths, defaults) = self.published();
             registry.publish_all(paths, defaults);
         }
+        self.idle.all_published();
     }
 
     /// All that is published: what this start was told, and the queues that there are.

@@ -18,6 +18,13 @@ impl Owner {
                 registry.publish(path);
             }
         }
+        for queue in released.queues_filled.drain(..) {
+            if self.idle.filled(queue)
+                && let (Some(registry), false) = (&self.registry, self.disk.hang.is_on())
+            {
+                registry.publish(self.store.state().path(queue).clone());
+            }
+        }
         for (link, reply) in released.replies.drain(..) {
             match reply {
                 Reply::LinkRefused { reason } => self.router.refuse(link, reason),

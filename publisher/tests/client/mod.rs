@@ -34,6 +34,10 @@ pub(crate) struct Running {
 pub(crate) async fn publisher(dir: &FilePath, cache_bytes: usize) -> Running {
     let options =
         PublisherOptions { cache_bytes, segment_bytes: 1024 * 1024, ..PublisherOptions::new(dir) };
+    running(options).await
+}
+
+pub(crate) async fn running(options: PublisherOptions) -> Running {
     let publisher = Publisher::open(options).await.unwrap();
     let address = publisher.local_address();
     let (stop, stopped) = oneshot::channel();

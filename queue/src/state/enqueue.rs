@@ -15,7 +15,7 @@ use super::queue::Queue;
 use super::row::{Place, Row};
 use super::rows::AHEAD;
 use crate::command::Command;
-use crate::outcome::{Outcomes, RecordRef, Reply};
+use crate::outcome::{Outcomes, QueueId, RecordRef, Reply};
 
 /// Where the jobs of one of a batch's paths go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -287,7 +287,11 @@ impl State {
             profile: head.options.map_or(profile::DEFAULT, |options| self.profiles.take(options)),
             ..Row::free()
         });
-        self.queues[queue as usize].enqueued += 1;
+        let into = &mut self.queues[queue as usize];
+        into.enqueued += 1;
+        if into.jobs() == 0 {
+            out.queues_filled.push(QueueId(queue));
+        }
         if replaces.is_some() {
             self.side_of(slot).replaces = replaces;
         }

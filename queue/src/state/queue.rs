@@ -76,6 +76,11 @@ impl Queue {
         }
     }
 
+    /// Jobs, in any state.
+    pub(super) fn jobs(&self) -> u64 {
+        self.open_jobs() + self.counts.dead + self.ended_jobs()
+    }
+
     /// Jobs that have not ended.
     pub(super) fn open_jobs(&self) -> u64 {
         let c = &self.counts;

@@ -27,6 +27,19 @@ pub struct Totals {
     pub stale_refused: u64,
 }
 
+/// How much a queue is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueUse<'a> {
+    /// Its number.
+    pub queue: QueueId,
+    /// Its path.
+    pub path: &'a Path,
+    /// Its jobs, in any state.
+    pub jobs: u64,
+    /// Jobs that it has taken, ever.
+    pub enqueued: u64,
+}
+
 impl State {
     /// The path of a queue that a `Handed` names.
     ///
@@ -39,6 +52,17 @@ impl State {
     /// The paths of all queues, in the order in which they were made.
     pub fn queue_paths(&self) -> impl Iterator<Item = &Path> {
         self.queues.iter().map(|queue| &queue.path)
+    }
+
+    /// How much the queues from that number on are used, in the order in which they were made.
+    pub fn queue_uses(&self, from: QueueId) -> impl Iterator<Item = QueueUse<'_>> {
+        let rest = self.queues.get(from.0 as usize..).unwrap_or_default();
+        (from.0..).zip(rest).map(|(number, queue)| QueueUse {
+            queue: QueueId(number),
+            path: &queue.path,
+            jobs: queue.jobs(),
+            enqueued: queue.enqueued,
+        })
     }
 
     /// How many jobs of each queue have died, ever, in the order in which the queues were made.

@@ -39,6 +39,7 @@ struct Counts {
     revoked: usize,
     ended: usize,
     queues_made: usize,
+    queues_filled: usize,
     events: usize,
     answered: usize,
 }
@@ -53,6 +54,7 @@ impl Held {
             revoked: out.revoked + held.revoked.len(),
             ended: out.ended + held.ended.len(),
             queues_made: out.queues_made + held.queues_made.len(),
+            queues_filled: out.queues_filled + held.queues_filled.len(),
             events: out.events + held.events.len(),
             answered: out.answered + self.answered.len(),
         };
@@ -94,6 +96,8 @@ impl Held {
         give(&mut held.revoked, counts.revoked - before.revoked, &mut out.revoked);
         give(&mut held.ended, counts.ended - before.ended, ended);
         give(&mut held.queues_made, counts.queues_made - before.queues_made, &mut out.queues_made);
+        let filled = counts.queues_filled - before.queues_filled;
+        give(&mut held.queues_filled, filled, &mut out.queues_filled);
         tail.extend(held.events.drain(..counts.events - before.events), index);
         give(&mut self.answered, counts.answered - before.answered, &mut out.answered);
         self.released = counts;

@@ -110,6 +110,8 @@ pub struct Released {
     pub revoked: Vec<(LinkId, Revoked, Token)>,
     /// New queues, to be published.
     pub queues_made: Vec<Path>,
+    /// Queues that were empty, and got a job.
+    pub queues_filled: Vec<QueueId>,
     /// Answers to [`Store::ask`]: the link, its number for the request, and what is known without the disk.
     pub answered: Vec<(LinkId, u64, Asked)>,
 }

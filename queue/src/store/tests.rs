@@ -109,6 +109,7 @@ async fn nothing_is_released_before_its_sync() {
     assert_eq!((released.handed.len(), released.answered.len()), (3, 1));
     assert!(matches!(released.replies[..], [(PRODUCER, Reply::Enqueued(_))]));
     assert_eq!(released.queues_made.len(), 1);
+    assert_eq!(released.queues_filled, [QueueId(0)]);
     assert_eq!(store.figures(at(1_101)).jobs, 3);
     for handed in &released.handed {
         let hot = store.payload(handed.entry).unwrap();

@@ -165,12 +165,13 @@ impl Liveness {
         self.deadlines.first().copied()
     }
 
-    /// Nobody could be heard for `gap`.
-    pub(super) fn put_off(&mut self, gap: Duration) {
+    /// Nobody could be heard for `gap`, until `now`. Who has been heard since has its time from then on, and not the gap as well.
+    pub(super) fn put_off(&mut self, gap: Duration, now: Instant) {
         let deadlines = std::mem::take(&mut self.deadlines);
         for (at, slot) in deadlines {
-            self[slot].deadline = at + gap;
-            self.deadlines.insert((at + gap, slot));
+            let deadline = (at + gap).min(now + self.ttl);
+            self[slot].deadline = deadline;
+            self.deadlines.insert((deadline, slot));
         }
     }
 

@@ -159,7 +159,7 @@ impl Directory {
     /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent. If that was long, writers have given up
     /// meanwhile: it warms until they have all been back.
     pub(crate) fn stood_still(&mut self, now: Instant, gap: Duration) {
-        self.living.put_off(gap);
+        self.living.put_off(gap, now);
         if !self.complete {
             self.complete_at += gap;
         }

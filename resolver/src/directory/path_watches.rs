@@ -269,7 +269,11 @@ impl<W> PathWatches<W> {
                 *stage = Stage::Snapshot { from: end, walk: None };
             }
             match stage {
-                Stage::Snapshot { walk, .. } => {
+                Stage::Snapshot { from, walk } => {
+                    // It begins now, however long it waited for its turn: what changed before is in it.
+                    if walk.is_none() {
+                        *from = end;
+                    }
                     let (globs, walk) = (pattern.globs.clone(), walk.take());
                     return Some(Next::Snapshot { watch, globs, walk });
                 }
@@ -573,6 +577,22 @@ mod tests {
         let paths: Vec<&str> = paths.iter().map(|path| &**path).collect();
         assert_eq!(paths, ["/a/b", "/a/x"]);
         assert_eq!(watches.next(client), None);
+    }
+
+    #[test]
+    fn a_snapshot_that_waited_for_its_turn_is_told_once() {
+        let mut watches: PathWatches<()> = PathWatches::with_limits(LOG, LOGGED);
+        let client = Client(1);
+        watches.add(client, 1, globs(0));
+        // More than the log keeps: who stood before them would have to start over.
+        for _ in 0..2 * LOG {
+            watches.changed("/a/b");
+        }
+        let Some(Next::Snapshot { watch, .. }) = watches.next(client) else {
+            panic!("nothing is told");
+        };
+        watches.snapshot_told(client, watch);
+        assert_eq!(watches.next(client), None, "what changed before it began is in it");
     }
 
     #[test]

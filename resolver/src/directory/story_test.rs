@@ -129,6 +129,20 @@ fn while_the_replica_itself_stood_still_nobody_was_silent() {
 }
 
 #[test]
+fn who_is_heard_after_a_stand_still_and_before_it_is_noticed_is_not_given_the_time_twice() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    let noticed = story.now + Duration::from_secs(600);
+    story.directory.heard(Client(1), noticed);
+    story.directory.stood_still(noticed, Duration::from_secs(600));
+    story.at(noticed + TTL - INSTANT);
+    assert_eq!(story.resolve("/a"), FOUND);
+    story.at(noticed + TTL);
+    assert_eq!(story.resolve("/a"), PathAnswer::NotFound);
+}
+
+#[test]
 fn watchers_are_told_that_a_replica_warms_again_after_a_long_stand_still() {
     let mut story = Story::new(rules());
     story.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();

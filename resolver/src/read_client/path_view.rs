@@ -4,8 +4,10 @@
 //! again. The view compares that with what the user knows, so that the user is told true differences only. What changes while
 //! nobody reads is merged per path: the view holds a path once, however often it changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::{Entry as Place, OccupiedEntry};
 use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::{PathChanges, PathListed, PathSnapshot};
 
@@ -69,7 +71,8 @@ const DEFAULT: Flags = 8;
 #[derive(Debug)]
 pub(super) struct PathView {
     limit: usize,
-    paths: BTreeMap<Path, Entry>,
+    /// In no order: to be found with one look, since strings in a tree are compared at every step, each where it lies.
+    paths: HashMap<Path, Entry>,
     /// Paths of which the reader does not know what they are now.
     unread: BTreeSet<Path>,
     /// The link that tells. None: it has not begun a snapshot yet, and what it says is about something else.
@@ -116,7 +119,7 @@ impl PathView {
     pub(super) fn new(limit: usize) -> PathView {
         PathView {
             limit,
-            paths: BTreeMap::new(),
+            paths: HashMap::new(),
             unread: BTreeSet::new(),
             link: None,
             snapshot: 0,
@@ -191,10 +194,14 @@ impl PathView {
     /// What the replica says of a path. One that is warming adds, and takes nothing away: it may not have been told yet.
     fn say(&mut self, listed: PathListed, complete: bool) -> bool {
         let said = flags(&listed);
-        let entry = self.paths.entry(listed.path.clone()).or_default();
+        let mut place = match self.paths.entry(listed.path) {
+            Place::Occupied(place) => place,
+            Place::Vacant(place) => place.insert_entry(Entry::default()),
+        };
+        let entry = place.get_mut();
         (entry.said, entry.said_in) = (said, self.snapshot);
         let now = if complete { said } else { entry.now | said };
-        self.becomes(listed.path, now);
+        becomes(place, &mut self.unread, now);
         if self.paths.len() <= self.limit {
             return true;
         }
@@ -210,20 +217,10 @@ impl PathView {
             (entry.now != said).then(|| (path.clone(), said))
         };
         let different: Vec<(Path, Flags)> = self.paths.iter().filter_map(differs).collect();
-        different.into_iter().for_each(|(path, said)| self.becomes(path, said));
-    }
-
-    fn becomes(&mut self, path: Path, now: Flags) {
-        let entry = self.paths.entry(path.clone()).or_default();
-        entry.now = now;
-        let (known, nothing) = (entry.read == now, now == 0 && entry.read == 0);
-        if nothing {
-            self.paths.remove(&path);
-        }
-        if known {
-            self.unread.remove(&path);
-        } else {
-            self.unread.insert(path);
+        for (path, said) in different {
+            if let Place::Occupied(place) = self.paths.entry(path) {
+                becomes(place, &mut self.unread, said);
+            }
         }
     }
 
@@ -252,16 +249,46 @@ impl PathView {
     }
 
     fn read(&mut self, path: Path) -> PathEvent {
-        let entry = self.paths.entry(path.clone()).or_default();
-        entry.read = entry.now;
-        let now = entry.now;
+        let now = match self.paths.entry(path.clone()) {
+            Place::Occupied(place) if place.get().now == 0 => {
+                place.remove();
+                0
+            }
+            Place::Occupied(mut place) => {
+                let entry = place.get_mut();
+                entry.read = entry.now;
+                entry.now
+            }
+            // What is unread has its entry: never.
+            Place::Vacant(_) => 0,
+        };
         if now == 0 {
-            self.paths.remove(&path);
             return PathEvent::Gone(path);
         }
         let is = |flag: Flags| now & flag != 0;
         let (queue, value, default) = (is(QUEUE), is(VALUE), is(DEFAULT));
         PathEvent::Now(PathListed { path, queue, value, default })
+    }
+}
+
+/// Notes what a path is now. A watch of many paths that change often does little else, so it is looked for once: `unread` has
+/// it exactly if what was read is not what is so.
+fn becomes(mut place: OccupiedEntry<'_, Path, Entry>, unread: &mut BTreeSet<Path>, now: Flags) {
+    let entry = place.get_mut();
+    let (was_unread, is_unread) = (entry.read != entry.now, entry.read != now);
+    entry.now = now;
+    let is_nothing = now == 0 && entry.read == 0;
+    match (was_unread, is_unread) {
+        (false, true) => {
+            unread.insert(place.key().clone());
+        }
+        (true, false) => {
+            unread.remove(place.key());
+        }
+        _ => {}
+    }
+    if is_nothing {
+        place.remove();
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use longshore_protocol::Role;
 use longshore_protocol::frame::Messages;
 use longshore_protocol::messages::resolver::{Group, ToReplica, tag};
-use longshore_transport::{Link, LinkEnd, LinkReceiver};
+use longshore_transport::{Link, LinkEnd, LinkReceiver, LinkSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::directory::Client;
@@ -30,11 +30,14 @@ pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>, 
         None => (false, String::new()),
     };
     let (sender, receiver) = link.split();
-    if said.send(Said::Joined { client, sender, writes }).await.is_err() {
+    let joined = Said::Joined { client, sender: sender.clone(), writes };
+    if said.send(joined).await.is_err() {
         return;
     }
     tracing::debug!(%peer, name, writes, "connected");
-    let end = forward(client, receiver, &said, |bytes| room.take(writes, bytes)).await;
+    let of_all =
+        |request: &ToReplica, held, bytes| room.take(writes && is_write(request), held, bytes);
+    let end = forward(client, &sender, receiver, &said, &of_all).await;
     tracing::debug!(%peer, name, ?end, "disconnected");
     let _ = said.send(Said::Left { client }).await;
 }
@@ -42,9 +45,10 @@ pub(super) async fn serve(client: Client, link: Link, said: mpsc::Sender<Said>, 
 /// None when the desk is gone.
 async fn forward(
     client: Client,
+    sender: &LinkSender,
     mut receiver: LinkReceiver,
     said: &mpsc::Sender<Said>,
-    of_all: impl Fn(usize) -> Option<Taken>,
+    of_all: &impl Fn(&ToReplica, usize, usize) -> Option<Taken>,
 ) -> Option<LinkEnd> {
     let own = Arc::new(Semaphore::new(REQUESTS_OF_ONE_MAX));
     loop {
@@ -63,11 +67,19 @@ async fn forward(
                 Err(error) => Err(Refusal::malformed(0, &error)),
             };
             let bytes = request.as_ref().map_or(REQUEST_BYTES_MIN, |(bytes, _)| *bytes);
-            let own = own.clone().acquire_many_owned(bytes as u32).await.ok()?;
-            let (request, of_all) = match (request, of_all(bytes)) {
-                (Ok((_, request)), Some(of_all)) => (Ok(request), Some(of_all)),
-                (Ok((_, request)), None) => (Err(Refusal::busy(request.id())), None),
-                (Err(refusal), _) => (Err(refusal), None),
+            let held = REQUESTS_OF_ONE_MAX - own.available_permits();
+            // The desk gives nothing back to a client that does not read, and may never: only its link's end is sure to come.
+            let own = tokio::select! {
+                biased;
+                own = own.clone().acquire_many_owned(bytes as u32) => own.ok()?,
+                end = sender.closed() => return Some(end),
+            };
+            let (request, of_all) = match request {
+                Ok((_, request)) => match of_all(&request, held, bytes) {
+                    Some(of_all) => (Ok(request), Some(of_all)),
+                    None => (Err(Refusal::busy(request.id())), None),
+                },
+                Err(refusal) => (Err(refusal), None),
             };
             said.send(Said::Request { client, request, at, held: Held { own, of_all } })
                 .await
@@ -83,6 +95,15 @@ pub(super) struct Held {
     own: OwnedSemaphorePermit,
     #[expect(dead_code, reason = "given back when it is dropped")]
     of_all: Option<Taken>,
+}
+
+#[cfg(test)]
+impl Held {
+    /// Of a request that came by no connection.
+    pub(super) fn nothing() -> Held {
+        let none = Arc::new(Semaphore::new(0)).try_acquire_many_owned(0);
+        Held { own: none.expect("there are always none"), of_all: None }
+    }
 }
 
 /// About what a request takes in memory, in bytes: the frame that it keeps, and what it was read into.
@@ -101,6 +122,17 @@ fn memory(request: &ToReplica, body: &Bytes) -> usize {
         _ => 0,
     };
     (body.len() + read).clamp(REQUEST_BYTES_MIN, REQUESTS_OF_ONE_MAX)
+}
+
+/// Whether it is for a publisher that writes. Whatever else a writer asks is a read like any other.
+fn is_write(request: &ToReplica) -> bool {
+    matches!(
+        request,
+        ToReplica::Announce(_)
+            | ToReplica::Write(_)
+            | ToReplica::Confirm { .. }
+            | ToReplica::Clear { .. }
+    )
 }
 
 /// The request, or why it is refused. None for what is no request: nobody waits for an answer to it.

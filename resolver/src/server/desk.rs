@@ -9,6 +9,7 @@ use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{ReplicaStatus, ToReplica};
 use longshore_transport::{LinkSender, PlacesHandle, SendError};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use crate::directory::{Client, Directory, Push};
 use crate::replica_link::{now, until};
@@ -16,6 +17,7 @@ use crate::server::connection::Held;
 use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
 use crate::server::limits::Limits;
 use crate::server::memory::resident_bytes;
+use crate::server::seldom::Seldom;
 
 /// Most things said to the desk that wait for it; beyond, connections are not read.
 pub(super) const SAID_MAX: usize = 1_024;
@@ -82,10 +84,12 @@ pub(super) struct Desk {
     started: Instant,
     /// When it last looked at the clock for all it does by time.
     looked_at: Instant,
+    /// How often it is said that it stood still.
+    stand_stills: Seldom,
     /// There is more to sweep.
     pub(super) sweeping: bool,
     /// Clients that are to be told something of what they watch, each once.
-    pushing: VecDeque<Client>,
+    pub(super) pushing: VecDeque<Client>,
     /// The longest that one pass has taken.
     slice_max: Duration,
     /// Of the listener, for the status. None of a desk that is tested alone.
@@ -102,8 +106,20 @@ struct At {
     waits: bool,
     /// It is to be told something of what it watches; unless it is clogged, it has a place in `pushing`.
     due: bool,
-    /// It does not read its answers.
-    clogged: bool,
+    /// It has a place in `pushing`.
+    pushes: bool,
+    /// It does not read its answers: whoever waits until it has.
+    clogged: Option<Waiter>,
+}
+
+/// A task that waits for a client to read. Dropped, it does not wait any more: there is one for each client that is clogged, at most.
+#[derive(Debug)]
+struct Waiter(AbortHandle);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Desk {
@@ -122,6 +138,7 @@ impl Desk {
             turns: VecDeque::new(),
             started: now(),
             looked_at: now(),
+            stand_stills: Seldom::default(),
             sweeping: false,
             pushing: VecDeque::new(),
             slice_max: Duration::ZERO,
@@ -182,7 +199,8 @@ impl Desk {
         match said {
             Said::Joined { client, sender, writes } => {
                 let jobs = VecDeque::new();
-                let at = At { sender, writes, jobs, waits: false, due: false, clogged: false };
+                let (waits, due, pushes, clogged) = (false, false, false, None);
+                let at = At { sender, writes, jobs, waits, due, pushes, clogged };
                 self.clients.insert(client, at);
             }
             Said::Request { client, request, at, held } => {
@@ -194,10 +212,8 @@ impl Desk {
             }
             Said::Ready { client } => {
                 if let Some(at) = self.clients.get_mut(&client) {
-                    at.clogged = false;
-                    if at.due {
-                        self.pushing.push_back(client);
-                    }
+                    at.clogged = None;
+                    self.push_turn(client);
                     self.turn(client);
                 }
             }
@@ -214,9 +230,18 @@ impl Desk {
     /// Gives a client a place among the turns, if it has something to be done.
     fn turn(&mut self, client: Client) {
         let Some(at) = self.clients.get_mut(&client) else { return };
-        if !at.waits && !at.clogged && !at.jobs.is_empty() {
+        if !at.waits && at.clogged.is_none() && !at.jobs.is_empty() {
             at.waits = true;
             self.turns.push_back(client);
+        }
+    }
+
+    /// Gives a client a place among those that are told something, if there is something for it.
+    fn push_turn(&mut self, client: Client) {
+        let Some(at) = self.clients.get_mut(&client) else { return };
+        if !at.pushes && at.clogged.is_none() && at.due {
+            at.pushes = true;
+            self.pushing.push_back(client);
         }
     }
 
@@ -226,7 +251,13 @@ impl Desk {
         self.looked_at = now();
         let late = self.looked_at.saturating_duration_since(by);
         if late > LATENESS_MAX {
-            tracing::warn!(?late, "the replica stood still; publishers get the time back");
+            if let Some(left_out) = self.stand_stills.admit(self.looked_at) {
+                tracing::warn!(
+                    ?late,
+                    left_out,
+                    "the replica stood still; publishers get the time back"
+                );
+            }
             self.directory.stood_still(self.looked_at, late);
         }
     }
@@ -235,6 +266,9 @@ impl Desk {
     fn serve(&mut self, client: Client) {
         let Some(at) = self.clients.get_mut(&client) else { return };
         at.waits = false;
+        if at.clogged.is_some() {
+            return;
+        }
         if at.sender.queued_bytes() > ANSWER_BYTES_QUEUED_MAX {
             self.clog(client);
             return;
@@ -296,12 +330,11 @@ impl Desk {
 
     /// Tells watchers what has changed, in turns. Who does not read is told later, once, what is so then.
     fn push_watches(&mut self) {
-        for client in self.directory.newly_due() {
-            if let Some(at) = self.clients.get_mut(&client)
-                && !std::mem::replace(&mut at.due, true)
-                && !at.clogged
-            {
-                self.pushing.push_back(client);
+        let newly_due: Vec<Client> = self.directory.newly_due().collect();
+        for client in newly_due {
+            if let Some(at) = self.clients.get_mut(&client) {
+                at.due = true;
+                self.push_turn(client);
             }
         }
         let until = now() + PUSH_SLICE;
@@ -316,6 +349,10 @@ impl Desk {
 
     fn push(&mut self, client: Client, until: Instant) {
         let Some(at) = self.clients.get_mut(&client) else { return };
+        at.pushes = false;
+        if at.clogged.is_some() {
+            return;
+        }
         let (mut out, mut full) = (FrameWriter::new(), false);
         for _ in 0..PUSHES_MAX {
             full = at.sender.queued_bytes() + out.body_len() > ANSWER_BYTES_QUEUED_MAX;
@@ -334,17 +371,19 @@ impl Desk {
         send(&at.sender, out);
         if full {
             self.clog(client);
-        } else if at.due {
-            self.pushing.push_back(client);
+        } else {
+            self.push_turn(client);
         }
     }
 
     /// Lets a client wait until it has read most of its answers.
     fn clog(&mut self, client: Client) {
         let Some(at) = self.clients.get_mut(&client) else { return };
-        at.clogged = true;
+        if at.clogged.is_some() {
+            return;
+        }
         let (sender, said) = (at.sender.clone(), self.own_said.clone());
-        tokio::spawn(async move {
+        let waiter = tokio::spawn(async move {
             // An error is the link's end; then `Left` follows.
             if sender.ready(ANSWER_BYTES_QUEUED_MAX / 2).await.is_ok()
                 && let Some(said) = said.upgrade()
@@ -352,6 +391,29 @@ impl Desk {
                 let _ = said.send(Said::Ready { client }).await;
             }
         });
+        at.clogged = Some(Waiter(waiter.abort_handle()));
+    }
+}
+
+#[cfg(test)]
+impl Desk {
+    /// Panics where the desk's books disagree.
+    pub(super) fn invariant(&self) {
+        let places =
+            |row: &VecDeque<Client>, client| row.iter().filter(|&&at| at == client).count();
+        for (&client, at) in &self.clients {
+            let (turns, pushes) = (places(&self.turns, client), places(&self.pushing, client));
+            assert_eq!(turns, usize::from(at.waits), "{client:?} among the turns");
+            assert_eq!(pushes, usize::from(at.pushes), "{client:?} among those that are told");
+            let clogged = at.clogged.is_some();
+            assert!(clogged || at.waits == !at.jobs.is_empty(), "{client:?} waits for its turn");
+            assert!(clogged || at.pushes || !at.due, "{client:?} waits to be told");
+        }
+    }
+
+    /// Whether somebody waits for that client to read.
+    pub(super) fn is_clogged(&self, client: Client) -> bool {
+        self.clients.get(&client).is_some_and(|at| at.clogged.is_some())
     }
 }
 

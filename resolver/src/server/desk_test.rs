@@ -2,13 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_protocol::messages::resolver::Change;
-use longshore_protocol::{Epoch, Incarnation, Path, PublisherId, PublisherInfo};
-
+use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{
+    Change, FromReplica, ToReplica, WatchPaths, WatchPublishers,
+};
+use longshore_protocol::{
+    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Role, SessionId,
+};
+use longshore_transport::{Identity, LinkReceiver, LinkSender, Listener, ListenerOptions};
 use tokio::sync::mpsc;
 
+use crate::Cluster;
 use crate::directory::{Client, Directory, Rules};
-use crate::replica_link::now;
+use crate::replica_link::{Caller, connect, now};
+use crate::server::connection::Held;
 use crate::server::desk::{Desk, SAID_MAX, SWEPT_MAX, Said};
 
 const TTL: Duration = Duration::from_secs(120);
@@ -35,6 +42,12 @@ struct Story {
 
 impl Story {
     async fn new() -> Story {
+        let mut story = Story::begin();
+        story.pass_until(now() + secs(1)).await;
+        story
+    }
+
+    fn begin() -> Story {
         let rules = Rules {
             writer_ttl: TTL,
             stand_still_max: STAND_STILL_MAX,
@@ -48,13 +61,22 @@ impl Story {
         let desk = Desk::new("left".into(), directory, received, said.downgrade());
         let mut story = Story { desk, said };
         story.announce(1);
-        story.pass_until(now() + secs(1)).await;
         story
     }
 
     fn announce(&mut self, number: u8) {
         let client = Client(number.into());
         self.desk.directory.announce(now(), client, &info(number), &[]).unwrap();
+    }
+
+    /// The publisher says something now.
+    async fn hear(&mut self, number: u8) {
+        self.ask(Client(number.into()), ToReplica::Status { id: 1 }).await;
+    }
+
+    async fn ask(&mut self, client: Client, request: ToReplica) {
+        let said = Said::Request { client, request: Ok(request), at: now(), held: Held::nothing() };
+        self.said.send(said).await.unwrap();
     }
 
     fn sees(&self, number: u8) -> bool {
@@ -83,13 +105,16 @@ impl Story {
     async fn pass(&mut self) {
         let pass = tokio::time::timeout(secs(3_600), self.desk.pass());
         assert_eq!(pass.await, Ok(true));
+        self.desk.invariant();
     }
 
     /// The desk at work, with nothing said to it, for as long.
     async fn pass_until(&mut self, end: Instant) {
         while now() < end {
             let pass = tokio::time::timeout_at(end.into(), self.desk.pass());
-            if pass.await.is_err() {
+            let passed = pass.await;
+            self.desk.invariant();
+            if passed.is_err() {
                 // It waits for longer. Once more with the clock at the end, as a shell would that is asked at that moment.
                 self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
                 self.pass().await;
@@ -119,6 +144,23 @@ async fn a_desk_that_stood_still_with_nothing_to_do_hides_nobody() {
     assert!(story.sees(1), "the time that the replica stood still counts for nobody");
     story.pass_until(now() + secs(2)).await;
     assert!(!story.sees(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publisher_heard_first_after_a_stand_still_has_its_time_from_then_on_and_no_more() {
+    // The desk may come to what was said before it comes to its look at the clock, or after.
+    for _ in 0..16 {
+        let mut story = Story::new().await;
+        story.pass_until(now() + secs(59)).await;
+        tokio::time::advance(secs(200)).await;
+        story.hear(1).await;
+        story.pass().await;
+        let heard = now();
+        story.pass_until(heard + TTL - Duration::from_millis(1)).await;
+        assert!(story.sees(1));
+        story.pass_until(heard + TTL).await;
+        assert!(!story.sees(1), "it has been silent for all of it");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,4 +204,131 @@ async fn a_stand_still_while_warming_is_made_up_for() {
     assert!(!story.is_complete());
     story.pass_until(now() + secs(2)).await;
     assert!(story.is_complete());
+}
+
+const WATCHER: Client = Client(5);
+
+/// A desk with a client that watches all publishers, over a real link that is full: it does not read.
+struct Clogged {
+    story: Story,
+    receiver: LinkReceiver,
+    _ends: (Listener, LinkReceiver, LinkSender),
+    /// Tasks before anybody waited for it to read.
+    tasks: usize,
+}
+
+impl Clogged {
+    async fn new() -> Clogged {
+        let mut story = Story::begin();
+        let slot = story.desk.directory.writer(Client(1)).unwrap();
+        for n in 0..50_000 {
+            let path = Path::new(&format!("/jobs/{n}")).unwrap();
+            story.desk.directory.change(slot, Change::Publish, &path).unwrap();
+        }
+        let identity =
+            Identity { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
+        let loopback = "127.0.0.1:0".parse().unwrap();
+        let listening = Listener::bind(loopback, identity, ListenerOptions::default());
+        let mut listener = listening.await.unwrap();
+        let address = listener.local_address().to_string();
+        let caller = Caller {
+            cluster: Cluster::new([address.clone()]),
+            role: Role::ResolverReader,
+            session: SessionId([9; 16]),
+            name: "right".into(),
+        };
+        let (here, there) = tokio::join!(listener.accept(), connect(&caller, &address));
+        let ((sender, reads), (other, receiver)) = (here.split(), there.unwrap().split());
+        let joined = Said::Joined { client: WATCHER, sender: sender.clone(), writes: false };
+        story.said.send(joined).await.unwrap();
+        let watch = WatchPublishers { watch: 1, glob: Glob::new("/**").unwrap() };
+        story.ask(WATCHER, ToReplica::WatchPublishers(watch)).await;
+        let globs = vec![Glob::new("/**").unwrap()];
+        let watch = WatchPaths { id: 1, watch: 2, globs };
+        story.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
+        story.pass().await;
+        assert_eq!(story.desk.pushing, [WATCHER], "so many paths are told in parts");
+        // More than the kernel takes.
+        for _ in 0..3 {
+            let mut out = FrameWriter::new();
+            out.message(99, |out| out.string(&"x".repeat(15 << 20)));
+            sender.send(out.finish()).unwrap();
+        }
+        let tasks = Clogged::tasks();
+        Clogged { story, receiver, _ends: (listener, reads, other), tasks }
+    }
+
+    fn tasks() -> usize {
+        tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    }
+
+    /// It is to be told something, and asks something, over and over.
+    async fn clog(&mut self) {
+        for number in 2..7 {
+            self.story.announce(number);
+            let slot = self.story.desk.directory.writer(Client(number.into())).unwrap();
+            let path = Path::new(&format!("/{number}")).unwrap();
+            self.story.desk.directory.change(slot, Change::Publish, &path).unwrap();
+            if number % 2 == 1 {
+                self.story.pass_for_work().await;
+            }
+            self.story.ask(WATCHER, ToReplica::Status { id: number.into() }).await;
+            self.story.pass().await;
+            assert!(self.story.desk.is_clogged(WATCHER));
+            assert_eq!(Clogged::tasks(), self.tasks + 1, "one waits for it to read");
+        }
+    }
+}
+
+impl Story {
+    /// A pass that waits for nothing.
+    async fn pass_for_work(&mut self) {
+        self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
+        self.pass().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
+    let Clogged { mut story, receiver, _ends, .. } = {
+        let mut clogged = Clogged::new().await;
+        clogged.clog().await;
+        clogged
+    };
+    let reading = tokio::spawn(async move {
+        let (mut receiver, mut answered, mut seen) = (receiver, Vec::new(), 0);
+        while answered.len() < 5 || seen < 6 {
+            for message in Messages::new(receiver.recv().await.unwrap()) {
+                let (tag, body) = message.unwrap();
+                match FromReplica::decode(tag, body).unwrap() {
+                    Some(FromReplica::Status { id, .. }) => answered.push(id),
+                    Some(FromReplica::Publishers(all)) => seen = all.publishers.len(),
+                    _ => {}
+                }
+            }
+        }
+        answered
+    });
+    let end = now() + secs(20);
+    while !reading.is_finished() {
+        assert!(now() < end, "it is not served");
+        story.pass().await;
+    }
+    assert_eq!(reading.await.unwrap(), [2, 3, 4, 5, 6]);
+    assert!(!story.desk.is_clogged(WATCHER));
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_client_that_has_left() {
+    let mut clogged = Clogged::new().await;
+    clogged.clog().await;
+    clogged.story.said.send(Said::Left { client: WATCHER }).await.unwrap();
+    clogged.story.pass().await;
+    assert_eq!(clogged.story.desk.directory.watches_len(), 0);
+    // Well before the link ends because its other side takes nothing, after 10 s.
+    let end = now() + secs(5);
+    while Clogged::tasks() > clogged.tasks {
+        assert!(now() < end, "somebody waits for it still");
+        clogged.story.pass_for_work().await;
+    }
 }

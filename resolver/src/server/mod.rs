@@ -5,7 +5,10 @@ mod desk;
 mod job;
 mod limits;
 mod memory;
+mod seldom;
 
+#[cfg(test)]
+mod clog_test;
 #[cfg(test)]
 mod desk_test;
 #[cfg(test)]
@@ -34,7 +37,7 @@ pub use crate::server::limits::{Limits, LimitsHandle};
 
 /// Most watches of one replica, over all its connections.
 const WATCHES_MAX: usize = 16_384;
-/// Most memory of unanswered requests of all readers, and of all writers, in bytes.
+/// Most memory of unanswered reads of all connections, and of all unanswered writes, in bytes.
 const REQUESTS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
@@ -59,8 +62,8 @@ pub struct ServerOptions {
     pub watches_max: usize,
     /// Most paths, defaults included. Default 16 million.
     pub paths_max: usize,
-    /// Most memory of requests that wait for their answers, over all readers, in bytes, and as much over all writers; beyond, requests
-    /// are refused as `Busy`. Default 256 MiB.
+    /// Most memory of reads that wait for their answers, over all connections, in bytes, and as much of writes; beyond, and beyond a
+    /// connection's share of it, requests are refused as `Busy`. Default 256 MiB.
     pub requests_bytes_max: usize,
     /// Allows an address that other machines can reach, without TLS.
     pub insecure: bool,

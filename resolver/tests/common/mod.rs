@@ -1,8 +1,10 @@
 //! What the stories over sockets share: an honest replica, its clients, short times.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod crowd;
 pub mod hostile;
 pub mod pem;
+pub mod process;
 pub mod relay;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

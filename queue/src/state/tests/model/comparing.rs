@@ -3,7 +3,7 @@
 use longshore_protocol::messages::work::{
     Action, AttemptInfo, CheckpointInfo, Filter, JobInfo, RequestError, Selection,
 };
-use longshore_protocol::{JobState, LinkId};
+use longshore_protocol::{JobState, LinkId, Path};
 
 use super::super::story::{glob, id};
 use super::driver::{IDS, STEP_JOBS, Stage};
@@ -11,6 +11,7 @@ use super::jobs::{Job, Place};
 use super::naive::Expected;
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
+use crate::state::State;
 use crate::time::Now;
 
 impl Stage {
@@ -187,7 +188,12 @@ impl Stage {
     }
 }
 
-pub(super) fn compare_outcomes(command: &Command, out: &Outcomes, mut expected: Expected<'_>) {
+pub(super) fn compare_outcomes(
+    state: &State,
+    command: &Command,
+    out: &Outcomes,
+    mut expected: Expected<'_>,
+) {
     assert_eq!(out.events, expected.events, "{command:?}");
     fn sorted<T: Ord + Clone>(things: &[T]) -> Vec<T> {
         let mut things = things.to_vec();
@@ -198,6 +204,8 @@ pub(super) fn compare_outcomes(command: &Command, out: &Outcomes, mut expected: 
     assert_eq!(sorted(&out.revoked), sorted(&expected.revoked), "{command:?}");
     assert_eq!(sorted(&out.moved), sorted(&expected.moved), "{command:?}");
     assert_eq!(out.queues_made, expected.queues_made, "{command:?}");
+    let filled: Vec<&Path> = out.queues_filled.iter().map(|&queue| state.path(queue)).collect();
+    assert!(filled.into_iter().eq(&expected.queues_filled), "{command:?}");
     let by_link = |(link, reply): &(LinkId, Reply)| (*link, format!("{reply:?}"));
     let mut replies = out.replies.clone();
     if replies.len() > 1 {

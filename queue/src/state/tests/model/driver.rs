@@ -178,7 +178,7 @@ impl Stage {
         self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
         self.tokens.extend(out.handed.iter().map(|handed| handed.token));
         let expected = self.model.apply(index, self.now, &command, &out);
-        compare_outcomes(&command, &out, expected);
+        compare_outcomes(&self.state, &command, &out, expected);
         self.compare_jobs();
         self.compare_queues();
         self.compare_due(&command);

@@ -51,6 +51,8 @@ pub(super) struct Expected<'a> {
     pub(super) revoked: Vec<(LinkId, Revoked, Token)>,
     pub(super) moved: Vec<(Token, LinkId)>,
     pub(super) queues_made: Vec<Path>,
+    /// Queues that were empty, and got a job.
+    pub(super) queues_filled: Vec<Path>,
     pub(super) events: Vec<Event>,
 }
 
@@ -63,6 +65,7 @@ impl<'a> Expected<'a> {
             revoked: Vec::new(),
             moved: Vec::new(),
             queues_made: Vec::new(),
+            queues_filled: Vec::new(),
             events: Vec::new(),
         }
     }

@@ -87,6 +87,9 @@ impl Model {
         to: &mut Expected<'_>,
     ) {
         self.queue(path).enqueued += 1;
+        if self.jobs.iter().all(|job| job.path != *path) {
+            to.queues_filled.push(path.clone());
+        }
         let until = self.now.mono_ms + HOUR_MS;
         let is_prepared = entry.options.prepared;
         self.jobs.push(Job {
