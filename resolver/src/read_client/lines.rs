@@ -18,12 +18,18 @@ struct Line {
 }
 
 impl Lines {
-    /// Begins to connect.
-    pub(super) fn dial(&mut self, number: u64, caller: &Caller, replica: &str) {
+    /// Begins to connect. The reason if there are as many links as may be; the core hangs up before it dials another.
+    pub(super) fn dial(
+        &mut self,
+        number: u64,
+        caller: &Caller,
+        replica: &str,
+    ) -> Result<(), String> {
         let free = self.lines.iter_mut().find(|line| matches!(line.link, ReplicaLink::None));
-        let line = free.expect("the core hangs up before it dials a third");
+        let line = free.ok_or_else(|| format!("there are {LINKS_MAX} links already"))?;
         line.number = number;
         line.link.dial(caller, replica);
+        Ok(())
     }
 
     /// What happens next, to which of them; for ever nothing while there is none. Cancel safe.
@@ -49,5 +55,28 @@ impl Lines {
 
     fn line(&mut self, number: u64) -> Option<&mut ReplicaLink> {
         self.lines.iter_mut().find(|line| line.number == number).map(|line| &mut line.link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::{Role, SessionId};
+
+    use super::*;
+    use crate::Cluster;
+
+    #[test]
+    fn a_link_too_many_is_refused_and_costs_the_others_nothing() {
+        let (role, session) = (Role::ResolverReader, SessionId([1; 16]));
+        let (cluster, name) = (Cluster::new(["a:1"]), String::from("test"));
+        let caller = Caller { cluster, role, session, name };
+        let mut lines = Lines::default();
+        let dial = |lines: &mut Lines, number| lines.dial(number, &caller, "a:1");
+        assert_eq!(dial(&mut lines, 1), Ok(()));
+        assert_eq!(dial(&mut lines, 2), Ok(()));
+        assert_eq!(dial(&mut lines, 3), Err("there are 2 links already".to_owned()));
+        assert!(lines.line(1).is_some() && lines.line(2).is_some() && lines.line(3).is_none());
+        lines.hang_up(1);
+        assert_eq!(dial(&mut lines, 4), Ok(()));
     }
 }

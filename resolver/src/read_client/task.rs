@@ -119,7 +119,10 @@ impl Shell {
     fn act(&mut self, action: Action) {
         match action {
             Action::Dial { link, replica } => {
-                self.lines.dial(link, &self.caller, &self.caller.cluster.replicas[replica]);
+                let replica = &self.caller.cluster.replicas[replica];
+                if let Err(why) = self.lines.dial(link, &self.caller, replica) {
+                    self.inputs.push_back(Input::Unlinked { link, why });
+                }
             }
             // What it has said and nobody has heard yet, the core passes over.
             Action::Hangup { link } => self.lines.hang_up(link),

@@ -144,13 +144,14 @@ impl WriteClient {
     }
 
     /// Waits until `n` replicas (at most all there are) hold everything that is wanted, but for what they refuse. With `n` = 0, and for
-    /// a cluster without replicas, there is nobody to wait for: it returns at once, whatever is wanted. Cancel safe.
+    /// a cluster without replicas, there is nobody to wait for: it returns at once, whatever is wanted. It returns too once any clone
+    /// has been closed: from then on the replicas are to hold nothing, and what they held before is not known any more. Cancel safe.
     pub async fn flushed(&self, n: usize) {
         self.handle.shared.flushed(n).await;
     }
 
     /// The graceful stop: removes the publisher at every replica that is reached within `timeout`, then ends the tasks. The
-    /// others notice by its silence. Other clones publish nothing any more.
+    /// others notice by its silence. Other clones publish nothing any more, and wait for nothing in [`WriteClient::flushed`].
     pub async fn close(self, timeout_after: Duration) {
         self.handle.shared.close();
         let _ = timeout(timeout_after, self.handle.shared.closed()).await;

@@ -101,6 +101,7 @@ impl Shared {
     pub(super) fn close(&self) {
         self.all.lock().closing = true;
         self.wakes.iter().for_each(Notify::notify_one);
+        self.changed.notify_waiters();
     }
 
     /// Waits until something is wanted otherwise, or the publisher stops. Cancel safe.
@@ -147,10 +148,12 @@ impl Shared {
         all.replicas.iter().map(state).collect()
     }
 
+    /// Waits until `n` replicas are whole, or the publisher stops: then none will be.
     pub(super) async fn flushed(&self, n: usize) {
         self.reached(|all| {
             let whole = |replica: &&PerReplica| replica.whole && all.unseen(replica) == 0;
-            all.replicas.iter().filter(whole).count() >= n.min(all.replicas.len())
+            let n = n.min(all.replicas.len());
+            all.closing || all.replicas.iter().filter(whole).count() >= n
         })
         .await;
     }
@@ -182,5 +185,28 @@ impl All {
     fn unseen(&self, replica: &PerReplica) -> usize {
         let unseen = self.wanted.changes().end() - replica.changes;
         usize::try_from(unseen).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_waits_for_replicas_of_a_publisher_that_stops() {
+        let shared = Shared::new(&["replica:1".to_owned()]);
+        let flushed = shared.flushed(1);
+        let waits = async {
+            tokio::task::yield_now().await;
+            assert!(!shared.all.lock().replicas[0].whole);
+            shared.close();
+        };
+        let both = async { tokio::join!(flushed, waits) };
+        timeout(Duration::from_secs(30), both).await.expect("it still waits");
+        timeout(Duration::from_secs(30), shared.flushed(1)).await.expect("nor after that");
     }
 }

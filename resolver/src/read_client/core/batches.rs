@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use longshore_protocol::messages::resolver::RequestRefusal;
 
 use super::asked::{Asked, Wrong};
-use super::{Action, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore, State, Up};
+use super::{Action, Question, REQUESTS_IN_FLIGHT_MAX, ReadCore, Replica, State, Up};
 use crate::cluster::ReplicaFailure;
 use crate::read_client::answer::{Answer, ReadError};
 
@@ -45,7 +45,8 @@ impl Trial {
         self.warming || self.refused
     }
 
-    fn is_over(&self) -> bool {
+    /// It has had its chance.
+    pub(super) fn is_over(&self) -> bool {
         self.warming || self.failures > 0
     }
 }
@@ -70,7 +71,9 @@ impl ReadCore {
         self.batches.insert(number, batch);
         match &self.state {
             State::Idle => self.start_round(now),
-            State::Up(_) if !self.is_leaving() => self.queue(now, number),
+            State::Up(up) if !self.is_leaving() && !self.is_passed(up.replica) => {
+                self.queue(now, number);
+            }
             State::Up(_) | State::Dialling { .. } | State::Waiting { .. } => {}
         }
     }
@@ -126,13 +129,20 @@ impl ReadCore {
         up.to_send.extend(parts.into_iter().map(|part| (number, part)));
     }
 
-    /// Those that were to go to the next replica have to do with this one after all.
+    /// Whether a batch waits for another replica than this: its link is left as soon as it owes nothing.
+    fn is_passed(&self, replica: Replica) -> bool {
+        self.batches.values().any(|batch| batch.trials[replica].is_passed())
+    }
+
+    /// Those that were to go to the next replica have to do with this one after all, unless there is still one that cannot.
     pub(super) fn queue_those_asked_meanwhile(&mut self, now: Instant) {
         let waits = |(number, batch): (&u64, &Batch)| (batch.parts_left == 0).then_some(*number);
         let State::Up(up) = &self.state else { return };
         let replica = up.replica;
-        let mut numbers: Vec<u64> = self.batches.iter().filter_map(waits).collect();
-        numbers.retain(|number| !self.batches[number].trials[replica].is_passed());
+        if self.is_passed(replica) {
+            return;
+        }
+        let numbers: Vec<u64> = self.batches.iter().filter_map(waits).collect();
         numbers.into_iter().for_each(|number| self.queue(now, number));
     }
 
@@ -146,14 +156,6 @@ impl ReadCore {
 
     fn send_over_link(&mut self, now: Instant) {
         let State::Up(up) = &mut self.state else { return };
-        // A batch that waits for another replica: this link takes nothing more, and is left once it owes nothing.
-        let moving = self.batches.values().any(|batch| batch.trials[up.replica].is_passed());
-        if moving {
-            if up.in_flight.is_empty() {
-                self.move_on(now);
-            }
-            return;
-        }
         while up.in_flight.len() < REQUESTS_IN_FLIGHT_MAX
             && let Some((number, range)) = up.to_send.pop_front()
         {
@@ -167,6 +169,13 @@ impl ReadCore {
             up.in_flight.insert(request, Asked::new(number, answers, self.answer_bytes_max));
             let (link, question) = (up.link, batch.question.clone());
             self.actions.push(Action::Ask { link, request, question, range });
+        }
+        // What was asked of this replica before it answers first: it may be the only one that can be reached.
+        if let State::Up(up) = &self.state
+            && up.owes_nothing()
+            && self.is_passed(up.replica)
+        {
+            self.move_on(now);
         }
     }
 

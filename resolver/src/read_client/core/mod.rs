@@ -35,7 +35,7 @@ pub(super) use watches::{News, Subject};
 
 use crate::read_client::answer::{Answer, ReadError};
 use asked::{ANSWER_BYTES_MAX, Asked};
-use batches::Batch;
+use batches::{Batch, Trial};
 use memory::Memory;
 use turn::Candidate;
 
@@ -119,7 +119,8 @@ enum State {
     Dialling { link: u64, replica: Replica, rest: Vec<Replica> },
     /// Linked.
     Up(Up),
-    /// Between two rounds.
+    /// Between two rounds. It is the client that waits before it connects again: a batch that comes meanwhile waits with it, and has all its
+    /// rounds after that.
     Waiting { until: Instant },
 }
 
@@ -182,6 +183,9 @@ impl ReadCore {
             Input::Ask { batch, question } => self.ask(now, batch, question),
             Input::Forget { batch } => {
                 self.batches.remove(&batch);
+                if !self.is_leaving() {
+                    self.queue_those_asked_meanwhile(now);
+                }
             }
             Input::Watch { watch, subject } => self.watch(now, watch, subject),
             Input::Unwatch { watch } => self.unwatch(now, watch),
@@ -278,11 +282,12 @@ impl ReadCore {
         self.batches.values_mut().for_each(|batch| batch.trials[replica].refused = false);
         let numbers: Vec<u64> = self.batches.keys().copied().collect();
         for number in numbers {
-            // It was the last to be tried: nobody knows better than what it has said already.
-            if self.batches[&number].trials[replica].warming {
-                self.finish_doubtful(number);
-            } else {
+            let trials = &self.batches[&number].trials;
+            if !trials[replica].warming {
                 self.queue(now, number);
+            } else if trials.iter().all(Trial::is_over) {
+                // Nobody knows better than what has been said already. Otherwise somebody may, and the link is left again.
+                self.finish_doubtful(number);
             }
         }
     }
@@ -347,11 +352,12 @@ impl ReadCore {
     /// Leaves a replica that is warming for one that may know better.
     fn move_on(&mut self, now: Instant) {
         let State::Up(up) = &self.state else { return };
-        let link = up.link;
+        let (link, here) = (up.link, up.replica);
         self.drop_candidate();
-        let known = |replica: Replica| self.batches.values().any(|b| b.trials[replica].is_passed());
+        let waiting = || self.batches.values().filter(|batch| batch.trials[here].is_passed());
+        let wanted = |replica: Replica| waiting().any(|batch| !batch.trials[replica].is_passed());
         let mut order: Vec<Replica> =
-            (0..self.replicas.len()).filter(|&replica| !known(replica)).collect();
+            (0..self.replicas.len()).filter(|&replica| wanted(replica)).collect();
         if order.is_empty() {
             order.extend(0..self.replicas.len());
         }
