@@ -10,7 +10,6 @@ mod directory;
 mod read_client;
 mod replica_link;
 mod server;
-#[cfg_attr(not(test), expect(dead_code, reason = "the desk does not read the two clocks yet"))]
 mod slept;
 mod write_client;
 

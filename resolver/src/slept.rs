@@ -1,9 +1,11 @@
 //! How long the machine slept. The time that cores are told stands still meanwhile (CLOCK_MONOTONIC), while that of all others goes on:
 //! who was asleep for long is told nothing, and would believe what it knew before.
 //!
-//! Pure: it is given readings. On Linux CLOCK_BOOTTIME goes on through sleep, and nothing else tells it from CLOCK_MONOTONIC.
+//! Pure but for [`Reading::take`]: it is given readings. On Linux CLOCK_BOOTTIME goes on through sleep, and nothing else tells it from CLOCK_MONOTONIC.
 
 use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// The two clocks, of which the one that stands still in sleep is read before and after the other.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,20 @@ pub(crate) struct Reading {
     pub(crate) boot: Duration,
     /// CLOCK_MONOTONIC again.
     pub(crate) after: Duration,
+}
+
+impl Reading {
+    /// What the clocks say now: some 100 ns.
+    pub(crate) fn take() -> Reading {
+        let at = |clock| {
+            let time = clock_gettime(clock);
+            let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+            Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
+        };
+        let [before, boot, after] =
+            [ClockId::Monotonic, ClockId::Boottime, ClockId::Monotonic].map(at);
+        Reading { before, boot, after }
+    }
 }
 
 /// The longest between the first clock of a reading and its last. One that took longer, because the process had to wait in the middle,

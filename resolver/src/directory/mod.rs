@@ -174,12 +174,25 @@ impl Directory {
         if !self.complete {
             self.complete_at += gap;
         }
-        if gap > self.rules.stand_still_max {
+        self.missed(now, gap);
+    }
+
+    /// The machine slept for so long, and its clock stood still: nobody was silent by it, and no deadline came nearer, but writers have
+    /// gone on. True if the replica warms again.
+    pub(crate) fn slept(&mut self, now: Instant, slept: Duration) -> bool {
+        self.missed(now, slept)
+    }
+
+    /// For so long writers could not tell it anything. If they have given up meanwhile, it warms until they have all been back.
+    fn missed(&mut self, now: Instant, gap: Duration) -> bool {
+        let missed = gap > self.rules.stand_still_max;
+        if missed {
             self.complete_at = self.complete_at.max(now + self.rules.writer_ttl / 2);
             self.complete = false;
             self.watches.mark_all();
             self.path_watches.start_over();
         }
+        missed
     }
 
     /// False while the replica is warming.

@@ -143,6 +143,23 @@ fn who_is_heard_after_a_stand_still_and_before_it_is_noticed_is_not_given_the_ti
 }
 
 #[test]
+fn after_the_machine_slept_the_replica_warms_and_nobody_gets_time_for_it() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    let woke = story.now + INSTANT;
+    assert!(!story.directory.slept(woke, rules().stand_still_max));
+    assert!(story.directory.is_complete());
+    assert!(story.directory.slept(woke, rules().stand_still_max + INSTANT));
+    assert!(!story.directory.is_complete(), "writers have gone on meanwhile");
+    story.at(woke + TTL / 2);
+    assert!(story.directory.is_complete());
+    assert_eq!(story.resolve("/a"), FOUND);
+    story.at(woke - INSTANT + TTL);
+    assert_eq!(story.resolve("/a"), PathAnswer::NotFound, "its clock stood still with the others");
+}
+
+#[test]
 fn watchers_are_told_that_a_replica_warms_again_after_a_long_stand_still() {
     let mut story = Story::new(rules());
     story.directory.watch(Client(9), 1, Glob::new("/**").unwrap()).unwrap();

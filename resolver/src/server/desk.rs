@@ -18,6 +18,7 @@ use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
 use crate::server::limits::Limits;
 use crate::server::memory::resident_bytes;
 use crate::server::seldom::Seldom;
+use crate::slept::{Reading, Slept};
 
 /// Most things said to the desk that wait for it; beyond, connections are not read.
 pub(super) const SAID_MAX: usize = 1_024;
@@ -95,6 +96,7 @@ pub(super) struct Desk {
     looked_at: Instant,
     /// How often it is said that it stood still.
     stand_stills: Seldom,
+    slept: Slept,
     /// There is more to sweep.
     pub(super) sweeping: bool,
     /// Clients that are to be told something of what they watch, each once.
@@ -150,6 +152,7 @@ impl Desk {
             started: now(),
             looked_at: now(),
             stand_stills: Seldom::default(),
+            slept: Slept::new(Reading::take()),
             sweeping: false,
             pushing: VecDeque::new(),
             slice_max: Duration::ZERO,
@@ -286,6 +289,10 @@ impl Desk {
                 );
             }
             self.directory.stood_still(self.looked_at, late);
+        }
+        let slept = self.slept.since_last(Reading::take());
+        if slept > Duration::ZERO && self.directory.slept(self.looked_at, slept) {
+            tracing::warn!(?slept, "the machine slept; the replica warms again");
         }
     }
 
