@@ -174,7 +174,7 @@ fn measure(count: u64, shape: &str) -> Result<(), Box<dyn std::error::Error>> {
         watches_max: 16,
     };
     let incarnation = Incarnation(std::array::from_fn(|at| at as u8 * 37));
-    let directory = Directory::new(Instant::now(), incarnation, rules);
+    let directory = Directory::keyed(Instant::now(), incarnation, incarnation.0, rules);
     let mut bench = Bench { directory, shape: shape.to_owned(), count, slowest: Duration::ZERO };
     bench.announce();
     let before = resident()?;
