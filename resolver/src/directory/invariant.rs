@@ -16,7 +16,9 @@ impl Directory {
     pub(crate) fn invariant(&self) {
         self.living.invariant();
         self.paths.invariant(&self.living);
-        self.watches.invariant(&self.paths, &self.living);
+        let untold = self.untold.iter().map(|&(slot, _)| slot).collect();
+        self.watches.invariant(&self.paths, &self.living, &untold);
+        assert!(untold.iter().all(|&slot| self.living[slot].hidden), "who can be seen is not gone");
         self.path_watches.invariant();
     }
 }

@@ -41,6 +41,7 @@ mod story_test;
 #[cfg(test)]
 mod trackers_test;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
@@ -76,6 +77,9 @@ pub(crate) struct Client(pub(crate) u64);
 const NODES_PER_PATH_MAX: usize = 4;
 /// Nodes of the tree that there may be in any case.
 const NODES_MIN: usize = 1_024;
+/// Watched globs looked at in one go for publishers that are hidden, or those for one publisher if they are more: of the others watchers
+/// are told next.
+const HIDE_STEPS: usize = 1_024;
 
 /// The rules of one directory.
 #[derive(Clone, Debug)]
@@ -108,6 +112,8 @@ pub(crate) struct Directory {
     trackers: Trackers,
     watches: Watches,
     path_watches: PathWatches<Snapshot>,
+    /// Hidden publishers whose watchers are still to be told, in their order. None of them is forgotten before.
+    untold: VecDeque<(Slot, Departure)>,
     /// What a confirm has found to be removed, for a moment.
     stale: Vec<Held>,
     /// What changes have cost beside themselves, in globs compared.
@@ -140,12 +146,15 @@ impl Directory {
             watches: Watches::default(),
             rules,
             path_watches: PathWatches::default(),
+            untold: VecDeque::new(),
             stale: Vec::new(),
             spent: 0,
         }
     }
 
-    /// Does what is due at `now`: hides publishers that have been silent for too long, and ends the warming.
+    /// Does what is due at `now`: hides publishers that have been silent for too long, and ends the warming. However many are hidden at a
+    /// time, no answer names them from here on; their watchers are told of some now, and of the others when it is called again, or
+    /// [`Directory::sweep`] is.
     pub(crate) fn tick(&mut self, now: Instant) {
         if !self.complete && now >= self.complete_at {
             self.complete = true;
@@ -155,10 +164,9 @@ impl Directory {
         while let Some((deadline, slot)) = self.living.next_deadline()
             && deadline <= now
         {
-            let (info, held) = (&self.living[slot].info, self.living[slot].holdings.len());
-            tracing::warn!(publisher = %info.name, id = %info.id, held, silent_for = ?self.rules.writer_ttl, "a publisher is silent; hiding it");
             self.bury(slot, Departure::Silent);
         }
+        self.tell_hidden(HIDE_STEPS);
     }
 
     /// When [`Directory::tick`] has something to do next.
@@ -259,6 +267,13 @@ impl Directory {
         info: &PublisherInfo,
         wanted: &[Digest],
     ) -> Result<Vec<Digest>, RequestRefusal> {
+        // Watchers are to hear that it is gone before they hear that it is there.
+        let same = |&(slot, _): &(Slot, Departure)| self.living[slot].info.id == info.id;
+        if let Some(place) = self.untold.iter().position(same)
+            && let Some((slot, departure)) = self.untold.remove(place)
+        {
+            self.tell_gone(slot, departure);
+        }
         let announced = self.living.announce(now, client, info, self.rules.publishers_max)?;
         if announced.moved {
             self.revision += 1;
@@ -431,17 +446,25 @@ impl Directory {
     }
 
     /// Removes what a publisher held before its last announce and has not written since, where that announce differed: bucket by
-    /// bucket, from `cursor` on, which is moved, until `budget` are removed or looked at. True when all is done.
+    /// bucket, from `cursor` on, which is moved, until `budget` are removed, looked at or compared with watched globs. True when
+    /// all is done.
     pub(crate) fn confirm(&mut self, slot: Slot, cursor: &mut Option<u32>, budget: usize) -> bool {
         let mut steps = 0;
         while steps < budget {
             let mut stale = std::mem::take(&mut self.stale);
+            let bucket = *cursor.get_or_insert(0);
             let more = self.living[slot].holdings.stale(cursor.get_or_insert(0), &mut stale);
-            steps += 1 + stale.len();
+            steps += usize::from(stale.is_empty());
             for held in stale.drain(..) {
+                if steps >= budget {
+                    // What is left of the bucket is found again.
+                    *cursor = Some(bucket);
+                    break;
+                }
                 if let Some(path) = self.paths.path(held.node) {
                     self.unpublish(slot, path.as_str(), held.default);
                 }
+                steps += 1 + self.spent();
             }
             self.stale = stale;
             if more.is_none() {
@@ -457,23 +480,45 @@ impl Directory {
         let (info, held) = (&self.living[slot].info, self.living[slot].holdings.len());
         tracing::info!(publisher = %info.name, id = %info.id, held, "a publisher stops; hiding it");
         self.bury(slot, Departure::Stopped);
+        self.tell_hidden(HIDE_STEPS);
         Ok(())
     }
 
     fn bury(&mut self, slot: Slot, departure: Departure) {
         self.living.bury(slot, departure);
         self.paths.hide(&self.living, slot);
-        self.watches.hide(slot, self.living[slot].info.id, departure);
+        self.untold.push_back((slot, departure));
         self.revision += 1;
         self.trackers.change_everywhere(self.revision);
     }
 
-    /// Takes out paths of hidden publishers, and looks through the paths for new watches: at most `budget` paths. True while
-    /// there is more to do.
+    /// Tells watchers of publishers that were hidden, of the next one and of others until `budget` is spent. Says what that has cost.
+    fn tell_hidden(&mut self, budget: usize) -> usize {
+        let mut spent = 0;
+        while spent < budget
+            && let Some((slot, departure)) = self.untold.pop_front()
+        {
+            spent += self.tell_gone(slot, departure);
+        }
+        spent
+    }
+
+    fn tell_gone(&mut self, slot: Slot, departure: Departure) -> usize {
+        let (info, held) = (&self.living[slot].info, self.living[slot].holdings.len());
+        if departure == Departure::Silent {
+            tracing::warn!(publisher = %info.name, id = %info.id, held, silent_for = ?self.rules.writer_ttl, "a publisher is silent; hiding it");
+        }
+        1 + self.watches.hide(slot, info.id, departure)
+    }
+
+    /// Tells watchers of hidden publishers, takes out their paths, and looks through the paths for new watches: at most `budget` paths, and
+    /// as many fewer as globs are compared for them. True while there is more to do.
     pub(crate) fn sweep(&mut self, budget: usize) -> bool {
         // However much there is to take out, a new watch gets a quarter.
         let mut left = budget - budget / 4;
+        left = left.saturating_sub(self.tell_hidden(left));
         while left > 0
+            && self.untold.is_empty()
             && let Some(slot) = self.living.grave()
         {
             left -= 1;
@@ -482,7 +527,7 @@ impl Directory {
                     let path = self.path_watched(held.node);
                     self.paths.let_go(&mut self.living, slot, held);
                     if let Some(path) = path {
-                        self.path_watches.changed(path.as_str());
+                        left = left.saturating_sub(self.path_watches.changed(path.as_str()));
                     }
                 }
                 None => {

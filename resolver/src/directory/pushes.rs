@@ -158,7 +158,9 @@ impl Directory {
             }));
         }
         if let Some((watch, slots)) = self.watches.next_marked(client) {
-            let mut publishers: Vec<_> = slots.map(|slot| self.living[slot].info.clone()).collect();
+            // One that was hidden just now may be counted still.
+            let seen = slots.map(|slot| &self.living[slot]).filter(|publisher| !publisher.hidden);
+            let mut publishers: Vec<_> = seen.map(|publisher| publisher.info.clone()).collect();
             publishers.sort_unstable_by_key(|info| info.id);
             let all = Publishers { watch, tracker, complete, publishers };
             return Push::Tell(FromReplica::Publishers(all));

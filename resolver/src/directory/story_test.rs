@@ -376,3 +376,93 @@ fn paths_are_hashed_with_the_secret_and_not_with_the_incarnation_that_clients_ar
     assert_eq!(hash(1, 3), hash(2, 3));
     assert_ne!(hash(1, 3), hash(1, 4));
 }
+
+#[test]
+fn all_that_are_silent_are_hidden_at_the_deadline_and_their_watchers_told_in_parts() {
+    const PUBLISHERS: u8 = 40;
+    let mut story = Story::new(Rules {
+        watches_max: 10_000,
+        publishers_max: PUBLISHERS.into(),
+        paths_max: 1_000,
+        ..rules()
+    });
+    for n in 0..1_500 {
+        let glob = Glob::new(&format!("/watched/{n}")).unwrap();
+        story.directory.watch(Client(100), n, glob).unwrap();
+    }
+    story.directory.watch(Client(101), 1, Glob::new("/p/*").unwrap()).unwrap();
+    for number in 0..PUBLISHERS {
+        story.announce(number, 1).unwrap();
+        story.publish(number, &format!("/p/{number}"));
+    }
+    assert_eq!(story.watched(Client(101)).len(), PUBLISHERS.into());
+
+    story.at(story.now + TTL);
+    for number in 0..PUBLISHERS {
+        assert_eq!(story.resolve(&format!("/p/{number}")), PathAnswer::NotFound);
+        assert_eq!(
+            story.directory.writer(Client(number.into())),
+            Err(RequestRefusal::NotAnnounced)
+        );
+    }
+    assert_eq!(story.directory.untold.len(), usize::from(PUBLISHERS) - 1, "told in parts");
+    // One that comes back at once is told gone before it is there; the others stay hidden.
+    let back = PUBLISHERS - 1;
+    story.announce(back, 2).unwrap();
+    story.publish(back, "/p/back");
+    let mut gone = Vec::new();
+    let mut seen = Vec::new();
+    while story.directory.sweep(256) {
+        story.directory.invariant();
+        loop {
+            match story.directory.push(Client(101)) {
+                Push::Tell(FromReplica::PublisherGone(one)) => gone.push(one.publisher.0[0]),
+                Push::Tell(FromReplica::Publishers(all)) => seen.push((gone.len(), all.publishers)),
+                Push::Done => break,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(seen, [(2, vec![publisher(back, 2)])], "{gone:?}");
+    assert_eq!(gone[..2], [0, back]);
+    gone.sort_unstable();
+    // Number 1 went while the whole set was still to be told, which says so.
+    assert!(gone.iter().copied().eq((0..PUBLISHERS).filter(|&n| n != 1)), "each once: {gone:?}");
+}
+
+#[test]
+fn what_watches_cost_is_taken_from_the_budget_of_sweeping_and_of_confirming() {
+    const PATHS: usize = 300;
+    let mut story = Story::new(Rules { watches_max: 1_000, paths_max: 1_000, ..rules() });
+    // Every change below `/a` is compared with a hundred globs.
+    for n in 0..100 {
+        let globs = [Glob::new(&format!("/a/*x{n}")).unwrap()];
+        story.directory.watch_paths(Client(9), n, &globs).unwrap();
+    }
+    let publish_all = |story: &mut Story| {
+        story.announce(1, 1).unwrap();
+        let slot = story.directory.writer(Client(1)).unwrap();
+        for n in 0..PATHS {
+            let path = Path::new(&format!("/a/{n}")).unwrap();
+            story.directory.change(slot, Change::Publish, &path).unwrap();
+        }
+        slot
+    };
+    let slot = publish_all(&mut story);
+    story.announce(1, 1).unwrap();
+    let (mut cursor, mut calls) = (None, 1);
+    while !story.directory.confirm(slot, &mut cursor, 1_000) {
+        story.directory.invariant();
+        calls += 1;
+    }
+    assert_eq!(story.directory.published_len(), 0);
+    assert!(calls >= PATHS / 10, "all confirmed in {calls} calls");
+
+    publish_all(&mut story);
+    story.directory.clear(Client(1)).unwrap();
+    let mut calls = 1;
+    while story.directory.sweep(1_000) {
+        calls += 1;
+    }
+    assert!(calls >= PATHS / 10, "all swept in {calls} calls");
+}

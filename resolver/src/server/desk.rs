@@ -441,7 +441,7 @@ impl Desk {
             assert_eq!(turns, usize::from(at.waits), "{client:?} among the turns");
             assert_eq!(pushes, usize::from(at.pushes), "{client:?} among those that are told");
             let clogged = at.clogged.is_some();
-            assert!(clogged || at.waits == !at.jobs.is_empty(), "{client:?} waits for its turn");
+            assert!(clogged || at.waits != at.jobs.is_empty(), "{client:?} waits for its turn");
             assert!(clogged || at.pushes || !at.due, "{client:?} waits to be told");
         }
     }
