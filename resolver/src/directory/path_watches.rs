@@ -596,6 +596,20 @@ mod tests {
     }
 
     #[test]
+    fn who_has_been_told_everything_is_told_it_again_after_a_start_over() {
+        let mut watches: PathWatches<()> = PathWatches::with_limits(LOG, LOGGED);
+        let client = Client(1);
+        watches.add(client, 1, globs(0));
+        assert!(matches!(watches.next(client), Some(Next::Snapshot { walk: None, .. })));
+        watches.snapshot_told(client, 1);
+        assert_eq!(watches.next(client), None);
+        watches.start_over();
+        assert_eq!(watches.newly_due().last(), Some(client));
+        let begun = Next::Snapshot { watch: 1, globs: globs(0), walk: None };
+        assert_eq!(watches.next(client), Some(begun));
+    }
+
+    #[test]
     fn a_client_is_told_of_its_patterns_in_turns() {
         let mut watches: PathWatches<()> = PathWatches::default();
         let client = Client(1);
