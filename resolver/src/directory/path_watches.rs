@@ -604,7 +604,7 @@ mod tests {
         watches.snapshot_told(client, 1);
         assert_eq!(watches.next(client), None);
         watches.start_over();
-        assert_eq!(watches.newly_due().last(), Some(client));
+        assert_eq!(watches.newly_due().next_back(), Some(client));
         let begun = Next::Snapshot { watch: 1, globs: globs(0), walk: None };
         assert_eq!(watches.next(client), Some(begun));
     }
