@@ -390,7 +390,8 @@ impl Directory {
             }
             if self.paths.tree.is_full() {
                 return Err(String::from(
-                    "the replica keeps 16 GiB of names of path segments, as many as it may",
+                    "the replica keeps 16 GiB of names of path segments, as many as it may; \
+                     publish fewer, and start it again",
                 ));
             }
             if self.paths.tree.len() > nodes_max {

@@ -194,22 +194,24 @@ impl Lacking {
                         // What is to come with its bucket is not said twice.
                         let comes = self.rewriting.as_ref().is_some_and(|all| all.reaches(*hash));
                         if !comes {
-                            if !filling.has_room(&entry.path, sort(default, Some(&entry.terms))) {
+                            let sort = sort(default, Some(&entry.terms));
+                            if !filling.has_room(&entry.path, sort) {
                                 return;
                             }
                             self.refused.remove_hash(*hash);
-                            filling.add(*hash, &entry.path, default, Some(&entry.terms));
+                            filling.add(*hash, &entry.path, sort, Some(&entry.terms));
                         }
                     }
                 }
                 Changed::Unwanted(key) => {
                     let hash = key.hash();
                     if wanted.keys().get(hash, key).is_none() {
-                        if !filling.has_room(&key.path, sort(key.default, None)) {
+                        let sort = sort(key.default, None);
+                        if !filling.has_room(&key.path, sort) {
                             return;
                         }
                         self.refused.remove(hash, key);
-                        filling.add(hash, &key.path, key.default, None);
+                        filling.add(hash, &key.path, sort, None);
                     }
                 }
             }
@@ -227,7 +229,8 @@ impl Lacking {
             self.refused.clear(at, end);
             for (default, entry) in keys.filter(|(_, entry)| entry.stands_in(at, end)) {
                 rewriting.left = rewriting.left.saturating_sub(1);
-                filling.add(entry.hash, &entry.path, default, Some(&entry.terms));
+                let terms = Some(&entry.terms);
+                filling.add(entry.hash, &entry.path, sort(default, terms), terms);
             }
             rewriting.at = end;
         }
@@ -242,7 +245,8 @@ impl Lacking {
             let (keys, next) = self.refused.keys_at(at);
             let Some(end) = filling.reach(&self.refused, at, next, by_now) else { return };
             for (default, entry) in keys.filter(|(_, entry)| entry.stands_in(at, end)) {
-                filling.add(entry.hash, &entry.path, default, terms(entry.hash));
+                let terms = terms(entry.hash);
+                filling.add(entry.hash, &entry.path, sort(default, terms), terms);
             }
             self.refused.clear(at, end);
             self.retrying = (end < PLACES && self.refused.len() > 0).then_some(end);
@@ -362,8 +366,8 @@ impl Filling {
         }
     }
 
-    fn add(&mut self, hash: KeyHash, path: &Path, default: bool, terms: Option<&PublicationTerms>) {
-        let sort = sort(default, terms);
+    /// Adds one of that sort, which its terms are.
+    fn add(&mut self, hash: KeyHash, path: &Path, sort: Sort, terms: Option<&PublicationTerms>) {
         let group = match self.last.filter(|(last, _)| *last == sort) {
             Some((_, group)) => group,
             None => *self.by_sort.entry(sort).or_insert_with(|| {
