@@ -8,7 +8,7 @@ use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::limits::*;
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
 use longshore_protocol::messages::work::*;
-use longshore_protocol::messages::{resolver, work};
+use longshore_protocol::messages::{resolver, values, work};
 use longshore_protocol::*;
 use shared::samples::{self, Sample};
 
@@ -114,7 +114,9 @@ fn messages_of_unknown_tags_are_skipped() {
         assert_eq!(ToPublisher::decode(tag, body.clone()), Ok(None), "{tag}");
         assert_eq!(FromPublisher::decode(tag, body.clone()), Ok(None), "{tag}");
         assert_eq!(ToReplica::decode(tag, body.clone()), Ok(None), "{tag}");
-        assert_eq!(FromReplica::decode(tag, body), Ok(None), "{tag}");
+        assert_eq!(FromReplica::decode(tag, body.clone()), Ok(None), "{tag}");
+        assert_eq!(values::ToValuePublisher::decode(tag, body.clone()), Ok(None), "{tag}");
+        assert_eq!(values::FromValuePublisher::decode(tag, body), Ok(None), "{tag}");
     }
 }
 

@@ -32,6 +32,7 @@ mod recording;
 mod refusals;
 mod registry;
 mod router;
+mod values;
 
 pub use error::{OpenError, PublisherFailed};
 pub use options::PublisherOptions;

@@ -1,0 +1,3 @@
+//! Live values.
+mod core;
+pub mod limits;
