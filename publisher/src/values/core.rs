@@ -134,22 +134,28 @@ impl<O: Outlet> Core<O> {
     }
 
     /// Says whether [`Core::publish`] would take the path.
-    pub(crate) fn check(&self, path: &Path, more: usize) -> Result<(), SlotRefusal> {
+    pub(crate) fn check(&self, path: &Path) -> Result<(), SlotRefusal> {
         match () {
             () if self.by_path.contains_key(path) => Err(SlotRefusal::Taken),
-            () if self.by_path.len() + more >= VALUES_MAX => Err(SlotRefusal::Full),
+            () if self.by_path.len() >= VALUES_MAX => Err(SlotRefusal::Full),
             () => Ok(()),
         }
     }
 
     /// Holds a value; those who asked a default for it get it.
     pub(crate) fn publish(&mut self, path: &Path, value: Value) -> Result<SlotKey, SlotRefusal> {
-        self.check(path, 0)?;
+        self.check(path)?;
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
                 let (set, generation) = (SetId::EMPTY, 0);
-                self.slots.push(Slot { value: Value::Null, set, generation, path: None, extra: None });
+                self.slots.push(Slot {
+                    value: Value::Null,
+                    set,
+                    generation,
+                    path: None,
+                    extra: None,
+                });
                 // VALUES_MAX is far below.
                 (self.slots.len() - 1) as u32
             }
@@ -259,6 +265,26 @@ impl<O: Outlet> Core<O> {
             }
         }
         self.sets.clear_missed();
+    }
+
+    /// Every link's way out, and how far its line has to go until all that stands in it now is said.
+    pub(crate) fn lines(&mut self) -> Vec<(O, u64)>
+    where
+        O: Clone,
+    {
+        self.links.iter_mut().map(|(_, link)| (link.outlet.clone(), link.line.end())).collect()
+    }
+
+    /// Ends a link.
+    pub(crate) fn end(&mut self, number: LinkNumber, reason: String) {
+        if let Some(link) = self.links.get_mut(number) {
+            link.end(reason);
+        }
+    }
+
+    /// Ends every link.
+    pub(crate) fn end_all(&mut self, reason: &str) {
+        self.links.iter_mut().for_each(|(_, link)| link.end(reason.to_owned()));
     }
 
     /// Does what is due.

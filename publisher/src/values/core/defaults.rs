@@ -51,7 +51,10 @@ pub(crate) enum Requests {
 
 impl<O: Outlet> Core<O> {
     /// Declares a default.
-    pub(crate) fn publish_default(&mut self, path: &Path) -> Result<(DefaultId, Bell), SlotRefusal> {
+    pub(crate) fn publish_default(
+        &mut self,
+        path: &Path,
+    ) -> Result<(DefaultId, Bell), SlotRefusal> {
         if self.defaults.by_path.contains_key(path) {
             return Err(SlotRefusal::Taken);
         }

@@ -1,10 +1,10 @@
 //! From a link's line to its frames.
 
+use longshore_protocol::limits::VALUE_BATCH_MAX;
 use longshore_protocol::messages::values::{
     FromValuePublisher, Policy, Subscribed, SubscriptionEnded, ValueRefusal, tag,
 };
 use longshore_protocol::{Encode as _, FrameWriter, Value};
-use longshore_protocol::limits::VALUE_BATCH_MAX;
 
 use super::line::Entry;
 use super::links::{Stage, bytes_of};

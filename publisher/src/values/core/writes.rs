@@ -168,8 +168,7 @@ impl<O: Outlet> Core<O> {
     fn refuse_waiting(&mut self, waiting: Waiting) {
         waiting.bell.notify_one();
         for write in waiting.queue {
-            let refused =
-                WriteRefused { code: WriteRefusal::NotWritable, reason: String::new() };
+            let refused = WriteRefused { code: WriteRefusal::NotWritable, reason: String::new() };
             if let Some(id) = write.id {
                 let link = self.answer_unpumped(id, Err(refused));
                 self.lined_up.extend(link);
