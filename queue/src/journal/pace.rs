@@ -12,6 +12,9 @@ pub(crate) const PIECE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The longest rest after a piece. A cycle that nobody hurries writes 10 MB/s.
 const REST_MAX: Duration = Duration::from_millis(20);
 
+/// The rest after a step that gives room back, however slow the cycle is: so long a file system takes to have its own log in order.
+pub(crate) const GIVE_WAY: Duration = Duration::from_millis(2);
+
 /// The pace of one cycle.
 #[derive(Debug)]
 pub(crate) struct Pace {
