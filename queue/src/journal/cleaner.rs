@@ -158,7 +158,8 @@ impl Cleaner {
         let locations = self.records.locations_up_to(index);
         let resume = resume_after(index, &locations);
         let mut pace = |bytes| around.pace(bytes);
-        let written = snapshots::write(&self.directory, &mut *snapshot, &locations, resume, &mut pace)?;
+        let written =
+            snapshots::write(&self.directory, &mut *snapshot, &locations, resume, &mut pace)?;
         self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
         self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
         self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);

@@ -48,7 +48,8 @@ impl Pace {
         self.piece_bytes = (self.piece_bytes / 2).max(PIECE_BYTES);
         // At its present rate the log grows by as much in so long.
         let catches_up = elapsed.as_secs_f64() * ahead as f64 / grown as f64;
-        Duration::try_from_secs_f64(catches_up).map_or(REST_MAX, |rest| rest.clamp(REST_MIN, REST_MAX))
+        Duration::try_from_secs_f64(catches_up)
+            .map_or(REST_MAX, |rest| rest.clamp(REST_MIN, REST_MAX))
     }
 }
 

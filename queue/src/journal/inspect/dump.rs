@@ -251,7 +251,11 @@ enum Step {
 }
 
 impl Reading {
-    fn step(&mut self, files: &dyn Files, options: DumpOptions) -> Result<Option<Step>, InspectError> {
+    fn step(
+        &mut self,
+        files: &dyn Files,
+        options: DumpOptions,
+    ) -> Result<Option<Step>, InspectError> {
         let io = || InspectError::io("reading", &self.path);
         let (record, skipped) = match self.walk.record(self.at).map_err(io())? {
             Ok(record) => (Some(record), 0),
