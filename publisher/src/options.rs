@@ -27,7 +27,7 @@ pub struct PublisherOptions {
     /// The names of all publishers among which jobs of these paths that relate to each other find their home; empty: this one alone. All
     /// publishers of a path have to be told the same.
     pub homes: Vec<String>,
-    /// Subscribers of a live value try the publishers with the lowest number first.
+    /// Subscribers of a live value try the publishers with the lowest number first; a value may have its own.
     pub priority: u16,
     /// Among those of one priority, how often this one is chosen, in proportion to the others; 0: only if there is no other.
     pub weight: u16,

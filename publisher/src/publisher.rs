@@ -22,7 +22,7 @@ use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
 use crate::registry::Registry;
-use crate::values::{self, Directory, Names, Values};
+use crate::values::{self, Directory, Names, ValueOptions, Values};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -114,7 +114,9 @@ impl Publisher {
             registry
         });
         let client = registry.as_ref().map(|registry| registry.client().clone());
-        let values = Values::new(Directory::new(client, names.clone(), Some(queue_terms)));
+        let usual = ValueOptions { priority: options.priority, weight: options.weight };
+        let directory = Directory::new(client, names.clone(), Some(queue_terms), usual);
+        let values = Values::new(directory);
         let disk = WatchedDisk::new(options.hang_after, oldest);
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
