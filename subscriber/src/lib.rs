@@ -30,6 +30,7 @@
 //! `checkpoints` (what to send, what to send again), `progress` (what to tell, how often) and `publishers` (what several patterns
 //! have in all). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
 
+mod backoff;
 mod checkpoint;
 mod checkpoints;
 mod credits;
@@ -50,6 +51,7 @@ mod shutdown;
 mod signal;
 mod stats;
 mod take;
+mod values;
 mod worker;
 
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointsError};

@@ -1,0 +1,5 @@
+//! Live values, the subscriber's side.
+
+mod choice;
+mod race;
+mod retries;
