@@ -106,6 +106,25 @@ impl FrameWriter {
         self.head.put_u32_le(0);
         let before = self.body_len();
         body(self);
+        self.fill_in(at, before);
+    }
+
+    /// Begins a message in an empty frame that is written bit by bit: gives the place for [`FrameWriter::close`].
+    pub(crate) fn open(&mut self, tag: u8) -> usize {
+        debug_assert!(self.is_empty(), "one open message, and nothing before it");
+        self.head.put_u8(tag);
+        let at = self.head.len();
+        self.head.put_u32_le(0);
+        at
+    }
+
+    /// Ends the message that was begun at that place.
+    pub(crate) fn close(&mut self, at: usize) {
+        self.fill_in(at, MESSAGE_HEADER_BYTES);
+    }
+
+    /// Fills in a length field: what the body has more than it had `before`.
+    fn fill_in(&mut self, at: usize, before: usize) {
         let length = u32::try_from(self.body_len() - before).unwrap_or(u32::MAX);
         self.head[at..at + 4].copy_from_slice(&length.to_le_bytes());
     }

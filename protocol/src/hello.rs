@@ -34,6 +34,8 @@ codes! {
         Worker = 4, "worker";
         /// To look into a publisher's queues and act on them.
         Tool = 5, "tool";
+        /// To follow a publisher's live values.
+        Values = 6, "values";
     }
 }
 

@@ -119,6 +119,20 @@ pub const DEAD_GROUPS_MAX: usize = 1_000;
 pub const PAUSES_MAX: usize = 1_024;
 /// Shortest heartbeat interval that a hello may ask for, in milliseconds: every one costs a system call on both sides.
 pub const HEARTBEAT_MS_MIN: u32 = 10;
+/// Largest encoded value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
+/// Most lists and maps of a value that lie within each other.
+pub const VALUE_DEPTH_MAX: usize = 16;
+/// Most elements of lists and entries of maps in one value, all levels together.
+pub const VALUE_ITEMS_MAX: usize = 65_536;
+/// Most subscriptions of one value link; their numbers are below it.
+pub const VALUE_SUBSCRIPTIONS_MAX: usize = 1_048_576;
+/// Most subscriptions that one message of a value link may tell of.
+pub const VALUE_BATCH_MAX: usize = 65_536;
+/// Most writes of one value link that wait for their answers.
+pub const VALUE_WRITES_OPEN_MAX: usize = 1_024;
+/// Shortest frame limit that a subscriber of values may say in its hello, in bytes: a frame of updates is written once for all links.
+pub const VALUE_FRAME_BYTES_MIN: usize = 2 * 1024 * 1024;
 
 // A limit that another limit makes unreachable would be a lie: what is largest inside has to fit what it travels in.
 const _: () = {
@@ -129,4 +143,6 @@ const _: () = {
     assert!(BATCH_BYTES_MAX > PAGE_BYTES_MAX);
     assert!(PAGE_BYTES_MAX > CHECKPOINTS_BYTES_MAX + CHECKPOINT_BYTES_MAX);
     assert!(u32::MAX as usize > FRAME_BYTES_MAX);
+    assert!(VALUE_FRAME_BYTES_MIN > VALUE_BYTES_MAX + 64 * 1024 + PATH_BYTES_MAX);
+    assert!(FRAME_BYTES_MAX > VALUE_FRAME_BYTES_MIN);
 };

@@ -1,6 +1,7 @@
 //! The messages, by the link they travel on.
 
 pub mod resolver;
+pub mod values;
 pub mod work;
 
 /// The one message of every link: shows that the sender lives. Its body is empty, or one LEB128 number: the age in

@@ -1,0 +1,121 @@
+//! Subscriptions to values: how they begin and end.
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::path::Path;
+use crate::refusal::codes;
+use crate::value::Value;
+
+/// A value to follow.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SubscribeValue {
+    /// The subscriber's number for it: the lowest that is free on its link. Free are those never used, and those that the publisher
+    /// has ended or refused.
+    pub subscription: u32,
+    /// Where.
+    pub path: Path,
+    /// What becomes of updates that the subscriber is too slow for.
+    pub policy: Policy,
+}
+
+/// A subscription that stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Subscribed {
+    /// The subscriber's number for it.
+    pub subscription: u32,
+    /// The publisher's number for it: what its updates on this link are called by until it ends.
+    pub number: u32,
+    /// The value as it is at this place among the updates.
+    pub value: Value,
+}
+
+/// A subscription that stands no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SubscriptionEnded {
+    /// Which.
+    pub subscription: u32,
+    /// Why.
+    pub end: SubscriptionEnd,
+}
+
+codes! {
+    /// What becomes of a value's updates that a subscriber is too slow for.
+    Policy, "policy" {
+        /// The newest value is sent when there is room; what it supersedes is left out. The last value always arrives.
+        Conflate = 1, "conflate";
+        /// Some updates wait, in order; when there are too many, the oldest are left out. The last value always arrives.
+        DropOldest = 2, "drop oldest";
+        /// None is left out: the link ends.
+        Disconnect = 3, "disconnect";
+    }
+}
+
+codes! {
+    /// Why a value cannot be followed.
+    ValueRefusal, "value refusal" {
+        /// The publisher has no such value, and no default for it.
+        NotHere = 1, "the publisher has no such value; resolve the path again";
+        /// The path holds jobs.
+        IsQueue = 2, "the path is a queue; follow its jobs instead";
+        /// The link has as many subscriptions as it may.
+        TooMany = 3, "the link has as many subscriptions as it may";
+        /// The link has a subscription to this value.
+        AlreadySubscribed = 4, "the link has a subscription to this value already";
+        /// The program that declared the default did not want to make it.
+        Declined = 5, "the publisher's program does not make this value";
+        /// The program that declared the default did not answer in time, or has too much to answer.
+        NoAnswer = 6, "the publisher's program did not answer in time; try again";
+    }
+}
+
+codes! {
+    /// Why a subscription ended.
+    SubscriptionEnd, "subscription end" {
+        /// The value is no longer published here.
+        Unpublished = 1, "the value is no longer published";
+        /// The subscriber wanted it no more.
+        Unsubscribed = 2, "unsubscribed";
+    }
+}
+
+impl Encode for SubscribeValue {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.subscription));
+        self.path.encode(out);
+        self.policy.encode(out);
+    }
+}
+
+impl Decode for SubscribeValue {
+    fn decode(r: &mut Reader) -> Result<SubscribeValue, WireError> {
+        let (subscription, path) = (r.u32()?, Path::decode(r)?);
+        Ok(SubscribeValue { subscription, path, policy: Policy::decode(r)? })
+    }
+}
+
+impl Encode for Subscribed {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.subscription));
+        crate::value::put_number_and_value(self.number, &self.value, out);
+    }
+}
+
+impl Decode for Subscribed {
+    fn decode(r: &mut Reader) -> Result<Subscribed, WireError> {
+        let (subscription, number) = (r.u32()?, r.u32()?);
+        Ok(Subscribed { subscription, number, value: Value::decode(r)? })
+    }
+}
+
+impl Encode for SubscriptionEnded {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.subscription));
+        self.end.encode(out);
+    }
+}
+
+impl Decode for SubscriptionEnded {
+    fn decode(r: &mut Reader) -> Result<SubscriptionEnded, WireError> {
+        Ok(SubscriptionEnded { subscription: r.u32()?, end: SubscriptionEnd::decode(r)? })
+    }
+}

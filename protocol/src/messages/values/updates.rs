@@ -1,0 +1,112 @@
+//! Updates: numbers and values to the end of the message. They are the hot path: no count, no header of their own, and what was
+//! written once goes to every link.
+
+use bytes::Bytes;
+
+use super::tag;
+use crate::codec::{Decode, Reader, WireError};
+use crate::frame::{Frame, FrameWriter};
+use crate::value::{Value, put_number_and_value};
+
+/// New values by the publisher's numbers. What was read is looked at only when it is asked for.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Updates {
+    body: Bytes,
+}
+
+impl Updates {
+    /// The updates in `body`.
+    pub fn new(body: Bytes) -> Updates {
+        Updates { body }
+    }
+
+    /// The bytes of them.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Each update, in order. After an error there is none.
+    pub fn iter(&self) -> UpdatesIter {
+        UpdatesIter { rest: Reader::new(self.body.clone()) }
+    }
+}
+
+impl<'a> FromIterator<(u32, &'a Value)> for Updates {
+    fn from_iter<I: IntoIterator<Item = (u32, &'a Value)>>(updates: I) -> Updates {
+        let mut out = FrameWriter::new();
+        updates.into_iter().for_each(|(n, value)| put_number_and_value(n, value, &mut out));
+        Updates { body: out.into_body() }
+    }
+}
+
+impl IntoIterator for &Updates {
+    type Item = Result<(u32, Value), WireError>;
+    type IntoIter = UpdatesIter;
+    fn into_iter(self) -> UpdatesIter {
+        self.iter()
+    }
+}
+
+/// Reads updates one by one.
+#[derive(Clone, Debug)]
+pub struct UpdatesIter {
+    rest: Reader,
+}
+
+impl UpdatesIter {
+    fn read(&mut self) -> Result<(u32, Value), WireError> {
+        let number = self.rest.u32()?;
+        Ok((number, Value::decode(&mut self.rest)?))
+    }
+}
+
+/// The number by which the publisher calls the value, and the value.
+impl Iterator for UpdatesIter {
+    type Item = Result<(u32, Value), WireError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let update = self.read();
+        if update.is_err() {
+            self.rest.seek(usize::MAX);
+        }
+        Some(update)
+    }
+}
+
+/// Writes a frame that holds one message of updates.
+#[derive(Debug)]
+pub struct UpdatesWriter {
+    out: FrameWriter,
+    at: usize,
+}
+
+impl UpdatesWriter {
+    /// A frame with room for `bytes`; with none in it yet it is not to be sent.
+    pub fn with_capacity(bytes: usize) -> UpdatesWriter {
+        let mut out = FrameWriter::with_capacity(bytes);
+        let at = out.open(tag::UPDATES);
+        UpdatesWriter { out, at }
+    }
+
+    /// Adds one update.
+    #[inline]
+    pub fn push(&mut self, number: u32, value: &Value) {
+        put_number_and_value(number, value, &mut self.out);
+    }
+
+    /// Bytes of the frame's body so far.
+    #[inline]
+    pub fn body_len(&self) -> usize {
+        self.out.body_len()
+    }
+
+    /// The frame. A copy of it shares its bytes.
+    pub fn finish(mut self) -> Frame {
+        self.out.close(self.at);
+        self.out.finish()
+    }
+}

@@ -1,0 +1,242 @@
+//! What a live value holds.
+//!
+//! Numbers are fixed on the wire and never allocate. Texts and bytes that were read are slices of the frame they came in; who keeps
+//! a few bytes of a large frame for long should copy them.
+
+mod codec;
+mod json;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
+
+pub(crate) use codec::put_number_and_value;
+
+/// One value: what JSON has, with whole numbers and bytes. Two are equal when they are written as the same bytes, so a number that
+/// is not a number equals itself. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub enum Value {
+    /// Nothing.
+    #[default]
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A whole number, signed.
+    I64(i64),
+    /// A whole number, unsigned.
+    U64(u64),
+    /// A number.
+    F64(f64),
+    /// UTF-8 text.
+    String(Text),
+    /// Any bytes.
+    Bytes(Bytes),
+    /// Values in order.
+    List(Arc<[Value]>),
+    /// Values by name.
+    Map(ValueMap),
+}
+
+/// UTF-8 text, checked once, that shares the memory it was read into.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Text(Bytes);
+
+/// Values by name, in the order of their names' bytes, none twice: there is one way to write the same map.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ValueMap(Arc<[(Text, Value)]>);
+
+/// Why a value cannot be published or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ValueError {
+    /// It takes too many bytes.
+    #[error("the value takes over {VALUE_BYTES_MAX} bytes; publish a reference to it instead")]
+    TooLarge,
+    /// Its lists and maps lie too deep within each other.
+    #[error("the value has more than {VALUE_DEPTH_MAX} lists and maps within each other")]
+    TooDeep,
+    /// It has too many elements.
+    #[error("the value has more than {VALUE_ITEMS_MAX} elements; publish its parts at paths of their own")]
+    TooManyItems,
+}
+
+impl Value {
+    /// A list of values.
+    pub fn list(values: impl IntoIterator<Item = impl Into<Value>>) -> Value {
+        Value::List(values.into_iter().map(Into::into).collect())
+    }
+
+    /// A map of values; of two with one name the later counts.
+    pub fn map(entries: impl IntoIterator<Item = (impl Into<Text>, impl Into<Value>)>) -> Value {
+        Value::Map(entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    /// The text, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text.as_str()),
+            _ => None,
+        }
+    }
+
+    /// How many bytes it takes on the wire; an error if no frame may hold it.
+    pub fn encoded_len(&self) -> Result<usize, ValueError> {
+        match self {
+            Value::Null | Value::Bool(_) => Ok(1),
+            Value::I64(_) | Value::U64(_) | Value::F64(_) => Ok(9),
+            _ => {
+                let length = codec::length(self, VALUE_DEPTH_MAX, &mut 0)?;
+                if length > VALUE_BYTES_MAX { Err(ValueError::TooLarge) } else { Ok(length) }
+            }
+        }
+    }
+}
+
+impl Text {
+    /// The text in `bytes`, if they are UTF-8.
+    pub fn new(bytes: Bytes) -> Result<Text, std::str::Utf8Error> {
+        std::str::from_utf8(&bytes)?;
+        Ok(Text(bytes))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        // Checked when it was made; looking again costs less than unsafe code would.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+}
+
+impl ValueMap {
+    /// The value of that name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        let place = self.0.binary_search_by(|(key, _)| key.0[..].cmp(name.as_bytes())).ok()?;
+        self.0.get(place).map(|(_, value)| value)
+    }
+
+    /// The entries, in the order of their names.
+    pub fn entries(&self) -> &[(Text, Value)] {
+        &self.0
+    }
+}
+
+/// Of two entries with one name the later counts.
+impl FromIterator<(Text, Value)> for ValueMap {
+    fn from_iter<I: IntoIterator<Item = (Text, Value)>>(entries: I) -> ValueMap {
+        let mut entries: Vec<(Text, Value)> = entries.into_iter().collect();
+        entries.reverse();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.dedup_by(|(later, _), (kept, _)| later == kept);
+        ValueMap(entries.into())
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (Value::I64(a), Value::I64(b)) => a == b,
+            (Value::U64(a), Value::U64(b)) => a == b,
+            (Value::F64(a), Value::F64(b)) => a.to_bits() == b.to_bits(),
+            (Value::String(a), Value::String(b)) => a == b,
+            (Value::Bytes(a), Value::Bytes(b)) => a == b,
+            (Value::List(a), Value::List(b)) => a == b,
+            (Value::Map(a), Value::Map(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Value {}
+
+macro_rules! from {
+    ($($type:ty => $variant:ident: $make:expr;)*) => {$(
+        impl From<$type> for Value {
+            fn from(from: $type) -> Value {
+                Value::$variant($make(from))
+            }
+        }
+    )*};
+}
+from! {
+    bool => Bool: std::convert::identity;
+    i64 => I64: std::convert::identity;
+    i32 => I64: i64::from;
+    i16 => I64: i64::from;
+    i8 => I64: i64::from;
+    u64 => U64: std::convert::identity;
+    u32 => U64: u64::from;
+    u16 => U64: u64::from;
+    u8 => U64: u64::from;
+    f64 => F64: std::convert::identity;
+    f32 => F64: f64::from;
+    &str => String: Text::from;
+    String => String: Text::from;
+    Text => String: std::convert::identity;
+    Bytes => Bytes: std::convert::identity;
+    &[u8] => Bytes: Bytes::copy_from_slice;
+    Vec<Value> => List: Arc::from;
+    ValueMap => Map: std::convert::identity;
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(from: Option<T>) -> Value {
+        from.map_or(Value::Null, Into::into)
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Text {
+        Text(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Text {
+        Text(Bytes::from(text))
+    }
+}
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_five_words() {
+        assert!(size_of::<Value>() <= 40);
+        assert!(size_of::<Option<Value>>() <= 40);
+    }
+
+    #[test]
+    fn of_two_entries_with_one_name_the_later_counts() {
+        let map = Value::map([("b", 1u64), ("a", 2), ("b", 3)]);
+        assert_eq!(map, Value::map([("a", 2u64), ("b", 3)]));
+        let Value::Map(map) = map else { panic!("a map") };
+        assert_eq!((map.get("b"), map.get("c")), (Some(&Value::U64(3)), None));
+    }
+
+    #[test]
+    fn what_is_not_a_number_equals_itself_and_a_zero_not_the_other() {
+        assert_eq!(Value::F64(f64::NAN), Value::F64(f64::NAN));
+        assert_ne!(Value::F64(0.0), Value::F64(-0.0));
+        assert_ne!(Value::U64(1), Value::I64(1));
+    }
+}
