@@ -57,7 +57,9 @@ pub enum ValueError {
     #[error("the value has more than {VALUE_DEPTH_MAX} lists and maps within each other")]
     TooDeep,
     /// It has too many elements.
-    #[error("the value has more than {VALUE_ITEMS_MAX} elements; publish its parts at paths of their own")]
+    #[error(
+        "the value has more than {VALUE_ITEMS_MAX} elements; publish its parts at paths of their own"
+    )]
     TooManyItems,
 }
 

@@ -35,6 +35,7 @@ mod checkpoint;
 mod checkpoints;
 mod credits;
 mod desk;
+mod dialing;
 mod director;
 mod durable;
 mod failure;
@@ -59,12 +60,18 @@ pub use desk::StatsWatch;
 pub use durable::{PublisherState, Standing};
 pub use failure::JobFailure;
 pub use job::{CancelReason, Job, JobContext};
+pub use longshore_protocol::messages::values::Policy;
 pub use longshore_resolver::Cluster;
 pub use output::{JobOutput, Json};
 pub use payload::{FromPayload, PayloadError};
 pub use shutdown::ShutdownHandle;
 pub use stats::{WorkerReport, WorkerStats};
 pub use take::{Take, TakeError};
+pub use values::{
+    CallError, DurableValue, Event, KeyedEvent, SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions,
+    Subscriber, SubscriberOptions, SubscriptionKey, UPDATES_BYTES_MAX, UPDATES_MAX, Updates,
+    UpdatesSink, ValueState, ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
+};
 pub use worker::{
     CANCEL_GRACE, CONCURRENCY, ConnectError, GRACE, HELD_MAX, RunError, Subscription, Worker,
     WorkerOptions,

@@ -88,11 +88,7 @@ fn fixed(kind: u8, bits: u64, out: &mut FrameWriter) {
 }
 
 /// Bytes of a value whose lists and maps may lie `depth` deep; `items` counts the elements.
-pub(super) fn length(
-    value: &Value,
-    depth: usize,
-    items: &mut usize,
-) -> Result<usize, ValueError> {
+pub(super) fn length(value: &Value, depth: usize, items: &mut usize) -> Result<usize, ValueError> {
     let of = |bytes: &Bytes| 1 + number_len(bytes.len()) + bytes.len();
     let mut enter = |count: usize| {
         *items += count;
@@ -183,12 +179,7 @@ fn read(r: &mut Reader, depth: usize, items: &mut usize) -> Result<Value, WireEr
 }
 
 /// How many elements a list or map has that may hold others `depth` deep, itself included.
-fn enter(
-    r: &mut Reader,
-    depth: usize,
-    items: &mut usize,
-    each: usize,
-) -> Result<usize, WireError> {
+fn enter(r: &mut Reader, depth: usize, items: &mut usize, each: usize) -> Result<usize, WireError> {
     if depth == 0 {
         return Err(WireError::OverLimit {
             offset: r.offset(),

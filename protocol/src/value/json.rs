@@ -94,7 +94,10 @@ mod tests {
             (bytes(b"ab"), "\"YWI=\""),
             (bytes(b"abc\xff"), "\"YWJj/w==\""),
             (Value::list([1u64, 2]), "[1,2]"),
-            (Value::map([("b", Value::list([Value::Null])), ("a", 1u8.into())]), "{\"a\":1,\"b\":[null]}"),
+            (
+                Value::map([("b", Value::list([Value::Null])), ("a", 1u8.into())]),
+                "{\"a\":1,\"b\":[null]}",
+            ),
         ] {
             assert_eq!(value.to_string(), text);
         }

@@ -78,7 +78,9 @@ mod tests {
     }
 
     /// Who won, who is left, and what happened when.
-    async fn run(plans: &[Plan]) -> (Result<&'static str, Vec<&'static str>>, Vec<&'static str>, Vec<String>) {
+    async fn run(
+        plans: &[Plan],
+    ) -> (Result<&'static str, Vec<&'static str>>, Vec<&'static str>, Vec<String>) {
         let told = RefCell::new(Vec::new());
         let begun = Instant::now();
         let mut candidates: VecDeque<Plan> = plans.iter().copied().collect();
