@@ -30,3 +30,6 @@ pub use subscriber::{
 pub use subscription::{DurableValue, ValueSubscription};
 pub use updates::{UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink};
 pub use writes::{WRITE_QUEUE_BYTES_MAX, WriteError};
+
+#[cfg(test)]
+mod stories;
