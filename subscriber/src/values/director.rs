@@ -92,7 +92,7 @@ impl<N: Net> Director<N> {
         self.wake.notify_one();
     }
 
-    /// Ends when there is nothing to be made and nothing to be tried again.
+    /// Ends when nothing waits to be tried again.
     async fn run(self: Arc<Self>) {
         loop {
             let (subs, deadline) = {
@@ -101,19 +101,17 @@ impl<N: Net> Director<N> {
                 subs.append(&mut state.wishes);
                 subs.retain(|sub| !sub.is_dropped());
                 let deadline = state.retries.next_deadline();
-                if subs.is_empty() && deadline.is_none() {
-                    state.running = false;
-                    return;
-                }
+                // The next wish starts another task: this one would keep everything alive.
+                state.running = deadline.is_some();
                 (subs, deadline)
             };
             if !subs.is_empty() {
                 tokio::spawn(self.clone().make(subs));
             }
-            let at = deadline.map(|at| self.started + at);
+            let Some(deadline) = deadline else { return };
             tokio::select! {
                 () = self.wake.notified() => {}
-                () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => {}
+                () = sleep_until(self.started + deadline) => {}
             }
         }
     }
