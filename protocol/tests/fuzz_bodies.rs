@@ -102,7 +102,7 @@ proptest! {
     fn random_bytes_give_typed_errors_or_messages(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         body in prop::sample::select(bodies::ALL.to_vec()),
-        tag in 0u8..90,
+        tag in 0u8..120,
     ) {
         let (_, body): Body = body;
         body(&bytes);

@@ -43,7 +43,7 @@ fn every_golden_vector_belongs_to_a_message() {
 
 #[test]
 fn every_tag_has_a_vector() {
-    use longshore_protocol::messages::{HEARTBEAT, resolver, work};
+    use longshore_protocol::messages::{HEARTBEAT, resolver, values, work};
     let tags: BTreeSet<u8> = samples::all()
         .iter()
         .filter(|(name, ..)| ["to-", "from-", "heartbeat"].iter().any(|p| name.starts_with(p)))
@@ -55,6 +55,8 @@ fn every_tag_has_a_vector() {
         .chain(work::tag::ATTACHED..=work::tag::FEED_ENDED)
         .chain(resolver::tag::RESOLVE..=resolver::tag::LIST_PUBLISHERS)
         .chain(resolver::tag::RESOLVED..=resolver::tag::PUBLISHERS_KNOWN)
+        .chain(values::tag::SUBSCRIBE_VALUES..=values::tag::WRITE_VALUE)
+        .chain(values::tag::SUBSCRIBED..=values::tag::VALUES_GOODBYE)
         .collect();
     assert_eq!(tags, expected);
 }

@@ -6,6 +6,7 @@ mod strategies;
 
 use bytes::Bytes;
 use longshore_protocol::limits::*;
+use longshore_protocol::messages::values;
 use longshore_protocol::messages::work::*;
 use longshore_protocol::*;
 use proptest::collection::vec;
@@ -53,6 +54,37 @@ proptest! {
     #[test]
     fn what_a_replica_says_comes_back(message in from_replica()) {
         comes_back(Sample::FromReplica(message));
+    }
+
+    #[test]
+    fn values_come_back_and_their_length_is_told(value in value()) {
+        let mut out = frame::FrameWriter::new();
+        value.encode(&mut out);
+        let body = out.into_body();
+        prop_assert_eq!(value.encoded_len(), Ok(body.len()));
+        prop_assert_eq!(Value::decode(&mut Reader::new(body)), Ok(value));
+    }
+
+    #[test]
+    fn what_subscribers_of_values_say_comes_back(message in to_values()) {
+        comes_back(Sample::ToValues(message));
+    }
+
+    #[test]
+    fn what_publishers_of_values_say_comes_back(message in from_values()) {
+        comes_back(Sample::FromValues(message));
+    }
+
+    #[test]
+    fn a_frame_of_updates_holds_each_in_order(updates in vec((any::<u32>(), value()), 0..40)) {
+        let mut writer = values::UpdatesWriter::with_capacity(64);
+        updates.iter().for_each(|(number, value)| writer.push(*number, value));
+        let length = writer.body_len();
+        let frame = Bytes::from(writer.finish().parts().concat());
+        prop_assert_eq!(length, frame.len() - frame::FRAME_HEADER_BYTES);
+        let (tag, body) = shared::samples::one_message(frame.slice(4..)).unwrap();
+        let read: Result<Vec<_>, _> = values::Updates::new(body).iter().collect();
+        prop_assert_eq!((tag, read), (values::tag::UPDATES, Ok(updates)));
     }
 
     #[test]

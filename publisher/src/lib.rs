@@ -32,7 +32,14 @@ mod recording;
 mod refusals;
 mod registry;
 mod router;
+mod values;
 
 pub use error::{OpenError, PublisherFailed};
 pub use options::PublisherOptions;
 pub use publisher::Publisher;
+pub use values::limits as value_limits;
+pub use values::{
+    Batch, FlushReport, PublishError, Published, Requested, UpdateError, ValueDefault,
+    ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, Values, Write,
+    Writes,
+};

@@ -49,8 +49,10 @@ pub struct PublisherOptions {
     pub leases: LeaseTiming,
     /// Bytes of recent payloads that are kept in memory.
     pub cache_bytes: usize,
-    /// Heartbeats of its links.
+    /// Heartbeats of its work links.
     pub timing: LinkTiming,
+    /// Heartbeats of its value links.
+    pub value_timing: LinkTiming,
     /// A disk that leaves a command for this long without making it durable hangs: links are closed, and paths taken back, until it
     /// goes on.
     pub hang_after: Duration,
@@ -112,6 +114,7 @@ impl PublisherOptions {
             leases: LeaseTiming::default(),
             cache_bytes: PublisherOptions::CACHE_BYTES,
             timing: LinkTiming::WORK,
+            value_timing: LinkTiming::VALUES,
             hang_after: PublisherOptions::HANG_AFTER,
             clock_skew_max: PublisherOptions::CLOCK_SKEW_MAX,
         }

@@ -6,6 +6,7 @@ mod release;
 mod requests;
 mod verbs;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{LinkId, Revoked, Token};
@@ -27,6 +28,7 @@ use crate::recording::Recording;
 use crate::refusals::{Refusals, Refused};
 use crate::registry::Registry;
 use crate::router::Router;
+use crate::values::Names;
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
 const INPUTS_AT_A_TIME: usize = 128;
@@ -43,6 +45,7 @@ pub(crate) struct Owner {
     cold: ColdLoads,
     inputs: mpsc::Receiver<Input>,
     registry: Option<Registry>,
+    names: Arc<Names>,
     name: String,
     started: Instant,
     /// Tokens revoked in one release, by link, until they are said.
@@ -67,7 +70,7 @@ impl Owner {
     pub(crate) fn new(
         store: LogStore,
         clock: Clock,
-        registry: Option<Registry>,
+        (registry, names): (Option<Registry>, Arc<Names>),
         name: String,
         disk: WatchedDisk,
         idle: IdleQueues,
@@ -81,6 +84,7 @@ impl Owner {
             clock,
             inputs,
             registry,
+            names,
             name,
             started: Instant::now(),
             revoked: Vec::new(),

@@ -1,6 +1,7 @@
 //! A publisher from start to stop.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::NAME_BYTES_MAX;
@@ -21,6 +22,7 @@ use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
 use crate::registry::Registry;
+use crate::values::{self, Directory, Names, Values};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -35,6 +37,7 @@ pub struct Publisher {
     listener: Listener,
     info: PublisherInfo,
     registry: Option<Registry>,
+    values: Values,
     opened: Opened,
 }
 
@@ -71,12 +74,13 @@ impl Publisher {
             instance: opened.publisher.0,
             epoch: opened.epoch.0,
             name: options.name.clone(),
-            serves: |role| matches!(role, Role::Producer | Role::Worker | Role::Tool),
+            serves: |role| !role.is_for_resolver(),
         };
         let oldest = OldestCommand::default();
         let listener_options = ListenerOptions {
             oldest: oldest.clone(),
             timing: options.timing,
+            value_timing: options.value_timing,
             connections_max: options.connections_max,
             insecure: options.insecure,
             tls: options.tls.clone(),
@@ -97,20 +101,27 @@ impl Publisher {
 
         let timing =
             options.cluster.as_ref().map_or_else(ResolverTiming::default, |all| all.timing.clone());
+        let queues = options.paths.iter().chain(store.state().queue_paths());
+        let names = Names::of_queues(queues.cloned(), options.defaults.iter().cloned());
+        let names = Arc::new(names);
+        let queue_terms = terms.clone();
         let registry = options.cluster.map(|cluster| {
             // One session per start: the replicas tell the starts of a publisher apart by its epoch.
             let client = WriteClient::new(cluster, info.clone(), SessionId(opened.publisher.0));
-            let registry = Registry::new(client, terms);
+            let registry = Registry::new(client, terms, names.clone());
             let paths = options.paths.iter().chain(store.state().queue_paths());
             registry.publish_all(paths.cloned(), options.defaults.iter().cloned());
             registry
         });
+        let client = registry.as_ref().map(|registry| registry.client().clone());
+        let values = Values::new(Directory::new(client, names.clone(), Some(queue_terms)));
         let disk = WatchedDisk::new(options.hang_after, oldest);
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
-        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name, disk, idle);
+        let told = (registry.clone(), names);
+        let (owner, inputs) = Owner::new(store, clock, told, options.name, disk, idle);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
-        Ok(Publisher { owner, inputs, listener, info, registry, opened })
+        Ok(Publisher { owner, inputs, listener, info, registry, values, opened })
     }
 
     /// Where it listens.
@@ -128,6 +139,11 @@ impl Publisher {
         &self.info.name
     }
 
+    /// Its live values, which are published at the same address.
+    pub fn values(&self) -> Values {
+        self.values.clone()
+    }
+
     /// What recovery found.
     pub fn opened(&self) -> &Opened {
         &self.opened
@@ -142,9 +158,10 @@ impl Publisher {
     /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
     /// the process should end, and be started again.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
-        let Publisher { owner, inputs, listener, info, registry, .. } = self;
+        let Publisher { owner, inputs, listener, info, registry, values, .. } = self;
         let closing = CancellationToken::new();
-        let accepting = tokio::spawn(accept(listener, inputs, info.epoch.0, closing.clone()));
+        let accepting =
+            tokio::spawn(accept(listener, (inputs, values), info.epoch.0, closing.clone()));
         let served = owner.run(stop).await;
         closing.cancel();
         if let Err(why) = accepting.await {
@@ -159,7 +176,12 @@ impl Publisher {
 }
 
 /// Accepts links until `closing`; then waits for those that stand to hear their goodbye.
-async fn accept(mut listener: Listener, inputs: Inputs, epoch: u64, closing: CancellationToken) {
+async fn accept(
+    mut listener: Listener,
+    (inputs, values): (Inputs, Values),
+    epoch: u64,
+    closing: CancellationToken,
+) {
     let mut links = JoinSet::new();
     let mut number = 0;
     loop {
@@ -175,6 +197,10 @@ async fn accept(mut listener: Listener, inputs: Inputs, epoch: u64, closing: Can
                 // Never reused within a data directory: the epoch rises with each start.
                 let id = LinkId(epoch << 32 | number);
                 let (sender, receiver) = link.split();
+                if hello.role == Role::Values {
+                    links.spawn(values::serve(values.clone(), hello, sender, receiver));
+                    continue;
+                }
                 links.spawn(link::serve(id, hello, sender, receiver, inputs.clone()));
             }
             Some(ended) = links.join_next() => {
@@ -185,6 +211,7 @@ async fn accept(mut listener: Listener, inputs: Inputs, epoch: u64, closing: Can
         }
     }
     listener.refuse_new();
+    values.close("the publisher is stopping");
     let all_ended = async { while links.join_next().await.is_some() {} };
     if tokio::time::timeout(GOODBYE_WAIT, all_ended).await.is_err() {
         info!("links that did not take their goodbye are cut");

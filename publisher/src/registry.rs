@@ -1,25 +1,32 @@
 //! A publisher's entry in the directory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::Path;
 use longshore_resolver::{PublicationTerms, WriteClient};
 
-/// What a publisher tells the resolver's replicas: its paths and defaults, all on the same terms.
+use crate::values::Names;
+
+/// What a publisher tells the resolver's replicas: the paths and defaults of its queues, all on the same terms. A path that holds a live value
+/// as well is known as that.
 #[derive(Clone)]
 pub(crate) struct Registry {
     client: WriteClient,
     terms: PublicationTerms,
+    names: Arc<Names>,
 }
 
 impl Registry {
-    pub(crate) fn new(client: WriteClient, terms: PublicationTerms) -> Registry {
-        Registry { client, terms }
+    pub(crate) fn new(client: WriteClient, terms: PublicationTerms, names: Arc<Names>) -> Registry {
+        Registry { client, terms, names }
     }
 
     /// The publisher holds `path`.
     pub(crate) fn publish(&self, path: Path) {
-        self.client.publish(path, &self.terms);
+        if !self.names.is_value(&path) {
+            self.client.publish(path, &self.terms);
+        }
     }
 
     /// It holds all of these, and makes what is asked for below those defaults.
@@ -28,7 +35,8 @@ impl Registry {
         paths: impl IntoIterator<Item = Path>,
         defaults: impl IntoIterator<Item = Path>,
     ) {
-        self.client.publish_all(paths.into_iter().map(|path| (path, self.terms.clone())));
+        let paths = paths.into_iter().filter(|path| !self.names.is_value(path));
+        self.client.publish_all(paths.map(|path| (path, self.terms.clone())));
         for path in defaults {
             self.client.publish_default(path, &self.terms);
         }
@@ -40,6 +48,7 @@ impl Registry {
         paths: impl IntoIterator<Item = Path>,
         defaults: impl IntoIterator<Item = Path>,
     ) {
+        let paths = paths.into_iter().filter(|path| !self.names.is_value(path));
         self.client.unpublish_all(paths);
         for path in defaults {
             self.client.unpublish_default(path);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable, Either};
-use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Welcome};
+use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::error::TrySendError;
@@ -220,7 +220,11 @@ impl Door {
         if self.stopping.load(Ordering::Acquire) {
             return Err((HelloRefusal::Stopping, format!("`{name}` is stopping")));
         }
-        let (timing, frame_limit) = (self.options.timing, self.options.frame_bytes_max);
+        let timing = match hello.role {
+            Role::Values => self.options.value_timing,
+            _ => self.options.timing,
+        };
+        let frame_limit = self.options.frame_bytes_max;
         let welcome = negotiation::answer(hello, &self.identity, timing, frame_limit)?;
         let place = Place::take(&self.places, hello.role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);

@@ -55,6 +55,8 @@ impl Default for LinkOptions {
 pub struct ListenerOptions {
     /// The longest timing that this side agrees to; the shorter of both sides' holds.
     pub timing: LinkTiming,
+    /// The same for links of the role `Values`: they are idle for longer, and nobody's lease hangs on them.
+    pub value_timing: LinkTiming,
     /// The longest that a hello may take, the TLS handshake included.
     pub hello_timeout: Duration,
     /// Most links at a time; one more is told `Busy`. Fewer if the process may not open that many files.
@@ -88,6 +90,7 @@ impl Default for ListenerOptions {
     fn default() -> ListenerOptions {
         ListenerOptions {
             timing: LinkTiming::WORK,
+            value_timing: LinkTiming::VALUES,
             hello_timeout: Duration::from_secs(10),
             connections_max: CONNECTIONS_MAX,
             kept: Vec::new(),

@@ -67,6 +67,8 @@ struct Queue {
     broken: bool,
     liveness: Liveness,
     sent_at: Instant,
+    /// When the kernel first refused a byte since nothing was queued.
+    refused_at: Option<Instant>,
 }
 
 impl Queue {
@@ -125,6 +127,7 @@ impl Shared {
                 broken: false,
                 liveness: Liveness::new(now.into_std(), terms.timing),
                 sent_at: now,
+                refused_at: None,
             }),
             end: OnceLock::new(),
             wake: Notify::new(),
@@ -151,6 +154,11 @@ impl Shared {
 
     /// Queues a frame, or hands it to the kernel at once when nothing is before it.
     pub(crate) fn send(&self, frame: Frame) -> Result<(), SendError> {
+        self.send_within(frame, self.queue_bytes_max)
+    }
+
+    /// The same, if no more than `limit` bytes are queued then.
+    pub(crate) fn send_within(&self, frame: Frame, limit: usize) -> Result<(), SendError> {
         let length = frame.len();
         let body = length.saturating_sub(FRAME_HEADER_BYTES);
         if body > self.peer_frame_bytes_max {
@@ -161,8 +169,9 @@ impl Shared {
             return Err(SendError::Closed);
         }
         let queued = queue.bytes();
-        if queued > 0 && queued + length > self.queue_bytes_max {
-            return Err(SendError::Full { queued, limit: self.queue_bytes_max });
+        let limit = limit.min(self.queue_bytes_max);
+        if queued > 0 && queued + length > limit {
+            return Err(SendError::Full { queued, limit });
         }
         queue.taken += length as u64;
         queue.parts.extend(frame.into_parts());
@@ -240,6 +249,9 @@ impl Shared {
         queue.written += bytes as u64;
         queue.sent_at = now;
         queue.liveness.sent(now.into_std());
+        if queue.bytes() == 0 {
+            queue.refused_at = None;
+        }
         drop(queue);
         self.progress.notify_waiters();
     }
@@ -248,8 +260,16 @@ impl Shared {
     pub(crate) fn refused(&self) -> Instant {
         let mut queue = self.queue.lock();
         let _ = self.due(&mut queue);
-        queue.liveness.refused(Instant::now().into_std());
-        queue.liveness.next_deadline().into()
+        let now = Instant::now();
+        queue.liveness.refused(now.into_std());
+        let first = queue.refused_at.is_none();
+        queue.refused_at.get_or_insert(now);
+        let next = queue.liveness.next_deadline().into();
+        drop(queue);
+        if first {
+            self.progress.notify_waiters();
+        }
+        next
     }
 
     /// Whether the link is dead.
@@ -291,6 +311,11 @@ impl Shared {
         }
         drop(queue);
         self.wake.notify_one();
+    }
+
+    /// When the kernel first refused a byte since nothing was queued; none while it takes what there is.
+    pub(crate) fn refused_at(&self) -> Option<Instant> {
+        self.queue.lock().refused_at
     }
 
     /// Bytes that `send` took and the kernel has not.

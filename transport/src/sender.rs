@@ -1,6 +1,7 @@
 //! The half of a link that frames go into.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use longshore_protocol::Frame;
 
@@ -45,6 +46,34 @@ impl LinkSender {
     /// A frame is taken whole or, with an error, not at all. An empty queue takes any frame that the other side takes.
     pub fn send(&self, frame: Frame) -> Result<(), SendError> {
         self.hold.shared.send(frame)
+    }
+
+    /// Like [`send`](LinkSender::send), but full at `limit` bytes, if that is less than the link's own limit.
+    pub fn send_within(&self, frame: Frame, limit: usize) -> Result<(), SendError> {
+        self.hold.shared.send_within(frame, limit)
+    }
+
+    /// Waits until the kernel refuses a byte of what is queued; gives the moment at which it first did since nothing was queued. Cancel
+    /// safe.
+    pub async fn refused(&self) -> Result<Instant, SendError> {
+        let shared = &self.hold.shared;
+        self.wait(|position| match (position.open, shared.refused_at()) {
+            (true, refused) => Ok(refused.is_some()),
+            (false, _) => Err(SendError::Closed),
+        })
+        .await?;
+        // It may have been taken since: then this was the moment.
+        Ok(shared.refused_at().unwrap_or_else(tokio::time::Instant::now).into_std())
+    }
+
+    /// Ends the link with [`LinkEnd::Local`] now; what is queued is dropped.
+    pub fn cut(&self, reason: impl Into<String>) {
+        self.hold.shared.end(LinkEnd::Local(reason.into().into()));
+    }
+
+    /// Asks the kernel to hold no more than about `bytes` for this link that the other side has not taken. It may hold less.
+    pub fn bound_kernel_buffer(&self, bytes: usize) -> std::io::Result<()> {
+        crate::socket::bound_send_buffer(&self.hold.shared.raw, bytes)
     }
 
     /// Bytes that were taken and that the kernel has not taken yet.

@@ -39,6 +39,11 @@ pub(crate) fn second_net(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Res
     Ok(())
 }
 
+/// Bounds what the kernel holds of what was sent. It counts its own books too, so that about half is the link's.
+pub(crate) fn bound_send_buffer(socket: &OwnedWriteHalf, bytes: usize) -> io::Result<()> {
+    SockRef::from(socket.as_ref()).set_send_buffer_size(bytes)
+}
+
 /// When the kernel last took and gave a byte; shared by all that touch one connection.
 #[derive(Debug)]
 pub(crate) struct Pulse {

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::limits::*;
 use longshore_protocol::messages::resolver::{FromReplica, PathText, ToReplica};
+use longshore_protocol::messages::values::{FromValuePublisher, ToValuePublisher, Updates};
 use longshore_protocol::messages::work::{EnqueueBatch, FromPublisher, SettleBatch, ToPublisher};
 use longshore_protocol::*;
 
@@ -12,7 +13,7 @@ use longshore_protocol::*;
 pub type Body = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Body; 10] = [
+pub const ALL: [Body; 13] = [
     ("frame", fuzz_frame),
     ("hello", fuzz_hello),
     ("hello_answer", fuzz_hello_answer),
@@ -23,6 +24,9 @@ pub const ALL: [Body; 10] = [
     ("entry", fuzz_entry),
     ("path", fuzz_path),
     ("glob", fuzz_glob),
+    ("value", fuzz_value),
+    ("to_values", fuzz_to_values),
+    ("from_values", fuzz_from_values),
 ];
 
 /// A frame's body: its messages never hold more than it does, and each goes to every decoder.
@@ -38,6 +42,8 @@ pub fn fuzz_frame(data: &[u8]) {
                 fuzz_from_publisher(&message);
                 fuzz_to_replica(&message);
                 fuzz_from_replica(&message);
+                fuzz_to_values(&message);
+                fuzz_from_values(&message);
             }
             Err(error) => {
                 check(&error, data.len());
@@ -166,6 +172,38 @@ pub fn fuzz_glob(data: &[u8]) {
             assert!(glob.could_match_at_or_below(&base), "{glob} {base}");
             above = base.parent();
         }
+    }
+}
+
+/// A value.
+pub fn fuzz_value(data: &[u8]) {
+    if let Some(value) = round_trip::<Value>(data) {
+        let length = value.encoded_len().expect("what was read may be written");
+        // Lengths need not have come in their shortest form.
+        assert!(length <= data.len() && length <= VALUE_BYTES_MAX);
+        assert!(!value.to_string().is_empty());
+    }
+}
+
+/// A tag, then the body of a message to a publisher of values.
+pub fn fuzz_to_values(data: &[u8]) {
+    message(data, ToValuePublisher::decode, |message, out| message.encode(out));
+}
+
+/// A tag, then the body of a message from a publisher of values.
+pub fn fuzz_from_values(data: &[u8]) {
+    let message = message(data, FromValuePublisher::decode, |message, out| message.encode(out));
+    if let Some(FromValuePublisher::Updates(updates)) = message {
+        let read: Vec<_> = updates.iter().take_while(|update| update.is_ok()).flatten().collect();
+        let again: Updates = read.iter().map(|(number, value)| (*number, value)).collect();
+        assert!(again.body().len() <= updates.body().len());
+        assert_eq!(again.iter().flatten().collect::<Vec<_>>(), read);
+        match updates.iter().nth(read.len()) {
+            None => {}
+            Some(Ok(_)) => panic!("an update after the first error"),
+            Some(Err(error)) => check(&error, updates.body().len()),
+        }
+        assert!(updates.iter().count() <= read.len() + 1, "an error ends the updates");
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod greetings;
 mod replicas;
+mod values;
 mod work;
 
 pub(crate) use greetings::*;
 pub(crate) use replicas::*;
+pub(crate) use values::*;
 pub(crate) use work::*;

@@ -13,6 +13,7 @@ impl Owner {
     /// Puts what has become durable on its way.
     pub(super) fn route(&mut self, released: &mut Released) -> Result<(), Poisoned> {
         for path in released.queues_made.drain(..) {
+            self.names.add_queue(&path);
             // While the disk hangs, none is found that was made before: all are published once it goes on.
             if let (Some(registry), false) = (&self.registry, self.disk.hang.is_on()) {
                 registry.publish(path);

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::messages::resolver::*;
+use longshore_protocol::messages::values::{FromValuePublisher, ToValuePublisher};
 use longshore_protocol::messages::work::*;
 use longshore_protocol::*;
 
 mod answers;
 mod replicas;
+mod values;
 
 /// A thing with bytes of its own on the wire or on disk.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +27,8 @@ pub enum Sample {
     From(FromPublisher),
     ToReplica(ToReplica),
     FromReplica(FromReplica),
+    ToValues(ToValuePublisher),
+    FromValues(FromValuePublisher),
     /// A whole frame, its length included.
     Frame(Vec<FromPublisher>),
 }
@@ -46,6 +50,8 @@ impl Sample {
             Sample::From(message) => message.encode(&mut out),
             Sample::ToReplica(message) => message.encode(&mut out),
             Sample::FromReplica(message) => message.encode(&mut out),
+            Sample::ToValues(message) => message.encode(&mut out),
+            Sample::FromValues(message) => message.encode(&mut out),
             Sample::Frame(messages) => {
                 messages.iter().for_each(|message| message.encode(&mut out));
                 return Bytes::from(out.finish().parts().concat());
@@ -92,6 +98,18 @@ impl Sample {
             Sample::FromReplica(_) => {
                 let (tag, body) = one_message(bytes)?;
                 Sample::FromReplica(FromReplica::decode(tag, body)?.expect("a tag of this version"))
+            }
+            Sample::ToValues(_) => {
+                let (tag, body) = one_message(bytes)?;
+                Sample::ToValues(ToValuePublisher::decode(tag, body)?.expect("a known tag"))
+            }
+            Sample::FromValues(_) => {
+                let (tag, body) = one_message(bytes)?;
+                let message = FromValuePublisher::decode(tag, body)?.expect("a known tag");
+                if let FromValuePublisher::Updates(updates) = &message {
+                    updates.iter().collect::<Result<Vec<_>, _>>()?;
+                }
+                Sample::FromValues(message)
             }
             Sample::Frame(_) => {
                 let length = r.u32_fixed()? as usize;
@@ -159,6 +177,12 @@ pub fn all() -> Vec<(String, String, Sample)> {
     }
     for (name, says, message) in replicas::from_replica() {
         add(&format!("from-replica-{name}"), says, Sample::FromReplica(message));
+    }
+    for (name, says, message) in values::to_values() {
+        add(&format!("to-values-{name}"), says, Sample::ToValues(message));
+    }
+    for (name, says, message) in values::from_values() {
+        add(&format!("from-values-{name}"), says, Sample::FromValues(message));
     }
     add("frame", "A frame of two messages: Settled, then Waiting", {
         Sample::Frame(vec![

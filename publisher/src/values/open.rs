@@ -1,0 +1,208 @@
+//! A process that publishes values and holds no queues: no data directory, and a new id each time it starts.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_protocol::limits::NAME_BYTES_MAX;
+use longshore_protocol::{Epoch, LinkTiming, PublisherId, PublisherInfo, Role, SessionId};
+use longshore_resolver::{Cluster, WriteClient};
+use longshore_transport::{
+    BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, Peer, TlsAcceptor,
+};
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use super::directory::{Directory, Names};
+use super::{Values, serve};
+
+/// How long a stop waits for the replicas to take note of it.
+const CLEAR_WAIT: Duration = Duration::from_secs(2);
+/// How long a stop waits for links to take their goodbye.
+const GOODBYE_WAIT: Duration = Duration::from_secs(2);
+
+/// What a publisher of values is told when it starts.
+#[derive(Clone, Debug)]
+pub struct ValuePublisherOptions {
+    /// What operators call it.
+    pub name: String,
+    /// Where it listens; port 0 picks one.
+    pub listen: SocketAddr,
+    /// Where others dial it; empty for where it listens.
+    pub advertise: Vec<SocketAddr>,
+    /// The resolver replicas; none for a publisher that only those who know its address use.
+    pub cluster: Option<Cluster>,
+    /// TLS, for every link.
+    pub tls: Option<TlsAcceptor>,
+    /// Allows a non-loopback address without TLS.
+    pub insecure: bool,
+    /// Most links at once; more are told `Busy`.
+    pub connections_max: usize,
+    /// Heartbeats of its links.
+    pub timing: LinkTiming,
+}
+
+impl Default for ValuePublisherOptions {
+    /// On a free port of the loopback address.
+    fn default() -> ValuePublisherOptions {
+        ValuePublisherOptions {
+            name: "values".to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            advertise: Vec::new(),
+            cluster: None,
+            tls: None,
+            insecure: false,
+            connections_max: CONNECTIONS_MAX,
+            timing: LinkTiming::VALUES,
+        }
+    }
+}
+
+/// Why a publisher of values does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ValuePublisherError {
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// It listens on every address, and none of them is one that others can dial.
+    #[error(
+        "a publisher that listens on all addresses ({0}) needs the address that subscribers dial, to advertise it"
+    )]
+    NeedsAdvertise(SocketAddr),
+    /// The name is empty or too long.
+    #[error("the publisher's name has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
+    BadName(usize),
+}
+
+/// A publisher of values alone. It serves from [`ValuePublisher::open`] on, and until [`ValuePublisher::stop`] or until it is dropped.
+pub struct ValuePublisher {
+    values: Values,
+    info: PublisherInfo,
+    address: SocketAddr,
+    client: Option<WriteClient>,
+    stop: tokio_util::sync::CancellationToken,
+    serving: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl ValuePublisher {
+    /// Listens, and begins to register at the resolver.
+    pub async fn open(
+        options: ValuePublisherOptions,
+    ) -> Result<ValuePublisher, ValuePublisherError> {
+        if !(1..=NAME_BYTES_MAX).contains(&options.name.len()) {
+            return Err(ValuePublisherError::BadName(options.name.len()));
+        }
+        if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
+            return Err(ValuePublisherError::NeedsAdvertise(options.listen));
+        }
+        let id = PublisherId(rand::random());
+        let epoch = Epoch(1);
+        let identity = Identity {
+            instance: id.0,
+            epoch: epoch.0,
+            name: options.name.clone(),
+            serves: |role| role == Role::Values,
+        };
+        let listener_options = ListenerOptions {
+            value_timing: options.timing,
+            connections_max: options.connections_max,
+            insecure: options.insecure,
+            tls: options.tls,
+            ..ListenerOptions::default()
+        };
+        let listener = Listener::bind(options.listen, identity, listener_options).await?;
+        let address = listener.local_address();
+        let addresses =
+            if options.advertise.is_empty() { vec![address] } else { options.advertise };
+        let info = PublisherInfo { id, epoch, name: options.name, addresses };
+        let client =
+            options.cluster.map(|cluster| WriteClient::new(cluster, info.clone(), SessionId(id.0)));
+        let names = Arc::new(Names::default());
+        let values = Values::new(Directory::new(client.clone(), names, None));
+        let stop = tokio_util::sync::CancellationToken::new();
+        let serving = Some(tokio::spawn(accept(listener, values.clone(), stop.clone())));
+        info!(publisher = %info.id, %address, "publisher of values open");
+        Ok(ValuePublisher { values, info, address, client, stop, serving })
+    }
+
+    /// Its values.
+    pub fn values(&self) -> Values {
+        self.values.clone()
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its id, for this start.
+    pub fn id(&self) -> PublisherId {
+        self.info.id
+    }
+
+    /// What operators call it.
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// How registration stands at each replica; none without a resolver.
+    pub fn write_client(&self) -> Option<&WriteClient> {
+        self.client.as_ref()
+    }
+
+    /// Tells every link, and takes its paths back at every replica that can be reached.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(serving) = self.serving.take()
+            && let Err(why) = serving.await
+        {
+            error!(%why, "the listener's task ended early");
+        }
+        if let Some(client) = self.client.take() {
+            client.close(CLEAR_WAIT).await;
+        }
+    }
+}
+
+impl Drop for ValuePublisher {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl std::fmt::Debug for ValuePublisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValuePublisher").field("info", &self.info).finish()
+    }
+}
+
+/// Accepts links until `stop`; then waits for those that stand to hear their goodbye.
+async fn accept(mut listener: Listener, values: Values, stop: tokio_util::sync::CancellationToken) {
+    let mut links = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            link = listener.accept() => {
+                let Peer::Client(hello) = link.peer().clone() else {
+                    warn!("a link was accepted without a hello");
+                    continue;
+                };
+                let (sender, receiver) = link.split();
+                links.spawn(serve(values.clone(), hello, sender, receiver));
+            }
+            Some(ended) = links.join_next() => {
+                if let Err(why) = ended && why.is_panic() {
+                    error!(%why, "a value link's task panicked");
+                }
+            }
+        }
+    }
+    listener.refuse_new();
+    values.close("the publisher is stopping");
+    let all_ended = async { while links.join_next().await.is_some() {} };
+    if tokio::time::timeout(GOODBYE_WAIT, all_ended).await.is_err() {
+        info!("value links that did not take their goodbye are cut");
+    }
+    listener.close().await;
+}

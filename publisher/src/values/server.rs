@@ -1,0 +1,56 @@
+//! A value link from its hello to its end.
+
+use longshore_protocol::limits::VALUE_FRAME_BYTES_MIN;
+use longshore_protocol::messages::values::FromValuePublisher;
+use longshore_protocol::{FrameWriter, Hello};
+use longshore_transport::{LinkReceiver, LinkSender};
+use tracing::debug;
+
+use super::limits::VALUE_KERNEL_BYTES_MAX;
+use super::wire::Wire;
+use super::{Values, link};
+
+/// Values that a link which has ended leaves in one go: others have their turn between two.
+const LEAVES_AT_A_TIME: usize = 1_024;
+
+/// Serves a value link until it ends.
+pub(crate) async fn serve(
+    values: Values,
+    hello: Hello,
+    sender: LinkSender,
+    mut receiver: LinkReceiver,
+) {
+    let frame_bytes_max = hello.frame_bytes_max as usize;
+    if frame_bytes_max < VALUE_FRAME_BYTES_MIN {
+        let reason = format!(
+            "a subscriber of values has to take frames of {VALUE_FRAME_BYTES_MIN} bytes; its hello says {frame_bytes_max}"
+        );
+        return say_goodbye(&sender, reason);
+    }
+    if let Err(error) = sender.bound_kernel_buffer(VALUE_KERNEL_BYTES_MAX) {
+        debug!(%error, "the kernel's buffer of a value link keeps its own bound");
+    }
+    let shared = values.shared;
+    let wire = Wire::new(sender.clone(), hello.name.into());
+    let number = shared.core.lock().link_up(wire.0.name.clone(), wire.clone());
+    let pumping = tokio::spawn(link::pump(shared.clone(), number, wire.clone()));
+    match link::read(&shared, number, &mut receiver).await {
+        Ok(end) => debug!(subscriber = %wire.0.name, %end, "a value link has ended"),
+        Err(fault) => shared.core.lock().end(number, fault.to_string()),
+    }
+    // If it was ended from here it still has its farewell to take.
+    let _ended = pumping.await;
+    let left = shared.core.lock().link_down(number);
+    for some in left.chunks(LEAVES_AT_A_TIME) {
+        shared.core.lock().leave(number, some);
+        tokio::task::yield_now().await;
+    }
+}
+
+fn say_goodbye(sender: &LinkSender, reason: String) {
+    let mut out = FrameWriter::new();
+    FromValuePublisher::Goodbye { reason: reason.clone() }.encode(&mut out);
+    // If it is gone already it needs no reason.
+    let _ = sender.send(out.finish());
+    sender.close(reason);
+}

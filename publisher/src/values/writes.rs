@@ -1,0 +1,117 @@
+//! Writes, as the value's program takes them.
+
+use std::sync::Arc;
+
+use longshore_protocol::Value;
+use longshore_protocol::messages::values::{WriteRefusal, WriteRefused};
+
+use super::core::{Bell, SlotKey, WriteId};
+use super::{Shared, now};
+
+/// What subscribers write to one value. At most 1,024 wait here; more are refused.
+pub struct Writes {
+    shared: Arc<Shared>,
+    key: SlotKey,
+    bell: Bell,
+}
+
+/// A write. Its subscriber hears the answer, if it asked for one and its deadline has not passed; dropped without one, it is refused.
+pub struct Write {
+    shared: Arc<Shared>,
+    id: Option<WriteId>,
+    value: Value,
+    by: Arc<str>,
+}
+
+impl Writes {
+    pub(super) fn of(shared: Arc<Shared>, key: SlotKey) -> Option<Writes> {
+        let bell = shared.core.lock().take_writes(key)?;
+        Some(Writes { shared, key, bell })
+    }
+
+    /// The next write whose deadline has not passed; none once the value is gone. Cancel safe.
+    pub async fn next(&mut self) -> Option<Write> {
+        loop {
+            // One taker, and a bell that remembers one ring: none is missed.
+            let next = self.shared.core.lock().next_write(self.key, now());
+            match next {
+                Ok(Some(write)) => {
+                    let shared = self.shared.clone();
+                    return Some(Write { shared, id: write.id, value: write.value, by: write.by });
+                }
+                Ok(None) => self.bell.notified().await,
+                Err(()) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        self.shared.core.lock().stop_writes(self.key);
+    }
+}
+
+impl Write {
+    /// What was written.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The name of the subscriber's process.
+    pub fn by(&self) -> &str {
+        &self.by
+    }
+
+    /// True if the subscriber waits for an answer.
+    pub fn wants_receipt(&self) -> bool {
+        self.id.is_some()
+    }
+
+    /// Says that it was taken.
+    pub fn accept(self) {
+        self.answer(Value::Null);
+    }
+
+    /// Says that it was taken, and answers with a value. One that no frame may hold is a refusal.
+    pub fn answer(mut self, value: impl Into<Value>) {
+        let value = value.into();
+        match value.encoded_len() {
+            Ok(_) => self.settle(Ok(value)),
+            Err(error) => self.settle(refused(&error.to_string())),
+        }
+    }
+
+    /// Says that it was not taken, and why.
+    pub fn refuse(mut self, reason: &str) {
+        self.settle(refused(reason));
+    }
+
+    fn settle(&mut self, outcome: Result<Value, WriteRefused>) {
+        if let Some(id) = self.id.take() {
+            self.shared.core.lock().answer(id, outcome);
+        }
+    }
+}
+
+fn refused(reason: &str) -> Result<Value, WriteRefused> {
+    Err(WriteRefused { code: WriteRefusal::Refused, reason: reason.to_owned() })
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        self.settle(refused("the program has not answered"));
+    }
+}
+
+impl std::fmt::Debug for Writes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writes").field("slot", &self.key.slot).finish()
+    }
+}
+
+impl std::fmt::Debug for Write {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Write").field("value", &self.value).field("by", &self.by).finish()
+    }
+}
