@@ -6,6 +6,7 @@
 //!
 //! - hand in jobs with a [`Producer`],
 //! - run them with a [`Worker`],
+//! - follow live values with a [`Subscriber`],
 //! - look into queues and act on them with [`Queues`],
 //! - hold queues inside a program of yours with a [`Publisher`], and find publishers with a [`ReadClient`].
 //!
@@ -58,7 +59,10 @@ pub use longshore_resolver::{
     Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 pub use longshore_subscriber::{
-    CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,
-    JobContext, JobFailure, JobOutput, Json, PayloadError, RunError, ShutdownHandle, StatsWatch,
-    Subscription, Take, TakeError, Worker, WorkerOptions, WorkerReport, WorkerStats,
+    CallError, CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError,
+    DurableValue, Event, FromPayload, Job, JobContext, JobFailure, JobOutput, Json, KeyedEvent,
+    PayloadError, Policy as LivePolicy, RunError, ShutdownHandle, StatsWatch, SubscribeError,
+    SubscribeOptions, Subscriber, SubscriberOptions, Subscription, SubscriptionKey, Take,
+    TakeError, Updates, UpdatesSink, ValueState, ValueSubscription, Worker, WorkerOptions,
+    WorkerReport, WorkerStats, WriteError,
 };

@@ -25,9 +25,9 @@ use super::subscriber::SubscribeError;
 
 /// The longest that one try may take, whatever the number of publishers; then the next begins with a fresh answer of the resolver.
 pub(crate) const TRY_WAIT_MAX: Duration = Duration::from_secs(60);
-/// The longest that a publisher may take to answer those that are subscribed together. One that has welcomed the link and says nothing
-/// counts as failed.
-pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The longest that a publisher may take to answer those that are subscribed together; it gives its program 10 s to make a value. One
+/// that has welcomed the link and says nothing counts as failed.
+pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Everything that subscriptions of one subscriber have in common.
 pub(crate) struct Director<N: Net> {

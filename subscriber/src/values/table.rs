@@ -51,6 +51,7 @@ pub(crate) enum Broken {
 #[derive(Debug)]
 pub(crate) struct Table {
     publisher: PublisherId,
+    subscriptions_max: usize,
     /// Why nothing is held here any more.
     closed: Option<Arc<str>>,
     /// By the number of the subscription.
@@ -96,6 +97,7 @@ impl Table {
     pub(crate) fn new(publisher: PublisherId) -> Table {
         Table {
             publisher,
+            subscriptions_max: VALUE_SUBSCRIPTIONS_MAX,
             closed: None,
             slots: Vec::new(),
             free: BinaryHeap::new(),
@@ -442,7 +444,7 @@ impl Table {
                 self.slots[at as usize] = slot;
                 at
             }
-            None if self.slots.len() >= VALUE_SUBSCRIPTIONS_MAX => return None,
+            None if self.slots.len() >= self.subscriptions_max => return None,
             None => {
                 self.slots.push(slot);
                 (self.slots.len() - 1) as u32
@@ -495,3 +497,6 @@ impl Holder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
