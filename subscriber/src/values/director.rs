@@ -119,6 +119,8 @@ impl<N: Net> Director<N> {
     /// One try for each of `subs`, the whole way: resolve, choose, connect.
     async fn make(self: Arc<Self>, subs: Vec<Arc<Sub>>) {
         let until = Instant::now() + TRY_WAIT_MAX;
+        let (unread, subs): (Vec<_>, Vec<_>) = subs.into_iter().partition(|sub| sub.is_unread());
+        self.failed(unread, &SubscribeError::Unread);
         let paths = subs.iter().map(|sub| sub.path.clone()).collect();
         let resolution = match timeout_at(until, self.net.resolve(paths)).await {
             Ok(Ok(resolution)) => resolution,

@@ -9,7 +9,7 @@ use longshore_protocol::{Path, PublisherId, Value};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
-use super::event::SubscriptionKey;
+use super::event::{Event, KeyedEvent, SubscriptionKey};
 use super::link::ValueLink;
 use super::retries::Tries;
 use super::subscriber::SubscribeError;
@@ -47,8 +47,21 @@ pub(crate) struct Sub {
     pub(crate) channel: Arc<Channel>,
     pub(crate) kind: Kind,
     at: Mutex<At>,
+    /// Locked after the channel, never before.
+    missed: Mutex<Missed>,
     /// Nobody wants it any more.
     dropped: AtomicBool,
+}
+
+/// What its reader is to be told once it reads: the newest only, so that a subscription which is lost and made again while nobody reads
+/// takes no more room each time.
+#[derive(Debug, Default)]
+struct Missed {
+    /// The channel has its mark.
+    marked: bool,
+    /// Its last value before it was lost, and why it was.
+    last: Option<Value>,
+    dead: Option<Arc<str>>,
 }
 
 /// What becomes of it when it is lost.
@@ -77,8 +90,9 @@ impl Sub {
         channel: Arc<Channel>,
         kind: Kind,
     ) -> Arc<Sub> {
-        let (at, dropped) = (Mutex::new(At::Off(None)), AtomicBool::new(false));
-        Arc::new(Sub { key: SubscriptionKey(key), path, policy, channel, kind, at, dropped })
+        let (key, at, missed) = (SubscriptionKey(key), Mutex::new(At::Off(None)), Mutex::default());
+        let dropped = AtomicBool::new(false);
+        Arc::new(Sub { key, path, policy, channel, kind, at, missed, dropped })
     }
 
     /// It is to be held in that slot.
@@ -187,10 +201,31 @@ impl Sub {
         None
     }
 
-    /// Its newest value, if the reader of its updates has not had it; then it has.
-    pub(crate) fn take_marked(&self) -> Option<Value> {
-        let (link, slot) = self.place()?;
-        link.table.lock().take_marked(slot, self.key)
+    /// Its reader is behind. True if the channel has no mark of it yet.
+    pub(crate) fn mark(&self) -> bool {
+        !std::mem::replace(&mut self.missed.lock().marked, true)
+    }
+
+    /// It was lost while its reader was behind.
+    pub(crate) fn miss(&self, last: Option<Value>, dead: Arc<str>) {
+        let mut missed = self.missed.lock();
+        missed.last = last.or(missed.last.take());
+        missed.dead = Some(dead);
+    }
+
+    /// What its reader has missed; then it has not.
+    pub(crate) fn take_missed(&self, events: &mut Vec<KeyedEvent>) {
+        let Missed { last, dead, .. } = std::mem::take(&mut *self.missed.lock());
+        events.extend(last.map(|last| (self.key, Event::Update(last))));
+        events.extend(dead.map(|dead| (self.key, Event::Dead(dead))));
+        let newest =
+            self.place().and_then(|(link, slot)| link.table.lock().take_marked(slot, self.key));
+        events.extend(newest.map(|newest| (self.key, Event::Update(newest))));
+    }
+
+    /// Its updates may not be left out, and nobody reads those that are there.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.policy != Policy::Conflate && self.channel.is_full()
     }
 
     /// True while it stands.

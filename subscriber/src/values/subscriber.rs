@@ -107,6 +107,9 @@ pub enum SubscribeError {
     /// It was refused; by whom, and why.
     #[error("refused by {0}")]
     Refused(Arc<str>),
+    /// Its updates may not be left out, and as many wait to be read as may.
+    #[error("as many updates wait to be read as may, and the policy leaves out none")]
+    Unread,
     /// It took too long.
     #[error("the subscription was not made within {after:?}")]
     Late {

@@ -363,12 +363,12 @@ impl Table {
                         Some(_) if queue.has_room(max) => queue.push(item),
                         Some(holder) => {
                             holder.marked = true;
-                            queue.mark(holder.sub.clone());
+                            queue.mark(&holder.sub);
                         }
                     }
                 }
                 queue.charge(bytes);
-                if forced {
+                if forced && !self.full.iter().any(|full| Arc::ptr_eq(full, &channel)) {
                     self.full.push(channel.clone());
                 }
             }
@@ -476,6 +476,11 @@ impl Holder {
         wanted
     }
 
+    /// It may come back and be lost again before anybody reads of it. One that does not conflate does not come back before.
+    fn may_miss(&self) -> bool {
+        self.conflates && self.sub.is_durable()
+    }
+
     /// It is held no more. One that stood tells its last value, if its reader has not had it, and its end; one that did not is given
     /// back to whoever tries.
     fn end(self, last: Option<Value>, reason: &Arc<str>, lost: &mut Vec<(Arc<Sub>, Arc<str>)>) {
@@ -486,10 +491,14 @@ impl Holder {
         }
         {
             let mut queue = self.sub.channel.lock();
-            if let Some(last) = last.filter(|_| self.marked) {
-                queue.push((self.key, Event::Update(last)));
+            let last = last.filter(|_| self.marked);
+            if queue.has_room(self.sub.channel.updates_max()) || !self.may_miss() {
+                queue.extend(last.map(|last| (self.key, Event::Update(last))));
+                queue.extend([(self.key, Event::Dead(reason.clone()))]);
+            } else {
+                self.sub.miss(last, reason.clone());
+                queue.mark(&self.sub);
             }
-            queue.push((self.key, Event::Dead(reason.clone())));
         }
         self.sub.channel.filled();
         if self.sub.is_durable() {

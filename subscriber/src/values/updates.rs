@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use super::event::{Event, KeyedEvent};
+use super::event::KeyedEvent;
 use super::sub::Sub;
 
 /// Updates that wait for the reader of one subscription alone, unless told otherwise.
@@ -94,9 +94,7 @@ impl Updates {
         }
         self.channel.room.notify_waiters();
         for marked in self.marks.drain(..) {
-            if let Some(value) = marked.take_marked() {
-                self.batch.push((marked.key, Event::Update(value)));
-            }
+            marked.take_missed(&mut self.batch);
         }
         !self.batch.is_empty()
     }
@@ -206,8 +204,13 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, item: KeyedEvent) {
+        self.items.push(item);
+    }
+
+    /// Puts these here, room or not.
+    pub(crate) fn extend(&mut self, items: impl IntoIterator<Item = KeyedEvent>) {
         if !self.unread {
-            self.items.push(item);
+            self.items.extend(items);
         }
     }
 
@@ -215,7 +218,10 @@ impl Queue {
         self.bytes += bytes;
     }
 
-    pub(crate) fn mark(&mut self, sub: Arc<Sub>) {
-        self.marks.push(sub);
+    /// Its reader is to look for what it has missed.
+    pub(crate) fn mark(&mut self, sub: &Arc<Sub>) {
+        if !self.unread && sub.mark() {
+            self.marks.push(sub.clone());
+        }
     }
 }

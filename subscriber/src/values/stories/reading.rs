@@ -120,3 +120,38 @@ async fn the_newest_value_of_a_slow_reader_arrives_before_its_end() {
     let is = |n| Event::Update(Value::U64(n));
     assert_eq!(events, [is(0), is(50), Event::Dead("the other side closed the link".into())]);
 }
+
+/// A reader that never reads, and links that are lost over and over.
+async fn lost_often(policy: Policy) -> (Vec<Event>, usize) {
+    let world = World::default();
+    world.publish(1, &[("/a", 0)]);
+    let subscriber = world.subscriber(1);
+    let mut updates = Updates::new(2);
+    let into = SubscribeOptions { into: Some(updates.sink()), policy, ..plain() };
+    let held = subscriber.durable_subscribe_all(vec![path("/a")], &into);
+    for n in 1..=100 {
+        tokio::time::sleep(seconds(20)).await;
+        world.update(1, &[("/a", n)]);
+        world.update(1, &[("/a", 1_000 + n)]);
+        settle().await;
+        world.disconnect(1, &format!("loss {n}"));
+        settle().await;
+    }
+    let dials = world.dials().len();
+    let events = updates.next().await.iter().map(|(_, event)| event.clone()).collect();
+    tokio::time::sleep(seconds(20)).await;
+    let (key, event) = updates.next().await.last().unwrap().clone();
+    assert_eq!((key, event), (held[0].key(), Event::Update(Value::U64(1_100))));
+    (events, dials)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_reads_takes_no_more_room_however_often_it_is_lost() {
+    let is = |n| Event::Update(Value::U64(n));
+    let (events, dials) = lost_often(Policy::Conflate).await;
+    assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
+    assert_eq!(dials, 100, "it is held, for `last`");
+    let (events, dials) = lost_often(Policy::Disconnect).await;
+    assert_eq!(events, [is(0), is(1), is(1_001), Event::Dead("loss 1".into())]);
+    assert_eq!(dials, 1, "it is not made again before it is read");
+}
