@@ -172,6 +172,19 @@ impl Channel {
         }
     }
 
+    /// Updates and marks that wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let queue = self.queue.lock();
+        (queue.items.len(), queue.marks.len())
+    }
+
+    /// The first half of what a reader does: marks come after.
+    #[cfg(test)]
+    pub(crate) fn take_items(&self) -> Vec<KeyedEvent> {
+        std::mem::take(&mut self.queue.lock().items)
+    }
+
     pub(crate) fn updates_max(&self) -> usize {
         self.updates_max
     }

@@ -150,11 +150,11 @@ async fn a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held() 
     sleep(seconds(2)).await;
     world.crash(1);
     let mut state = durable.watch_state();
-    state.wait_for(|state| attempts(state) == 1).await.unwrap();
+    soon(state.wait_for(|state| attempts(state) == 1)).await.unwrap();
     let ValueState::Dead { since, .. } = durable.state() else { panic!("dead") };
     let (mut last, mut sum) = (Instant::now(), Duration::ZERO);
     for attempt in 2..=200 {
-        state.wait_for(|state| attempts(state) == attempt).await.unwrap();
+        soon(state.wait_for(|state| attempts(state) == attempt)).await.unwrap();
         // Before try n: at most n × 100 ms, 12 s at most; a clock of milliseconds rounds up.
         let (waited, longest) = (last.elapsed(), (WAIT_STEP * (attempt - 1)).min(WAIT_MAX));
         assert!(waited <= longest + Duration::from_millis(2), "{waited:?} before {attempt}");
@@ -197,7 +197,7 @@ async fn each_try_goes_the_whole_way_and_reaches_every_publisher_in_turn() {
         world.with(5, |publisher| publisher.listed = false);
         let mut durable = world.subscriber(seed).durable_subscribe(path("/a"), &plain());
         let mut state = durable.watch_state();
-        state.wait_for(|state| attempts(state) == 3).await.unwrap();
+        soon(state.wait_for(|state| attempts(state) == 3)).await.unwrap();
         assert_eq!(world.asked().len(), 3, "each try asks the resolver");
         let tried: BTreeSet<u8> = world.dials().iter().map(|(_, n)| *n).collect();
         assert_eq!(tried, BTreeSet::from([1, 2, 3, 4]));
@@ -223,7 +223,7 @@ async fn a_publisher_that_appears_is_picked_up() {
     let subscriber = world.subscriber(1);
     let mut durable = subscriber.durable_subscribe(path("/a"), &plain());
     let mut state = durable.watch_state();
-    state.wait_for(|state| attempts(state) == 10).await.unwrap();
+    soon(state.wait_for(|state| attempts(state) == 10)).await.unwrap();
     world.publish(1, &[("/a", 1)]);
     assert_eq!(next_value(&mut durable).await, 1);
     sleep(seconds(2)).await;

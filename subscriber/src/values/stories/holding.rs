@@ -190,6 +190,22 @@ async fn a_value_that_is_unpublished_ends_its_subscription_and_a_durable_one_fin
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_publisher_whose_link_was_lost_comes_after_the_others_for_a_minute() {
+    let world = World::default();
+    world.publish(1, &[("/a", 1)]);
+    world.publish(2, &[("/a", 2)]);
+    world.with(2, |publisher| publisher.terms.priority = 1);
+    let subscriber = world.subscriber(1);
+    let mut durable = subscriber.durable_subscribe(path("/a"), &plain());
+    assert_eq!(next_value(&mut durable).await, 1);
+    world.disconnect(1, "broken pipe");
+    assert_eq!(next_value(&mut durable).await, 2);
+    sleep(seconds(61)).await;
+    let fresh = subscriber.subscribe(path("/a"), &plain()).await.unwrap();
+    assert_eq!(fresh.last(), Value::U64(1), "forgiven");
+}
+
+#[tokio::test(start_paused = true)]
 async fn local_publishers_come_first_when_asked_for() {
     let world = World::default();
     for n in 1..=9 {

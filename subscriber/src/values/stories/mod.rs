@@ -30,9 +30,14 @@ async fn settle() {
     }
 }
 
+/// What happens within an hour; what does not would never.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(seconds(3_600), what).await.expect("it happens within an hour")
+}
+
 async fn next_value(subscription: &mut DurableValue) -> u64 {
     loop {
-        match subscription.next().await {
+        match soon(subscription.next()).await {
             Some(Event::Update(Value::U64(n))) => return n,
             Some(Event::Dead(_)) => {}
             other => panic!("{other:?}"),
@@ -41,12 +46,12 @@ async fn next_value(subscription: &mut DurableValue) -> u64 {
 }
 
 async fn update(subscription: &mut ValueSubscription, expected: u64) {
-    assert_eq!(subscription.next().await, Some(Event::Update(Value::U64(expected))));
+    assert_eq!(soon(subscription.next()).await, Some(Event::Update(Value::U64(expected))));
 }
 
 async fn death(subscription: &mut ValueSubscription) -> String {
     loop {
-        match subscription.next().await {
+        match soon(subscription.next()).await {
             Some(Event::Dead(reason)) => return reason.to_string(),
             Some(Event::Update(_)) => {}
             None => panic!("ended without a reason"),

@@ -138,6 +138,8 @@ async fn lost_often(policy: Policy) -> (Vec<Event>, usize) {
         settle().await;
     }
     let dials = world.dials().len();
+    let (items, marks) = updates.sink().0.waiting();
+    assert!(items <= 4 && marks <= 1, "{items} updates, {marks} marks");
     let events = updates.next().await.iter().map(|(_, event)| event.clone()).collect();
     tokio::time::sleep(seconds(20)).await;
     let (key, event) = updates.next().await.last().unwrap().clone();

@@ -155,6 +155,22 @@ fn what_waits_for_a_slow_reader_is_bounded_in_bytes_too() {
 }
 
 #[test]
+fn while_a_reader_is_about_to_fetch_its_marks_nothing_overtakes_them() {
+    let mut reader = Reader::new(1);
+    let mut link = Link::new();
+    let held = link.hold_all(1, &reader, Policy::Conflate);
+    link.update(&[(0, Value::U64(1))]);
+    let is = |n| (held[0].key, Event::Update(Value::U64(n)));
+    assert_eq!(reader.sink().0.take_items(), [is(0)]);
+    // There is room again, and the mark is still out.
+    link.update(&[(0, Value::U64(2))]);
+    link.update(&[(0, Value::U64(3))]);
+    assert_eq!(read(&mut reader), [is(3)]);
+    link.update(&[(0, Value::U64(4))]);
+    assert_eq!(read(&mut reader), [is(4)]);
+}
+
+#[test]
 fn a_full_channel_holds_up_only_links_that_have_put_there_what_may_not_be_left_out() {
     let mut reader = Reader::new(4);
     let mut link = Link::new();
