@@ -26,7 +26,7 @@ use longshore_protocol::{Frame, Path, Value};
 
 pub(crate) use self::defaults::{DefaultId, Requests};
 pub(crate) use self::links::{LinkNumber, Misuse};
-pub(crate) use self::writes::{WaitingWrite, WriteId};
+pub(crate) use self::writes::WriteId;
 
 use self::defaults::Defaults;
 use self::links::Links;

@@ -7,7 +7,7 @@ pub const VALUES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that wait to be sent on one value link; then the policies of its subscriptions decide. The kernel's buffer comes on top.
 pub const VALUE_QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that the kernel is asked to hold for one value link.
-pub const VALUE_KERNEL_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const VALUE_KERNEL_BYTES_MAX: usize = 1024 * 1024;
 /// Most bytes of superseded updates, and of values that are gone, that wait for one link.
 pub const VALUE_BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most updates of one value that wait for one link under `DropOldest`.
