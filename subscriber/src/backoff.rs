@@ -12,9 +12,9 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(12);
 /// A link that stood this long was no failed try: after its loss the count begins anew.
 pub(crate) const STEADY: Duration = Duration::from_secs(1);
 
-/// The wait before try `attempt`, counted from 1: random, between nothing and a hundred milliseconds for each try so far, at
-/// most `longest`. Linear, as the fault-tolerance chapter has it; random, so that those who lost something together do not come
-/// back together.
+/// The wait before try `attempt`, counted from 1: random, between nothing and a hundred milliseconds for each try so far,
+/// at most `longest`. Linear, as the fault-tolerance chapter has it; random, so that those who lost something together do
+/// not come back together.
 pub(crate) fn wait(attempt: u32, longest: Duration, random: &mut StdRng) -> Duration {
     WAIT_STEP.saturating_mul(attempt).min(longest).mul_f64(random.random::<f64>())
 }

@@ -204,8 +204,8 @@ impl Cuts {
     }
 }
 
-/// Connections are cut at random moments, so in the middle of frames; each subscriber sees its values rise, and in the end the last
-/// ones. 10,000 disconnects with `LONGSHORE_LONG=1`.
+/// Connections are cut at random moments, so in the middle of frames; each subscriber sees its values rise, and in the
+/// end the last ones. 10,000 disconnects with `LONGSHORE_LONG=1`.
 #[tokio::test(flavor = "multi_thread")]
 async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
     let wanted = if std::env::var_os("LONGSHORE_LONG").is_some() { 10_000 } else { 200 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::sub::Sub;
+use super::sub::{Lost, Sub};
 
 /// Counts down as they are answered, and gathers those that came to nothing.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Batch {
 #[derive(Debug, Default)]
 struct State {
     open: usize,
-    refused: Vec<(Arc<Sub>, Arc<str>)>,
+    refused: Lost,
 }
 
 impl Batch {
@@ -53,7 +53,7 @@ impl Batch {
     }
 
     /// Those that came to nothing so far.
-    pub(crate) fn take_refused(&self) -> Vec<(Arc<Sub>, Arc<str>)> {
+    pub(crate) fn take_refused(&self) -> Lost {
         std::mem::take(&mut self.state.lock().refused)
     }
 }

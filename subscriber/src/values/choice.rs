@@ -1,5 +1,5 @@
-//! Which publisher of a value is tried first, and which next. Pure: the time, the publishers and what is local are arguments, the
-//! randomness has a seed.
+//! Which publisher of a value is tried first, and which next. Pure: the time, the publishers and what is local are
+//! arguments, the randomness has a seed.
 
 use std::time::Duration;
 
@@ -64,9 +64,9 @@ impl Choice {
         *failures = Failures { count: failures.count.saturating_add(1), last: now };
     }
 
-    /// Those of `set` that publish a value, in the order in which they are to be tried: those that did not fail within the last
-    /// minute before those that did; then local ones, if asked for; then the lowest priority number; then at random by weight, those
-    /// of weight 0 after all others of their priority.
+    /// Those of `set` that publish a value, in the order in which they are to be tried: those that did not fail within
+    /// the last minute before those that did; then local ones, if asked for; then the lowest priority number; then at
+    /// random by weight, those of weight 0 after all others of their priority.
     pub(crate) fn order<'a>(
         &mut self,
         now: Duration,

@@ -1,5 +1,5 @@
-//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them at once, chooses a publisher for
-//! each set of publishers, and holds them there.
+//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them at once, chooses a
+//! publisher for each set of publishers, and holds them there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ use super::link::{self, End, ValueLink};
 use super::net::Net;
 use super::race::race;
 use super::retries::Retries;
-use super::sub::Sub;
+use super::sub::{Lost, Sub};
 use super::subscriber::SubscribeError;
 
-/// The longest that one try may take, whatever the number of publishers; then the next begins with a fresh answer of the resolver.
+/// The longest that one try may take, whatever the number of publishers; then the next begins with a fresh answer of the
+/// resolver.
 pub(crate) const TRY_WAIT_MAX: Duration = Duration::from_secs(60);
-/// The longest that a publisher may take to answer those that are subscribed together; it gives its program 10 s to make a value. One
-/// that has welcomed the link and says nothing counts as failed.
+/// The longest that a publisher may take to answer those that are subscribed together; it gives its program 10 s to make
+/// a value. One that has welcomed the link and says nothing counts as failed.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Everything that subscriptions of one subscriber have in common.
@@ -50,6 +51,9 @@ struct State {
     /// A task looks after wishes and retries.
     running: bool,
 }
+
+/// Publishers, and the subscriptions that are to be held at one of them.
+type Group = (Arc<[Publication]>, Vec<Arc<Sub>>);
 
 type Dial = BoxFuture<'static, Result<Arc<ValueLink>, Arc<str>>>;
 
@@ -131,7 +135,7 @@ impl<N: Net> Director<N> {
             }
         };
         // Paths with the same publishers go to the same one.
-        let mut groups: Vec<(Arc<[Publication]>, Vec<Arc<Sub>>)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         let mut by_set: HashMap<usize, usize> = HashMap::new();
         let mut nowhere = Vec::new();
         let complete = resolution.complete;
@@ -218,11 +222,7 @@ impl<N: Net> Director<N> {
     }
 
     /// Holds `subs` at one link, and gives back those that do not stand there within the time for it.
-    async fn hold_at(
-        &self,
-        link: &Arc<ValueLink>,
-        subs: Vec<Arc<Sub>>,
-    ) -> Vec<(Arc<Sub>, Arc<str>)> {
+    async fn hold_at(&self, link: &Arc<ValueLink>, subs: Vec<Arc<Sub>>) -> Lost {
         let batch = Arc::new(Batch::default());
         let mut refused = link.hold(self.now(), subs.clone(), &batch);
         if timeout(ANSWER_WAIT_MAX, batch.answered()).await.is_err() {
@@ -293,7 +293,7 @@ impl<N: Net> Director<N> {
     }
 
     /// These are not held any more; the durable ones among them are tried again.
-    fn rest(self: &Arc<Self>, lost: Vec<(Arc<Sub>, Arc<str>)>) {
+    fn rest(self: &Arc<Self>, lost: Lost) {
         let now = self.now();
         let rests = |(sub, reason): (Arc<Sub>, Arc<str>)| Some((sub.rests(now, reason)?, sub));
         let resting: Vec<_> = lost.into_iter().filter_map(rests).collect();

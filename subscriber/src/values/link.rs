@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::batch::Batch;
 use super::event::SubscriptionKey;
 use super::net::{Receiving, Sending};
-use super::sub::Sub;
+use super::sub::{Lost, Sub};
 use super::table::{Broken, Table};
 use super::writes::{Answer, WriteError};
 
@@ -24,8 +24,8 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 pub(crate) const IDLE: &str = "closed here: nothing was held at it";
 /// A frame is closed once it has this many bytes.
 const FRAME_BYTES: usize = 1024 * 1024;
-/// Shorter frames are copied out of the buffer that they share with others, so that updates which wait for a slow reader hold on to
-/// no more than their own.
+/// Shorter frames are copied out of the buffer that they share with others, so that updates which wait for a slow reader
+/// hold on to no more than their own.
 const SHARED_FRAME_BYTES: usize = 16 * 1024;
 
 /// What the task of a link and the handles of its subscriptions share.
@@ -61,7 +61,7 @@ impl ValueLink {
         now: Duration,
         subs: Vec<Arc<Sub>>,
         batch: &Arc<Batch>,
-    ) -> Vec<(Arc<Sub>, Arc<str>)> {
+    ) -> Lost {
         let mut refused = Vec::new();
         for some in subs.chunks(1_024) {
             // Not all under one lock: the link goes on reading.
@@ -108,14 +108,14 @@ impl ValueLink {
     }
 }
 
-/// Serves the link until it ends. `lost` is told of durable subscriptions whose value is no longer published there. The table is the
-/// caller's to end.
+/// Serves the link until it ends. `lost` is told of durable subscriptions whose value is no longer published there. The
+/// table is the caller's to end.
 pub(crate) async fn serve(
     link: &Arc<ValueLink>,
     wire: impl Sending,
     mut receiving: impl Receiving,
     started: Instant,
-    lost: impl Fn(Vec<(Arc<Sub>, Arc<str>)>),
+    lost: impl Fn(Lost),
 ) -> End {
     let mut idle_since = None;
     loop {
@@ -189,11 +189,7 @@ fn send(link: &ValueLink, wire: &impl Sending) -> Result<bool, SendError> {
 
 impl Table {
     /// Takes a frame. Gives the durable subscriptions that lost their value with it.
-    pub(crate) fn take_frame(
-        &mut self,
-        now: Duration,
-        frame: Bytes,
-    ) -> Result<Vec<(Arc<Sub>, Arc<str>)>, Broken> {
+    pub(crate) fn take_frame(&mut self, now: Duration, frame: Bytes) -> Result<Lost, Broken> {
         let bytes = frame.len();
         let frame = if bytes < SHARED_FRAME_BYTES { Bytes::copy_from_slice(&frame) } else { frame };
         for message in Messages::new(frame) {

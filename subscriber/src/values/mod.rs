@@ -1,8 +1,9 @@
 //! Live values: followed at one publisher each, over one link to each publisher.
 //!
-//! What decides is in cores without clock, socket or randomness of their own: `choice` (which publisher), `retries` (when to try
-//! again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`. `race` tries
-//! publishers beside each other; `director` and `link` are the tasks around all that; `net` is the world that they act on.
+//! What decides is in cores without clock, socket or randomness of their own: `choice` (which publisher), `retries` (when
+//! to try again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`.
+//! `race` tries publishers beside each other; `director` and `link` are the tasks around all that; `net` is the world
+//! that they act on.
 
 mod batch;
 mod choice;

@@ -1,8 +1,8 @@
 //! When durable subscriptions of values are tried again. Pure: time is an argument, the randomness has a seed.
 //!
-//! Those that fail together wait together: a link that held a thousand subscriptions is followed by one wait, one question to the
-//! resolver and one message, not by a thousand. The wait is drawn for each such group and process, so that nobody comes back in step
-//! with others.
+//! Those that fail together wait together: a link that held a thousand subscriptions is followed by one wait, one
+//! question to the resolver and one message, not by a thousand. The wait is drawn for each such group and process, so
+//! that nobody comes back in step with others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

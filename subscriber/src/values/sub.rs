@@ -16,6 +16,9 @@ use super::subscriber::SubscribeError;
 use super::updates::Channel;
 use super::writes::{Answer, WriteError};
 
+/// Subscriptions that are not held any more, or were not to be, and why.
+pub(crate) type Lost = Vec<(Arc<Sub>, Arc<str>)>;
+
 /// How a durable subscription of a value stands. Times are counted from the subscriber's start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ValueState {
@@ -53,8 +56,8 @@ pub(crate) struct Sub {
     dropped: AtomicBool,
 }
 
-/// What its reader is to be told once it reads: the newest only, so that a subscription which is lost and made again while nobody reads
-/// takes no more room each time.
+/// What its reader is to be told once it reads: the newest only, so that a subscription which is lost and made again
+/// while nobody reads takes no more room each time.
 #[derive(Debug, Default)]
 struct Missed {
     /// The channel has its mark.

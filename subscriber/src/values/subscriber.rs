@@ -22,7 +22,8 @@ use super::updates::{UPDATES_OF_ONE_MAX, Updates, UpdatesSink};
 use super::writes::WriteError;
 use crate::ConnectError;
 
-/// How long a subscription may take to be made, unless told otherwise: the resolver, the connect and the publisher's answer together.
+/// How long a subscription may take to be made, unless told otherwise: the resolver, the connect and the publisher's
+/// answer together.
 pub const SUBSCRIBE_WAIT: Duration = Duration::from_secs(30);
 
 /// Follows live values. Cheap to clone; all clones share one link to each publisher. Subscriptions outlive it.
@@ -73,8 +74,8 @@ impl Default for SubscriberOptions {
 /// How to subscribe.
 #[derive(Clone, Debug)]
 pub struct SubscribeOptions {
-    /// What becomes of updates that this process is too slow for. Of several subscriptions of one process to one path, the first
-    /// says what the publisher does.
+    /// What becomes of updates that this process is too slow for. Of several subscriptions of one process to one path,
+    /// the first says what the publisher does.
     pub policy: Policy,
     /// How long the subscription may take to be made; without meaning for durable ones.
     pub within: Duration,
@@ -133,8 +134,8 @@ pub enum CallError {
 }
 
 impl Subscriber {
-    /// A subscriber with default options that finds publishers through `cluster`: a [`Cluster`], or its replicas as `"HOST:PORT,…"`. It
-    /// needs no replica to be up, and opens links only for subscriptions.
+    /// A subscriber with default options that finds publishers through `cluster`: a [`Cluster`], or its replicas as
+    /// `"HOST:PORT,…"`. It needs no replica to be up, and opens links only for subscriptions.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Subscriber, ConnectError> {
         Subscriber::connect_with(cluster, SubscriberOptions::default()).await
     }
@@ -159,8 +160,8 @@ impl Subscriber {
         Ok(Subscriber { inner: Subscribing::new(net, local_first, rand::random()) })
     }
 
-    /// Follows the value at `path` until it is lost: then the subscription tells [`crate::Event::Dead`] and ends. Fails if no publisher
-    /// holds it within 30 s. Cancel safe.
+    /// Follows the value at `path` until it is lost: then the subscription tells [`crate::Event::Dead`] and ends. Fails
+    /// if no publisher holds it within 30 s. Cancel safe.
     pub async fn subscribe(&self, path: Path) -> Result<ValueSubscription, SubscribeError> {
         self.subscribe_with(path, &SubscribeOptions::default()).await
     }
@@ -174,8 +175,8 @@ impl Subscriber {
         self.inner.subscribe(path, options).await
     }
 
-    /// Follows the value at `path` until the subscription is dropped. While it is not held it is tried again, each time the whole way:
-    /// resolve, choose, connect. So it reaches every publisher of the path in turn, and new ones.
+    /// Follows the value at `path` until the subscription is dropped. While it is not held it is tried again, each time
+    /// the whole way: resolve, choose, connect. So it reaches every publisher of the path in turn, and new ones.
     pub fn durable_subscribe(&self, path: Path) -> DurableValue {
         self.durable_subscribe_with(path, &SubscribeOptions::default())
     }
@@ -194,8 +195,8 @@ impl Subscriber {
         self.inner.durable_subscribe_all(paths, options)
     }
 
-    /// Asks the program that publishes `path`: writes `value` to it, and gives what it answers. All within `within`. For many calls of one
-    /// path, subscribe once and [`ValueSubscription::write_with_receipt`].
+    /// Asks the program that publishes `path`: writes `value` to it, and gives what it answers. All within `within`. For
+    /// many calls of one path, subscribe once and [`ValueSubscription::write_with_receipt`].
     pub async fn call(
         &self,
         path: Path,

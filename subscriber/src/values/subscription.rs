@@ -59,8 +59,8 @@ impl ValueSubscription {
         self.handle.sub.is_alive()
     }
 
-    /// Waits for what happens next: first the value as it was found, then updates in order, then the end. `None` after the end, and
-    /// if updates go elsewhere. Cancel safe.
+    /// Waits for what happens next: first the value as it was found, then updates in order, then the end. `None` after
+    /// the end, and if updates go elsewhere. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {
             return None;
@@ -75,8 +75,8 @@ impl ValueSubscription {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Writes go side by side: none waits
-    /// for the answer to another. Dropped, the write may have been made or not.
+    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Writes go side
+    /// by side: none waits for the answer to another. Dropped, the write may have been made or not.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,
@@ -105,7 +105,8 @@ impl DurableValue {
         self.handle.sub.key
     }
 
-    /// The last value that is known; while the subscription is dead, that from before. `None` before it was held for the first time.
+    /// The last value that is known; while the subscription is dead, that from before. `None` before it was held for the
+    /// first time.
     pub fn last(&self) -> Option<Value> {
         self.handle.sub.last()
     }
@@ -135,13 +136,14 @@ impl DurableValue {
         self.handle.next().await
     }
 
-    /// Hands a value to the program that publishes this one, without an answer. Never waits; refused while the subscription is dead.
+    /// Hands a value to the program that publishes this one, without an answer. Never waits; refused while the
+    /// subscription is dead.
     pub fn write(&self, value: impl Into<Value>) -> Result<(), WriteError> {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// The same, but while the subscription is dead this waits for it to be held again, at most `within`. Nothing is kept: dropped, it
-    /// writes nothing.
+    /// The same, but while the subscription is dead this waits for it to be held again, at most `within`. Nothing is
+    /// kept: dropped, it writes nothing.
     pub async fn write_within(
         &self,
         value: impl Into<Value>,
@@ -162,8 +164,8 @@ impl DurableValue {
         }
     }
 
-    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Refused at once while the
-    /// subscription is dead. Writes go side by side: none waits for the answer to another.
+    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Refused at once
+    /// while the subscription is dead. Writes go side by side: none waits for the answer to another.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,

@@ -22,7 +22,7 @@ use super::holders::{Holder, Holders};
 use super::kept::Kept;
 use super::link::ValueLink;
 use super::sinks::Sinks;
-use super::sub::Sub;
+use super::sub::{Lost, Sub};
 use super::updates::Channel;
 use super::writes::Writes;
 
@@ -67,7 +67,7 @@ pub(crate) struct Table {
     leaves: Vec<u32>,
     pub(crate) writes: Writes,
     /// Durable ones that lost their value here, and why.
-    lost: Vec<(Arc<Sub>, Arc<str>)>,
+    lost: Lost,
     /// Channels that have no room for what may not be left out.
     full: Vec<Arc<Channel>>,
 }
@@ -335,8 +335,8 @@ impl Table {
         Ok(())
     }
 
-    /// Hands what is staged to its channels. Of what a channel has no room for, subscriptions that conflate leave a mark; the rest
-    /// goes in all the same, and the link is to read no more until there is room.
+    /// Hands what is staged to its channels. Of what a channel has no room for, subscriptions that conflate leave a mark;
+    /// the rest goes in all the same, and the link is to read no more until there is room.
     pub(crate) fn hand_over(&mut self, frame_bytes: usize) {
         let (sinks, slots) = (&mut self.sinks, &mut self.slots);
         while let Some(sink) = sinks.next_touched() {
@@ -390,12 +390,12 @@ impl Table {
     }
 
     /// Durable ones that lost their value here since this was asked last.
-    pub(crate) fn take_lost(&mut self) -> Vec<(Arc<Sub>, Arc<str>)> {
+    pub(crate) fn take_lost(&mut self) -> Lost {
         std::mem::take(&mut self.lost)
     }
 
     /// The link is dead: every subscription is told. Gives the durable ones among those that stood.
-    pub(crate) fn end(&mut self, reason: &Arc<str>) -> Vec<(Arc<Sub>, Arc<str>)> {
+    pub(crate) fn end(&mut self, reason: &Arc<str>) -> Lost {
         self.hand_over(0);
         self.closed.get_or_insert_with(|| reason.clone());
         self.writes.end(reason);
@@ -481,9 +481,9 @@ impl Holder {
         self.conflates && self.sub.is_durable()
     }
 
-    /// It is held no more. One that stood tells its last value, if its reader has not had it, and its end; one that did not is given
-    /// back to whoever tries.
-    fn end(self, last: Option<Value>, reason: &Arc<str>, lost: &mut Vec<(Arc<Sub>, Arc<str>)>) {
+    /// It is held no more. One that stood tells its last value, if its reader has not had it, and its end; one that did
+    /// not is given back to whoever tries.
+    fn end(self, last: Option<Value>, reason: &Arc<str>, lost: &mut Lost) {
         self.sub.put_off(if self.stands { last.clone() } else { None });
         if let Some(batch) = self.batch {
             batch.refuse(self.sub, reason.clone());

@@ -1,8 +1,9 @@
 //! The bounded way from links to whoever reads updates: many subscriptions into one, read in batches.
 //!
-//! A link hands over what a frame held under one lock, and the reader takes everything there is under one lock: per update there
-//! is neither an allocation nor a wake. When the reader is slow, subscriptions that conflate leave a mark and keep their newest
-//! value where it is; for the others their links stop reading, so that the publisher's policy decides.
+//! A link hands over what a frame held under one lock, and the reader takes everything there is under one lock: per
+//! update there is neither an allocation nor a wake. When the reader is slow, subscriptions that conflate leave a mark
+//! and keep their newest value where it is; for the others their links stop reading, so that the publisher's policy
+//! decides.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +18,8 @@ use super::sub::Sub;
 pub(crate) const UPDATES_OF_ONE_MAX: usize = 1_024;
 /// Most updates that may wait for one reader, whatever is asked for.
 pub const UPDATES_MAX: usize = 16 * 1024 * 1024;
-/// Most bytes of frames that updates which wait for one reader may hold on to. A frame more may come, and each subscription may add its
-/// last value and its end.
+/// Most bytes of frames that updates which wait for one reader may hold on to. A frame more may come, and each
+/// subscription may add its last value and its end.
 pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Reads the updates of one or of many subscriptions, in batches.
@@ -66,8 +67,8 @@ impl Updates {
         UpdatesSink(self.channel.clone())
     }
 
-    /// Waits until there is something, and gives all of it, in order; for ever if no subscription puts anything here. What was not
-    /// looked at is gone with the next call. Cancel safe.
+    /// Waits until there is something, and gives all of it, in order; for ever if no subscription puts anything here.
+    /// What was not looked at is gone with the next call. Cancel safe.
     pub async fn next(&mut self) -> &[KeyedEvent] {
         self.fill().await;
         &self.batch
