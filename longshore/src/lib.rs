@@ -6,7 +6,9 @@
 //!
 //! - hand in jobs with a [`Producer`],
 //! - run them with a [`Worker`],
+//! - follow live values with a [`Subscriber`],
 //! - look into queues and act on them with [`Queues`],
+//! - publish and follow live [`values`],
 //! - hold queues inside a program of yours with a [`Publisher`], and find publishers with a [`ReadClient`].
 //!
 //! Three promises:
@@ -29,6 +31,22 @@ pub use longshore_protocol as protocol;
 pub mod journal {
     pub use longshore_queue::inspect::*;
     pub use longshore_queue::{Command, Expired, Now, Start};
+}
+
+/// Live values: a [`ValuePublisher`], or a [`Publisher`] beside its queues, publishes them; a [`Subscriber`] follows them, and may write to them.
+pub mod values {
+    pub use longshore_protocol::messages::values::Policy;
+    pub use longshore_protocol::{Text, Value, ValueError, ValueMap};
+    pub use longshore_publisher::{
+        Batch, FlushReport, PublishError, Published, Requested, UpdateError, ValueDefault,
+        ValueOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions, Values, Write,
+        Writes, value_limits as limits,
+    };
+    pub use longshore_subscriber::{
+        CallError, DurableValue, Event, KeyedEvent, SubscribeError, SubscribeOptions, Subscriber,
+        SubscriberOptions, SubscriptionKey, Updates, UpdatesSink, ValueState, ValueSubscription,
+        WriteError,
+    };
 }
 
 pub use longshore_producer::{
@@ -62,3 +80,4 @@ pub use longshore_subscriber::{
     JobContext, JobFailure, JobOutput, Json, PayloadError, RunError, ShutdownHandle, StatsWatch,
     Subscription, Take, TakeError, Worker, WorkerOptions, WorkerReport, WorkerStats,
 };
+pub use values::{Subscriber, Value, ValuePublisher};

@@ -9,19 +9,14 @@ use std::time::Duration;
 
 use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
 use longshore_protocol::{PublisherId, PublisherInfo};
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 
+use crate::backoff::{self, STEADY, WAIT_MAX};
 use crate::credits::{Credits, Move};
 
-/// What each try adds to the longest wait before the next.
-pub(crate) const WAIT_STEP: Duration = Duration::from_millis(100);
-/// The longest wait between tries.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(12);
 /// The longest wait between tries while leases are held there, or ends of jobs are unanswered.
 pub(crate) const WAIT_MAX_BUSY: Duration = Duration::from_secs(2);
-/// A link that stood this long was no failed try: after its loss the count begins anew.
-pub(crate) const STEADY: Duration = Duration::from_secs(1);
 
 /// What happened.
 #[derive(Clone, PartialEq, Debug)]
@@ -269,8 +264,7 @@ impl Durable {
             Duration::ZERO
         } else {
             let longest = if busy { WAIT_MAX_BUSY } else { WAIT_MAX };
-            let longest = WAIT_STEP.saturating_mul(known.attempt).min(longest);
-            longest.mul_f64(self.random.random::<f64>())
+            backoff::wait(known.attempt, longest, &mut self.random)
         };
         known.phase = Phase::Resting { until: now + wait, busy };
         let given_up = known.is_to_be_given_up() || (self.draining && !busy);

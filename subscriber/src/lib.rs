@@ -30,10 +30,12 @@
 //! `checkpoints` (what to send, what to send again), `progress` (what to tell, how often) and `publishers` (what several patterns
 //! have in all). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
 
+mod backoff;
 mod checkpoint;
 mod checkpoints;
 mod credits;
 mod desk;
+mod dialing;
 mod director;
 mod durable;
 mod failure;
@@ -50,6 +52,7 @@ mod shutdown;
 mod signal;
 mod stats;
 mod take;
+mod values;
 mod worker;
 
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointsError};
@@ -57,12 +60,18 @@ pub use desk::StatsWatch;
 pub use durable::{PublisherState, Standing};
 pub use failure::JobFailure;
 pub use job::{CancelReason, Job, JobContext};
+pub use longshore_protocol::messages::values::Policy;
 pub use longshore_resolver::Cluster;
 pub use output::{JobOutput, Json};
 pub use payload::{FromPayload, PayloadError};
 pub use shutdown::ShutdownHandle;
 pub use stats::{WorkerReport, WorkerStats};
 pub use take::{Take, TakeError};
+pub use values::{
+    CallError, DurableValue, Event, KeyedEvent, SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions,
+    Subscriber, SubscriberOptions, SubscriptionKey, UPDATES_BYTES_MAX, UPDATES_MAX, Updates,
+    UpdatesSink, ValueState, ValueSubscription, WRITE_QUEUE_BYTES_MAX, WriteError,
+};
 pub use worker::{
     CANCEL_GRACE, CONCURRENCY, ConnectError, GRACE, HELD_MAX, RunError, Subscription, Worker,
     WorkerOptions,

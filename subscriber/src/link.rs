@@ -12,13 +12,12 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{
     FrameWriter, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
 };
-use longshore_transport::{
-    DialError, LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, SlowDisk, dial,
-};
+use longshore_transport::{LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, SlowDisk};
 use tokio::sync::Notify;
 
 use crate::checkpoints::ToSend;
 use crate::desk::{Desk, Flooded, Outgoing, PlaceId};
+use crate::dialing::dial_publisher;
 
 /// The number of the one subscription that a worker's link has.
 const SUBSCRIPTION: u32 = 1;
@@ -42,9 +41,7 @@ pub(crate) struct LinkPlan {
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error("no link to {0}")]
-    Dial(String),
-    #[error("{address} is publisher {found}, not {wanted}")]
-    Another { address: std::net::SocketAddr, found: PublisherId, wanted: PublisherId },
+    Dial(Arc<str>),
     #[error("the publisher took over {0:?} to attach the link")]
     AttachTimeout(Duration),
     #[error("{0}")]
@@ -82,25 +79,8 @@ async fn connect(
     info: &PublisherInfo,
 ) -> Result<(LinkSender, LinkReceiver), Lost> {
     let hello = Hello::new(Role::Worker, plan.session, plan.name.clone(), plan.options.timing);
-    let mut reasons: Vec<String> = Vec::new();
-    for address in &info.addresses {
-        let link = match dial(*address, &hello, &plan.options).await {
-            Ok(link) => link,
-            Err(error) => {
-                let error: DialError = error;
-                reasons.push(format!("{address}: {error}"));
-                continue;
-            }
-        };
-        let found = link.welcome().map(|welcome| PublisherId(welcome.instance));
-        if let Some(found) = found.filter(|found| *found != info.id) {
-            let another = Lost::Another { address: *address, found, wanted: info.id };
-            reasons.push(another.to_string());
-            continue;
-        }
-        return Ok(link.split());
-    }
-    Err(Lost::Dial(reasons.join("; ")))
+    let link = dial_publisher(info, &hello, &plan.options).await.map_err(Lost::Dial)?;
+    Ok(link.split())
 }
 
 struct Session<'a> {

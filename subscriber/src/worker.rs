@@ -56,14 +56,14 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Why there is no worker.
+/// Why there is no worker, or no subscriber.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No replica was named.
     #[error("no resolver replica was named; name them as HOST:PORT,…")]
     NoReplica,
     /// The name is empty or too long.
-    #[error("a worker's name of {0} bytes is not within 1 to {NAME_BYTES_MAX} bytes")]
+    #[error("a name of {0} bytes is not within 1 to {NAME_BYTES_MAX} bytes")]
     Name(usize),
 }
 

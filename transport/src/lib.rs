@@ -50,6 +50,7 @@ mod log_limit;
 mod negotiation;
 mod oldest;
 mod options;
+mod own_address;
 mod places;
 mod queue;
 mod receiver;
@@ -68,6 +69,7 @@ pub use options::{
     CONNECTIONS_MAX, DESCRIPTORS_KEPT, HELLOS_MAX, LinkOptions, ListenerOptions, REFUSALS_MAX,
     SEND_QUEUE_BYTES_MAX,
 };
+pub use own_address::is_own_address;
 pub use places::Kept;
 pub use receiver::LinkReceiver;
 pub use sender::{LinkSender, SendError};

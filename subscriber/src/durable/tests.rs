@@ -5,6 +5,7 @@ use longshore_protocol::Epoch;
 use proptest::prelude::*;
 
 use super::*;
+use crate::backoff::WAIT_STEP;
 
 const A: PublisherId = PublisherId([1; 16]);
 const B: PublisherId = PublisherId([2; 16]);

@@ -1,0 +1,353 @@
+//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them at once, chooses a
+//! publisher for each set of publishers, and holds them there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, Shared, WeakShared};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hashbrown::HashMap;
+use longshore_protocol::{PublisherId, PublisherInfo};
+use longshore_resolver::{PathAnswer, Publication};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::batch::Batch;
+use super::choice::Choice;
+use super::link::{self, End, ValueLink};
+use super::net::Net;
+use super::race::race;
+use super::retries::Retries;
+use super::sub::{Lost, Sub};
+use super::subscriber::SubscribeError;
+
+/// The longest that one try may take, whatever the number of publishers; then the next begins with a fresh answer of the
+/// resolver.
+pub(crate) const TRY_WAIT_MAX: Duration = Duration::from_secs(60);
+/// The longest that a publisher may take to answer those that are subscribed together; it gives its program 10 s to make
+/// a value. One that has welcomed the link and says nothing counts as failed.
+pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// Everything that subscriptions of one subscriber have in common.
+pub(crate) struct Director<N: Net> {
+    net: N,
+    pub(crate) started: Instant,
+    /// Locked before a link's table, never after.
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+struct State {
+    choice: Choice,
+    /// Durable subscriptions that wait for their next try.
+    retries: Retries<Arc<Sub>>,
+    /// Subscriptions that are to be made at once.
+    wishes: Vec<Arc<Sub>>,
+    links: HashMap<PublisherId, Arc<ValueLink>>,
+    /// Tries that are under way, shared by all who want that link; the last one to go ends it.
+    dials: HashMap<PublisherId, WeakShared<Dial>>,
+    /// A task looks after wishes and retries.
+    running: bool,
+}
+
+/// Publishers, and the subscriptions that are to be held at one of them.
+type Group = (Arc<[Publication]>, Vec<Arc<Sub>>);
+
+type Dial = BoxFuture<'static, Result<Arc<ValueLink>, Arc<str>>>;
+
+impl<N: Net> Director<N> {
+    pub(crate) fn new(net: N, local_first: bool, seed: u64) -> Arc<Director<N>> {
+        let state = State {
+            choice: Choice::new(local_first, seed),
+            retries: Retries::new(seed.wrapping_add(1)),
+            wishes: Vec::new(),
+            links: HashMap::new(),
+            dials: HashMap::new(),
+            running: false,
+        };
+        let (started, state) = (Instant::now(), Mutex::new(state));
+        Arc::new(Director { net, started, state, wake: Notify::new() })
+    }
+
+    /// These are to be made as soon as possible.
+    pub(crate) fn wish(self: &Arc<Self>, subs: impl IntoIterator<Item = Arc<Sub>>) {
+        let mut state = self.state.lock();
+        state.wishes.extend(subs);
+        self.direct(&mut state);
+    }
+
+    /// Links that stand.
+    #[cfg(test)]
+    pub(crate) fn links(&self) -> usize {
+        self.state.lock().links.len()
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Sees to it that a task looks at wishes and retries.
+    fn direct(self: &Arc<Self>, state: &mut State) {
+        if !std::mem::replace(&mut state.running, true) {
+            tokio::spawn(self.clone().run());
+        }
+        self.wake.notify_one();
+    }
+
+    /// Ends when nothing waits to be tried again.
+    async fn run(self: Arc<Self>) {
+        loop {
+            let (subs, deadline) = {
+                let mut state = self.state.lock();
+                let mut subs = state.retries.take_due(self.now());
+                subs.append(&mut state.wishes);
+                subs.retain(|sub| !sub.is_dropped());
+                let deadline = state.retries.next_deadline();
+                // The next wish starts another task: this one would keep everything alive.
+                state.running = deadline.is_some();
+                (subs, deadline)
+            };
+            if !subs.is_empty() {
+                tokio::spawn(self.clone().make(subs));
+            }
+            let Some(deadline) = deadline else { return };
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = sleep_until(self.started + deadline) => {}
+            }
+        }
+    }
+
+    /// One try for each of `subs`, the whole way: resolve, choose, connect.
+    async fn make(self: Arc<Self>, subs: Vec<Arc<Sub>>) {
+        let until = Instant::now() + TRY_WAIT_MAX;
+        let (unread, subs): (Vec<_>, Vec<_>) = subs.into_iter().partition(|sub| sub.is_unread());
+        self.failed(unread, &SubscribeError::Unread);
+        let paths = subs.iter().map(|sub| sub.path.clone()).collect();
+        let resolution = match timeout_at(until, self.net.resolve(paths)).await {
+            Ok(Ok(resolution)) => resolution,
+            Ok(Err(reason)) => return self.failed(subs, &SubscribeError::Resolver(reason)),
+            Err(_) => {
+                let reason = format!("no answer within {TRY_WAIT_MAX:?}").into();
+                return self.failed(subs, &SubscribeError::Resolver(reason));
+            }
+        };
+        // Paths with the same publishers go to the same one.
+        let mut groups: Vec<Group> = Vec::new();
+        let mut by_set: HashMap<usize, usize> = HashMap::new();
+        let mut nowhere = Vec::new();
+        let complete = resolution.complete;
+        for (sub, answer) in subs.into_iter().zip(resolution.answers) {
+            match answer {
+                PathAnswer::Publishers { set, .. } => {
+                    let at = *by_set.entry(set.as_ptr().addr()).or_insert_with(|| {
+                        groups.push((set, Vec::new()));
+                        groups.len() - 1
+                    });
+                    groups[at].1.push(sub);
+                }
+                PathAnswer::NotFound => nowhere.push(sub),
+                PathAnswer::Refused(reason) => {
+                    self.failed(vec![sub], &SubscribeError::Refused(reason.into()));
+                }
+            }
+        }
+        self.failed(nowhere, &SubscribeError::NotFound { complete });
+        let mut holding: FuturesUnordered<_> =
+            groups.into_iter().map(|(set, subs)| self.hold(set, subs, complete, until)).collect();
+        while holding.next().await.is_some() {}
+    }
+
+    /// Holds `subs` at a publisher of `set`: those that it refuses at the next.
+    async fn hold(
+        self: &Arc<Self>,
+        set: Arc<[Publication]>,
+        mut subs: Vec<Arc<Sub>>,
+        complete: bool,
+        until: Instant,
+    ) {
+        let mut candidates: VecDeque<PublisherInfo> = {
+            let local = |publisher: &PublisherInfo| self.net.is_local(publisher);
+            let order = self.state.lock().choice.order(self.now(), &set, local);
+            order.into_iter().cloned().collect()
+        };
+        if candidates.is_empty() {
+            return self.failed(subs, &SubscribeError::NotFound { complete });
+        }
+        let mut reasons: Vec<String> = Vec::new();
+        // Why each of those that were refused last was.
+        let mut refusals: HashMap<u64, Arc<str>> = HashMap::new();
+        while !candidates.is_empty() && !subs.is_empty() && Instant::now() < until {
+            let winner = race(&mut candidates, |publisher| self.link_to(publisher));
+            let (publisher, link) = match timeout_at(until, winner).await {
+                Ok(Ok(won)) => won,
+                Ok(Err(failures)) => {
+                    reasons.extend(failures);
+                    break;
+                }
+                Err(_) => break,
+            };
+            for (sub, reason) in self.hold_at(&link, std::mem::take(&mut subs)).await {
+                if sub.is_dropped() {
+                    continue;
+                }
+                if *reason == *link::IDLE && candidates.front() != Some(&publisher) {
+                    // It closed for want of subscriptions just before these came.
+                    candidates.push_front(publisher.clone());
+                }
+                let reason = format!("{}: {reason}", publisher.name);
+                refusals.insert(sub.key.0, reason.into());
+                subs.push(sub);
+            }
+        }
+        if subs.is_empty() {
+            return;
+        }
+        let none = reasons.join("; ");
+        if refusals.is_empty() {
+            let none =
+                if none.is_empty() { format!("no answer within {TRY_WAIT_MAX:?}") } else { none };
+            return self.failed(subs, &SubscribeError::NoLink(none.into()));
+        }
+        let mut by_reason: HashMap<Arc<str>, Vec<Arc<Sub>>> = HashMap::new();
+        for sub in subs {
+            let reason = refusals.remove(&sub.key.0).unwrap_or_else(|| none.as_str().into());
+            by_reason.entry(reason).or_default().push(sub);
+        }
+        for (reason, subs) in by_reason {
+            self.failed(subs, &SubscribeError::Refused(reason));
+        }
+    }
+
+    /// Holds `subs` at one link, and gives back those that do not stand there within the time for it.
+    async fn hold_at(&self, link: &Arc<ValueLink>, subs: Vec<Arc<Sub>>) -> Lost {
+        let batch = Arc::new(Batch::default());
+        let mut refused = link.hold(self.now(), subs.clone(), &batch);
+        if timeout(ANSWER_WAIT_MAX, batch.answered()).await.is_err() {
+            let reason: Arc<str> = format!("no answer within {ANSWER_WAIT_MAX:?}").into();
+            let withdrawn = subs.iter().filter(|sub| sub.withdraw(link));
+            refused.extend(withdrawn.map(|sub| (sub.clone(), reason.clone())));
+            self.state.lock().choice.failed(self.now(), link.publisher);
+        }
+        refused.extend(batch.take_refused());
+        refused
+    }
+
+    /// The link to that publisher: the one that stands, or that which is being made, or a new one.
+    async fn link_to(self: &Arc<Self>, publisher: PublisherInfo) -> Result<Arc<ValueLink>, String> {
+        let dial = {
+            let mut state = self.state.lock();
+            if let Some(link) = state.links.get(&publisher.id).filter(|link| link.is_open()) {
+                return Ok(link.clone());
+            }
+            match state.dials.get(&publisher.id).and_then(WeakShared::upgrade) {
+                Some(dial) => dial,
+                None => {
+                    let dial: Shared<Dial> = self.clone().dial(publisher.clone()).boxed().shared();
+                    if let Some(weak) = dial.downgrade() {
+                        state.dials.retain(|_, dial| dial.upgrade().is_some());
+                        state.dials.insert(publisher.id, weak);
+                    }
+                    dial
+                }
+            }
+        };
+        dial.await.map_err(|reason| format!("{}: {reason}", publisher.name))
+    }
+
+    async fn dial(self: Arc<Self>, publisher: PublisherInfo) -> Result<Arc<ValueLink>, Arc<str>> {
+        let id = publisher.id;
+        let halves = match self.net.dial(&publisher).await {
+            Ok(halves) => halves,
+            Err(reason) => {
+                let mut state = self.state.lock();
+                state.dials.remove(&id);
+                state.choice.failed(self.now(), id);
+                return Err(reason);
+            }
+        };
+        let link = ValueLink::new(id);
+        {
+            let mut state = self.state.lock();
+            state.dials.remove(&id);
+            state.links.insert(id, link.clone());
+        }
+        tokio::spawn(self.serve(link.clone(), halves));
+        Ok(link)
+    }
+
+    /// A link from its welcome to its end.
+    async fn serve(
+        self: Arc<Self>,
+        link: Arc<ValueLink>,
+        (sending, receiving): (N::Sending, N::Receiving),
+    ) {
+        // However it ends, its subscriptions are told.
+        let mut ended = Ended { director: self, link, why: None };
+        let director = ended.director.clone();
+        let lost = |lost| director.rest(lost);
+        let end = link::serve(&ended.link, sending, receiving, director.started, lost).await;
+        ended.why = Some(end);
+    }
+
+    /// These are not held any more; the durable ones among them are tried again.
+    fn rest(self: &Arc<Self>, lost: Lost) {
+        let now = self.now();
+        let rests = |(sub, reason): (Arc<Sub>, Arc<str>)| Some((sub.rests(now, reason)?, sub));
+        let resting: Vec<_> = lost.into_iter().filter_map(rests).collect();
+        self.try_again(now, resting);
+    }
+
+    /// A try came to nothing.
+    fn failed(self: &Arc<Self>, subs: Vec<Arc<Sub>>, why: &SubscribeError) {
+        let now = self.now();
+        let fails = |sub: Arc<Sub>| Some((sub.failed(now, why)?, sub));
+        let resting: Vec<_> = subs.into_iter().filter_map(fails).collect();
+        self.try_again(now, resting);
+    }
+
+    fn try_again(self: &Arc<Self>, now: Duration, resting: Vec<(u32, Arc<Sub>)>) {
+        if !resting.is_empty() {
+            let mut state = self.state.lock();
+            state.retries.rest(now, resting);
+            self.direct(&mut state);
+        }
+    }
+}
+
+/// Sees to the end of a link, also when its task is dropped with its runtime.
+struct Ended<N: Net> {
+    director: Arc<Director<N>>,
+    link: Arc<ValueLink>,
+    why: Option<End>,
+}
+
+impl<N: Net> Drop for Ended<N> {
+    fn drop(&mut self) {
+        let (director, link) = (&self.director, &self.link);
+        let why = self.why.take();
+        {
+            let mut state = director.state.lock();
+            if state.links.get(&link.publisher).is_some_and(|known| Arc::ptr_eq(known, link)) {
+                state.links.remove(&link.publisher);
+            }
+            if let Some(End::Lost(_)) = why {
+                state.choice.failed(director.now(), link.publisher);
+            }
+        }
+        match why {
+            Some(End::Idle) => {}
+            Some(End::Lost(reason)) => {
+                tracing::debug!(publisher = %link.publisher.prefix(), %reason, "a value link is lost");
+                let lost = link.table.lock().end(&reason);
+                director.rest(lost);
+            }
+            None => {
+                // Nobody is left to try again.
+                link.table.lock().end(&"the runtime has stopped".into());
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The last value of a subscription, kept so that it holds on to no more memory than it needs.
+
+use bytes::Bytes;
+use longshore_protocol::{Text, Value, ValueMap};
+
+/// A slice is kept as it is if it has at least this part of the memory that it is a slice of; shorter ones are copied.
+const KEPT_PART: usize = 4;
+/// What short frames are slices of, in bytes: the largest buffer of a link's reader.
+const SHARED_BYTES: usize = 128 * 1024;
+
+/// A value that may be kept for long. Numbers are kept as they came; short texts and bytes are copied into memory that the
+/// next one uses again, so that an update costs a copy and no allocation.
+#[derive(Debug, Default)]
+pub(crate) enum Kept {
+    #[default]
+    Nothing,
+    Plain(Value),
+    Text(Vec<u8>),
+    Bytes(Vec<u8>),
+}
+
+impl Kept {
+    /// Keeps `value`, which came in a frame of `frame_bytes`.
+    #[inline]
+    pub(crate) fn keep(&mut self, value: Value, frame_bytes: usize) {
+        match value {
+            Value::Null | Value::Bool(_) | Value::I64(_) | Value::U64(_) | Value::F64(_) => {
+                *self = Kept::Plain(value);
+            }
+            _ => self.keep_slices(value, frame_bytes),
+        }
+    }
+
+    fn keep_slices(&mut self, value: Value, frame_bytes: usize) {
+        let memory = frame_bytes.max(SHARED_BYTES);
+        let long = |bytes: &Bytes| bytes.len() * KEPT_PART >= memory;
+        match (value, &mut *self) {
+            (Value::String(text), Kept::Text(own)) if !long(text.as_bytes()) => {
+                refill(own, text.as_bytes());
+            }
+            (Value::Bytes(bytes), Kept::Bytes(own)) if !long(&bytes) => refill(own, &bytes),
+            (Value::String(text), _) if !long(text.as_bytes()) => {
+                *self = Kept::Text(text.as_bytes().to_vec());
+            }
+            (Value::Bytes(bytes), _) if !long(&bytes) => *self = Kept::Bytes(bytes.to_vec()),
+            (value @ (Value::List(_) | Value::Map(_)), _) => *self = Kept::Plain(own(&value)),
+            (value, _) => *self = Kept::Plain(value),
+        }
+    }
+
+    /// The value, if there is one.
+    pub(crate) fn value(&self) -> Option<Value> {
+        match self {
+            Kept::Nothing => None,
+            Kept::Plain(value) => Some(value.clone()),
+            // Of a text that was one already; what is none would be nothing.
+            Kept::Text(bytes) => Text::new(Bytes::copy_from_slice(bytes)).ok().map(Value::String),
+            Kept::Bytes(bytes) => Some(Value::Bytes(Bytes::copy_from_slice(bytes))),
+        }
+    }
+}
+
+fn refill(own: &mut Vec<u8>, bytes: &[u8]) {
+    own.clear();
+    own.extend_from_slice(bytes);
+    // One long value does not hold its memory for ever.
+    if own.capacity() > 4 * bytes.len().max(1_024) {
+        own.shrink_to_fit();
+    }
+}
+
+/// The same value in memory of its own. As deep as a value may be: the wire refuses deeper ones.
+fn own(value: &Value) -> Value {
+    let own_text = |text: &Text| Text::from(text.as_str());
+    match value {
+        Value::String(text) => Value::String(own_text(text)),
+        Value::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(bytes)),
+        Value::List(values) => Value::List(values.iter().map(own).collect()),
+        Value::Map(map) => {
+            let entries = map.entries().iter().map(|(name, value)| (own_text(name), own(value)));
+            Value::Map(entries.collect::<ValueMap>())
+        }
+        plain => plain.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// True if the kept value is a slice of `frame`.
+    fn shares(kept: &Kept, frame: &Bytes) -> bool {
+        let range = frame.as_ptr_range();
+        let within = |bytes: &Bytes| range.contains(&bytes.as_ptr());
+        match kept {
+            Kept::Plain(Value::Bytes(bytes)) => within(bytes),
+            Kept::Plain(Value::String(text)) => within(text.as_bytes()),
+            Kept::Plain(Value::List(values)) => {
+                values.iter().any(|value| matches!(value, Value::Bytes(bytes) if within(bytes)))
+            }
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn a_few_bytes_of_a_large_frame_are_copied_and_most_of_it_is_shared() {
+        let frame = Bytes::from(vec![b'x'; 1024 * 1024]);
+        let mut kept = Kept::default();
+        for value in [
+            Value::Bytes(frame.slice(..256)),
+            Value::Bytes(frame.slice(..1024 * 1024 / KEPT_PART - 1)),
+            Value::String(Text::new(frame.slice(..256)).unwrap()),
+            Value::list([Value::Bytes(frame.slice(..256))]),
+        ] {
+            kept.keep(value.clone(), frame.len());
+            assert_eq!(kept.value(), Some(value));
+            assert!(!shares(&kept, &frame));
+        }
+        let most = Value::Bytes(frame.slice(..1024 * 1024 / KEPT_PART));
+        kept.keep(most.clone(), frame.len());
+        assert!(shares(&kept, &frame));
+        assert_eq!(kept.value(), Some(most));
+    }
+
+    #[test]
+    fn a_short_frame_counts_as_a_slice_of_its_readers_buffer() {
+        let frame = Bytes::from(vec![1; 300]);
+        let mut kept = Kept::default();
+        kept.keep(Value::Bytes(frame.clone()), frame.len());
+        assert!(!shares(&kept, &frame));
+    }
+
+    #[test]
+    fn the_next_short_value_uses_the_memory_of_the_last_but_a_long_ones_is_given_back() {
+        let mut kept = Kept::default();
+        kept.keep(Value::from(&[1u8; 300][..]), 0);
+        let Kept::Bytes(own) = &kept else { panic!("copied") };
+        let at = own.as_ptr();
+        kept.keep(Value::from(&[2u8; 256][..]), 0);
+        let Kept::Bytes(own) = &kept else { panic!("copied") };
+        assert_eq!((own.as_ptr(), &own[..]), (at, &[2u8; 256][..]));
+
+        kept.keep(Value::from(&[3u8; 20_000][..]), 0);
+        kept.keep(Value::from(&[4u8; 10][..]), 0);
+        let Kept::Bytes(own) = &kept else { panic!("copied") };
+        assert!(own.capacity() < 4_096);
+    }
+}

@@ -1,0 +1,204 @@
+//! One link to one publisher of values, from its welcome to its end. It moves bytes and time between the wire and the table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_protocol::messages::values::{FromValuePublisher, ToValuePublisher};
+use longshore_protocol::{FrameWriter, Messages, PublisherId, Value};
+use longshore_transport::SendError;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::batch::Batch;
+use super::event::SubscriptionKey;
+use super::net::{Receiving, Sending};
+use super::sub::{Lost, Sub};
+use super::table::{Broken, Table};
+use super::writes::{Answer, WriteError};
+
+/// How long a link that holds nothing stays open: who asks for one value after another dials once.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// Why such a link ended.
+pub(crate) const IDLE: &str = "closed here: nothing was held at it";
+/// A frame is closed once it has this many bytes.
+const FRAME_BYTES: usize = 1024 * 1024;
+/// Shorter frames are copied out of the buffer that they share with others, so that updates which wait for a slow reader
+/// hold on to no more than their own.
+const SHARED_FRAME_BYTES: usize = 16 * 1024;
+
+/// What the task of a link and the handles of its subscriptions share.
+#[derive(Debug)]
+pub(crate) struct ValueLink {
+    pub(crate) publisher: PublisherId,
+    pub(crate) table: Mutex<Table>,
+    wake: Notify,
+}
+
+/// How a link ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// It held nothing for a while.
+    Idle,
+    /// It was lost, or the publisher breaks the rules.
+    Lost(Arc<str>),
+}
+
+impl ValueLink {
+    pub(crate) fn new(publisher: PublisherId) -> Arc<ValueLink> {
+        let table = Mutex::new(Table::new(publisher));
+        Arc::new(ValueLink { publisher, table, wake: Notify::new() })
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.table.lock().closed().is_none()
+    }
+
+    /// Holds these from now on; `batch` is told of each. Gives back those that it cannot hold.
+    pub(crate) fn hold(
+        self: &Arc<ValueLink>,
+        now: Duration,
+        subs: Vec<Arc<Sub>>,
+        batch: &Arc<Batch>,
+    ) -> Lost {
+        let mut refused = Vec::new();
+        for some in subs.chunks(1_024) {
+            // Not all under one lock: the link goes on reading.
+            let mut table = self.table.lock();
+            for sub in some {
+                if let Err(reason) = table.hold(now, self, sub, batch) {
+                    refused.push((sub.clone(), reason));
+                }
+            }
+        }
+        self.wake.notify_one();
+        refused
+    }
+
+    pub(crate) fn leave(&self, slot: u32, key: SubscriptionKey) {
+        self.table.lock().leave(slot, key);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn write(
+        &self,
+        slot: u32,
+        key: SubscriptionKey,
+        value: Value,
+        answer: Option<(Answer, Duration)>,
+    ) -> Result<(), WriteError> {
+        let mut table = self.table.lock();
+        if !table.stands(slot, key) {
+            return Err(WriteError::Dead);
+        }
+        table.writes.push(slot, value, answer)?;
+        drop(table);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// True if it holds nothing; then it never will.
+    fn close_if_idle(&self) -> bool {
+        let mut table = self.table.lock();
+        if table.is_idle() {
+            table.end(&IDLE.into());
+        }
+        table.is_idle()
+    }
+}
+
+/// Serves the link until it ends. `lost` is told of durable subscriptions whose value is no longer published there. The
+/// table is the caller's to end.
+pub(crate) async fn serve(
+    link: &Arc<ValueLink>,
+    wire: impl Sending,
+    mut receiving: impl Receiving,
+    started: Instant,
+    lost: impl Fn(Lost),
+) -> End {
+    let mut idle_since = None;
+    loop {
+        let more = match send(link, &wire) {
+            Ok(more) => more,
+            Err(error) => return End::Lost(error.to_string().into()),
+        };
+        let (idle, full) = {
+            let mut table = link.table.lock();
+            (table.is_idle(), table.full())
+        };
+        idle_since = if idle { idle_since.or(Some(Instant::now())) } else { None };
+        let linger_ends = idle_since.map(|since| since + LINGER);
+        tokio::select! {
+            frame = receiving.recv(), if full.is_none() => match frame {
+                Ok(frame) => {
+                    let told = link.table.lock().take_frame(started.elapsed(), frame);
+                    match told {
+                        Ok(gone) if gone.is_empty() => {}
+                        Ok(gone) => lost(gone),
+                        Err(broken) => {
+                            let reason = broken.to_string();
+                            wire.close(&reason);
+                            return End::Lost(reason.into());
+                        }
+                    }
+                }
+                Err(reason) => return End::Lost(reason),
+            },
+            () = link.wake.notified() => {}
+            () = room(full.as_deref()), if full.is_some() => {}
+            reason = wire.ended(), if full.is_some() => return End::Lost(reason),
+            () = wire.ready(), if more => {}
+            () = sleep_until(linger_ends.unwrap_or_else(Instant::now)), if linger_ends.is_some() => {
+                if linger_ends.is_some_and(|at| at <= Instant::now()) && link.close_if_idle() {
+                    wire.close(IDLE);
+                    return End::Idle;
+                }
+            }
+        }
+    }
+}
+
+async fn room(channel: Option<&super::updates::Channel>) {
+    if let Some(channel) = channel {
+        channel.room().await;
+    }
+}
+
+/// Sends what the table has. True if there is more than the wire takes now.
+fn send(link: &ValueLink, wire: &impl Sending) -> Result<bool, SendError> {
+    loop {
+        if wire.is_clogged() {
+            return Ok(true);
+        }
+        let mut frame = FrameWriter::new();
+        {
+            let mut table = link.table.lock();
+            while frame.body_len() < FRAME_BYTES
+                && let Some(message) = table.outgoing()
+            {
+                ToValuePublisher::encode(&message, &mut frame);
+            }
+        }
+        if frame.is_empty() {
+            return Ok(false);
+        }
+        wire.send(frame.finish())?;
+    }
+}
+
+impl Table {
+    /// Takes a frame. Gives the durable subscriptions that lost their value with it.
+    pub(crate) fn take_frame(&mut self, now: Duration, frame: Bytes) -> Result<Lost, Broken> {
+        let bytes = frame.len();
+        let frame = if bytes < SHARED_FRAME_BYTES { Bytes::copy_from_slice(&frame) } else { frame };
+        for message in Messages::new(frame) {
+            let (tag, body) = message?;
+            if let Some(message) = FromValuePublisher::decode(tag, body)? {
+                self.handle(now, message, bytes)?;
+            }
+        }
+        self.hand_over(bytes);
+        Ok(self.take_lost())
+    }
+}

@@ -1,0 +1,36 @@
+//! Live values: followed at one publisher each, over one link to each publisher.
+//!
+//! What decides is in cores without clock, socket or randomness of their own: `choice` (which publisher), `retries` (when
+//! to try again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`.
+//! `race` tries publishers beside each other; `director` and `link` are the tasks around all that; `net` is the world
+//! that they act on.
+
+mod batch;
+mod choice;
+mod director;
+mod event;
+mod holders;
+mod kept;
+mod link;
+mod net;
+mod race;
+mod retries;
+mod sinks;
+mod sub;
+mod subscriber;
+mod subscription;
+mod table;
+mod updates;
+mod writes;
+
+pub use event::{Event, KeyedEvent, SubscriptionKey};
+pub use sub::ValueState;
+pub use subscriber::{
+    CallError, SUBSCRIBE_WAIT, SubscribeError, SubscribeOptions, Subscriber, SubscriberOptions,
+};
+pub use subscription::{DurableValue, ValueSubscription};
+pub use updates::{UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink};
+pub use writes::{WRITE_QUEUE_BYTES_MAX, WriteError};
+
+#[cfg(test)]
+mod stories;

@@ -1,0 +1,115 @@
+//! What values need of the world: answers of the resolver, and links. Behind traits, so that stories play in virtual time.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use longshore_protocol::{Frame, Hello, Path, PublisherInfo};
+use longshore_resolver::{ReadClient, Resolution};
+use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, SendError, is_own_address};
+
+use crate::dialing::dial_publisher;
+
+/// Where publishers are found and dialled.
+pub(crate) trait Net: Send + Sync + 'static {
+    type Sending: Sending;
+    type Receiving: Receiving;
+
+    fn resolve(
+        &self,
+        paths: Vec<Path>,
+    ) -> impl Future<Output = Result<Resolution, Arc<str>>> + Send;
+
+    /// One try, at every address of the publisher in turn. Dropped, it leaves nothing behind.
+    fn dial(
+        &self,
+        publisher: &PublisherInfo,
+    ) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Arc<str>>> + Send;
+
+    /// True of a publisher on this machine.
+    fn is_local(&self, publisher: &PublisherInfo) -> bool;
+}
+
+/// The half of a link that frames come out of.
+pub(crate) trait Receiving: Send + 'static {
+    /// The next frame, or why there is none any more. Cancel safe.
+    fn recv(&mut self) -> impl Future<Output = Result<Bytes, Arc<str>>> + Send;
+}
+
+/// The half of a link that frames go into.
+pub(crate) trait Sending: Send + Sync + 'static {
+    fn send(&self, frame: Frame) -> Result<(), SendError>;
+
+    /// Waits until little is queued. Cancel safe.
+    fn ready(&self) -> impl Future<Output = ()> + Send;
+
+    /// Much is queued.
+    fn is_clogged(&self) -> bool;
+
+    /// Waits for the end, whether or not anybody reads. Cancel safe.
+    fn ended(&self) -> impl Future<Output = Arc<str>> + Send;
+
+    fn close(&self, reason: &str);
+}
+
+/// While more bytes than this wait to be sent, the rest waits in the table.
+const SEND_QUEUE_BYTES: usize = 4 * 1024 * 1024;
+
+/// The world as it is.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    pub(crate) resolver: ReadClient,
+    pub(crate) hello: Hello,
+    pub(crate) options: LinkOptions,
+}
+
+impl Net for Sockets {
+    type Sending = LinkSender;
+    type Receiving = LinkReceiver;
+
+    async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, Arc<str>> {
+        self.resolver.resolve(paths).await.map_err(|error| error.to_string().into())
+    }
+
+    async fn dial(
+        &self,
+        publisher: &PublisherInfo,
+    ) -> Result<(LinkSender, LinkReceiver), Arc<str>> {
+        Ok(dial_publisher(publisher, &self.hello, &self.options).await?.split())
+    }
+
+    fn is_local(&self, publisher: &PublisherInfo) -> bool {
+        publisher.addresses.iter().any(|address| is_own_address(address.ip()))
+    }
+}
+
+impl Receiving for LinkReceiver {
+    async fn recv(&mut self) -> Result<Bytes, Arc<str>> {
+        LinkReceiver::recv(self).await.map_err(|end| end.to_string().into())
+    }
+}
+
+impl Sending for LinkSender {
+    fn send(&self, frame: Frame) -> Result<(), SendError> {
+        LinkSender::send(self, frame)
+    }
+
+    async fn ready(&self) {
+        // An end is told by `recv` and `ended`.
+        if LinkSender::ready(self, SEND_QUEUE_BYTES).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn is_clogged(&self) -> bool {
+        self.queued_bytes() >= SEND_QUEUE_BYTES
+    }
+
+    async fn ended(&self) -> Arc<str> {
+        self.closed().await.to_string().into()
+    }
+
+    fn close(&self, reason: &str) {
+        LinkSender::close(self, reason);
+    }
+}

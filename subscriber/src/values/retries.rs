@@ -1,0 +1,136 @@
+//! When durable subscriptions of values are tried again. Pure: time is an argument, the randomness has a seed.
+//!
+//! Those that fail together wait together: a link that held a thousand subscriptions is followed by one wait, one
+//! question to the resolver and one message, not by a thousand. The wait is drawn for each such group and process, so
+//! that nobody comes back in step with others.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::backoff::{self, STEADY, WAIT_MAX};
+
+/// The tries of one subscription.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Tries {
+    /// That failed in a row, the loss of a steady link counted as the first.
+    attempt: u32,
+    alive_since: Option<Duration>,
+    dead_since: Option<Duration>,
+}
+
+impl Tries {
+    /// It is held.
+    pub(crate) fn succeeded(&mut self, now: Duration) {
+        self.alive_since = Some(now);
+        self.dead_since = None;
+    }
+
+    /// A try failed, or the link was lost. Gives since when it is dead, and tries failed in a row.
+    pub(crate) fn failed(&mut self, now: Duration) -> (Duration, u32) {
+        if let Some(since) = self.alive_since.take()
+            && now.saturating_sub(since) >= STEADY
+        {
+            self.attempt = 0;
+        }
+        self.attempt = self.attempt.saturating_add(1);
+        (*self.dead_since.get_or_insert(now), self.attempt)
+    }
+}
+
+/// Those that wait for their next try.
+#[derive(Debug)]
+pub(crate) struct Retries<K> {
+    random: StdRng,
+    due: BTreeMap<Duration, Vec<K>>,
+}
+
+impl<K> Retries<K> {
+    pub(crate) fn new(seed: u64) -> Retries<K> {
+        Retries { random: StdRng::seed_from_u64(seed), due: BTreeMap::new() }
+    }
+
+    /// These failed together, each with its number of failed tries: those with as many wait together.
+    pub(crate) fn rest(&mut self, now: Duration, failed: impl IntoIterator<Item = (u32, K)>) {
+        let mut groups: BTreeMap<u32, Vec<K>> = BTreeMap::new();
+        for (attempt, key) in failed {
+            groups.entry(attempt).or_default().push(key);
+        }
+        for (attempt, keys) in groups {
+            let until = now + backoff::wait(attempt, WAIT_MAX, &mut self.random);
+            self.due.entry(until).or_default().extend(keys);
+        }
+    }
+
+    /// When somebody is to be tried next.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.due.keys().next().copied()
+    }
+
+    /// Takes those whose wait is over.
+    pub(crate) fn take_due(&mut self, now: Duration) -> Vec<K> {
+        let mut due = Vec::new();
+        while let Some(first) = self.due.first_entry()
+            && *first.key() <= now
+        {
+            due.append(&mut first.remove());
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backoff::WAIT_STEP;
+
+    const START: Duration = Duration::from_secs(1_000);
+
+    #[test]
+    fn a_thousand_that_fail_together_are_tried_again_together() {
+        let mut retries = Retries::new(7);
+        retries.rest(START, (0..1_000).map(|key| (1, key)));
+        let at = retries.next_deadline().unwrap();
+        assert!(at <= START + WAIT_STEP);
+        assert_eq!(retries.take_due(at - Duration::from_nanos(1)), Vec::<i32>::new());
+        assert_eq!(retries.take_due(at), (0..1_000).collect::<Vec<_>>());
+        assert_eq!(retries.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_thousand_processes_do_not_come_back_together() {
+        let at = |seed| {
+            let mut retries = Retries::new(seed);
+            retries.rest(START, [(1, ())]);
+            retries.next_deadline().unwrap() - START
+        };
+        let waits: Vec<Duration> = (0..1_000).map(at).collect();
+        for tenth in 0..10 {
+            let range = WAIT_STEP / 10 * tenth..WAIT_STEP / 10 * (tenth + 1);
+            let within = waits.iter().filter(|wait| range.contains(wait)).count();
+            assert!((60..=140).contains(&within), "{within} of 1,000 within {range:?}");
+        }
+    }
+
+    #[test]
+    fn those_that_have_failed_more_often_wait_apart_and_longer() {
+        let mut retries = Retries::new(7);
+        retries.rest(START, [(1, "new"), (1_000, "old"), (1, "new too")]);
+        assert_eq!(retries.take_due(START + WAIT_STEP), ["new", "new too"]);
+        assert_eq!(retries.take_due(START + WAIT_MAX), ["old"]);
+    }
+
+    #[test]
+    fn the_loss_of_a_steady_link_is_the_first_failure_and_that_of_a_short_one_the_next() {
+        let mut tries = Tries::default();
+        assert_eq!(tries.failed(START), (START, 1));
+        assert_eq!(tries.failed(START + WAIT_STEP), (START, 2), "dead since the first");
+        tries.succeeded(START + WAIT_STEP);
+        let short = START + WAIT_STEP + STEADY - Duration::from_nanos(1);
+        assert_eq!(tries.failed(short), (short, 3));
+        tries.succeeded(short);
+        assert_eq!(tries.failed(short + STEADY), (short + STEADY, 1));
+    }
+}

@@ -1,0 +1,91 @@
+//! Where a link's updates go: one stage for each channel, filled while a frame is read, handed over once at its end.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use longshore_protocol::Value;
+
+use super::event::{Event, KeyedEvent, SubscriptionKey};
+use super::updates::Channel;
+
+/// The stages of one link.
+#[derive(Debug, Default)]
+pub(crate) struct Sinks {
+    sinks: Vec<Sink>,
+    /// By the channel's id.
+    numbers: HashMap<u64, u32>,
+    free: Vec<u32>,
+    /// Stages with something in them.
+    touched: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub(crate) channel: Arc<Channel>,
+    /// Subscriptions that put their updates there.
+    users: usize,
+    pub(crate) staged: Vec<KeyedEvent>,
+    /// The table's slot of each.
+    pub(crate) slots: Vec<u32>,
+    /// Something staged holds on to the frame.
+    pub(crate) holds_frame: bool,
+}
+
+impl Sinks {
+    /// The number of that channel, with one more user.
+    pub(crate) fn join(&mut self, channel: &Arc<Channel>) -> u32 {
+        let (sinks, free) = (&mut self.sinks, &mut self.free);
+        let number = *self.numbers.entry(channel.id).or_insert_with(|| {
+            let sink = Sink {
+                channel: channel.clone(),
+                users: 0,
+                staged: Vec::new(),
+                slots: Vec::new(),
+                holds_frame: false,
+            };
+            match free.pop() {
+                Some(number) => {
+                    sinks[number as usize] = sink;
+                    number
+                }
+                None => {
+                    sinks.push(sink);
+                    (sinks.len() - 1) as u32
+                }
+            }
+        });
+        self.sinks[number as usize].users += 1;
+        number
+    }
+
+    /// One user less. What it staged is handed over before.
+    pub(crate) fn part(&mut self, number: u32) {
+        let sink = &mut self.sinks[number as usize];
+        sink.users -= 1;
+        if sink.users == 0 {
+            self.numbers.remove(&sink.channel.id);
+            self.free.push(number);
+        }
+    }
+
+    /// Adds one update.
+    #[inline]
+    pub(crate) fn stage(&mut self, number: u32, slot: u32, key: SubscriptionKey, value: Value) {
+        let sink = &mut self.sinks[number as usize];
+        if sink.staged.is_empty() {
+            self.touched.push(number);
+        }
+        sink.holds_frame |= !matches!(
+            value,
+            Value::Null | Value::Bool(_) | Value::I64(_) | Value::U64(_) | Value::F64(_)
+        );
+        sink.slots.push(slot);
+        sink.staged.push((key, Event::Update(value)));
+    }
+
+    /// A stage that has something in it. Its content is to be taken.
+    pub(crate) fn next_touched(&mut self) -> Option<&mut Sink> {
+        let number = self.touched.pop()?;
+        self.sinks.get_mut(number as usize)
+    }
+}

@@ -1,0 +1,159 @@
+//! Slow readers: what waits for them is bounded, what may be left out is, and the last value always arrives.
+
+use longshore_protocol::Value;
+use longshore_protocol::messages::values::Policy;
+
+use super::world::{World, path};
+use super::*;
+use crate::values::Updates;
+
+fn all_values(batch: &[crate::values::KeyedEvent]) -> Vec<u64> {
+    let value = |(_, event): &crate::values::KeyedEvent| match event {
+        Event::Update(Value::U64(n)) => *n,
+        other => panic!("{other:?}"),
+    };
+    batch.iter().map(value).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_of_a_conflating_subscription_gets_what_fits_and_then_the_newest() {
+    let world = World::default();
+    world.publish(1, &[("/a", 0)]);
+    let subscriber = world.subscriber(1);
+    let mut updates = Updates::new(10);
+    let into = SubscribeOptions { into: Some(updates.sink()), ..plain() };
+    let held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    for n in 1..=1_000 {
+        world.update(1, &[("/a", n)]);
+    }
+    while world.unread(1) > 0 {
+        settle().await;
+    }
+    assert_eq!(held.last(), Value::U64(1_000), "the link reads on");
+    let mut expected: Vec<u64> = (0..10).collect();
+    expected.push(1_000);
+    assert_eq!(all_values(updates.next().await), expected);
+    world.update(1, &[("/a", 1_001)]);
+    assert_eq!(all_values(updates.next().await), [1_001], "nothing twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_a_slow_reader_of_the_others_the_link_reads_no_more_and_nothing_is_lost() {
+    let world = World::default();
+    world.publish(1, &[("/a", 0)]);
+    let subscriber = world.subscriber(1);
+    let mut updates = Updates::new(10);
+    let sink = Some(updates.sink());
+    let into = SubscribeOptions { into: sink, policy: Policy::Disconnect, ..plain() };
+    let _held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    for n in 1..=1_000 {
+        world.update(1, &[("/a", n)]);
+    }
+    settle().await;
+    settle().await;
+    // What fits, and the frame that did not.
+    assert_eq!(world.unread(1), 1_000 - 10);
+    let mut seen = Vec::new();
+    while seen.len() < 1_001 {
+        let batch = all_values(updates.next().await);
+        assert!(batch.len() <= 11);
+        seen.extend(batch);
+    }
+    assert_eq!(seen, (0..=1_000).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_reads_no_more_still_ends() {
+    let world = World::default();
+    world.publish(1, &[("/a", 0)]);
+    let subscriber = world.subscriber(1);
+    let options = SubscribeOptions { policy: Policy::Disconnect, ..plain() };
+    let mut held = subscriber.subscribe(path("/a"), &options).await.unwrap();
+    for n in 1..=3_000 {
+        world.update(1, &[("/a", n)]);
+    }
+    settle().await;
+    assert!(world.unread(1) > 0);
+    world.crash(1);
+    settle().await;
+    assert!(!held.is_alive());
+    assert_eq!(death(&mut held).await, "the other side closed the link");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_has_gone_holds_nobody_up() {
+    let world = World::default();
+    world.publish(1, &[("/a", 0)]);
+    let subscriber = world.subscriber(1);
+    let updates = Updates::new(10);
+    let sink = Some(updates.sink());
+    let into = SubscribeOptions { into: sink, policy: Policy::Disconnect, ..plain() };
+    let held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    for n in 1..=1_000 {
+        world.update(1, &[("/a", n)]);
+    }
+    settle().await;
+    drop(updates);
+    while world.unread(1) > 0 {
+        settle().await;
+    }
+    assert_eq!(held.last(), Value::U64(1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_value_of_a_slow_reader_arrives_before_its_end() {
+    let world = World::default();
+    world.publish(1, &[("/a", 0)]);
+    let subscriber = world.subscriber(1);
+    let mut updates = Updates::new(1);
+    let into = SubscribeOptions { into: Some(updates.sink()), ..plain() };
+    let _held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    for n in 1..=50 {
+        world.update(1, &[("/a", n)]);
+    }
+    while world.unread(1) > 0 {
+        settle().await;
+    }
+    world.crash(1);
+    settle().await;
+    let events: Vec<Event> = updates.next().await.iter().map(|(_, event)| event.clone()).collect();
+    let is = |n| Event::Update(Value::U64(n));
+    assert_eq!(events, [is(0), is(50), Event::Dead("the other side closed the link".into())]);
+}
+
+/// A reader that never reads, and links that are lost over and over.
+async fn lost_often(policy: Policy) -> (Vec<Event>, usize) {
+    let world = World::default();
+    world.publish(1, &[("/a", 0)]);
+    let subscriber = world.subscriber(1);
+    let mut updates = Updates::new(2);
+    let into = SubscribeOptions { into: Some(updates.sink()), policy, ..plain() };
+    let held = subscriber.durable_subscribe_all(vec![path("/a")], &into);
+    for n in 1..=100 {
+        tokio::time::sleep(seconds(20)).await;
+        world.update(1, &[("/a", n)]);
+        world.update(1, &[("/a", 1_000 + n)]);
+        settle().await;
+        world.disconnect(1, &format!("loss {n}"));
+        settle().await;
+    }
+    let dials = world.dials().len();
+    let (items, marks) = updates.sink().0.waiting();
+    assert!(items <= 4 && marks <= 1, "{items} updates, {marks} marks");
+    let events = updates.next().await.iter().map(|(_, event)| event.clone()).collect();
+    tokio::time::sleep(seconds(20)).await;
+    let (key, event) = updates.next().await.last().unwrap().clone();
+    assert_eq!((key, event), (held[0].key(), Event::Update(Value::U64(1_100))));
+    (events, dials)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_reads_takes_no_more_room_however_often_it_is_lost() {
+    let is = |n| Event::Update(Value::U64(n));
+    let (events, dials) = lost_often(Policy::Conflate).await;
+    assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
+    assert_eq!(dials, 100, "it is held, for `last`");
+    let (events, dials) = lost_often(Policy::Disconnect).await;
+    assert_eq!(events, [is(0), is(1), is(1_001), Event::Dead("loss 1".into())]);
+    assert_eq!(dials, 1, "it is not made again before it is read");
+}

@@ -1,0 +1,255 @@
+//! One subscription: what its handle, its link and the director share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use longshore_protocol::messages::values::Policy;
+use longshore_protocol::{Path, PublisherId, Value};
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use super::event::{Event, KeyedEvent, SubscriptionKey};
+use super::link::ValueLink;
+use super::retries::Tries;
+use super::subscriber::SubscribeError;
+use super::updates::Channel;
+use super::writes::{Answer, WriteError};
+
+/// Subscriptions that are not held any more, or were not to be, and why.
+pub(crate) type Lost = Vec<(Arc<Sub>, Arc<str>)>;
+
+/// How a durable subscription of a value stands. Times are counted from the subscriber's start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ValueState {
+    /// It is being made for the first time.
+    Pending,
+    /// It is held.
+    Alive {
+        /// Since when.
+        since: Duration,
+        /// At which publisher.
+        publisher: PublisherId,
+    },
+    /// It is not held, and tried again.
+    Dead {
+        /// What went wrong last.
+        reason: Arc<str>,
+        /// Since when.
+        since: Duration,
+        /// Tries that failed in a row, the loss of the link counted as the first.
+        attempt: u32,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Sub {
+    pub(crate) key: SubscriptionKey,
+    pub(crate) path: Path,
+    pub(crate) policy: Policy,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) kind: Kind,
+    at: Mutex<At>,
+    /// Locked after the channel, never before.
+    missed: Mutex<Missed>,
+    /// Nobody wants it any more.
+    dropped: AtomicBool,
+}
+
+/// What its reader is to be told once it reads: the newest only, so that a subscription which is lost and made again
+/// while nobody reads takes no more room each time.
+#[derive(Debug, Default)]
+struct Missed {
+    /// The channel has its mark.
+    marked: bool,
+    /// Its last value before it was lost, and why it was.
+    last: Option<Value>,
+    dead: Option<Arc<str>>,
+}
+
+/// What becomes of it when it is lost.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// It ends. Who waits for it to be made is told the outcome.
+    Once(Mutex<Option<oneshot::Sender<Result<(), SubscribeError>>>>),
+    /// It is tried again.
+    Durable { tries: Mutex<Tries>, state: watch::Sender<ValueState> },
+}
+
+/// Where it is held. Locked after a link's table, never before.
+#[derive(Debug)]
+enum At {
+    /// Nowhere; the last value that it had.
+    Off(Option<Value>),
+    /// In that slot of the link. Until it stands there, its last value is from before.
+    On { link: Arc<ValueLink>, slot: u32, before: Option<Value> },
+}
+
+impl Sub {
+    pub(crate) fn new(
+        key: u64,
+        path: Path,
+        policy: Policy,
+        channel: Arc<Channel>,
+        kind: Kind,
+    ) -> Arc<Sub> {
+        let (key, at, missed) = (SubscriptionKey(key), Mutex::new(At::Off(None)), Mutex::default());
+        let dropped = AtomicBool::new(false);
+        Arc::new(Sub { key, path, policy, channel, kind, at, missed, dropped })
+    }
+
+    /// It is to be held in that slot.
+    pub(crate) fn put(&self, link: &Arc<ValueLink>, slot: u32) {
+        let mut at = self.at.lock();
+        let before = match std::mem::replace(&mut *at, At::Off(None)) {
+            At::Off(before) | At::On { before, .. } => before,
+        };
+        *at = At::On { link: link.clone(), slot, before };
+    }
+
+    /// It stands. False if nobody wants it any more.
+    pub(crate) fn stands(&self, now: Duration, publisher: PublisherId) -> bool {
+        if let At::On { before, .. } = &mut *self.at.lock() {
+            *before = None;
+        }
+        match &self.kind {
+            Kind::Once(answer) => {
+                answer.lock().take().is_none_or(|answer| answer.send(Ok(())).is_ok())
+            }
+            Kind::Durable { tries, state } => {
+                tries.lock().succeeded(now);
+                state.send_replace(ValueState::Alive { since: now, publisher });
+                !self.is_dropped()
+            }
+        }
+    }
+
+    /// It is held nowhere any more. `last`: its value there, if it stood.
+    pub(crate) fn put_off(&self, last: Option<Value>) {
+        let mut at = self.at.lock();
+        let before = match std::mem::replace(&mut *at, At::Off(None)) {
+            At::Off(before) | At::On { before, .. } => before,
+        };
+        *at = At::Off(last.or(before));
+    }
+
+    /// A try came to nothing. Gives the number of tries that failed in a row if it is to be tried again.
+    pub(crate) fn failed(&self, now: Duration, why: &SubscribeError) -> Option<u32> {
+        match &self.kind {
+            Kind::Once(answer) => {
+                if let Some(answer) = answer.lock().take() {
+                    // Who asked may have gone.
+                    let _ = answer.send(Err(why.clone()));
+                }
+                None
+            }
+            Kind::Durable { .. } => self.rests(now, why.to_string().into()),
+        }
+    }
+
+    /// The durable one is dead, for this reason.
+    pub(crate) fn rests(&self, now: Duration, reason: Arc<str>) -> Option<u32> {
+        let Kind::Durable { tries, state } = &self.kind else { return None };
+        if self.is_dropped() {
+            return None;
+        }
+        let (since, attempt) = tries.lock().failed(now);
+        state.send_replace(ValueState::Dead { reason, since, attempt });
+        Some(attempt)
+    }
+
+    pub(crate) fn is_durable(&self) -> bool {
+        matches!(self.kind, Kind::Durable { .. })
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Nobody wants it any more.
+    pub(crate) fn drop_it(&self) {
+        self.dropped.store(true, Ordering::Release);
+        if let Some((link, slot)) = self.place() {
+            link.leave(slot, self.key);
+        }
+    }
+
+    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not there.
+    pub(crate) fn withdraw(&self, from: &Arc<ValueLink>) -> bool {
+        let Some((link, slot)) = self.place() else { return false };
+        let mut table = link.table.lock();
+        // None within: here, and not standing.
+        let waits = Arc::ptr_eq(&link, from)
+            && !table.stands(slot, self.key)
+            && table.last(slot, self.key).is_some();
+        if waits {
+            table.leave(slot, self.key);
+        }
+        waits
+    }
+
+    /// The last value.
+    pub(crate) fn last(&self) -> Option<Value> {
+        // What stood at one link may be held at the next by the time that its table is asked.
+        for _ in 0..3 {
+            let (link, slot) = match &*self.at.lock() {
+                At::Off(last) => return last.clone(),
+                At::On { before: Some(before), .. } => return Some(before.clone()),
+                At::On { link, slot, .. } => (link.clone(), *slot),
+            };
+            if let Some(last) = link.table.lock().last(slot, self.key) {
+                return last;
+            }
+        }
+        None
+    }
+
+    /// Its reader is behind. True if the channel has no mark of it yet.
+    pub(crate) fn mark(&self) -> bool {
+        !std::mem::replace(&mut self.missed.lock().marked, true)
+    }
+
+    /// It was lost while its reader was behind.
+    pub(crate) fn miss(&self, last: Option<Value>, dead: Arc<str>) {
+        let mut missed = self.missed.lock();
+        missed.last = last.or(missed.last.take());
+        missed.dead = Some(dead);
+    }
+
+    /// What its reader has missed; then it has not.
+    pub(crate) fn take_missed(&self, events: &mut Vec<KeyedEvent>) {
+        let Missed { last, dead, .. } = std::mem::take(&mut *self.missed.lock());
+        events.extend(last.map(|last| (self.key, Event::Update(last))));
+        events.extend(dead.map(|dead| (self.key, Event::Dead(dead))));
+        let newest =
+            self.place().and_then(|(link, slot)| link.table.lock().take_marked(slot, self.key));
+        events.extend(newest.map(|newest| (self.key, Event::Update(newest))));
+    }
+
+    /// Its updates may not be left out, and nobody reads those that are there.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.policy != Policy::Conflate && self.channel.is_full()
+    }
+
+    /// True while it stands.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.place().is_some_and(|(link, slot)| link.table.lock().stands(slot, self.key))
+    }
+
+    /// Hands a value to the publisher's program.
+    pub(crate) fn write(
+        &self,
+        value: Value,
+        answer: Option<(Answer, Duration)>,
+    ) -> Result<(), WriteError> {
+        let (link, slot) = self.place().ok_or(WriteError::Dead)?;
+        link.write(slot, self.key, value, answer)
+    }
+
+    fn place(&self) -> Option<(Arc<ValueLink>, u32)> {
+        match &*self.at.lock() {
+            At::Off(_) => None,
+            At::On { link, slot, .. } => Some((link.clone(), *slot)),
+        }
+    }
+}

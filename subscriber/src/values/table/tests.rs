@@ -1,0 +1,226 @@
+//! What a link holds, against publishers that say what they should and what they should not.
+
+use longshore_protocol::FrameWriter;
+use longshore_protocol::messages::values::{SubscriptionEnd, UpdatesWriter, ValueRefusal};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::values::event::KeyedEvent;
+use crate::values::sub::Kind;
+use crate::values::updates::{UPDATES_BYTES_MAX, Updates as Reader};
+
+const NOW: Duration = Duration::from_secs(7);
+
+fn path(n: usize) -> Path {
+    Path::new(&format!("/v/{n}")).unwrap()
+}
+
+struct Link {
+    link: Arc<ValueLink>,
+    batch: Arc<Batch>,
+    next: u64,
+}
+
+impl Link {
+    fn new() -> Link {
+        let link = ValueLink::new(PublisherId([1; 16]));
+        Link { link, batch: Arc::default(), next: 1 }
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut Table) -> T) -> T {
+        what(&mut self.link.table.lock())
+    }
+
+    fn hold(&mut self, n: usize, reader: &Reader, policy: Policy) -> Result<Arc<Sub>, Arc<str>> {
+        let kind = Kind::Once(Mutex::new(None));
+        let sub = Sub::new(self.next, path(n), policy, reader.sink().0, kind);
+        self.next += 1;
+        self.with(|table| table.hold(NOW, &self.link, &sub, &self.batch))?;
+        Ok(sub)
+    }
+
+    /// Holds paths 0 to `count`, each under its own number at the publisher.
+    fn hold_all(&mut self, count: usize, reader: &Reader, policy: Policy) -> Vec<Arc<Sub>> {
+        let held = (0..count).map(|n| self.hold(n, reader, policy).unwrap()).collect();
+        while let Some(ToValuePublisher::Subscribe(asked)) = self.with(Table::outgoing) {
+            for ask in asked {
+                let number: u32 = ask.path.as_str()[3..].parse().unwrap();
+                self.subscribed(ask.subscription, number).unwrap();
+            }
+        }
+        held
+    }
+
+    fn subscribed(&self, subscription: u32, number: u32) -> Result<(), Broken> {
+        let told = Subscribed { subscription, number, value: Value::U64(0) };
+        self.tell(FromValuePublisher::Subscribed(vec![told]))
+    }
+
+    fn tell(&self, message: FromValuePublisher) -> Result<(), Broken> {
+        let mut out = FrameWriter::new();
+        message.encode(&mut out);
+        self.with(|table| table.take_frame(NOW, out.into_body())).map(|_| ())
+    }
+
+    fn update(&self, updates: &[(u32, Value)]) {
+        let updates = updates.iter().map(|(number, value)| (*number, value)).collect();
+        self.tell(FromValuePublisher::Updates(updates)).unwrap();
+    }
+}
+
+/// What is there to be read now.
+fn read(reader: &mut Reader) -> Vec<KeyedEvent> {
+    let next = std::pin::pin!(reader.next());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match next.poll(&mut context) {
+        std::task::Poll::Ready(batch) => batch.to_vec(),
+        std::task::Poll::Pending => Vec::new(),
+    }
+}
+
+#[test]
+fn what_a_publisher_may_not_say_breaks_the_link() {
+    let reader = Reader::new(100);
+    let fresh = || {
+        let mut link = Link::new();
+        link.hold_all(2, &reader, Policy::Conflate);
+        link
+    };
+    let ended = |subscription| {
+        let end = SubscriptionEnd::Unpublished;
+        FromValuePublisher::Ended(vec![SubscriptionEnded { subscription, end }])
+    };
+    let refused = |subscription| {
+        let (code, reason) = (ValueRefusal::NotHere, String::new());
+        FromValuePublisher::Refused { subscription, code, reason }
+    };
+    assert_eq!(fresh().subscribed(0, 9), Err(Broken::Order), "it stands already");
+    assert_eq!(fresh().subscribed(2, 9), Err(Broken::Order), "nobody asked");
+    assert_eq!(fresh().tell(refused(0)), Err(Broken::Order));
+    assert_eq!(fresh().tell(ended(2)), Err(Broken::Order));
+    let mut link = fresh();
+    link.hold(2, &reader, Policy::Conflate).unwrap();
+    link.with(Table::outgoing);
+    assert_eq!(link.subscribed(2, 1), Err(Broken::SameNumber(1)));
+    let mut link = fresh();
+    link.hold(2, &reader, Policy::Conflate).unwrap();
+    link.with(Table::outgoing);
+    assert_eq!(link.subscribed(2, NUMBERS_MAX), Err(Broken::Number(NUMBERS_MAX)));
+}
+
+#[test]
+fn one_subscription_more_than_a_link_may_have_is_refused_and_a_freed_number_is_used_again() {
+    let reader = Reader::new(100);
+    let mut link = Link::new();
+    link.with(|table| table.subscriptions_max = 2);
+    let held = link.hold_all(2, &reader, Policy::Conflate);
+    let full = link.hold(2, &reader, Policy::Conflate).unwrap_err();
+    assert_eq!(&*full, "the link has as many subscriptions as it may");
+    link.hold(0, &reader, Policy::Conflate).expect("it is shared");
+    held[1].drop_it();
+    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![1])));
+    assert!(link.hold(2, &reader, Policy::Conflate).is_err(), "free once the publisher says so");
+    let end = SubscriptionEnd::Unsubscribed;
+    link.tell(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 1, end }])).unwrap();
+    link.hold(2, &reader, Policy::Conflate).unwrap();
+    let Some(ToValuePublisher::Subscribe(asked)) = link.with(Table::outgoing) else { panic!() };
+    assert_eq!((asked[0].subscription, &asked[0].path), (1, &path(2)));
+}
+
+#[test]
+fn an_update_on_its_way_when_its_subscription_ended_reaches_nobody() {
+    let mut reader = Reader::new(100);
+    let mut link = Link::new();
+    let held = link.hold_all(2, &reader, Policy::Conflate);
+    read(&mut reader);
+    held[0].drop_it();
+    link.update(&[(0, Value::U64(1)), (1, Value::U64(2)), (777, Value::U64(3))]);
+    assert_eq!(read(&mut reader), [(held[1].key, Event::Update(Value::U64(2)))]);
+}
+
+#[test]
+fn what_waits_for_a_slow_reader_is_bounded_in_bytes_too() {
+    let mut reader = Reader::new(1_000_000);
+    let mut link = Link::new();
+    let held = link.hold_all(1, &reader, Policy::Conflate);
+    read(&mut reader);
+    let large = |n: u8| Value::from(&[n; 512 * 1024][..]);
+    for n in 0..200 {
+        link.update(&[(0, large(n))]);
+    }
+    let waiting = read(&mut reader);
+    let bytes: usize = 512 * 1024 * (waiting.len() - 1);
+    assert!(bytes <= UPDATES_BYTES_MAX + 1024 * 1024 && bytes > UPDATES_BYTES_MAX / 2, "{bytes}");
+    assert_eq!(waiting.last(), Some(&(held[0].key, Event::Update(large(199)))));
+}
+
+#[test]
+fn while_a_reader_is_about_to_fetch_its_marks_nothing_overtakes_them() {
+    let mut reader = Reader::new(1);
+    let mut link = Link::new();
+    let held = link.hold_all(1, &reader, Policy::Conflate);
+    link.update(&[(0, Value::U64(1))]);
+    let is = |n| (held[0].key, Event::Update(Value::U64(n)));
+    assert_eq!(reader.sink().0.take_items(), [is(0)]);
+    // There is room again, and the mark is still out.
+    link.update(&[(0, Value::U64(2))]);
+    link.update(&[(0, Value::U64(3))]);
+    assert_eq!(read(&mut reader), [is(3)]);
+    link.update(&[(0, Value::U64(4))]);
+    assert_eq!(read(&mut reader), [is(4)]);
+}
+
+#[test]
+fn a_full_channel_holds_up_only_links_that_have_put_there_what_may_not_be_left_out() {
+    let mut reader = Reader::new(4);
+    let mut link = Link::new();
+    link.hold_all(1, &reader, Policy::Conflate);
+    let mut other = Link::new();
+    other.hold_all(1, &reader, Policy::Disconnect);
+    for n in 0..10 {
+        link.update(&[(0, Value::U64(n))]);
+    }
+    assert!(link.with(Table::full).is_none() && other.with(Table::full).is_none());
+    other.update(&[(0, Value::U64(1))]);
+    assert!(link.with(Table::full).is_none() && other.with(Table::full).is_some());
+    assert_eq!(read(&mut reader).len(), 4 + 1 + 1, "what fits, the mark, and what had to");
+    assert!(other.with(Table::full).is_none());
+}
+
+/// A measure, not a test: `cargo test -p longshore-subscriber --lib updates_a_second -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measure"]
+fn updates_a_second_from_frame_to_reader() {
+    for (what, value) in [("u64", Value::U64(7)), ("256 bytes", Value::from(&[7u8; 256][..]))] {
+        for paths in [1_000usize, 100_000] {
+            let mut reader = Reader::new(4 * 1024 * 1024);
+            let mut link = Link::new();
+            link.hold_all(paths, &reader, Policy::Conflate);
+            read(&mut reader);
+            let frames: Vec<bytes::Bytes> = (0..paths)
+                .collect::<Vec<_>>()
+                .chunks(5_000)
+                .map(|numbers| {
+                    let mut out = UpdatesWriter::with_capacity(64 * 1024);
+                    numbers.iter().for_each(|n| out.push(*n as u32, &value));
+                    let frame = out.finish();
+                    let whole: Vec<u8> = frame.parts().iter().flatten().copied().collect();
+                    bytes::Bytes::from(whole).slice(4..)
+                })
+                .collect();
+            let (begun, mut seen) = (std::time::Instant::now(), 0usize);
+            while begun.elapsed() < Duration::from_secs(2) {
+                for frame in &frames {
+                    link.with(|table| table.take_frame(NOW, frame.clone())).unwrap();
+                    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                    let next = std::pin::pin!(reader.next());
+                    if let std::task::Poll::Ready(batch) = next.poll(&mut context) {
+                        seen += std::hint::black_box(batch).len();
+                    }
+                }
+            }
+            let rate = seen as f64 / begun.elapsed().as_secs_f64() / 1e6;
+            eprintln!("{what}, {paths} paths: {rate:.1} M updates/s");
+        }
+    }
+}
