@@ -70,37 +70,40 @@ pub(super) fn round(side: Side, work: &Work) -> anyhow::Result<Figures> {
 pub(crate) fn part(task: &str) -> anyhow::Result<()> {
     let Task { side, work, role } = serde_json::from_str(task)?;
     let runtime = Builder::new_multi_thread().enable_all().build()?;
+    // netidx's publisher ends with a task.
+    let _inside = runtime.enter();
     match (role, side) {
         (Role::Resolver, Side::Netidx) => {
             let (address, _server) = runtime.block_on(netidx_resolver::serve())?;
             say(&address)?;
+            wait_for_end()
         }
         (Role::Resolver, Side::Longshore) => {
             say(&runtime.block_on(longshore_resolver::serve())?)?;
+            wait_for_end()
         }
         (Role::Publisher { resolver }, Side::Netidx) => {
             let mut publisher = runtime.block_on(netidx::Publisher::prepare(&work, resolver))?;
             all_published(&runtime, async || publisher.all().await)?;
-            singles_published(&runtime, async || publisher.singles().await)?;
+            singles_published(&runtime, async || publisher.singles().await)
         }
         (Role::Publisher { resolver }, Side::Longshore) => {
             let mut publisher = runtime.block_on(longshore::Publisher::prepare(&work, resolver))?;
             all_published(&runtime, async || publisher.all().await)?;
-            singles_published(&runtime, async || publisher.singles().await)?;
+            singles_published(&runtime, async || publisher.singles().await)
         }
         (Role::Subscriber { resolver }, Side::Netidx) => {
             let mut subscriber = runtime.block_on(netidx::Subscriber::prepare(&work, resolver))?;
             all_received(&runtime, async || subscriber.all().await)?;
-            singles_received(&runtime, async || subscriber.singles().await)?;
+            singles_received(&runtime, async || subscriber.singles().await)
         }
         (Role::Subscriber { resolver }, Side::Longshore) => {
             let prepared = longshore::Subscriber::prepare(&work, resolver);
             let mut subscriber = runtime.block_on(prepared)?;
             all_received(&runtime, async || subscriber.all().await)?;
-            singles_received(&runtime, async || subscriber.singles().await)?;
+            singles_received(&runtime, async || subscriber.singles().await)
         }
     }
-    wait_for_end()
 }
 
 fn all_published(
@@ -120,7 +123,8 @@ fn singles_published(
 ) -> anyhow::Result<()> {
     wait_for_go()?;
     runtime.block_on(singles())?;
-    say(&())
+    say(&())?;
+    wait_for_end()
 }
 
 fn all_received(
@@ -138,5 +142,6 @@ fn singles_received(
     singles: impl AsyncFnOnce() -> anyhow::Result<Vec<u64>>,
 ) -> anyhow::Result<()> {
     wait_for_go()?;
-    say(&Singles::of(runtime.block_on(singles())?)?)
+    say(&Singles::of(runtime.block_on(singles())?)?)?;
+    wait_for_end()
 }
