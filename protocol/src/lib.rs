@@ -19,6 +19,7 @@ pub mod runs;
 pub mod settings;
 pub mod terms;
 pub mod timing;
+pub mod trace;
 
 pub use codec::{Decode, Encode, Reader, WireError};
 pub use fingerprint::{Fingerprint, FingerprintError};
@@ -37,3 +38,4 @@ pub use runs::Runs;
 pub use settings::QueueSettings;
 pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};
+pub use trace::TraceContext;
