@@ -32,7 +32,9 @@ mod recording;
 mod refusals;
 mod registry;
 mod router;
+mod test_clock;
 
 pub use error::{OpenError, PublisherFailed};
 pub use options::PublisherOptions;
 pub use publisher::Publisher;
+pub use test_clock::{ClockUnused, TestClock};

@@ -7,7 +7,9 @@ use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{
     LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
-use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
+use longshore_queue::{
+    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions,
+};
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
 use tokio::task::JoinSet;
@@ -53,6 +55,14 @@ impl Publisher {
             defaults: options.defaults.clone(),
             leases: options.leases,
             clock_skew_max: options.clock_skew_max,
+            clock: options
+                .clock
+                .as_ref()
+                .map_or(ClockSource::Machine, |clock| ClockSource::Standing(clock.standing())),
+        };
+        let moves = match &options.clock {
+            Some(clock) => Some(clock.take_moves().ok_or(OpenError::ClockInUse)?),
+            None => None,
         };
         let data = options.data.clone();
         // Recovery reads the whole journal: not on a thread that others wait for.
@@ -108,7 +118,8 @@ impl Publisher {
         let disk = WatchedDisk::new(options.hang_after, oldest);
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
-        let (owner, inputs) = Owner::new(store, clock, registry.clone(), options.name, disk, idle);
+        let (owner, inputs) =
+            Owner::new(store, clock, registry.clone(), options.name, disk, idle, moves);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
         Ok(Publisher { owner, inputs, listener, info, registry, opened })
     }
