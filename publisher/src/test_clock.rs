@@ -1,10 +1,11 @@
 //! A clock for tests: it stands still until the test moves it, and whoever moves it waits until the publisher has lived through
 //! all of that time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore_queue::StandingClock;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 /// Moves that may wait for the publisher; whoever asks for one more waits.
@@ -63,7 +64,7 @@ impl TestClock {
 
     /// For the publisher that lives by it; none for a second one.
     pub(crate) fn take_moves(&self) -> Option<mpsc::Receiver<Move>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.asked.lock().take()
     }
 }
 

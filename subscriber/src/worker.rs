@@ -93,8 +93,16 @@ impl Worker {
         Worker::connect_with(cluster, WorkerOptions::default()).await
     }
 
-    /// A worker with options of its own.
+    /// A worker with options of its own. It waits for nothing.
     pub async fn connect_with(
+        cluster: impl Into<Cluster>,
+        options: WorkerOptions,
+    ) -> Result<Worker, ConnectError> {
+        Worker::new(cluster, options)
+    }
+
+    /// The same outside of an async function. Needs a tokio runtime.
+    pub fn new(
         cluster: impl Into<Cluster>,
         options: WorkerOptions,
     ) -> Result<Worker, ConnectError> {
@@ -200,6 +208,11 @@ impl<L> Subscription<L> {
             shutdown: self.shutdown,
             stats: self.stats,
         }
+    }
+
+    /// What it takes jobs from.
+    pub fn take(&self) -> &Take {
+        &self.take
     }
 
     /// What stops this worker from elsewhere.
