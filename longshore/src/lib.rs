@@ -72,12 +72,14 @@ pub use longshore_protocol::messages::work::{
 };
 pub use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,
-    GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef, JobState, NewJob, Path,
-    PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming,
-    Terms, Token, TraceContext,
+    GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef, JobState, LinkTiming,
+    NewJob, Path, PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal,
+    ResolverTiming, Terms, Token, TraceContext,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
+#[cfg(feature = "publisher")]
+pub use longshore_queue::{LeaseTiming, Opened};
 pub use longshore_resolver::{
     BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Limits,
     LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
@@ -91,3 +93,4 @@ pub use longshore_subscriber::{
     JobContext, JobFailure, JobOutput, Json, PayloadError, RunError, ShutdownHandle, StatsWatch,
     Subscription, Take, TakeError, Worker, WorkerOptions, WorkerReport, WorkerStats,
 };
+pub use longshore_transport::{LinkOptions, TlsAcceptor, TlsDialer};

@@ -118,12 +118,7 @@ impl System {
         if let Some(registry) = publisher.write_client() {
             registry.flushed(1).await;
         }
-        let info = PublisherInfo {
-            id: publisher.id(),
-            epoch: publisher.opened().epoch,
-            name: publisher.name().to_owned(),
-            addresses: vec![publisher.local_address()],
-        };
+        let info = publisher.info().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             // Dropped after the publisher, however this task ends.

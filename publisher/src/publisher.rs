@@ -42,7 +42,8 @@ pub struct Publisher {
 
 impl Publisher {
     /// Recovers the journal, makes this start durable, listens, and begins to register at the resolver. Links that arrive
-    /// before [`Publisher::run`] wait.
+    /// before [`Publisher::run`] wait. Needs a tokio runtime. When the future is dropped, recovery goes on to its end, and the data
+    /// directory is in use until then.
     pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
         let terms = options.terms()?;
@@ -129,6 +130,11 @@ impl Publisher {
         self.listener.local_address()
     }
 
+    /// How others find it: what `Producer::to_publishers` and `Queues::to_publishers` take where there is no resolver.
+    pub fn info(&self) -> &PublisherInfo {
+        &self.info
+    }
+
     /// Its id, as long as its data directory lives.
     pub fn id(&self) -> PublisherId {
         self.info.id
@@ -151,7 +157,8 @@ impl Publisher {
 
     /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells
     /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
-    /// the process should end, and be started again.
+    /// the process should end, and be started again. Dropping the future stops at once, as a crash would: what was acknowledged is
+    /// kept.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
         let Publisher { owner, inputs, listener, info, registry, .. } = self;
         let closing = CancellationToken::new();

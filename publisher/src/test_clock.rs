@@ -48,8 +48,8 @@ impl TestClock {
     /// Moves it on, in whole milliseconds, and waits until the publisher has done all that comes due in that time, each thing at its own
     /// time and in that order, and it is durable. With zero: until it has done what is due now.
     ///
-    /// Workers live on by the machine's clock. So every lease that runs is renewed first, and at the end: it is lost only to a move that
-    /// is as long as itself or longer, as if its worker had stood still for so long. Once asked for, a move happens even if the future is
+    /// Workers live on by the machine's clock. So every lease that runs is renewed first: it is lost only to a move that is as long as
+    /// itself or longer, as if its worker had stood still for so long. Once asked for, a move happens even if the future is
     /// dropped.
     pub async fn advance(&self, by: Duration) -> Result<(), ClockUnused> {
         let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);

@@ -226,7 +226,7 @@ impl<L> Subscription<L> {
     }
 
     /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time. Its error decides what becomes of the
-    /// job ([`JobFailure`]); a panic is a failed attempt; a payload that does not decode buries the job. Dropping the future stops as
+    /// job ([`JobFailure`]), in a `tracing` span `job`; a panic is a failed attempt; a payload that does not decode buries the job. Dropping the future stops as
     /// [`ShutdownHandle::stop_now`] does.
     pub async fn run<T, O, F, Fut>(self, handler: F) -> Result<WorkerReport, RunError>
     where
@@ -241,7 +241,7 @@ impl<L> Subscription<L> {
         Ok(director::run(desk, plan, sets, service).await)
     }
 
-    /// The same for a handler that blocks its thread: each runs on tokio's pool for blocking work, up to `concurrency` at a time.
+    /// The same for a handler that blocks its thread, in the same span: each runs on tokio's pool for blocking work, up to `concurrency` at a time.
     /// It cannot be dropped: one that does not look at [`JobContext::is_cancelled`] runs on after its job was given back.
     pub async fn run_blocking<T, O, F>(self, handler: F) -> Result<WorkerReport, RunError>
     where

@@ -56,6 +56,7 @@ fn steps() -> Vec<Step> {
         Step::cargo("formatting", "fmt --all --check"),
         Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
+        Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
         Step::cargo("tests", "test --workspace --all-targets --locked"),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ];

@@ -18,6 +18,7 @@ impl Owner {
         self.release_all(released).await?;
         let mut now = self.clock.now();
         let to_ms = now.mono_ms.saturating_add(moved.by_ms);
+        // Those who hold leases live by the machine's clock: until now they have renewed them.
         self.store.leases_anew(now);
         loop {
             let appended = self.store.appended();
@@ -27,7 +28,6 @@ impl Owner {
             self.clock.move_by(stop - now.mono_ms);
             now = self.clock.now();
         }
-        self.store.leases_anew(now);
         self.release_all(released).await?;
         // Whoever asked may have gone.
         let _ = moved.done.send(());
