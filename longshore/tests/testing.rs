@@ -32,6 +32,11 @@ async fn fails(_: Job<String>, _: JobContext) -> Result<(), JobFailure> {
     Err(JobFailure::retry("the line is dead").kind("LineDead"))
 }
 
+/// What has to come, comes well within this.
+async fn within<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
+    Ok(tokio::time::timeout(30 * SECOND, future).await?)
+}
+
 async fn completed(system: &System) -> anyhow::Result<u64> {
     let worker = system.worker().durable_subscribe("/**");
     Ok(system.drain(worker, |jobs| jobs.run(done)).await?.completed)
@@ -157,7 +162,7 @@ async fn all_that_comes_due_in_a_move_happens_at_its_time_and_in_that_order() ->
     system.advance(HOUR).await?;
     let mut came_due = Vec::new();
     while came_due.len() < 3 {
-        let item = feed.next().await.expect("it goes on");
+        let item = within(feed.next()).await?.expect("it goes on");
         if let FeedNews::Changes(changes) = item.news {
             let due = changes.events.iter().filter(|event| event.change == JobChange::CameDue);
             came_due.extend(due.map(|event| ((event.at - began) / 60_000, event.job)));
@@ -205,7 +210,7 @@ async fn a_running_job_keeps_its_lease_over_moves_that_are_shorter_and_loses_it_
         let waits = waits.clone();
         async move { waits.run(&ctx).await }
     }));
-    assert_eq!(begun.recv().await, Some(1));
+    assert_eq!(within(begun.recv()).await?, Some(1));
     // Ten times over 29 of the lease's 30 s: each time its worker is there.
     for _ in 0..10 {
         system.advance(29 * SECOND).await?;
@@ -213,7 +218,7 @@ async fn a_running_job_keeps_its_lease_over_moves_that_are_shorter_and_loses_it_
     let info = system.queues().job(&receipt.job.into()).await?.job;
     assert_eq!((info.state, info.attempt), (JobState::Running, 1));
     system.advance(30 * SECOND).await?;
-    assert_eq!(begun.recv().await, Some(2), "the attempt is used up, and the worker told");
+    assert_eq!(within(begun.recv()).await?, Some(2), "the attempt is used up, and the worker told");
     go.add_permits(1);
     let end = system.producer().wait(&receipt, 30 * SECOND).await?;
     assert_eq!(end, JobEnd::Completed { result: None });
@@ -239,7 +244,7 @@ async fn a_run_timeout_ends_an_attempt_whose_lease_is_longer() -> anyhow::Result
             async move { waits.run(&ctx).await }
         },
     ));
-    assert_eq!(begun.recv().await, Some(1));
+    assert_eq!(within(begun.recv()).await?, Some(1));
     system.advance(HOUR - SECOND).await?;
     let info = system.queues().job(&receipt.job.into()).await?.job;
     assert_eq!(info.state, JobState::Running);
@@ -373,6 +378,6 @@ async fn stopped_or_dropped_it_leaves_nothing_behind() -> anyhow::Result<()> {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(30 * SECOND, ended).await?;
+    within(ended).await?;
     Ok(())
 }
