@@ -20,9 +20,9 @@ use super::cleaning::{Budget, Live, Plan};
 use super::directory::{Directory, poisoned};
 use super::format::SEGMENT_HEADER_BYTES;
 use super::locations::{Bounds, Locations, Run, RunRecords};
-use super::pace::PIECE_BYTES;
 use super::pin::Pin;
 use super::records::JournalRecords;
+use super::removal;
 use super::reserve::is_full;
 use super::snapshots::{self, Resume, SnapshotFileError, WriteError};
 use super::space::CLEANING_SEGMENTS;
@@ -59,6 +59,9 @@ pub(crate) trait Around {
     /// cycle up.
     fn pace(&mut self, bytes: usize) -> io::Result<usize>;
 
+    /// A step that wrote nothing and keeps the file system busy is done. An error of kind `Interrupted` gives the cycle up.
+    fn give_way(&mut self) -> io::Result<()>;
+
     /// Bytes of log written since the start.
     fn log_bytes(&self) -> u64;
 
@@ -73,6 +76,8 @@ pub(crate) struct Cleaner {
     figures: Arc<CycleFigures>,
     /// Files that no location leads to any more. They go once no snapshot names them.
     given_up: Vec<GivenUp>,
+    /// Files that have lost the names by which they counted, and are still to be removed.
+    retired: Vec<GivenUp>,
     /// Bytes by which the log grew during the last cycle.
     grown: u64,
 }
@@ -119,7 +124,7 @@ impl Cleaner {
         records: Arc<JournalRecords>,
         figures: Arc<CycleFigures>,
     ) -> Cleaner {
-        Cleaner { directory, records, figures, given_up: Vec::new(), grown: 0 }
+        Cleaner { directory, records, figures, given_up: Vec::new(), retired: Vec::new(), grown: 0 }
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
@@ -129,7 +134,7 @@ impl Cleaner {
     /// One cycle. After an error everything that was there before is as good as it was, and another may be tried.
     pub(crate) fn cycle(
         &mut self,
-        snapshot: &mut dyn Snapshot,
+        snapshot: Box<dyn Snapshot>,
         around: &mut dyn Around,
     ) -> Result<(), CycleError> {
         let before = around.log_bytes();
@@ -143,21 +148,24 @@ impl Cleaner {
 
     fn take_and_clean(
         &mut self,
-        snapshot: &mut dyn Snapshot,
+        mut snapshot: Box<dyn Snapshot>,
         around: &mut dyn Around,
     ) -> Result<(), CycleError> {
         let index = snapshot.index();
         // What is not committed has no place yet, and a snapshot is never ahead of the log.
         around.settle(index)?;
-        self.clean(snapshot, around)?;
+        self.clean(&*snapshot, around)?;
         let locations = self.records.locations_up_to(index);
         let resume = resume_after(index, &locations);
         let mut pace = |bytes| around.pace(bytes);
-        let written = snapshots::write(&self.directory, snapshot, &locations, resume, &mut pace)?;
+        let written =
+            snapshots::write(&self.directory, &mut *snapshot, &locations, resume, &mut pace)?;
         self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
         self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
         self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
         self.figures.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
+        // What was frozen is given free before all that is slow.
+        drop(snapshot);
         self.remove(index, around)
     }
 
@@ -219,7 +227,7 @@ impl Cleaner {
     fn carry_bytes(&self, short: bool) -> u64 {
         // What an earlier cycle has carried, and no snapshot has paid for yet, is still there twice.
         match short {
-            _ if !self.given_up.is_empty() => 0,
+            _ if !self.given_up.is_empty() || !self.retired.is_empty() => 0,
             true => CLEANING_SEGMENTS * self.directory.segment_bytes,
             false => self.directory.reserve.free() / 2,
         }
@@ -276,6 +284,19 @@ impl Cleaner {
 
     /// The snapshot of `index` counts: what only older ones needed goes.
     fn remove(&mut self, index: u64, around: &mut dyn Around) -> Result<(), CycleError> {
+        self.retire(index)?;
+        self.records.readers_have_ended();
+        while let Some(GivenUp { path, bytes }) = self.retired.last() {
+            removal::remove(&*self.directory.files, path, &mut || around.give_way())
+                .map_err(|error| CycleError::of("removing", path.clone(), error))?;
+            self.directory.bytes.fetch_sub(*bytes, Ordering::Relaxed);
+            self.retired.pop();
+        }
+        Ok(())
+    }
+
+    /// Older snapshots and what was given up count no more, for good. Nothing changes while a copy is being made.
+    fn retire(&mut self, index: u64) -> Result<(), CycleError> {
         let pin = Pin::to_delete(&*self.directory.files, &self.directory.dir);
         let pin = pin.map_err(|error| poisoned("pinning", &self.directory.dir, error))?;
         let Some(_unpinned) = pin else {
@@ -283,15 +304,18 @@ impl Cleaner {
             return Ok(());
         };
         let dir = self.directory.snapshots_dir();
-        snapshots::remove_others(&self.directory, index)
-            .map_err(|error| poisoned("removing older snapshots in", &dir, error))?;
-        while let Some(GivenUp { path, bytes }) = self.given_up.pop() {
-            let removed = self.directory.files.remove(&path);
-            removed.map_err(|error| poisoned("removing", &path, error))?;
-            self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            // Many large files at once would keep the file system busy.
-            around.pace(PIECE_BYTES).map_err(|error| CycleError::of("removing", path, error))?;
-        }
+        let snapshots = snapshots::retire_others(&self.directory, index)
+            .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
+        // They are not among the bytes of the segments.
+        self.retired.extend(snapshots.into_iter().map(|path| GivenUp { path, bytes: 0 }));
+        let dir = self.directory.segments_dir();
+        let given_up = std::mem::take(&mut self.given_up);
+        let paths = given_up.iter().map(|given_up| given_up.path.clone());
+        let segments = removal::retire(&*self.directory.files, &dir, paths)
+            .map_err(|error| poisoned("renaming segments in", &dir, error))?;
+        let lengths = given_up.iter().map(|given_up| given_up.bytes);
+        let retired = segments.into_iter().zip(lengths);
+        self.retired.extend(retired.map(|(path, bytes)| GivenUp { path, bytes }));
         Ok(())
     }
 }

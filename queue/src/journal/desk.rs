@@ -10,7 +10,7 @@ use rustix::process::setpriority_process;
 use super::cleaner::{Around, Cleaner, CycleError, log_between};
 use super::directory::Directory;
 use super::housekeeper::Housekeeper;
-use super::pace::Pace;
+use super::pace::{GIVE_WAY, Pace};
 use super::progress::Progress;
 use crate::Poisoned;
 use crate::log::Snapshot;
@@ -140,14 +140,12 @@ pub(crate) fn run(
 ) {
     // Of this thread alone. Where the system refuses, a cycle is as quick as everything else.
     let _refused = setpriority_process(None, NICENESS);
-    while let Some(mut snapshot) = desk.next() {
+    while let Some(snapshot) = desk.next() {
         let index = snapshot.index();
         let began = Instant::now();
         let directory = Arc::clone(cleaner.directory());
         let mut around = Surroundings::new(desk, housekeeper, progress, &directory);
-        let done = cleaner.cycle(&mut *snapshot, &mut around);
-        // What was frozen is given free before the next is asked for.
-        drop(snapshot);
+        let done = cleaner.cycle(snapshot, &mut around);
         let mut given_up = false;
         match done {
             Ok(()) => tracing::debug!(index, took = ?began.elapsed(), "snapshot"),
@@ -195,6 +193,13 @@ impl<'a> Surroundings<'a> {
         let rest = self.pace.rest_after(bytes, began.elapsed(), grown);
         if self.is_short() { Duration::ZERO } else { rest }
     }
+
+    fn rest(&self, time: Duration) -> io::Result<()> {
+        match self.desk.rest(time) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing")),
+        }
+    }
 }
 
 impl Around for Surroundings<'_> {
@@ -206,10 +211,13 @@ impl Around for Surroundings<'_> {
 
     fn pace(&mut self, bytes: usize) -> io::Result<usize> {
         let rest = self.rest_after(bytes);
-        if !self.desk.rest(rest) {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing"));
-        }
+        self.rest(rest)?;
         Ok(self.pace.piece_bytes())
+    }
+
+    fn give_way(&mut self) -> io::Result<()> {
+        let rest = if self.is_short() { Duration::ZERO } else { GIVE_WAY };
+        self.rest(rest)
     }
 
     fn log_bytes(&self) -> u64 {
@@ -231,7 +239,7 @@ mod tests {
     use super::*;
     use crate::journal::files::Files;
     use crate::journal::mark::Mark;
-    use crate::journal::pace::PIECE_BYTES;
+    use crate::journal::pace::{PIECE_BYTES, REST_MIN};
     use crate::journal::simulated_disk::SimulatedDisk;
 
     const MIB: u64 = 1024 * 1024;
@@ -292,7 +300,7 @@ mod tests {
         assert!(longest > Duration::ZERO, "the log has not grown: there is time");
         assert_eq!(around.pace(0).unwrap(), PIECE_BYTES);
         grows(4 * MIB);
-        assert_eq!(around.rest_after(PIECE_BYTES), Duration::ZERO, "it is behind");
+        assert_eq!(around.rest_after(PIECE_BYTES), REST_MIN, "it is behind");
         assert_eq!(around.pace(PIECE_BYTES).unwrap(), 4 * PIECE_BYTES, "longer pieces catch up");
         let mut around = Surroundings::new(&desk, &keeper, &progress, &directory);
         assert_eq!(around.rest_after(PIECE_BYTES), longest);

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +61,8 @@ pub(crate) trait JournalFile: Send + Sync {
     fn allocate(&self, length: u64) -> io::Result<()>;
     /// Makes the file at most `length` bytes long, and gives the disk the room of the rest back.
     fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Whether it has names beside the one by which it was opened.
+    fn has_other_names(&self) -> io::Result<bool>;
     /// Lets go of what memory holds of it and the disk has: what is read next comes from the disk. Advice, no more.
     fn forget_cached(&self) -> io::Result<()>;
 }
@@ -246,6 +248,10 @@ impl JournalFile for File {
     fn truncate(&self, length: u64) -> io::Result<()> {
         // Also at that very length: a file system may have set blocks apart beyond the end.
         if JournalFile::len(self)? >= length { self.set_len(length) } else { Ok(()) }
+    }
+
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(self.metadata()?.nlink() > 1)
     }
 
     fn forget_cached(&self) -> io::Result<()> {

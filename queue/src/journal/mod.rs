@@ -33,6 +33,7 @@ mod reading;
 mod record;
 mod records;
 mod recovery;
+mod removal;
 mod reserve;
 #[cfg(test)]
 pub(crate) mod simulated_disk;

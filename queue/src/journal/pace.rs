@@ -9,8 +9,13 @@ use std::time::Duration;
 pub(crate) const PIECE_BYTES: usize = 256 * 1024;
 /// Where the log outruns the cycle, pieces become longer: each costs a sync, whatever its length.
 pub(crate) const PIECE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The shortest rest after a piece, however far the log is ahead: a commit that waits for the disk comes in between.
+pub(crate) const REST_MIN: Duration = Duration::from_micros(500);
 /// The longest rest after a piece. A cycle that nobody hurries writes 10 MB/s.
 const REST_MAX: Duration = Duration::from_millis(20);
+
+/// The rest after a step that gives room back, however slow the cycle is: so long a file system takes to have its own log in order.
+pub(crate) const GIVE_WAY: Duration = Duration::from_millis(2);
 
 /// The pace of one cycle.
 #[derive(Debug)]
@@ -38,12 +43,13 @@ impl Pace {
             if grown - self.done >= self.piece_bytes as u64 {
                 self.piece_bytes = (2 * self.piece_bytes).min(PIECE_BYTES_MAX);
             }
-            return Duration::ZERO;
+            return REST_MIN;
         };
         self.piece_bytes = (self.piece_bytes / 2).max(PIECE_BYTES);
         // At its present rate the log grows by as much in so long.
         let catches_up = elapsed.as_secs_f64() * ahead as f64 / grown as f64;
-        Duration::try_from_secs_f64(catches_up).map_or(REST_MAX, |rest| rest.min(REST_MAX))
+        Duration::try_from_secs_f64(catches_up)
+            .map_or(REST_MAX, |rest| rest.clamp(REST_MIN, REST_MAX))
     }
 }
 
@@ -59,7 +65,7 @@ mod tests {
         let mut pace = Pace::new();
         // A quarter of it in 4 ms: the rest comes in 12 ms.
         assert_eq!(pace.rest_after(PIECE_BYTES, 4 * MS, PIECE / 4), 12 * MS);
-        assert_eq!(pace.rest_after(PIECE_BYTES, 8 * MS, 2 * PIECE), Duration::ZERO);
+        assert_eq!(pace.rest_after(PIECE_BYTES, 8 * MS, 2 * PIECE), REST_MIN);
         assert_eq!(pace.rest_after(PIECE_BYTES, 12 * MS, 2 * PIECE), 6 * MS, "3 of 2 are done");
         for grown in [0, 1, PIECE / 100] {
             let rest = Pace::new().rest_after(PIECE_BYTES, 4 * MS, grown);
@@ -89,7 +95,7 @@ mod tests {
         let mut grown = 0;
         for _ in 0..10 {
             grown += 3 * pace.piece_bytes() as u64;
-            assert_eq!(pace.rest_after(pace.piece_bytes(), MS, grown), Duration::ZERO);
+            assert_eq!(pace.rest_after(pace.piece_bytes(), MS, grown), REST_MIN);
         }
         assert_eq!(pace.piece_bytes(), PIECE_BYTES_MAX);
         pace.rest_after(PIECE_BYTES_MAX, MS, pace.done + 2 * PIECE_BYTES_MAX as u64 - 1);

@@ -194,6 +194,10 @@ mod tests {
             Err(io::ErrorKind::Unsupported.into())
         }
 
+        fn has_other_names(&self) -> io::Result<bool> {
+            Ok(false)
+        }
+
         fn forget_cached(&self) -> io::Result<()> {
             Ok(())
         }

@@ -26,6 +26,8 @@ pub(crate) struct JournalRecords {
     locations: RwLock<Locations>,
     open: Mutex<VecDeque<(u64, Arc<dyn JournalFile>)>>,
     pieces: Mutex<Pieces>,
+    /// Shared by those who read a file, from its name to its bytes.
+    reading: RwLock<()>,
 }
 
 impl JournalRecords {
@@ -35,6 +37,7 @@ impl JournalRecords {
             locations: RwLock::new(locations),
             open: Mutex::default(),
             pieces: Mutex::default(),
+            reading: RwLock::default(),
         }
     }
 
@@ -65,11 +68,29 @@ impl JournalRecords {
         self.close_unnamed();
     }
 
+    /// Waits until nobody reads what was forgotten before this call and has no name any more: a file that a reader has open
+    /// must not become shorter.
+    pub(crate) fn readers_have_ended(&self) {
+        drop(self.reading.write());
+    }
+
     /// Gives up the files that no run names any more: while they are open, removing them frees nothing.
     fn close_unnamed(&self) {
         let mut open = self.open.lock();
         let locations = self.locations.read();
         open.retain(|(sequence, _)| locations.names(*sequence));
+    }
+
+    /// Keeps files as they are, as a reader does.
+    #[cfg(test)]
+    pub(crate) fn read_on(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
+        self.reading.read()
+    }
+
+    /// Whether anybody reads a file.
+    #[cfg(test)]
+    pub(crate) fn is_read(&self) -> bool {
+        self.reading.try_write().is_none()
     }
 
     /// The sequences of the files that are open.
@@ -123,6 +144,7 @@ impl JournalRecords {
         let located = self.locations.read().locate(index, at);
         let place = located.ok_or(ReadError::NotThere { index })?;
         let path = self.directory.path_of(place.sequence, place.carried);
+        let _reading = self.reading.read();
         let file = self.file(place.sequence, &path).map_err(|error| failed(&path, error))?;
         self.reading(&*file, place, &path).now()
     }
@@ -174,6 +196,7 @@ impl JournalRecords {
             return Ok(part);
         }
         let path = &self.directory.path_of(place.sequence, false);
+        let _reading = self.reading.read();
         let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
         let piece = self.reading(&*file, place, path).log_piece(at)?;
         let from = at.at as usize - piece.from;
@@ -198,6 +221,7 @@ impl JournalRecords {
             Some(body) => body,
             None => {
                 let path = &path();
+                let _reading = self.reading.read();
                 let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
                 let body = self.reading(&*file, place, path).carried_body(at.index)?;
                 pieces.lock().keep(record, 0, body.clone());

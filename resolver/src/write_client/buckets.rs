@@ -141,16 +141,6 @@ impl Buckets {
         Some(entry.terms)
     }
 
-    /// Takes out the key of a hash, if it is there.
-    pub(super) fn remove_hash(&mut self, hash: KeyHash) {
-        if self.len > 0
-            && let Some((default, entry)) = self.by_hash(hash)
-        {
-            let key = Key { path: entry.path.clone(), default };
-            self.remove(hash, &key);
-        }
-    }
-
     /// The terms of a key.
     pub(super) fn get(&self, hash: KeyHash, key: &Key) -> Option<&PublicationTerms> {
         let bucket = self.bucket_at(place(hash)).0;

@@ -2,20 +2,18 @@
 
 use std::collections::VecDeque;
 
-use longshore_protocol::messages::resolver::KeyHash;
-
 use crate::write_client::buckets::Key;
+use crate::write_client::terms::PublicationTerms;
 
-/// A key of which something has changed; what, it is looked up when somebody is told.
+/// A key of which something has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Changed {
-    /// It is wanted, on new terms. Its path is found by its hash: no count of references is touched for it.
-    Wanted(KeyHash),
-    /// It is no longer wanted.
-    Unwanted(Key),
+pub(super) struct Changed {
+    pub(super) key: Key,
+    /// On which terms it was wanted from then on; none when it was no longer wanted.
+    pub(super) terms: Option<PublicationTerms>,
 }
 
-/// Most changes that are kept, of 24 bytes each. A replica that is further behind is compared with, bucket by bucket.
+/// Most changes that are kept, of 32 bytes each. A replica that is further behind is compared with, bucket by bucket.
 pub(super) const CHANGES_MAX: u64 = 1 << 20;
 /// Changes in one piece of memory: none that grows is ever copied.
 const CHUNK: usize = 1_024;
@@ -30,6 +28,8 @@ pub(super) struct Changes {
     /// The number of the first change in them.
     start: u64,
     end: u64,
+    /// From this number on every change was a key that was not wanted before. Nothing has changed of any of these since.
+    new_from: u64,
 }
 
 impl Changes {
@@ -43,8 +43,17 @@ impl Changes {
         self.start
     }
 
-    /// Notes a change.
-    pub(super) fn push(&mut self, change: Changed) {
+    /// Whether the change of that number, if there is one, is known to be the last of its key: what it says is what is wanted now. Looking it
+    /// up instead costs a miss of the cache or two.
+    pub(super) fn is_last(&self, number: u64) -> bool {
+        number >= self.new_from
+    }
+
+    /// Notes a change; `is_new` when the key was not wanted before, and is now.
+    pub(super) fn push(&mut self, change: Changed, is_new: bool) {
+        if !is_new {
+            self.new_from = self.end + 1;
+        }
         match self.chunks.back_mut().filter(|chunk| chunk.len() < CHUNK) {
             Some(chunk) => chunk.push(change),
             None => {
@@ -92,14 +101,14 @@ mod tests {
 
     fn change(n: u64) -> Changed {
         let key = Key { path: Path::new(&format!("/{n}")).unwrap(), default: n.is_multiple_of(2) };
-        if n.is_multiple_of(3) { Changed::Unwanted(key) } else { Changed::Wanted(key.hash()) }
+        Changed { key, terms: (!n.is_multiple_of(3)).then(PublicationTerms::default) }
     }
 
     #[test]
     fn changes_are_kept_until_nobody_needs_them() {
         let mut changes = Changes::default();
         for n in 0..5_000 {
-            changes.push(change(n));
+            changes.push(change(n), true);
         }
         changes.forget(2_100);
         assert_eq!((changes.start(), changes.end()), (2_048, 5_000));
@@ -111,20 +120,33 @@ mod tests {
         changes.forget(5_000);
         assert_eq!(changes.start(), 5_000);
         assert!(changes.chunks.is_empty(), "it holds no memory");
-        changes.push(change(5_000));
+        changes.push(change(5_000), true);
         assert_eq!(changes.get(5_000), Some(&change(5_000)));
     }
 
     #[test]
-    fn a_change_takes_24_bytes() {
-        assert_eq!(size_of::<Changed>(), 24);
+    fn a_change_takes_32_bytes() {
+        assert_eq!(size_of::<Changed>(), 32);
+    }
+
+    #[test]
+    fn a_change_is_the_last_of_its_key_while_only_new_keys_follow_it() {
+        let mut changes = Changes::default();
+        for n in 0..5 {
+            changes.push(change(n), true);
+        }
+        assert!((0..5).all(|n| changes.is_last(n)));
+        changes.push(change(3), false);
+        assert!((0..6).all(|n| !changes.is_last(n)), "of which key it was nobody looks");
+        changes.push(change(7), true);
+        assert!(changes.is_last(6));
     }
 
     #[test]
     fn no_more_are_kept_than_may_be() {
         let mut changes = Changes::default();
         for _ in 0..CHANGES_MAX + 10 * CHUNK as u64 {
-            changes.push(change(0));
+            changes.push(change(0), true);
         }
         assert_eq!(changes.end() - changes.start(), CHANGES_MAX);
         let chunks = CHANGES_MAX as usize / CHUNK;

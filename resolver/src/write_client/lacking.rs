@@ -187,33 +187,25 @@ impl Lacking {
         while self.told < most
             && let Some(change) = changes.get(self.told)
         {
-            // One that is wanted no longer, or again, is told of with the later change.
-            match change {
-                Changed::Wanted(hash) => {
-                    if let Some((default, entry)) = wanted.keys().by_hash(*hash) {
-                        // What is to come with its bucket is not said twice.
-                        let comes = self.rewriting.as_ref().is_some_and(|all| all.reaches(*hash));
-                        if !comes {
-                            let sort = sort(default, Some(&entry.terms));
-                            if !filling.has_room(&entry.path, sort) {
-                                return;
-                            }
-                            self.refused.remove_hash(*hash);
-                            filling.add(*hash, &entry.path, sort, Some(&entry.terms));
-                        }
-                    }
+            let Changed { key, terms } = change;
+            let hash = key.hash();
+            let by_now = match changes.is_last(self.told) {
+                true => terms.as_ref(),
+                false => wanted.keys().get(hash, key),
+            };
+            // One that is wanted no longer, or again, is told of with the later change; what is to come with its bucket is not said twice.
+            let later = by_now.is_some() != terms.is_some();
+            let reaches = |all: &Rewriting| all.reaches(hash);
+            let comes = by_now.is_some() && self.rewriting.as_ref().is_some_and(reaches);
+            if !later && !comes {
+                let sort = sort(key.default, by_now);
+                if !filling.has_room(&key.path, sort) {
+                    return;
                 }
-                Changed::Unwanted(key) => {
-                    let hash = key.hash();
-                    if wanted.keys().get(hash, key).is_none() {
-                        let sort = sort(key.default, None);
-                        if !filling.has_room(&key.path, sort) {
-                            return;
-                        }
-                        self.refused.remove(hash, key);
-                        filling.add(hash, &key.path, sort, None);
-                    }
+                if self.refused.len() > 0 {
+                    self.refused.remove(hash, key);
                 }
+                filling.add(hash, &key.path, sort, by_now);
             }
             self.told += 1;
         }
@@ -322,7 +314,11 @@ fn sort(default: bool, terms: Option<&PublicationTerms>) -> Sort {
 impl Filling {
     /// Whether one more fits in. Whatever comes first does: a path and its terms are some 10 KiB.
     fn has_room(&self, path: &Path, sort: Sort) -> bool {
-        self.count == 0 || self.holds(std::iter::once((path, sort)))
+        let is_new =
+            self.last.is_none_or(|(last, _)| last != sort) && !self.by_sort.contains_key(&sort);
+        let own = PATH_HEAD_BYTES + path.as_str().len() + if is_new { sort.bytes } else { 0 };
+        let fits = self.count < WRITE_PATHS_MAX && self.bytes + own <= RESOLVER_BATCH_BYTES_MAX;
+        self.count == 0 || fits
     }
 
     /// Whether all these fit in.

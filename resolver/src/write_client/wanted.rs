@@ -12,6 +12,8 @@ pub(super) struct Wanted {
     keys: Buckets,
     terms: TermsInUse,
     changes: Changes,
+    /// What is about to be noted; empty in between.
+    noting: Vec<Changed>,
 }
 
 /// How much is wanted, and how much has changed.
@@ -34,27 +36,44 @@ impl Wanted {
     ) -> usize {
         // References are counted before anything else is touched: counting one waits until all that was written before it has found
         // its place, and a key's bucket is mostly in no cache.
-        for terms in terms.iter_mut().flatten() {
-            *terms = self.terms.kept(terms);
+        for ((_, key), terms) in keys.iter().zip(terms.iter_mut()) {
+            if let Some(terms) = terms {
+                *terms = self.terms.kept(terms);
+            }
+            self.noting.push(Changed { key: key.clone(), terms: terms.clone() });
         }
+        let mut noting = std::mem::take(&mut self.noting);
         let mut changed = 0;
-        for ((hash, key), terms) in keys.drain(..).zip(terms.drain(..)) {
-            changed += usize::from(self.set(hash, key, terms));
+        for (((hash, key), terms), note) in
+            keys.drain(..).zip(terms.drain(..)).zip(noting.drain(..))
+        {
+            changed += usize::from(self.set(hash, key, terms, note));
         }
+        self.noting = noting;
         changed
     }
 
-    fn set(&mut self, hash: KeyHash, key: Key, terms: Option<PublicationTerms>) -> bool {
-        let changed = match terms {
-            Some(terms) => {
-                // Terms of the same digest are the same to whoever compares digests.
-                let digest = terms.digest();
-                let before = self.keys.insert(hash, key, terms).map(|terms| terms.digest());
-                (before != Some(digest)).then_some(Changed::Wanted(hash))
-            }
-            None => self.keys.remove(hash, &key).map(|_| Changed::Unwanted(key)),
+    /// Sets one; whether that changes anything, which is noted then.
+    fn set(
+        &mut self,
+        hash: KeyHash,
+        key: Key,
+        terms: Option<PublicationTerms>,
+        note: Changed,
+    ) -> bool {
+        let is_wanted = terms.is_some();
+        // Terms of the same digest are the same to whoever compares digests.
+        let digest = terms.as_ref().map(PublicationTerms::digest);
+        let before = match terms {
+            Some(terms) => self.keys.insert(hash, key, terms),
+            None => self.keys.remove(hash, &key),
         };
-        changed.map(|changed| self.changes.push(changed)).is_some()
+        let before = before.map(|terms| terms.digest());
+        if before == digest {
+            return false;
+        }
+        self.changes.push(note, is_wanted && before.is_none());
+        true
     }
 
     /// Wants one key on these terms, or no longer.

@@ -175,10 +175,10 @@ impl Hand {
 
     /// Writes the snapshot that waits and removes what it makes needless; between its pieces, others have their turn.
     pub(super) fn cycle(&self, meanwhile: &mut dyn FnMut()) -> Result<(), Poisoned> {
-        let Some(mut frozen) = self.frozen.lock().take() else { return Ok(()) };
+        let Some(frozen) = self.frozen.lock().take() else { return Ok(()) };
         let short = self.directory.reserve.level().is_short();
         let around = &mut Turns { hand: self, meanwhile, short };
-        match self.cleaner.lock().cycle(&mut *frozen, around) {
+        match self.cleaner.lock().cycle(frozen, around) {
             Err(CycleError::Failed(why)) => {
                 self.progress.poison(why.clone());
                 Err(why)
@@ -217,6 +217,11 @@ impl Around for Turns<'_> {
     fn pace(&mut self, _: usize) -> io::Result<usize> {
         (self.meanwhile)();
         Ok(PIECE_BYTES)
+    }
+
+    fn give_way(&mut self) -> io::Result<()> {
+        (self.meanwhile)();
+        Ok(())
     }
 
     fn log_bytes(&self) -> u64 {

@@ -230,7 +230,7 @@ impl Dump {
                 }
                 continue;
             };
-            match reading.step(self.options)? {
+            match reading.step(&*self.files, self.options)? {
                 Some(Step::Give(dumped)) => return Ok(Some(dumped)),
                 Some(Step::PassOver) => {}
                 None => self.reading = None,
@@ -251,7 +251,11 @@ enum Step {
 }
 
 impl Reading {
-    fn step(&mut self, options: DumpOptions) -> Result<Option<Step>, InspectError> {
+    fn step(
+        &mut self,
+        files: &dyn Files,
+        options: DumpOptions,
+    ) -> Result<Option<Step>, InspectError> {
         let io = || InspectError::io("reading", &self.path);
         let (record, skipped) = match self.walk.record(self.at).map_err(io())? {
             Ok(record) => (Some(record), 0),
@@ -265,6 +269,8 @@ impl Reading {
             }
         };
         if skipped > 0 {
+            // One that a publisher has removed meanwhile became shorter first.
+            files.open_to_read(&self.path).map_err(io())?;
             let (file, offset) = (self.path.clone(), self.at);
             self.at += skipped;
             let why = match record {

@@ -506,6 +506,10 @@ impl JournalFile for SimulatedFile {
         Ok(())
     }
 
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut disk = self.disk.lock();
         let failed = disk.meet(Call::Truncate, &self.path, &length.to_le_bytes());

@@ -12,6 +12,7 @@ mod runs;
 mod write;
 
 use std::io;
+use std::path::PathBuf;
 
 pub(crate) use self::format::{KIND_STATE, Resume};
 pub(crate) use self::head::{Head, head};
@@ -20,6 +21,7 @@ pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check, t
 pub(crate) use self::write::Written;
 pub(crate) use self::write::{WriteError, write};
 use super::directory::Directory;
+use super::removal;
 
 /// The last commands that there are snapshots of, the newest first.
 pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {
@@ -30,16 +32,10 @@ pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {
     Ok(indexes)
 }
 
-/// Removes all snapshots but that of `index`, so that they stay removed; gives how many there were. What only they need may
-/// go once this returns, and not before.
-pub(crate) fn remove_others(directory: &Directory, index: u64) -> io::Result<usize> {
-    let mut others = list(directory)?;
-    others.retain(|&other| other != index);
-    for &other in &others {
-        directory.files.remove(&directory.snapshot_path(other))?;
-    }
-    if !others.is_empty() {
-        directory.files.sync_dir(&directory.snapshots_dir())?;
-    }
-    Ok(others.len())
+/// All snapshots but that of `index` count no more, for good; gives what is to be removed of them. What only they need may go
+/// once this returns, and not before.
+pub(crate) fn retire_others(directory: &Directory, index: u64) -> io::Result<Vec<PathBuf>> {
+    let others = list(directory)?.into_iter().filter(|&other| other != index);
+    let paths = others.map(|other| directory.snapshot_path(other));
+    removal::retire(&*directory.files, &directory.snapshots_dir(), paths)
 }

@@ -31,7 +31,7 @@ pub(crate) enum SnapshotFileError {
 }
 
 /// Bytes that are read at once, unless a block is longer: beside commits each read of a disk waits its turn, whatever its length.
-const READ_BYTES: usize = 1024 * 1024;
+const READ_BYTES: usize = 256 * 1024;
 
 /// A block and where it begins.
 pub(crate) struct Block {

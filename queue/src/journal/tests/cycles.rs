@@ -1,7 +1,7 @@
 //! Whole cycles, one call at a time: what they do on a disk with too little room, and what they leave behind.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::snapshots::{Commands, path, segment, snapshots_of};
 use super::*;
@@ -32,6 +32,10 @@ impl Around for Alone {
     fn pace(&mut self, _: usize) -> io::Result<usize> {
         self.log_bytes += self.grows;
         Ok(PIECE_BYTES)
+    }
+
+    fn give_way(&mut self) -> io::Result<()> {
+        Ok(())
     }
 
     fn log_bytes(&self) -> u64 {
@@ -95,7 +99,7 @@ fn carried_files(disk: &SimulatedDisk) -> usize {
 fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
     let (disk, journal) = full(1);
     let (mut cleaner, figures) = cleaner(&journal);
-    cleaner.cycle(&mut half(&journal), &mut short()).unwrap();
+    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
     // Nothing of what was to be carried is left over, and where it was it still is.
     assert_eq!((carried_files(&disk), figures.carried_bytes.load(Ordering::Relaxed)), (0, 0));
@@ -104,7 +108,7 @@ fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
     let (reserve, needs) = (journal.directory.reserve.bytes(), 2 * MIB);
     assert!((needs..RESERVE).contains(&reserve), "{reserve}");
     disk.set_capacity(None);
-    cleaner.cycle(&mut half(&journal), &mut short()).unwrap();
+    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(carried_files(&disk) == 1 && !disk.paths().contains(&segment(2)));
     assert!(is_there(&journal));
     assert_eq!(journal.directory.reserve.bytes(), RESERVE);
@@ -114,7 +118,7 @@ fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
 fn a_full_reserve_has_the_room_to_carry_and_is_made_good_from_what_goes() {
     let (disk, journal) = full(2);
     let (mut cleaner, _) = cleaner(&journal);
-    cleaner.cycle(&mut half(&journal), &mut short()).unwrap();
+    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(carried_files(&disk) == 1 && is_there(&journal));
     assert_eq!(journal.directory.reserve.bytes(), RESERVE, "3 MB went for 1.5");
 }
@@ -124,8 +128,8 @@ fn a_cycle_without_room_for_its_snapshot_gives_all_back_at_once() {
     let (disk, journal) = full(2);
     let (mut cleaner, _) = cleaner(&journal);
     // A snapshot of 3 MB, of which nobody knew, and 2 MiB for it.
-    let mut large = Commands { index: 3, ..Commands::up_to(1, 3_000_000) };
-    let done = cleaner.cycle(&mut large, &mut short());
+    let large = Commands { index: 3, ..Commands::up_to(1, 3_000_000) };
+    let done = cleaner.cycle(Box::new(large), &mut short());
     assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
     assert!(snapshots_of(&disk).is_empty() && disk.paths().contains(&segment(2)));
     assert_eq!(journal.directory.reserve.bytes(), RESERVE);
@@ -151,17 +155,17 @@ fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
     disk.fail(Fault::nth_where(2, no_room).with(Failure::Full));
     let mut once = 0;
     for _ in 0..2 {
-        let done = cleaner.cycle(&mut halves(&journal), &mut short());
+        let done = cleaner.cycle(Box::new(halves(&journal)), &mut short());
         assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
         assert!(once == 0 || carried() == once, "it is there twice, and may not be thrice");
         once = carried();
         assert!(once > 0 && disk.paths().contains(&segment(1)));
     }
-    cleaner.cycle(&mut halves(&journal), &mut short()).unwrap();
+    cleaner.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
     assert!(carried() == once && !disk.paths().contains(&segment(1)), "now it goes");
     let part = RecordRef { index: 1, at: 0, length: 200_000 };
     assert_eq!(journal.records.part(part).unwrap()[8..], body(1, 400_000)[..200_000 - 8]);
-    cleaner.cycle(&mut halves(&journal), &mut short()).unwrap();
+    cleaner.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
     assert!(carried() > once, "and the next are carried");
 }
 
@@ -177,11 +181,63 @@ fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
         // 4 MiB for 2.2: within twice that, with a segment and a snapshot's worth of log to come, and not with MiBs more.
         let wanted = |journal: &Stepped| state(journal, (1..=16).map(|index| (index, 144_000)));
         let mut around = Alone { grows, ..Alone::default() };
-        cleaner.cycle(&mut wanted(&journal), &mut around).unwrap();
+        cleaner.cycle(Box::new(wanted(&journal)), &mut around).unwrap();
         let carried = || figures.carried_bytes.load(Ordering::Relaxed);
         assert_eq!(carried(), 0, "nobody knows yet how fast it grows");
         assert_eq!(around.log_bytes > 0, grows > 0);
-        cleaner.cycle(&mut wanted(&journal), &mut around).unwrap();
+        cleaner.cycle(Box::new(wanted(&journal)), &mut around).unwrap();
         assert_eq!(carried() > 0, carries, "with {grows} bytes a piece");
     }
+}
+
+#[test]
+fn no_file_becomes_shorter_before_those_who_read_have_ended() {
+    let (disk, journal) = full(2);
+    let cut = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&cut);
+    // Counts no call, and fails none.
+    disk.fail(Fault::nth_where(1, move |call, path| {
+        let retired = path.to_string_lossy().ends_with(".seg.new");
+        seen.fetch_or(retired && matches!(call, Call::Truncate | Call::Remove), Ordering::SeqCst);
+        false
+    }));
+    let (mut cleaner, _) = cleaner(&journal);
+    let reading = journal.records.read_on();
+    std::thread::scope(|scope| {
+        let snapshot = Box::new(half(&journal));
+        let cycle = scope.spawn(move || cleaner.cycle(snapshot, &mut short()).unwrap());
+        while disk.paths().contains(&segment(2)) {
+            assert!(!cycle.is_finished());
+            std::thread::yield_now();
+        }
+        // It has lost its name. Time enough to cut it, if nothing kept the cycle from that.
+        (0..1_000).for_each(|_| std::thread::yield_now());
+        assert!(!cut.load(Ordering::SeqCst) && !cycle.is_finished());
+        drop(reading);
+        cycle.join().unwrap();
+    });
+    assert!(cut.load(Ordering::SeqCst) && is_there(&journal));
+}
+
+#[test]
+fn whoever_reads_a_file_keeps_it_as_it_is() {
+    let (disk, journal) = full(2);
+    let (mut cleaner, _) = cleaner(&journal);
+    let (records, reads) = (Arc::clone(&journal.records), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&reads);
+    disk.fail(Fault::nth_where(1, move |call, _| {
+        if call == Call::Read && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            assert!(records.is_read(), "what is read could be cut");
+        }
+        false
+    }));
+    let first = |length| journal.records.part(RecordRef { index: 2, at: 0, length }).unwrap();
+    assert_eq!(first(100)[..8], b"headhead"[..]);
+    assert!(reads.swap(0, Ordering::SeqCst) > 0, "of the log");
+    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    reads.store(0, Ordering::SeqCst);
+    first(1_500_000);
+    assert!(reads.swap(0, Ordering::SeqCst) > 0, "of a carried file");
+    journal.records.now_of(2, 0).unwrap();
+    assert!(reads.load(Ordering::SeqCst) > 0, "of a record's head alone");
 }

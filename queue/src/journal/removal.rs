@@ -1,0 +1,134 @@
+//! How files go that nothing needs any more: their names first, then their room, in steps.
+//!
+//! ```text
+//! .seg ─renamed─▶ .seg.new ─directory synced─▶ nobody reads it ─▶ shorter by 2 MiB, a rest, shorter … ─▶ removed
+//!                    └ from here on the next start removes what is left
+//! ```
+//! A file system that is told to remove a file of 64 MiB at once keeps its own log busy with it: 16 ms where it was measured
+//! (ext4), and every commit meanwhile waited 8 to 12 ms for its sync. In steps of 2 MiB with rests none waits for more than one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::directory::UNFINISHED;
+use super::files::Files;
+
+/// Bytes by which a file becomes shorter at once.
+const STEP_BYTES: u64 = 2 * 1024 * 1024;
+
+/// Takes from these files of a directory the names by which they counted, for good, and gives the names that they have until
+/// they are removed.
+pub(crate) fn retire(
+    files: &dyn Files,
+    dir: &Path,
+    paths: impl IntoIterator<Item = PathBuf>,
+) -> io::Result<Vec<PathBuf>> {
+    let mut retired = Vec::new();
+    for path in paths {
+        let mut name = path.clone().into_os_string();
+        name.push(UNFINISHED);
+        let name = PathBuf::from(name);
+        files.rename(&path, &name)?;
+        retired.push(name);
+    }
+    if !retired.is_empty() {
+        files.sync_dir(dir)?;
+    }
+    Ok(retired)
+}
+
+/// Gives the room of a file that is retired and that nobody reads back to the disk, and removes it. `rest` is called after
+/// each step; an error of it leaves the file to the next start.
+pub(crate) fn remove(
+    files: &dyn Files,
+    path: &Path,
+    rest: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    shorten(files, path, rest)?;
+    files.remove(path)?;
+    rest()
+}
+
+/// Makes it short in steps, if that can be done: it is the removal that counts.
+fn shorten(
+    files: &dyn Files,
+    path: &Path,
+    rest: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    // There may be no file more to open.
+    let Ok(file) = files.open(path) else { return Ok(()) };
+    // Whoever gave it a second name wants it whole: a backup made of links.
+    let (Ok(false), Ok(mut length)) = (file.has_other_names(), file.len()) else { return Ok(()) };
+    while length > STEP_BYTES {
+        length -= STEP_BYTES;
+        // Some file systems need room to give some back.
+        if file.truncate(length).is_err() {
+            break;
+        }
+        rest()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::tempdir;
+
+    use super::super::files::Disk;
+    use super::super::simulated_disk::{Call, Failure, Fault, SimulatedDisk};
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    #[test]
+    fn a_file_goes_in_steps_with_a_rest_after_each() {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("0000000001.seg");
+        Disk.create(&path).unwrap().allocate(9 * MIB).unwrap();
+        let retired = retire(&Disk, dir.path(), [path.clone()]).unwrap();
+        assert_eq!(retired, [dir.path().join("0000000001.seg.new")]);
+        assert!(!path.exists(), "its name goes first");
+        let mut lengths = Vec::new();
+        let length = || std::fs::metadata(&retired[0]).map_or(0, |file| file.len());
+        let mut rest = || {
+            lengths.push(length());
+            Ok(())
+        };
+        remove(&Disk, &retired[0], &mut rest).unwrap();
+        assert_eq!(lengths, [7 * MIB, 5 * MIB, 3 * MIB, MIB, 0]);
+        assert!(!retired[0].exists());
+    }
+
+    #[test]
+    fn a_file_with_a_second_name_stays_whole_under_it() {
+        let dir = tempdir().unwrap();
+        let (path, backup) = (dir.path().join("a.seg"), dir.path().join("backup"));
+        Disk.create(&path).unwrap().allocate(9 * MIB).unwrap();
+        std::fs::hard_link(&path, &backup).unwrap();
+        let retired = retire(&Disk, dir.path(), [path]).unwrap();
+        remove(&Disk, &retired[0], &mut || Ok(())).unwrap();
+        assert!(!retired[0].exists());
+        assert_eq!(std::fs::metadata(&backup).unwrap().len(), 9 * MIB);
+    }
+
+    #[test]
+    fn a_disk_that_cannot_shorten_a_file_still_removes_it() {
+        let (disk, path) = (SimulatedDisk::default(), Path::new("/data/a.seg"));
+        disk.create(path).unwrap().allocate(9 * MIB).unwrap();
+        let retired = retire(&disk, Path::new("/data"), [path.to_owned()]).unwrap();
+        disk.fail(Fault::nth_of(Call::Truncate, 2).with(Failure::Full));
+        remove(&disk, &retired[0], &mut || Ok(())).unwrap();
+        assert!(disk.paths().is_empty());
+    }
+
+    #[test]
+    fn one_that_is_given_up_on_the_way_is_left_to_the_next_start() {
+        let (disk, path) = (SimulatedDisk::default(), Path::new("/data/a.seg"));
+        disk.create(path).unwrap().allocate(9 * MIB).unwrap();
+        let retired = retire(&disk, Path::new("/data"), [path.to_owned()]).unwrap();
+        let closing = &mut || Err(io::ErrorKind::Interrupted.into());
+        let left = remove(&disk, &retired[0], closing).unwrap_err();
+        assert_eq!(left.kind(), io::ErrorKind::Interrupted);
+        assert_eq!(disk.paths(), retired);
+    }
+}
