@@ -32,11 +32,13 @@ mod recording;
 mod refusals;
 mod registry;
 mod router;
+mod test_clock;
 mod values;
 
 pub use error::{OpenError, PublisherFailed};
 pub use options::PublisherOptions;
 pub use publisher::Publisher;
+pub use test_clock::{ClockUnused, TestClock};
 pub use values::limits as value_limits;
 pub use values::{
     Batch, FlushReport, PublishError, Published, Requested, UpdateError, ValueDefault,
