@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use longshore_protocol::{Frame, Path, Value};
 
-pub(crate) use self::defaults::{DefaultId, Requests};
+pub(crate) use self::defaults::{DefaultId, RequestId, Requests};
 pub(crate) use self::links::{LinkNumber, Misuse};
 pub(crate) use self::writes::WriteId;
 
