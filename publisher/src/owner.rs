@@ -1,5 +1,6 @@
 //! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
 
+mod figures;
 mod follow;
 mod hanging;
 mod release;
@@ -28,7 +29,7 @@ use crate::recording::Recording;
 use crate::refusals::{Refusals, Refused};
 use crate::registry::Registry;
 use crate::router::Router;
-use crate::values::Names;
+use crate::values::{Names, Values};
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
 const INPUTS_AT_A_TIME: usize = 128;
@@ -64,6 +65,8 @@ pub(crate) struct Owner {
     refused: Vec<Refused>,
     disk: WatchedDisk,
     idle: IdleQueues,
+    /// Figures that wait until what they say is durable.
+    figures: figures::Kept,
 }
 
 impl Owner {
@@ -74,6 +77,7 @@ impl Owner {
         name: String,
         disk: WatchedDisk,
         idle: IdleQueues,
+        values: Values,
     ) -> (Owner, Inputs) {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
@@ -98,6 +102,7 @@ impl Owner {
             refused: Vec::new(),
             disk,
             idle,
+            figures: figures::Kept::new(values),
         };
         (owner, sender)
     }
@@ -232,6 +237,10 @@ impl Owner {
                 self.answer_loaded(loaded);
                 Ok(())
             }
+            Input::Figures(ask) => {
+                self.take_figures(now, ask);
+                Ok(())
+            }
         }
     }
 
@@ -240,7 +249,7 @@ impl Owner {
             self.refuse_link(now, &up);
             return Ok(());
         }
-        self.router.add(&up);
+        self.router.add(&up, now.wall_ms);
         let Up { link, role, session, name, resume, .. } = up;
         self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
         Ok(())

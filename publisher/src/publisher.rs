@@ -16,13 +16,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::{OpenError, PublisherFailed};
+use crate::figures::{OfPublisher, figures_path, serve_figures};
 use crate::idle::IdleQueues;
 use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
 use crate::registry::Registry;
-use crate::values::{self, Directory, Names, Values};
+use crate::values::{self, Directory, Names, ValueDefault, Values};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -38,6 +39,7 @@ pub struct Publisher {
     info: PublisherInfo,
     registry: Option<Registry>,
     values: Values,
+    figures: Option<ValueDefault>,
     opened: Opened,
 }
 
@@ -119,9 +121,13 @@ impl Publisher {
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
         let told = (registry.clone(), names);
-        let (owner, inputs) = Owner::new(store, clock, told, options.name, disk, idle);
+        // Its only value; it cannot have been published before.
+        let figures =
+            values.publish_reserved_default(figures_path("publishers", &options.name)).ok();
+        let (owner, inputs) =
+            Owner::new(store, clock, told, options.name, disk, idle, values.clone());
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
-        Ok(Publisher { owner, inputs, listener, info, registry, values, opened })
+        Ok(Publisher { owner, inputs, listener, info, registry, values, figures, opened })
     }
 
     /// Where it listens.
@@ -158,11 +164,19 @@ impl Publisher {
     /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
     /// the process should end, and be started again.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
-        let Publisher { owner, inputs, listener, info, registry, values, .. } = self;
+        let Publisher { owner, inputs, listener, info, registry, values, figures, .. } = self;
         let closing = CancellationToken::new();
+        // Dropped at the end, it ends.
+        let mut telling = JoinSet::new();
+        if let Some(default) = figures {
+            let base = figures_path("publishers", &info.name);
+            let source = OfPublisher::new(base, inputs.sender().clone());
+            telling.spawn(serve_figures(default, values.clone(), source));
+        }
         let accepting =
             tokio::spawn(accept(listener, (inputs, values), info.epoch.0, closing.clone()));
         let served = owner.run(stop).await;
+        telling.shutdown().await;
         closing.cancel();
         if let Err(why) = accepting.await {
             error!(%why, "the listener's task ended early");
