@@ -167,6 +167,14 @@ impl FrameWriter {
         self.head.extend_from_slice(bytes);
     }
 
+    /// The first bytes of a few. Their number known, they are copied without a call.
+    #[inline]
+    pub(crate) fn put_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
+        let length = self.head.len() + count.min(N);
+        self.head.extend_from_slice(bytes);
+        self.head.truncate(length);
+    }
+
     /// Bytes as they are, chained when they are long.
     pub fn put_shared(&mut self, bytes: Bytes) {
         if bytes.len() < CHAIN_BYTES_MIN {

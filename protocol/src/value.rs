@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
-pub(crate) use codec::put_number_and_value;
+pub(crate) use codec::{put_number_and_value, take_number_and_plain};
 
 /// One value: what JSON has, with whole numbers and bytes. Two are equal when they are written as the same bytes, so a number that
 /// is not a number equals itself. Cheap to clone.

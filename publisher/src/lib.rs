@@ -33,6 +33,7 @@ mod recording;
 mod refusals;
 mod registry;
 mod router;
+mod test_clock;
 mod values;
 
 pub use error::{OpenError, PublisherFailed};
@@ -40,6 +41,7 @@ pub use error::{OpenError, PublisherFailed};
 pub use figures::{FIGURES_EVERY, FIGURES_MAX, FigureSource, Taken, figures_path, serve_figures};
 pub use options::PublisherOptions;
 pub use publisher::Publisher;
+pub use test_clock::{ClockUnused, TestClock};
 pub use values::limits as value_limits;
 pub use values::{
     Batch, FlushReport, PublishError, Published, Requested, UpdateError, ValueDefault,

@@ -9,6 +9,8 @@ use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES
 use longshore_resolver::{Cluster, PublicationTerms, TermsError};
 use longshore_transport::TlsAcceptor;
 
+use crate::TestClock;
+
 /// What a publisher is told when it starts.
 #[derive(Clone, Debug)]
 pub struct PublisherOptions {
@@ -27,7 +29,7 @@ pub struct PublisherOptions {
     /// The names of all publishers among which jobs of these paths that relate to each other find their home; empty: this one alone. All
     /// publishers of a path have to be told the same.
     pub homes: Vec<String>,
-    /// Subscribers of a live value try the publishers with the lowest number first.
+    /// Subscribers of a live value try the publishers with the lowest number first; a value may have its own.
     pub priority: u16,
     /// Among those of one priority, how often this one is chosen, in proportion to the others; 0: only if there is no other.
     pub weight: u16,
@@ -59,6 +61,8 @@ pub struct PublisherOptions {
     /// A wall clock that goes further than this away from the monotonic one, or is found further behind at a start, is not
     /// believed: nothing that waits for it moves until it is right again or somebody confirms it.
     pub clock_skew_max: Duration,
+    /// What time it is, for tests; none for the machine's clocks.
+    pub clock: Option<TestClock>,
 }
 
 impl PublisherOptions {
@@ -117,6 +121,7 @@ impl PublisherOptions {
             value_timing: LinkTiming::VALUES,
             hang_after: PublisherOptions::HANG_AFTER,
             clock_skew_max: PublisherOptions::CLOCK_SKEW_MAX,
+            clock: None,
         }
     }
 }

@@ -6,6 +6,7 @@ mod hanging;
 mod release;
 mod requests;
 mod verbs;
+mod walk;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ use crate::recording::Recording;
 use crate::refusals::{Refusals, Refused};
 use crate::registry::Registry;
 use crate::router::Router;
+use crate::test_clock::Move;
 use crate::values::{Names, Values};
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
@@ -67,6 +69,8 @@ pub(crate) struct Owner {
     idle: IdleQueues,
     /// Figures that wait until what they say is durable.
     figures: figures::Kept,
+    /// What a test asks of the clock.
+    moves: Option<mpsc::Receiver<Move>>,
 }
 
 impl Owner {
@@ -75,9 +79,9 @@ impl Owner {
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<Names>),
         name: String,
-        disk: WatchedDisk,
-        idle: IdleQueues,
+        (disk, idle): (WatchedDisk, IdleQueues),
         values: Values,
+        moves: Option<mpsc::Receiver<Move>>,
     ) -> (Owner, Inputs) {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
@@ -103,6 +107,7 @@ impl Owner {
             disk,
             idle,
             figures: figures::Kept::new(values),
+            moves,
         };
         (owner, sender)
     }
@@ -147,6 +152,9 @@ impl Owner {
                     self.send()?;
                 }
                 () = sleep_until(deadline), if room => {}
+                moved = walk::next_move(&mut self.moves), if room => {
+                    self.walk(moved, &mut released).await?;
+                }
                 // Also while input is held back: that may be because the disk hangs.
                 () = tokio::time::sleep_until(self.disk.look_at.into()) => {}
             }
@@ -262,15 +270,8 @@ impl Owner {
         let now = self.clock.now();
         self.refuse(now)?;
         self.store.flush();
-        let wait = async {
-            // Durable is not enough: its answers have to leave, too.
-            while !self.store.is_released() {
-                self.store.released(&mut released).await?;
-                self.route(&mut released)?;
-            }
-            Ok(())
-        };
-        let done = tokio::time::timeout(STOP_WAIT, wait).await;
+        // Durable is not enough: its answers have to leave, too.
+        let done = tokio::time::timeout(STOP_WAIT, self.release_all(&mut released)).await;
         self.router.close_all("the publisher is stopping");
         match done {
             Ok(done) => done.map(|()| Stop::Durable),

@@ -8,7 +8,9 @@ use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{
     LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
-use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
+use longshore_queue::{
+    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions,
+};
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
 use tokio::task::JoinSet;
@@ -23,7 +25,7 @@ use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
 use crate::registry::Registry;
-use crate::values::{self, Directory, Names, ValueDefault, Values};
+use crate::values::{self, Directory, Names, ValueDefault, ValueOptions, Values};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -45,7 +47,8 @@ pub struct Publisher {
 
 impl Publisher {
     /// Recovers the journal, makes this start durable, listens, and begins to register at the resolver. Links that arrive
-    /// before [`Publisher::run`] wait.
+    /// before [`Publisher::run`] wait. Needs a tokio runtime. When the future is dropped, recovery goes on to its end, and the data
+    /// directory is in use until then.
     pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
         let terms = options.terms()?;
@@ -58,6 +61,14 @@ impl Publisher {
             defaults: options.defaults.clone(),
             leases: options.leases,
             clock_skew_max: options.clock_skew_max,
+            clock: options
+                .clock
+                .as_ref()
+                .map_or(ClockSource::Machine, |clock| ClockSource::Standing(clock.standing())),
+        };
+        let moves = match &options.clock {
+            Some(clock) => Some(clock.take_moves().ok_or(OpenError::ClockInUse)?),
+            None => None,
         };
         let data = options.data.clone();
         // Recovery reads the whole journal: not on a thread that others wait for.
@@ -116,7 +127,9 @@ impl Publisher {
             registry
         });
         let client = registry.as_ref().map(|registry| registry.client().clone());
-        let values = Values::new(Directory::new(client, names.clone(), Some(queue_terms)));
+        let usual = ValueOptions { priority: options.priority, weight: options.weight };
+        let directory = Directory::new(client, names.clone(), Some(queue_terms), usual);
+        let values = Values::new(directory);
         let disk = WatchedDisk::new(options.hang_after, oldest);
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
@@ -124,8 +137,9 @@ impl Publisher {
         // Its only value; it cannot have been published before.
         let figures =
             values.publish_reserved_default(figures_path("publishers", &options.name)).ok();
+        let watched = (disk, idle);
         let (owner, inputs) =
-            Owner::new(store, clock, told, options.name, disk, idle, values.clone());
+            Owner::new(store, clock, told, options.name, watched, values.clone(), moves);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
         Ok(Publisher { owner, inputs, listener, info, registry, values, figures, opened })
     }
@@ -133,6 +147,11 @@ impl Publisher {
     /// Where it listens.
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
+    }
+
+    /// How others find it: what `Producer::to_publishers` and `Queues::to_publishers` take where there is no resolver.
+    pub fn info(&self) -> &PublisherInfo {
+        &self.info
     }
 
     /// Its id, as long as its data directory lives.
@@ -162,7 +181,8 @@ impl Publisher {
 
     /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells
     /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
-    /// the process should end, and be started again.
+    /// the process should end, and be started again. Dropping the future stops at once, as a crash would: what was acknowledged is
+    /// kept.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
         let Publisher { owner, inputs, listener, info, registry, values, figures, .. } = self;
         let closing = CancellationToken::new();

@@ -115,9 +115,9 @@ impl Values {
         Values { shared }
     }
 
-    /// Publishes a value. Subscribers find it by its path until the handle is dropped.
+    /// Publishes a value, with the publisher's own priority and weight. Subscribers find it by its path until the handle is dropped.
     pub fn publish(&self, path: Path, value: impl Into<Value>) -> Result<Published, PublishError> {
-        self.publish_with(path, value, ValueOptions::default())
+        self.publish_with(path, value, self.shared.directory.usual())
     }
 
     /// Publishes a value on terms of its own.
@@ -140,7 +140,7 @@ impl Values {
         path: Path,
         value: impl Into<Value>,
     ) -> Result<Published, PublishError> {
-        self.publish_any(path, value.into(), ValueOptions::default())
+        self.publish_any(path, value.into(), self.shared.directory.usual())
     }
 
     /// Declares a default for Longshore's own figures, below `/sys`.

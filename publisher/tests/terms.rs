@@ -7,8 +7,10 @@ use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{
     Announced, Change, Digest, FromReplica, ToReplica, Written,
 };
-use longshore_protocol::{Path, Role, Terms};
-use longshore_publisher::{OpenError, Publisher, PublisherOptions};
+use longshore_protocol::{Path, PublicationKind, Role, Terms};
+use longshore_publisher::{
+    OpenError, Publisher, PublisherOptions, ValueOptions, ValuePublisher, ValuePublisherOptions,
+};
 use longshore_resolver::{Cluster, TermsError};
 use longshore_transport::{Identity, Listener, ListenerOptions};
 use tokio::time::timeout;
@@ -89,6 +91,45 @@ async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight()
         ]
     );
     drop(publisher);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_are_published_as_values_on_the_publishers_terms_or_their_own() {
+    let identity = Identity {
+        instance: [1; 16],
+        epoch: 1,
+        name: "replica".into(),
+        serves: |role| role == Role::ResolverWriter,
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
+    let publisher = ValuePublisher::open(ValuePublisherOptions {
+        cluster: Some(Cluster::new([listener.local_address().to_string()])),
+        usual: ValueOptions { priority: 3, weight: 7 },
+        ..ValuePublisherOptions::default()
+    })
+    .await
+    .unwrap();
+    let values = publisher.values();
+    let path = |text| Path::new(text).unwrap();
+    let _usual = values.publish(path("/usual"), 1u64).unwrap();
+    let options = ValueOptions { priority: 1, weight: 0 };
+    let _own = values.publish_with(path("/own"), 1u64, options).unwrap();
+    let _made = values.publish_default(path("/made")).unwrap();
+    let mut told = timeout(PATIENCE, told(listener, 3)).await.unwrap();
+    told.sort_by(|a, b| a.2.cmp(&b.2));
+    let terms = |priority, weight| {
+        let kind = PublicationKind::Value;
+        Terms { kind, priority, weight, ..Terms::default() }
+    };
+    assert_eq!(
+        told,
+        [
+            (Change::PublishDefault, terms(3, 7), "/made".into()),
+            (Change::Publish, terms(1, 0), "/own".into()),
+            (Change::Publish, terms(3, 7), "/usual".into()),
+        ]
+    );
 }
 
 #[tokio::test]

@@ -19,7 +19,8 @@ mod tail;
 mod time;
 
 pub use clock::{
-    AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, JUMP_MS_MAX, LastRun, Reading,
+    AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, ClockSource, JUMP_MS_MAX, LastRun,
+    Reading, StandingClock, next_stop,
 };
 pub use command::{Command, Expired, START_PATHS_MAX, Start};
 pub use conformance::{MemoryDisk, MemoryLog, Opening, log_conformance, store_conformance};

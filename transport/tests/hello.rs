@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use common::*;
 use longshore_protocol::hello::MAGIC;
 use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, LinkTiming, Role, Welcome};
-use longshore_transport::{BindError, DialError, Listener, ListenerOptions, Peer, dial};
+use longshore_transport::{
+    BindError, DialError, LinkOptions, Listener, ListenerOptions, Peer, dial,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -21,6 +23,16 @@ async fn both_sides_know_each_other_and_hold_to_the_shorter_timing() {
     assert_eq!((hello.role, hello.name.as_str()), (Role::Worker, "worker-1"));
     assert_eq!((dialled.timing(), accepted.timing()), (TIMING, TIMING));
     assert_eq!((dialled.version(), accepted.version()), (1, 1));
+}
+
+#[tokio::test]
+async fn value_links_have_a_timing_of_their_own() {
+    let options = ListenerOptions { value_timing: LinkTiming::VALUES, ..listening() };
+    let listener = listener(options).await;
+    let hello = Hello { role: Role::Values, timing: LinkTiming::VALUES, ..hello() };
+    let link = LinkOptions { timing: LinkTiming::VALUES, ..dialling() };
+    let link = dial(listener.local_address(), &hello, &link).await.unwrap();
+    assert_eq!(link.timing(), LinkTiming::VALUES);
 }
 
 #[tokio::test]

@@ -267,6 +267,51 @@ async fn flushed_waits_until_the_kernel_has_everything() {
 }
 
 #[tokio::test]
+async fn the_first_refused_byte_is_told_once_since_the_queue_was_empty() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, mut receiver) = accepted.split();
+    sender.send(frame(0, 8 * MIB)).unwrap();
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 0);
+    soon(sender.flushed()).await.unwrap();
+    for round in [1, 2] {
+        let begun = std::time::Instant::now();
+        for _ in 0..4 {
+            sender.send(frame(round, 15 * MIB)).unwrap();
+        }
+        let first = soon(sender.refused()).await.unwrap();
+        assert!(first >= begun, "what was refused before the queue was empty counts no more");
+        // A part is read, and the rest refused again: the first time counts still.
+        assert_eq!(number(&soon(receiver.recv()).await.unwrap()), round);
+        assert_eq!(soon(sender.refused()).await.unwrap(), first);
+        for _ in 0..3 {
+            assert_eq!(number(&soon(receiver.recv()).await.unwrap()), round);
+        }
+        soon(sender.flushed()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_queue_may_be_full_sooner_and_a_link_is_cut_though_nothing_is_read() {
+    let (dialled, accepted, _listener) = link().await;
+    let (sender, _replies) = dialled.split();
+    let (_back, _receiver) = accepted.split();
+    // More than the kernel takes, and it is alone: an empty queue takes any frame.
+    while sender.queued_bytes() == 0 {
+        sender.send_within(frame(0, 16 * MIB), MIB).unwrap();
+        tokio::task::yield_now().await;
+    }
+    let queued = sender.queued_bytes();
+    let full = sender.send_within(frame(1, 1_000), MIB).unwrap_err();
+    assert!(matches!(full, SendError::Full { limit: MIB, .. }), "{full} of {queued}");
+    sender.send(frame(1, 1_000)).unwrap();
+    sender.cut("enough");
+    let LinkEnd::Local(reason) = soon(sender.closed()).await else { panic!("ended here") };
+    assert_eq!(&*reason, "enough");
+    assert_eq!(sender.refused().await.unwrap_err(), SendError::Closed);
+}
+
+#[tokio::test]
 async fn what_was_queued_before_a_close_arrives_though_the_other_side_keeps_talking() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, mut replies) = dialled.split();

@@ -35,6 +35,7 @@ pub(crate) fn put_number_and_value(number: u32, value: &Value, out: &mut FrameWr
             return value.encode(out);
         }
     };
+    // A copy of a fixed length is a few moves, one of these lengths a call: what is too much is taken back.
     let mut buffer = [0u8; NUMBER_BYTES + PLAIN_BYTES];
     let (mut rest, mut at) = (number, 0);
     while rest >= 0x80 {
@@ -45,7 +46,31 @@ pub(crate) fn put_number_and_value(number: u32, value: &Value, out: &mut FrameWr
     buffer[at] = rest as u8;
     buffer[at + 1] = kind;
     buffer[at + 2..at + 10].copy_from_slice(&bits.to_le_bytes());
-    out.put(&buffer[..at + 10]);
+    out.put_first(&buffer, at + 10);
+}
+
+/// Reads an update of a number, if that is what comes next and its number is below 2²¹: nearly all of them. Anything else is left to
+/// those who tell what is wrong with it.
+#[inline]
+pub(crate) fn take_number_and_plain(r: &mut Reader) -> Option<(u32, Value)> {
+    let rest = r.body().get(r.offset()..)?;
+    let low = |byte: u8| u32::from(byte & 0x7f);
+    let (number, used) = match rest {
+        [a, ..] if *a < 0x80 => (u32::from(*a), 1),
+        [a, b, ..] if *b < 0x80 => (low(*a) | low(*b) << 7, 2),
+        [a, b, c, ..] if *c < 0x80 => (low(*a) | low(*b) << 7 | low(*c) << 14, 3),
+        _ => return None,
+    };
+    let (kind, bits) = rest.get(used..)?.split_first()?;
+    let bits = u64::from_le_bytes(*bits.first_chunk()?);
+    let value = match *kind {
+        U64 => Value::U64(bits),
+        I64 => Value::I64(bits as i64),
+        F64 => Value::F64(f64::from_bits(bits)),
+        _ => return None,
+    };
+    r.seek(r.offset() + used + PLAIN_BYTES);
+    Some((number, value))
 }
 
 impl Encode for Value {

@@ -73,7 +73,7 @@ impl Requested {
     /// Makes the value: all who asked for it get it.
     pub fn publish(mut self, value: impl Into<Value>) -> Result<Published, PublishError> {
         // A path of Longshore's own is asked of its own defaults alone.
-        let options = super::ValueOptions::default();
+        let options = self.values.shared.directory.usual();
         let published = self.values.publish_any(self.path.clone(), value.into(), options);
         self.open = published.is_err();
         published

@@ -54,6 +54,8 @@ pub(crate) struct Directory {
     names: Arc<Names>,
     /// On which terms its queues are published.
     queue_terms: Option<PublicationTerms>,
+    /// On which its values are, and its defaults, unless told otherwise.
+    usual: ValueOptions,
 }
 
 impl Directory {
@@ -61,8 +63,14 @@ impl Directory {
         client: Option<WriteClient>,
         names: Arc<Names>,
         queue_terms: Option<PublicationTerms>,
+        usual: ValueOptions,
     ) -> Directory {
-        Directory { client, names, queue_terms }
+        Directory { client, names, queue_terms, usual }
+    }
+
+    /// On which terms values are published unless told otherwise.
+    pub(super) fn usual(&self) -> ValueOptions {
+        self.usual
     }
 
     /// True if the path holds jobs here.
@@ -99,7 +107,7 @@ impl Directory {
         if self.names.names.lock().queue_defaults.contains(path) {
             return false;
         }
-        if let (Some(client), Some(terms)) = (&self.client, terms(ValueOptions::default())) {
+        if let (Some(client), Some(terms)) = (&self.client, terms(self.usual)) {
             client.publish_default(path.clone(), &terms);
         }
         true

@@ -11,10 +11,11 @@ use longshore_transport::{
     BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, Peer, TlsAcceptor,
 };
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::directory::{Directory, Names};
-use super::{Values, serve};
+use super::{ValueOptions, Values, serve};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -30,6 +31,8 @@ pub struct ValuePublisherOptions {
     pub listen: SocketAddr,
     /// Where others dial it; empty for where it listens.
     pub advertise: Vec<SocketAddr>,
+    /// The priority and weight of its values, unless they have their own.
+    pub usual: ValueOptions,
     /// The resolver replicas; none for a publisher that only those who know its address use.
     pub cluster: Option<Cluster>,
     /// TLS, for every link.
@@ -49,6 +52,7 @@ impl Default for ValuePublisherOptions {
             name: "values".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             advertise: Vec::new(),
+            usual: ValueOptions::default(),
             cluster: None,
             tls: None,
             insecure: false,
@@ -80,7 +84,7 @@ pub struct ValuePublisher {
     info: PublisherInfo,
     address: SocketAddr,
     client: Option<WriteClient>,
-    stop: tokio_util::sync::CancellationToken,
+    stop: CancellationToken,
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -118,8 +122,8 @@ impl ValuePublisher {
         let client =
             options.cluster.map(|cluster| WriteClient::new(cluster, info.clone(), SessionId(id.0)));
         let names = Arc::new(Names::default());
-        let values = Values::new(Directory::new(client.clone(), names, None));
-        let stop = tokio_util::sync::CancellationToken::new();
+        let values = Values::new(Directory::new(client.clone(), names, None, options.usual));
+        let stop = CancellationToken::new();
         let serving = Some(tokio::spawn(accept(listener, values.clone(), stop.clone())));
         info!(publisher = %info.id, %address, "publisher of values open");
         Ok(ValuePublisher { values, info, address, client, stop, serving })
@@ -177,7 +181,7 @@ impl std::fmt::Debug for ValuePublisher {
 }
 
 /// Accepts links until `stop`; then waits for those that stand to hear their goodbye.
-async fn accept(mut listener: Listener, values: Values, stop: tokio_util::sync::CancellationToken) {
+async fn accept(mut listener: Listener, values: Values, stop: CancellationToken) {
     let mut links = JoinSet::new();
     loop {
         tokio::select! {

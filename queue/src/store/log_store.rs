@@ -20,7 +20,7 @@ use super::replay::Replay;
 use super::reports::Reports;
 use super::room::{self, Fit};
 use super::{Asked, Released, Store, StoreFigures, asked};
-use crate::clock::{BootStamp, Clock, JUMP_MS_MAX, LastRun};
+use crate::clock::{BootStamp, Clock, ClockSource, JUMP_MS_MAX, LastRun};
 use crate::journal::{
     CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
     SEGMENT_BYTES, Space, SpaceLevel,
@@ -63,6 +63,8 @@ pub struct StoreOptions {
     pub leases: LeaseTiming,
     /// The largest jump of the wall clock that is believed.
     pub clock_skew_max: Duration,
+    /// Where the time comes from.
+    pub clock: ClockSource,
 }
 
 impl Default for StoreOptions {
@@ -76,6 +78,7 @@ impl Default for StoreOptions {
             defaults: vec![Path::root()],
             leases: LeaseTiming::default(),
             clock_skew_max: Duration::from_millis(JUMP_MS_MAX),
+            clock: ClockSource::default(),
         }
     }
 }
@@ -146,7 +149,8 @@ impl LogStore<Journal> {
         };
         let mut replay = Replay::new();
         let (journal, recovered) = Journal::open(dir, journal_options, &mut replay)?;
-        let started = Clock::start(options.clock_skew_max, last_run(&replay.state));
+        let started =
+            Clock::start(options.clock.clone(), options.clock_skew_max, last_run(&replay.state));
         let mut clock = started.map_err(|error| OpenError::Io {
             what: "reading the boot's id from",
             file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
@@ -425,6 +429,12 @@ impl<L: Log> LogStore<L> {
         let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
         let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();
         Ok(next.map(|at| at.max(now.mono_ms)))
+    }
+
+    /// Gives every lease its full length anew from now on, and every lost link its grace: as after a pause.
+    pub fn leases_anew(&mut self, now: Now) {
+        let now = self.see(now);
+        self.leases.paused(now.mono_ms);
     }
 
     /// Waits for more to become durable. See [`Store::released`].

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::tag;
 use crate::codec::{Decode, Reader, WireError};
 use crate::frame::{Frame, FrameWriter};
-use crate::value::{Value, put_number_and_value};
+use crate::value::{Value, put_number_and_value, take_number_and_plain};
 
 /// New values by the publisher's numbers. What was read is looked at only when it is asked for.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -66,6 +66,9 @@ impl Iterator for UpdatesIter {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(update) = take_number_and_plain(&mut self.rest) {
+            return Some(Ok(update));
+        }
         if self.rest.is_empty() {
             return None;
         }
