@@ -208,6 +208,11 @@ impl<O: Outlet> Core<O> {
         Some(extra.links_changed.get_or_insert_default().clone())
     }
 
+    /// How many links there are.
+    pub(crate) fn links_len(&self) -> usize {
+        self.links.len()
+    }
+
     /// How many values there are.
     pub(crate) fn len(&self) -> usize {
         self.by_path.len()

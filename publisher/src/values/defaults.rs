@@ -73,7 +73,9 @@ impl Requested {
 
     /// Makes the value: all who asked for it get it.
     pub fn publish(mut self, value: impl Into<Value>) -> Result<Published, PublishError> {
-        let published = self.values.publish(self.path.clone(), value);
+        // A path of Longshore's own is asked of its own defaults alone.
+        let options = self.values.shared.directory.usual();
+        let published = self.values.publish_any(self.path.clone(), value.into(), options);
         self.open = published.is_err();
         published
     }

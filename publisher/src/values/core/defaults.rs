@@ -136,6 +136,8 @@ impl<O: Outlet> Core<O> {
         let nearest = loop {
             match above {
                 None => return Ok(false),
+                // A default of a program makes none of Longshore's own.
+                Some(at) if path.is_reserved() && !at.is_reserved() => return Ok(false),
                 Some(at) if by_path.contains_key(&at) => break at,
                 Some(at) => above = at.parent(),
             }

@@ -104,6 +104,10 @@ impl<O: Outlet> Links<O> {
         number
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
     pub(super) fn remove(&mut self, number: LinkNumber) -> Option<Link<O>> {
         self.links.remove(&number)
     }
