@@ -21,7 +21,7 @@ pub(crate) use act::{
 };
 pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
-    BenchWorker, DemoWorker, Measure,
+    BenchValues, BenchValuesPart, BenchWorker, DemoWorker, Measure,
 };
 pub(crate) use enqueue::Enqueue;
 pub(crate) use journal::{Journal, JournalAction};
@@ -156,6 +156,12 @@ pub(crate) enum Command {
     /// A publisher of many paths
     #[command(hide = true)]
     BenchRegistrar(BenchRegistrar),
+    /// A publisher of live values
+    #[command(hide = true)]
+    BenchValuePublisher(BenchValuesPart),
+    /// A subscriber of live values
+    #[command(hide = true)]
+    BenchValueSubscriber(BenchValuesPart),
 }
 
 impl Command {

@@ -130,6 +130,12 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::BenchWorker(arguments) => bench::worker::run(arguments, context).await,
         Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
         Command::BenchRegistrar(arguments) => bench::registrar::run(arguments, context).await,
+        Command::BenchValuePublisher(arguments) => {
+            bench::value_publisher::run(arguments, context).await
+        }
+        Command::BenchValueSubscriber(arguments) => {
+            bench::value_subscriber::run(arguments, context).await
+        }
         Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config { check } => config::run(check, context),
     }
