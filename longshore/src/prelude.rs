@@ -1,6 +1,7 @@
 //! What most programs need: `use longshore::prelude::*;`
 
-pub use crate::{
-    Cluster, Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, Producer,
-    ProducerOptions, Queues, Worker, WorkerOptions, new_job,
-};
+pub use crate::{Cluster, JobOptions, NewJob, Path};
+#[cfg(feature = "worker")]
+pub use crate::{Job, JobContext, JobFailure, Json, Worker, WorkerOptions};
+#[cfg(feature = "producer")]
+pub use crate::{Producer, ProducerOptions, Queues, new_job};

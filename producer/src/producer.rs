@@ -76,7 +76,12 @@ impl Producer {
         cell.wait().await.outcome(pushed.place)
     }
 
-    /// Hands in many jobs, and waits until each has its end. One receipt per job, in order; its ticket is its place.
+    /// Hands in many jobs, in as few batches as their limits allow (10,000 jobs, 16 MiB), and waits until each has its end. One receipt
+    /// per job, in order; its ticket is its place. An error of one job is no error of the others, unless they are
+    /// [`atomic`](BatchOptions::atomic).
+    ///
+    /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Handing in the same jobs (the same ids) again at
+    /// the same publisher is harmless.
     pub async fn enqueue_all(&self, jobs: Vec<NewJob>, options: BatchOptions) -> Vec<JobReceipt> {
         let shell = &self.handle.shell;
         let bounds = PipelineOptions {
@@ -154,7 +159,7 @@ impl Producer {
         })
     }
 
-    /// Waits until everything handed in has its end.
+    /// Waits until everything handed in by this producer and its clones has its end. Cancel safe.
     pub async fn settled(&self) {
         loop {
             let ended = self.handle.shell.ended();

@@ -19,6 +19,7 @@ pub mod runs;
 pub mod settings;
 pub mod terms;
 pub mod timing;
+pub mod trace;
 pub mod value;
 
 pub use codec::{Decode, Encode, Reader, WireError};
@@ -38,4 +39,5 @@ pub use runs::Runs;
 pub use settings::QueueSettings;
 pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};
+pub use trace::TraceContext;
 pub use value::{Text, Value, ValueError, ValueMap};

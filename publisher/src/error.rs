@@ -35,6 +35,9 @@ pub enum OpenError {
     /// It would disbelieve a clock that is merely being kept right.
     #[error("a wall clock is moved by {0:?} to be kept right; a jump has {min:?} at least", min = crate::PublisherOptions::CLOCK_SKEW_MAX_MIN)]
     ClockSkewTooSmall(std::time::Duration),
+    /// The test's clock is, or was, another publisher's.
+    #[error("a test's clock serves one publisher, once; give each its own")]
+    ClockInUse,
     /// The thread that was to open the data directory ended early.
     #[error("opening the data directory was interrupted")]
     Interrupted,

@@ -9,6 +9,8 @@ use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES
 use longshore_resolver::{Cluster, PublicationTerms, TermsError};
 use longshore_transport::TlsAcceptor;
 
+use crate::TestClock;
+
 /// What a publisher is told when it starts.
 #[derive(Clone, Debug)]
 pub struct PublisherOptions {
@@ -59,6 +61,8 @@ pub struct PublisherOptions {
     /// A wall clock that goes further than this away from the monotonic one, or is found further behind at a start, is not
     /// believed: nothing that waits for it moves until it is right again or somebody confirms it.
     pub clock_skew_max: Duration,
+    /// What time it is, for tests; none for the machine's clocks.
+    pub clock: Option<TestClock>,
 }
 
 impl PublisherOptions {
@@ -117,6 +121,7 @@ impl PublisherOptions {
             value_timing: LinkTiming::VALUES,
             hang_after: PublisherOptions::HANG_AFTER,
             clock_skew_max: PublisherOptions::CLOCK_SKEW_MAX,
+            clock: None,
         }
     }
 }

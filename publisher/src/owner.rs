@@ -1,10 +1,12 @@
 //! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
 
+mod figures;
 mod follow;
 mod hanging;
 mod release;
 mod requests;
 mod verbs;
+mod walk;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +30,8 @@ use crate::recording::Recording;
 use crate::refusals::{Refusals, Refused};
 use crate::registry::Registry;
 use crate::router::Router;
-use crate::values::Names;
+use crate::test_clock::Move;
+use crate::values::{Names, Values};
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
 const INPUTS_AT_A_TIME: usize = 128;
@@ -64,6 +67,10 @@ pub(crate) struct Owner {
     refused: Vec<Refused>,
     disk: WatchedDisk,
     idle: IdleQueues,
+    /// Figures that wait until what they say is durable.
+    figures: figures::Kept,
+    /// What a test asks of the clock.
+    moves: Option<mpsc::Receiver<Move>>,
 }
 
 impl Owner {
@@ -72,8 +79,9 @@ impl Owner {
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<Names>),
         name: String,
-        disk: WatchedDisk,
-        idle: IdleQueues,
+        (disk, idle): (WatchedDisk, IdleQueues),
+        values: Values,
+        moves: Option<mpsc::Receiver<Move>>,
     ) -> (Owner, Inputs) {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
@@ -98,6 +106,8 @@ impl Owner {
             refused: Vec::new(),
             disk,
             idle,
+            figures: figures::Kept::new(values),
+            moves,
         };
         (owner, sender)
     }
@@ -142,6 +152,9 @@ impl Owner {
                     self.send()?;
                 }
                 () = sleep_until(deadline), if room => {}
+                moved = walk::next_move(&mut self.moves), if room => {
+                    self.walk(moved, &mut released).await?;
+                }
                 // Also while input is held back: that may be because the disk hangs.
                 () = tokio::time::sleep_until(self.disk.look_at.into()) => {}
             }
@@ -232,6 +245,10 @@ impl Owner {
                 self.answer_loaded(loaded);
                 Ok(())
             }
+            Input::Figures(ask) => {
+                self.take_figures(now, ask);
+                Ok(())
+            }
         }
     }
 
@@ -240,7 +257,7 @@ impl Owner {
             self.refuse_link(now, &up);
             return Ok(());
         }
-        self.router.add(&up);
+        self.router.add(&up, now.wall_ms);
         let Up { link, role, session, name, resume, .. } = up;
         self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
         Ok(())
@@ -253,15 +270,8 @@ impl Owner {
         let now = self.clock.now();
         self.refuse(now)?;
         self.store.flush();
-        let wait = async {
-            // Durable is not enough: its answers have to leave, too.
-            while !self.store.is_released() {
-                self.store.released(&mut released).await?;
-                self.route(&mut released)?;
-            }
-            Ok(())
-        };
-        let done = tokio::time::timeout(STOP_WAIT, wait).await;
+        // Durable is not enough: its answers have to leave, too.
+        let done = tokio::time::timeout(STOP_WAIT, self.release_all(&mut released)).await;
         self.router.close_all("the publisher is stopping");
         match done {
             Ok(done) => done.map(|()| Stop::Durable),

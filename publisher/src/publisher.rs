@@ -8,7 +8,9 @@ use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{
     LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
-use longshore_queue::{Clock, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions};
+use longshore_queue::{
+    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions,
+};
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
 use tokio::task::JoinSet;
@@ -16,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::{OpenError, PublisherFailed};
+use crate::figures::{OfPublisher, figures_path, serve_figures};
 use crate::idle::IdleQueues;
 use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
 use crate::registry::Registry;
-use crate::values::{self, Directory, Names, ValueOptions, Values};
+use crate::values::{self, Directory, Names, ValueDefault, ValueOptions, Values};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -38,12 +41,14 @@ pub struct Publisher {
     info: PublisherInfo,
     registry: Option<Registry>,
     values: Values,
+    figures: Option<ValueDefault>,
     opened: Opened,
 }
 
 impl Publisher {
     /// Recovers the journal, makes this start durable, listens, and begins to register at the resolver. Links that arrive
-    /// before [`Publisher::run`] wait.
+    /// before [`Publisher::run`] wait. Needs a tokio runtime. When the future is dropped, recovery goes on to its end, and the data
+    /// directory is in use until then.
     pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
         let terms = options.terms()?;
@@ -56,6 +61,14 @@ impl Publisher {
             defaults: options.defaults.clone(),
             leases: options.leases,
             clock_skew_max: options.clock_skew_max,
+            clock: options
+                .clock
+                .as_ref()
+                .map_or(ClockSource::Machine, |clock| ClockSource::Standing(clock.standing())),
+        };
+        let moves = match &options.clock {
+            Some(clock) => Some(clock.take_moves().ok_or(OpenError::ClockInUse)?),
+            None => None,
         };
         let data = options.data.clone();
         // Recovery reads the whole journal: not on a thread that others wait for.
@@ -121,14 +134,24 @@ impl Publisher {
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
         let told = (registry.clone(), names);
-        let (owner, inputs) = Owner::new(store, clock, told, options.name, disk, idle);
+        // Its only value; it cannot have been published before.
+        let figures =
+            values.publish_reserved_default(figures_path("publishers", &options.name)).ok();
+        let watched = (disk, idle);
+        let (owner, inputs) =
+            Owner::new(store, clock, told, options.name, watched, values.clone(), moves);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
-        Ok(Publisher { owner, inputs, listener, info, registry, values, opened })
+        Ok(Publisher { owner, inputs, listener, info, registry, values, figures, opened })
     }
 
     /// Where it listens.
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
+    }
+
+    /// How others find it: what `Producer::to_publishers` and `Queues::to_publishers` take where there is no resolver.
+    pub fn info(&self) -> &PublisherInfo {
+        &self.info
     }
 
     /// Its id, as long as its data directory lives.
@@ -158,13 +181,22 @@ impl Publisher {
 
     /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells
     /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
-    /// the process should end, and be started again.
+    /// the process should end, and be started again. Dropping the future stops at once, as a crash would: what was acknowledged is
+    /// kept.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
-        let Publisher { owner, inputs, listener, info, registry, values, .. } = self;
+        let Publisher { owner, inputs, listener, info, registry, values, figures, .. } = self;
         let closing = CancellationToken::new();
+        // Dropped at the end, it ends.
+        let mut telling = JoinSet::new();
+        if let Some(default) = figures {
+            let base = figures_path("publishers", &info.name);
+            let source = OfPublisher::new(base, inputs.sender().clone());
+            telling.spawn(serve_figures(default, values.clone(), source));
+        }
         let accepting =
             tokio::spawn(accept(listener, (inputs, values), info.epoch.0, closing.clone()));
         let served = owner.run(stop).await;
+        telling.shutdown().await;
         closing.cancel();
         if let Err(why) = accepting.await {
             error!(%why, "the listener's task ended early");

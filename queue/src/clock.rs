@@ -4,12 +4,16 @@
 //! `wall_ms` is what the clock says, unless it jumped: then it stands still, so that nothing that waits for the wall clock
 //! comes due, until the jump goes away or someone confirms it.
 
+mod standing;
+
 use std::io;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Now;
+
+pub use standing::{StandingClock, next_stop};
 
 /// Unless it is told otherwise: a larger jump between the wall clock and the monotonic one within a run is not believed, in
 /// milliseconds. Also how far behind the last logged time the wall clock may be at a start.
@@ -169,23 +173,54 @@ fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX / 4)
 }
 
-/// The machine's clocks, as commands need them.
+/// Where a clock's readings come from.
+#[derive(Clone, Debug, Default)]
+pub enum ClockSource {
+    /// The machine's clocks.
+    #[default]
+    Machine,
+    /// One that stands still until it is moved.
+    Standing(StandingClock),
+}
+
+impl ClockSource {
+    fn reading(&self) -> Reading {
+        match self {
+            ClockSource::Machine => reading(),
+            ClockSource::Standing(clock) => clock.reading(),
+        }
+    }
+}
+
+/// The clocks of a run, as commands need them.
 #[derive(Clone, Debug)]
 pub struct Clock {
     core: ClockCore,
+    source: ClockSource,
 }
 
 impl Clock {
     /// The clock of a run that begins now, after `before`; it believes jumps up to `jump_max`.
-    pub fn start(jump_max: Duration, before: Option<LastRun>) -> io::Result<Clock> {
+    pub fn start(
+        source: ClockSource,
+        jump_max: Duration,
+        before: Option<LastRun>,
+    ) -> io::Result<Clock> {
         let jump_ms_max = u64::try_from(jump_max.as_millis()).unwrap_or(u64::MAX);
-        let core = ClockCore::start_believing(jump_ms_max, boot()?, reading(), before);
-        Ok(Clock { core })
+        let core = ClockCore::start_believing(jump_ms_max, boot()?, source.reading(), before);
+        Ok(Clock { core, source })
     }
 
     /// The time of a command that arrives now.
     pub fn now(&mut self) -> Now {
-        self.core.now(reading())
+        self.core.now(self.source.reading())
+    }
+
+    /// Moves one that stands still; the machine's moves by itself.
+    pub fn move_by(&self, ms: u64) {
+        if let ClockSource::Standing(clock) = &self.source {
+            clock.move_by(ms);
+        }
     }
 
     /// What `Start` is to carry.
@@ -200,7 +235,7 @@ impl Clock {
 
     /// Someone says that the wall clock is right.
     pub fn confirm(&mut self) {
-        self.core.confirm(reading());
+        self.core.confirm(self.source.reading());
     }
 }
 
@@ -335,8 +370,23 @@ mod tests {
 
     #[test]
     fn the_machines_clocks_can_be_read() {
-        let mut clock = Clock::start(Duration::from_secs(30), None).unwrap();
+        let jump_max = Duration::from_secs(30);
+        let mut clock = Clock::start(ClockSource::Machine, jump_max, None).unwrap();
         let (a, b) = (clock.now(), clock.now());
         assert!(a.mono_ms > 0 && b.mono_ms >= a.mono_ms && a.wall_ms > WALL_MS);
+    }
+
+    #[test]
+    fn one_that_stands_is_believed_however_far_it_is_moved() {
+        let standing = StandingClock::at(at(5_000, WALL_MS));
+        let source = ClockSource::Standing(standing.clone());
+        let mut clock = Clock::start(source, Duration::from_secs(1), None).unwrap();
+        assert_eq!(clock.now(), Now { mono_ms: 5_000, wall_ms: WALL_MS });
+        assert_eq!(clock.now(), Now { mono_ms: 5_000, wall_ms: WALL_MS });
+        clock.move_by(400 * DAY_MS);
+        standing.move_by(1);
+        let later = 400 * DAY_MS + 1;
+        assert_eq!(clock.now(), Now { mono_ms: 5_000 + later, wall_ms: WALL_MS + later });
+        assert_eq!(clock.alarm(), None);
     }
 }

@@ -19,7 +19,8 @@ mod tail;
 mod time;
 
 pub use clock::{
-    AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, JUMP_MS_MAX, LastRun, Reading,
+    AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, ClockSource, JUMP_MS_MAX, LastRun,
+    Reading, StandingClock, next_stop,
 };
 pub use command::{Command, Expired, START_PATHS_MAX, Start};
 pub use conformance::{MemoryDisk, MemoryLog, Opening, log_conformance, store_conformance};
@@ -37,7 +38,7 @@ pub use outcome::{
     RunningLease,
 };
 pub use payloads::{CACHE_BYTES, PayloadCache};
-pub use state::{Frozen, QueueUse, Restoring, SnapshotError, State, Totals};
+pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{
     Asked, LogStore, Opened, PAUSE_MS, Released, Replay, Store, StoreFigures, StoreOptions, TURN_MS,
 };

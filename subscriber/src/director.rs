@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::desk::Desk;
-use crate::lane::{self, Handler};
+use crate::lane;
 use crate::link::{self, LinkPlan};
 use crate::publishers::{Sets, Watches};
 use crate::shutdown::Stop;
-use crate::{ShutdownHandle, WorkerReport};
+use crate::{JobService, ShutdownHandle, WorkerReport};
 
 /// The longest that a stopping worker waits for the answers to the ends of its jobs.
 pub(crate) const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -71,13 +71,12 @@ pub(crate) async fn run(
     desk: Arc<Desk>,
     plan: Plan,
     mut sets: Watches<impl Sets>,
-    handler: impl Handler,
+    service: impl JobService,
 ) -> WorkerReport {
-    let handler = Arc::new(handler);
     let _links_end_with_the_run = CloseAtEnd(desk.clone());
     let mut lanes = JoinSet::new();
     for _ in 0..plan.concurrency {
-        lanes.spawn(lane::run(desk.clone(), handler.clone()));
+        lanes.spawn(lane::run(desk.clone(), service.clone()));
     }
     let link = Arc::new(LinkPlan {
         name: plan.name,

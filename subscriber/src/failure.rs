@@ -56,17 +56,22 @@ impl JobFailure {
 /// The error's type is its kind, its text with those of its sources the message.
 impl<E: std::error::Error> From<E> for JobFailure {
     fn from(error: E) -> JobFailure {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if message.len() >= ERROR_BYTES_MAX {
-                break;
-            }
-            message = format!("{message}: {cause}");
-            source = cause.source();
-        }
-        JobFailure::Retry(job_error(std::any::type_name::<E>(), message))
+        JobFailure::Retry(job_error(std::any::type_name::<E>(), with_causes(&error)))
     }
+}
+
+/// An error's text with those of its sources, not much longer than its limit.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if message.len() >= ERROR_BYTES_MAX {
+            break;
+        }
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    message
 }
 
 /// An error as it goes to the publisher, each part cut to its limit.

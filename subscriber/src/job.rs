@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::{Headers, JobId, Path, Token};
+use longshore_protocol::{Headers, JobId, Path, Token, TraceContext};
 use tokio::time::Instant;
 
 use crate::desk::PlaceId;
@@ -38,6 +38,7 @@ pub struct JobContext {
     pub(crate) deliveries: u16,
     /// Checkpoints that were there when the job was delivered.
     pub(crate) earlier: u16,
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// Why a handler should stop.
@@ -90,6 +91,12 @@ impl JobContext {
     /// How often the job was delivered, this time included: over `attempt` when a delivery was given back unstarted.
     pub fn deliveries(&self) -> u16 {
         self.deliveries
+    }
+
+    /// The trace that the job's producer attached, if it attached one that is well formed. A handler that hands in jobs of its own makes
+    /// them part of it with [`NewJob::traced`](longshore_protocol::NewJob::traced). The span `job` that the handler runs in names it, too.
+    pub fn trace_context(&self) -> Option<&TraceContext> {
+        self.trace.as_ref()
     }
 
     /// Says how far the handler is, for people who look at the job: a percentage (over 100 is taken for 100) and a text (cut at

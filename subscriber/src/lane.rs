@@ -1,111 +1,55 @@
 //! Lanes: each is one task that takes the next job, runs the handler in place, and hands in its end.
 
-use std::future::Future;
-use std::marker::PhantomData;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
-use longshore_protocol::{Entry, FrameWriter, Path};
+use longshore_protocol::{Entry, FrameWriter, TraceContext};
 use longshore_transport::LinkSender;
+use tracing::field::{self, display};
+use tracing::{Instrument, Span};
 
 use crate::desk::{Desk, Ended, Next, Waiting};
 use crate::failure::job_error;
 use crate::output::settle_of;
+use crate::service::failure_of;
 use crate::signal::LeaseSignal;
-use crate::{FromPayload, Job, JobContext, JobFailure, JobOutput};
+use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
 
 /// The longest that a job waits for the kernel to take the word that it begins. A link that is that slow must not hold up the
 /// jobs of others; the word is soft, and is on its way.
 const ANNOUNCE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// What runs one job.
-pub(crate) trait Handler: Send + Sync + 'static {
-    /// Runs it. It may panic.
-    fn handle(
-        &self,
-        entry: Entry,
-        path: Path,
-        context: JobContext,
-    ) -> impl Future<Output = NewSettle> + Send;
+/// A lane's own copy of the handler and what stands around it, made when it is first wanted. One that panicked, or said that it is
+/// no use any more, is not asked again: the next job finds a fresh one.
+struct Own<S> {
+    origin: S,
+    service: Option<S>,
 }
 
-/// A handler that is a future: it runs in its lane.
-pub(crate) struct InPlace<T, O, F> {
-    handler: F,
-    takes: PhantomData<fn(T) -> O>,
-}
-
-/// A handler that blocks: it runs on tokio's pool for that, its lane waits.
-pub(crate) struct Blocking<T, O, F> {
-    handler: Arc<F>,
-    takes: PhantomData<fn(T) -> O>,
-}
-
-impl<T, O, F> InPlace<T, O, F> {
-    pub(crate) fn new(handler: F) -> InPlace<T, O, F> {
-        InPlace { handler, takes: PhantomData }
-    }
-}
-
-impl<T, O, F> Blocking<T, O, F> {
-    pub(crate) fn new(handler: F) -> Blocking<T, O, F> {
-        Blocking { handler: Arc::new(handler), takes: PhantomData }
-    }
-}
-
-impl<T, O, F, Fut> Handler for InPlace<T, O, F>
-where
-    T: FromPayload,
-    O: JobOutput,
-    F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
-{
-    async fn handle(&self, entry: Entry, path: Path, context: JobContext) -> NewSettle {
-        match read_job(entry, path) {
-            Ok(job) => settle_of((self.handler)(job, context).await),
-            Err(settle) => settle,
+impl<S: JobService> Own<S> {
+    /// Runs one attempt. It may panic.
+    async fn run(&mut self, request: JobRequest) -> Result<Completion, JobFailure> {
+        let service = self.service.get_or_insert_with(|| self.origin.clone());
+        if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
+            self.service = None;
+            return Err(failure_of(error));
         }
-    }
-}
-
-impl<T, O, F> Handler for Blocking<T, O, F>
-where
-    T: FromPayload,
-    O: JobOutput,
-    F: Fn(Job<T>, JobContext) -> Result<O, JobFailure> + Send + Sync + 'static,
-{
-    async fn handle(&self, entry: Entry, path: Path, context: JobContext) -> NewSettle {
-        let handler = self.handler.clone();
-        let run = move || match read_job(entry, path) {
-            Ok(job) => settle_of(handler(job, context)),
-            Err(settle) => settle,
-        };
-        match tokio::task::spawn_blocking(run).await {
-            Ok(settle) => settle,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime is shutting down: the job goes back.
-            Err(_) => NewSettle::Release,
-        }
-    }
-}
-
-fn read_job<T: FromPayload>(entry: Entry, path: Path) -> Result<Job<T>, NewSettle> {
-    match T::from_payload(entry.payload) {
-        Ok(payload) => Ok(Job { id: entry.id, path, headers: entry.headers, payload }),
-        Err(error) => Err(NewSettle::Bury(job_error("PayloadNotDecoded", error))),
+        service.call(request).await.map_err(failure_of)
     }
 }
 
 /// One lane, until the desk says that there will be no more.
-pub(crate) async fn run(desk: Arc<Desk>, handler: Arc<impl Handler>) {
+pub(crate) async fn run(desk: Arc<Desk>, service: impl JobService) {
+    let mut own = Own { origin: service, service: None };
     let mut signal = Arc::new(LeaseSignal::at(Arc::downgrade(&desk)));
     let mut ended = None;
     loop {
         match desk.next(ended.take(), &mut signal) {
-            Next::Job(job) => ended = Some(run_job(&desk, &*handler, job, signal.clone()).await),
+            Next::Job(job) => ended = Some(run_job(&desk, &mut own, job, signal.clone()).await),
             Next::Announce(told, jobs) => {
                 for (sender, tokens) in told {
                     announce(&sender, tokens).await;
@@ -133,7 +77,7 @@ async fn announce(sender: &LinkSender, tokens: Tokens) {
 
 async fn run_job(
     desk: &Desk,
-    handler: &impl Handler,
+    own: &mut Own<impl JobService>,
     job: Waiting,
     signal: Arc<LeaseSignal>,
 ) -> Ended {
@@ -164,16 +108,39 @@ async fn run_job(
         max_attempts: entry.options.max_attempts,
         deliveries,
         earlier: checkpoints,
+        trace: TraceContext::of(&entry.headers),
     };
-    let answer = async { handler.handle(entry, path, context).await };
-    match AssertUnwindSafe(answer).catch_unwind().await {
-        Ok(settle) => end(settle, false, false),
+    let span = span_of(&context);
+    let Entry { id, headers, payload, .. } = entry;
+    let job = Job { id, path, headers, payload };
+    let attempt = own.run(JobRequest { job, context }).instrument(span.clone());
+    match AssertUnwindSafe(attempt).catch_unwind().await {
+        Ok(answer) => end(settle_of(answer), false, false),
         Err(panic) => {
+            own.service = None;
             let message = panic_message(&*panic);
-            tracing::error!(%token, message, "a handler panicked");
+            span.in_scope(|| tracing::error!(%token, message, "a handler panicked"));
             end(NewSettle::Fail(job_error("Panic", message)), true, false)
         }
     }
+}
+
+/// What a handler runs in. It costs a comparison where nobody traces.
+fn span_of(context: &JobContext) -> Span {
+    let span = tracing::info_span!(
+        "job",
+        id = %context.id,
+        path = %context.path,
+        attempt = context.attempt,
+        token = %context.token,
+        trace_id = field::Empty,
+        parent_id = field::Empty,
+    );
+    if let Some(trace) = context.trace.as_ref().filter(|_| !span.is_disabled()) {
+        span.record("trace_id", display(trace.trace_id()));
+        span.record("parent_id", display(trace.parent_id()));
+    }
+    span
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {

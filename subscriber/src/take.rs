@@ -83,6 +83,12 @@ impl Take {
         Take { sources }
     }
 
+    /// The patterns, in their order.
+    pub fn patterns(&self) -> Result<impl Iterator<Item = &Glob>, TakeError> {
+        let sources = self.sources.as_ref().map_err(TakeError::clone)?;
+        Ok(sources.patterns.iter().map(|source| &source.pattern))
+    }
+
     pub(crate) fn into_sources(self) -> Result<Sources, TakeError> {
         self.sources
     }
@@ -126,6 +132,9 @@ mod tests {
         let both = vec![("/jobs/b".to_owned(), 1), ("/jobs/a/**".to_owned(), 1)];
         assert_eq!(said(Take::strict(["/jobs/b", "/jobs/a/**"])), (Order::Strict, both.clone()));
         assert_eq!(said(Take::any(["/jobs/b", "/jobs/a/**"])), (Order::Age, both));
+        let take = Take::strict(["/jobs/b", "/jobs/a"]);
+        let patterns: Vec<&str> = take.patterns().unwrap().map(Glob::as_str).collect();
+        assert_eq!(patterns, ["/jobs/b", "/jobs/a"]);
         let shares = vec![("/jobs/b".to_owned(), 3), ("/jobs/a".to_owned(), 65_535)];
         let taken = said(Take::weighted([("/jobs/b", 3), ("/jobs/a", u16::MAX)]));
         assert_eq!(taken, (Order::Weighted, shares));

@@ -10,14 +10,14 @@ use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::messages::work::Source;
 use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
 use longshore_transport::LinkOptions;
+use tower_layer::{Identity, Layer, Stack};
 
 use crate::desk::Desk;
 use crate::director::{self, Plan};
-use crate::lane::{Blocking, InPlace};
 use crate::publishers::Watches;
 use crate::{
-    FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, StatsWatch, Take,
-    TakeError, WorkerReport,
+    Blocking, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput, JobService,
+    ShutdownHandle, StatsWatch, Take, TakeError, WorkerReport,
 };
 
 /// The most jobs that one worker may hold, `concurrency + prefetch`. Twice as many tokens (those held, and those whose end is
@@ -93,8 +93,16 @@ impl Worker {
         Worker::connect_with(cluster, WorkerOptions::default()).await
     }
 
-    /// A worker with options of its own.
+    /// A worker with options of its own. It waits for nothing.
     pub async fn connect_with(
+        cluster: impl Into<Cluster>,
+        options: WorkerOptions,
+    ) -> Result<Worker, ConnectError> {
+        Worker::new(cluster, options)
+    }
+
+    /// The same outside of an async function. Needs a tokio runtime.
+    pub fn new(
         cluster: impl Into<Cluster>,
         options: WorkerOptions,
     ) -> Result<Worker, ConnectError> {
@@ -124,13 +132,14 @@ impl Worker {
             handle: ShutdownHandle::new(),
             shutdown: None,
             stats: StatsWatch::default(),
+            layer: Identity::new(),
         }
     }
 }
 
-/// A worker and what it takes, not yet running.
+/// A worker and what it takes, not yet running. `L` is what stands around its handler: nothing, unless [`Subscription::layer`] says so.
 #[must_use = "a subscription takes jobs once it is `run`"]
-pub struct Subscription {
+pub struct Subscription<L = Identity> {
     worker: Worker,
     take: Take,
     concurrency: usize,
@@ -140,11 +149,12 @@ pub struct Subscription {
     handle: ShutdownHandle,
     shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     stats: StatsWatch,
+    layer: L,
 }
 
-impl Subscription {
+impl<L> Subscription<L> {
     /// How many handlers run at a time; 16 unless told otherwise.
-    pub fn concurrency(mut self, handlers: usize) -> Subscription {
+    pub fn concurrency(mut self, handlers: usize) -> Subscription<L> {
         self.concurrency = handlers;
         self
     }
@@ -152,28 +162,57 @@ impl Subscription {
     /// How many jobs are held beside those that run, so that a handler's end finds the next one here; as many as
     /// `concurrency` unless told otherwise. Thousands for throughput, 0 where jobs are long and should wait where any worker can
     /// take them. What is held is run in the order in which it came: a more urgent job that comes later does not overtake it.
-    pub fn prefetch(mut self, jobs: usize) -> Subscription {
+    pub fn prefetch(mut self, jobs: usize) -> Subscription<L> {
         self.prefetch = Some(jobs);
         self
     }
 
     /// How long a draining worker lets its handlers run; 25 s unless told otherwise.
-    pub fn grace(mut self, grace: Duration) -> Subscription {
+    pub fn grace(mut self, grace: Duration) -> Subscription<L> {
         self.grace = grace;
         self
     }
 
     /// How long handlers have to return once their contexts are cancelled at the end of the grace; 1 s unless told otherwise.
     /// Those that have not are dropped, and their jobs given back.
-    pub fn cancel_grace(mut self, grace: Duration) -> Subscription {
+    pub fn cancel_grace(mut self, grace: Duration) -> Subscription<L> {
         self.cancel_grace = grace;
         self
     }
 
     /// Drains once `shutdown` is done, as [`ShutdownHandle::drain`] does.
-    pub fn shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Subscription {
+    pub fn shutdown(
+        mut self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Subscription<L> {
         self.shutdown = Some(Box::pin(shutdown));
         self
+    }
+
+    /// Puts a tower layer around the handler: a timeout, a limit, tracing, one of your own. The first one is the outermost, as with
+    /// `tower::ServiceBuilder`, which is itself one. A layer sees each attempt as a [`JobRequest`](crate::JobRequest), before its payload is
+    /// read, and its end as a [`Completion`](crate::Completion) or an error; an error that is no [`JobFailure`] fails the attempt, and so does a
+    /// panic in a layer. A layer that makes an attempt wait keeps its place among those that run at a time.
+    ///
+    /// Without a layer nothing is boxed or cloned for a job.
+    pub fn layer<N>(self, layer: N) -> Subscription<Stack<N, L>> {
+        Subscription {
+            layer: Stack::new(layer, self.layer),
+            worker: self.worker,
+            take: self.take,
+            concurrency: self.concurrency,
+            prefetch: self.prefetch,
+            grace: self.grace,
+            cancel_grace: self.cancel_grace,
+            handle: self.handle,
+            shutdown: self.shutdown,
+            stats: self.stats,
+        }
+    }
+
+    /// What it takes jobs from.
+    pub fn take(&self) -> &Take {
+        &self.take
     }
 
     /// What stops this worker from elsewhere.
@@ -187,7 +226,7 @@ impl Subscription {
     }
 
     /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time. Its error decides what becomes of the
-    /// job ([`JobFailure`]); a panic is a failed attempt; a payload that does not decode buries the job. Dropping the future stops as
+    /// job ([`JobFailure`]), in a `tracing` span `job`; a panic is a failed attempt; a payload that does not decode buries the job. Dropping the future stops as
     /// [`ShutdownHandle::stop_now`] does.
     pub async fn run<T, O, F, Fut>(self, handler: F) -> Result<WorkerReport, RunError>
     where
@@ -195,21 +234,32 @@ impl Subscription {
         O: JobOutput,
         F: Fn(Job<T>, JobContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, JobFailure>> + Send + 'static,
+        L: Layer<InPlace<T, O, F>, Service: JobService>,
     {
+        let service = self.layered(InPlace::new(handler));
         let (desk, plan, sets) = self.plan()?;
-        Ok(director::run(desk, plan, sets, InPlace::new(handler)).await)
+        Ok(director::run(desk, plan, sets, service).await)
     }
 
-    /// The same for a handler that blocks its thread: each runs on tokio's pool for blocking work, up to `concurrency` at a time.
+    /// The same for a handler that blocks its thread, in the same span: each runs on tokio's pool for blocking work, up to `concurrency` at a time.
     /// It cannot be dropped: one that does not look at [`JobContext::is_cancelled`] runs on after its job was given back.
     pub async fn run_blocking<T, O, F>(self, handler: F) -> Result<WorkerReport, RunError>
     where
         T: FromPayload,
         O: JobOutput,
         F: Fn(Job<T>, JobContext) -> Result<O, JobFailure> + Send + Sync + 'static,
+        L: Layer<Blocking<T, O, F>, Service: JobService>,
     {
+        let service = self.layered(Blocking::new(handler));
         let (desk, plan, sets) = self.plan()?;
-        Ok(director::run(desk, plan, sets, Blocking::new(handler)).await)
+        Ok(director::run(desk, plan, sets, service).await)
+    }
+
+    pub(crate) fn layered<S>(&self, service: S) -> L::Service
+    where
+        L: Layer<S>,
+    {
+        self.layer.layer(service)
     }
 
     fn plan(self) -> Result<(Arc<Desk>, Plan, Watches<PublisherWatch>), RunError> {

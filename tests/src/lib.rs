@@ -5,8 +5,8 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use longshore::{
-    Cluster, Producer, ProducerOptions, Publisher, PublisherOptions, Queues, QueuesOptions,
-    ResolverServer, ResolverTiming, ServerOptions, Worker,
+    Cluster, Producer, ProducerOptions, Publisher, PublisherInfo, PublisherOptions, Queues,
+    QueuesOptions, ResolverServer, ResolverTiming, ServerOptions, Worker,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -92,6 +92,7 @@ impl Resolver {
 pub struct RunningPublisher {
     /// Where it listens.
     pub address: SocketAddr,
+    info: PublisherInfo,
     running: Running,
 }
 
@@ -107,7 +108,7 @@ impl RunningPublisher {
     /// One with options of its own.
     pub async fn start_with(options: PublisherOptions) -> RunningPublisher {
         let publisher = Publisher::open(options).await.expect("a usable data directory");
-        let address = publisher.local_address();
+        let (address, info) = (publisher.local_address(), publisher.info().clone());
         if let Some(registry) = publisher.write_client() {
             registry.flushed(1).await;
         }
@@ -118,7 +119,12 @@ impl RunningPublisher {
             };
             publisher.run(stopped).await.expect("a journal that works");
         });
-        RunningPublisher { address, running: Running { stop, task } }
+        RunningPublisher { address, info, running: Running { stop, task } }
+    }
+
+    /// A producer that hands its jobs to this one and no other.
+    pub fn producer(&self) -> Producer {
+        Producer::to_publishers(vec![self.info.clone()], ProducerOptions::default())
     }
 
     /// Stops it in order.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use longshore::Path;
 use longshore::protocol::Value;
-use longshore::{
-    DurableValue, Event, LivePolicy, Path, SubscribeError, SubscribeOptions, Subscriber, Updates,
-    ValueState, ValueSubscription, WriteError,
+use longshore::values::{
+    DurableValue, Event, Policy, SubscribeError, SubscribeOptions, Subscriber, Updates, ValueState,
+    ValueSubscription, WriteError,
 };
 use longshore_publisher::{ValuePublisher, ValuePublisherOptions};
 use longshore_tests::{Resolver, eventually};
@@ -146,7 +147,7 @@ async fn who_does_not_read_is_disconnected_by_a_flush_and_nobody_else_is() {
     let updates = Updates::new(1);
     let into = SubscribeOptions {
         into: Some(updates.sink()),
-        policy: LivePolicy::DropOldest,
+        policy: Policy::DropOldest,
         ..SubscribeOptions::default()
     };
     let held = stopped.subscribe_with(path("/a"), &into).await.unwrap();
@@ -229,7 +230,7 @@ async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
         readers.push(tokio::spawn(async move {
             // Small for some, so that marks are left.
             let mut updates = Updates::new(if n % 2 == 0 { 16 } else { 10_000 });
-            let policy = if n % 4 < 3 { LivePolicy::Conflate } else { LivePolicy::DropOldest };
+            let policy = if n % 4 < 3 { Policy::Conflate } else { Policy::DropOldest };
             let into =
                 SubscribeOptions { into: Some(updates.sink()), policy, ..Default::default() };
             let held = subscriber.durable_subscribe_all(names, &into);

@@ -13,7 +13,7 @@ cargo xtask bench resolver [OPTION]…           Longshore's resolver beside net
 cargo xtask bench values [OPTION]…             Longshore's live values beside netidx's";
 
 /// Examples that end by themselves within seconds. They need no system: each starts its own.
-const QUICK_EXAMPLES: [&str; 1] = ["embedded"];
+const QUICK_EXAMPLES: [&str; 2] = ["embedded", "fan_out"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -57,6 +57,7 @@ fn steps() -> Vec<Step> {
         Step::cargo("formatting", "fmt --all --check"),
         Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
+        Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
         Step::cargo("tests", "test --workspace --all-targets --locked"),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ];

@@ -10,15 +10,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{EnqueueBatch, Progress, Request, Started, Tokens};
+use longshore_protocol::messages::work::{
+    Answer, EnqueueBatch, Progress, Request, Started, Tokens,
+};
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
 
 use super::held::Held;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::room::{self, Fit};
-use super::{Released, Store, StoreFigures, asked};
-use crate::clock::{BootStamp, Clock, JUMP_MS_MAX, LastRun};
+use super::{Asked, Released, Store, StoreFigures, asked};
+use crate::clock::{BootStamp, Clock, ClockSource, JUMP_MS_MAX, LastRun};
 use crate::journal::{
     CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
     SEGMENT_BYTES, Space, SpaceLevel,
@@ -27,7 +29,9 @@ use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::{CACHE_BYTES, PayloadCache};
 use crate::tail::Tail;
-use crate::{Command, Expired, Handed, Now, QueueId, RecordRef, RunningLease, Start, State};
+use crate::{
+    Command, Expired, Handed, JobView, Now, QueueId, RecordRef, RunningLease, Start, State,
+};
 
 /// While leases run, or the disk is short of room, a store wants a turn at least this often, in milliseconds.
 pub const TURN_MS: u64 = 250;
@@ -59,6 +63,8 @@ pub struct StoreOptions {
     pub leases: LeaseTiming,
     /// The largest jump of the wall clock that is believed.
     pub clock_skew_max: Duration,
+    /// Where the time comes from.
+    pub clock: ClockSource,
 }
 
 impl Default for StoreOptions {
@@ -72,6 +78,7 @@ impl Default for StoreOptions {
             defaults: vec![Path::root()],
             leases: LeaseTiming::default(),
             clock_skew_max: Duration::from_millis(JUMP_MS_MAX),
+            clock: ClockSource::default(),
         }
     }
 }
@@ -142,7 +149,8 @@ impl LogStore<Journal> {
         };
         let mut replay = Replay::new();
         let (journal, recovered) = Journal::open(dir, journal_options, &mut replay)?;
-        let started = Clock::start(options.clock_skew_max, last_run(&replay.state));
+        let started =
+            Clock::start(options.clock.clone(), options.clock_skew_max, last_run(&replay.state));
         let mut clock = started.map_err(|error| OpenError::Io {
             what: "reading the boot's id from",
             file: PathBuf::from("/proc/sys/kernel/random/boot_id"),
@@ -356,6 +364,13 @@ impl<L: Log> LogStore<L> {
         self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
+    /// Says [`Answer::Done`] to that link and number once everything submitted is durable: then what was read of it may be told.
+    pub fn say_when_durable(&mut self, now: Now, link: LinkId, id: u64) {
+        let now = self.see(now);
+        self.held.answered.push((link, id, Asked::Ready(Answer::Done)));
+        self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
+    }
+
     /// Lets leases run on. See [`Store::renew`].
     pub fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens {
         let now = self.see(now);
@@ -414,6 +429,12 @@ impl<L: Log> LogStore<L> {
         let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
         let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();
         Ok(next.map(|at| at.max(now.mono_ms)))
+    }
+
+    /// Gives every lease its full length anew from now on, and every lost link its grace: as after a pause.
+    pub fn leases_anew(&mut self, now: Now) {
+        let now = self.see(now);
+        self.leases.paused(now.mono_ms);
     }
 
     /// Waits for more to become durable. See [`Store::released`].
@@ -489,6 +510,13 @@ impl<L: Log> LogStore<L> {
     /// Age of the oldest command that is not yet durable, in milliseconds; 0 for none.
     pub fn oldest_uncommitted_ms(&self, now: Now) -> u64 {
         self.oldest_uncommitted().map_or(0, |since| now.mono_ms.saturating_sub(since))
+    }
+
+    /// A job with everything submitted applied, durable or not: what is told of it must be durable.
+    pub fn job(&self, now: Now, id: &JobId) -> Option<JobView> {
+        let mut view = self.state.job(id, now)?;
+        self.reports.tell(&mut view);
+        Some(view)
     }
 
     /// Figures of what is durable.

@@ -104,6 +104,7 @@ fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint
         max_attempts: None,
         deliveries: job.deliveries,
         earlier: 1,
+        trace: None,
     };
     assert!(desk.checkpoint(&context, "in time".into()).is_ok());
     pass(&mut desk, LEASE);

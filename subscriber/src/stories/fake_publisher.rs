@@ -261,7 +261,10 @@ pub(super) fn ends(batch: &SettleBatch) -> Vec<(u64, Verdict)> {
 }
 
 pub(super) fn entry(payload: &str) -> Bytes {
-    let job = NewJob::new(Path::new("/jobs/x").unwrap(), JobId([9; 16]), payload.to_owned());
+    entry_of(&NewJob::new(Path::new("/jobs/x").unwrap(), JobId([9; 16]), payload.to_owned()))
+}
+
+pub(super) fn entry_of(job: &NewJob) -> Bytes {
     let mut out = FrameWriter::new();
     job.encode_entry_head(&mut out);
     out.put(&job.payload);

@@ -3,8 +3,10 @@
 
 mod checkpoints;
 mod fake_publisher;
+mod layers;
 mod progress;
 mod sources;
+mod traces;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,11 +22,10 @@ use tokio::task::JoinHandle;
 
 use crate::desk::Desk;
 use crate::director::{self, Plan};
-use crate::lane::{Blocking, Handler, InPlace};
 use crate::publishers::{Sets, Watches};
 use crate::{
-    CancelReason, FromPayload, Job, JobContext, JobFailure, JobOutput, ShutdownHandle, Standing,
-    Take, WorkerReport,
+    Blocking, CancelReason, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
+    JobService, ShutdownHandle, Standing, Take, WorkerReport,
 };
 use fake_publisher::{FakePublisher, ends, entry, within};
 
@@ -70,7 +71,7 @@ const ONE: Bound = Bound {
     cancel_grace: Duration::from_millis(50),
 };
 
-fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl Handler) -> Running {
+fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl JobService) -> Running {
     work_on(bound, "/jobs/**".into(), &[publishers], handler)
 }
 
@@ -79,7 +80,7 @@ fn work_on(
     bound: Bound,
     take: Take,
     found: &[&[&FakePublisher]],
-    handler: impl Handler,
+    handler: impl JobService,
 ) -> Running {
     let desk = Desk::new(bound.concurrency, bound.concurrency + bound.prefetch, 7);
     let handle = ShutdownHandle::new();
@@ -119,7 +120,7 @@ impl Running {
     }
 }
 
-fn handler<T, O, F, Fut>(handler: F) -> impl Handler
+fn handler<T, O, F, Fut>(handler: F) -> impl JobService
 where
     T: FromPayload,
     O: JobOutput,
@@ -130,7 +131,7 @@ where
 }
 
 /// A handler that says which job it began, and then waits to be told its answer or to be cancelled.
-fn told() -> (impl Handler, mpsc::UnboundedReceiver<JobContext>, Arc<tokio::sync::Semaphore>) {
+fn told() -> (impl JobService, mpsc::UnboundedReceiver<JobContext>, Arc<tokio::sync::Semaphore>) {
     let (began, begun) = mpsc::unbounded_channel();
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let permits = go.clone();

@@ -1,0 +1,159 @@
+//! A newsletter: one job hands in a job for each reader, and a mail server that fails at times makes some of them wait for another
+//! attempt. What can never be sent, and what failed too often, is shown among the dead letters, by what it died of. A whole system in one
+//! program; it ends by itself: `cargo run --package longshore-examples --example fan_out`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use longshore::prelude::*;
+use longshore::{
+    Backoff, Filter, Glob, JobEnd, JobName, Publisher, PublisherOptions, ResolverServer,
+    ServerOptions,
+};
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Newsletter {
+    subject: String,
+    readers: Vec<String>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Mail {
+    subject: String,
+    to: String,
+}
+
+/// What a mail server says.
+#[derive(Debug, thiserror::Error)]
+enum SmtpError {
+    #[error("451 try again later")]
+    Busy,
+    #[error("550 nobody is called that")]
+    NoSuchMailbox,
+}
+
+/// A mail server that is busy for some, for ever or at first, and knows not everybody.
+fn smtp(mail: &Mail, attempt: u16) -> Result<(), SmtpError> {
+    match mail.to.split_once('@') {
+        Some(("nobody", _)) => Err(SmtpError::NoSuchMailbox),
+        Some((_, "slow.example")) if attempt < 3 => Err(SmtpError::Busy),
+        Some((_, "down.example")) => Err(SmtpError::Busy),
+        _ => Ok(()),
+    }
+}
+
+async fn send(job: Job<Mail>, context: JobContext) -> Result<(), JobFailure> {
+    match smtp(&job.payload, context.attempt()) {
+        Err(SmtpError::NoSuchMailbox) => {
+            Err(JobFailure::bury(SmtpError::NoSuchMailbox).kind("NoSuchMailbox"))
+        }
+        Err(busy) => Err(JobFailure::retry(busy).kind("Busy")),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// One job for each reader; the result names them. Each gets an id that follows from this job's, so that a second attempt hands in no
+/// mail twice.
+async fn fan_out(
+    job: Job<Newsletter>,
+    context: JobContext,
+    producer: Producer,
+) -> Result<Json<Vec<String>>, JobFailure> {
+    let Newsletter { subject, readers } = job.payload;
+    let mut mails = Vec::with_capacity(readers.len());
+    for (n, to) in (1u32..).zip(readers) {
+        let mail = Mail { subject: subject.clone(), to };
+        let mut id = job.id;
+        for (byte, part) in id.0[12..].iter_mut().zip(n.to_be_bytes()) {
+            *byte ^= part;
+        }
+        let mut mail = NewJob::new(Path::new("/mail/send")?, id, serde_json::to_vec(&mail)?);
+        mail.options.max_attempts = Some(3);
+        mail.options.backoff = Some(Backoff::Fixed(50));
+        mails.push(producer.enqueue(mail).await?.to_string());
+        context.progress(50, format!("{n} mails handed in"));
+    }
+    Ok(Json(mails))
+}
+
+/// What became of a newsletter.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Sent {
+    /// Mails that were taken.
+    pub(crate) sent: usize,
+    /// Of what the others died, and how many of it, by name.
+    pub(crate) dead: Vec<(String, u64)>,
+}
+
+/// Sends a newsletter to these readers.
+pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
+    let journal = tempfile::tempdir()?;
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
+    let resolver = ResolverServer::bind(any_port, options).await?;
+    let cluster = Cluster::new([resolver.local_address().to_string()]);
+    tokio::spawn(resolver.run(std::future::pending()));
+    let mut options = PublisherOptions::new(journal.path());
+    options.cluster = Some(cluster.clone());
+    let publisher = Publisher::open(options).await?;
+    if let Some(registry) = publisher.write_client() {
+        registry.flushed(1).await;
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(publisher.run(async { drop(stopped.await) }));
+
+    let producer = Producer::connect(cluster.clone(), ProducerOptions::default());
+    let newsletters = Worker::connect(cluster.clone()).await?.durable_subscribe("/mail/newsletter");
+    let mails = Worker::connect(cluster.clone()).await?.durable_subscribe("/mail/send");
+    let handles = [newsletters.handle(), mails.handle()];
+    let hands_in = producer.clone();
+    let fanning =
+        tokio::spawn(newsletters.run(move |job: Job<Newsletter>, context: JobContext| {
+            fan_out(job, context, hands_in.clone())
+        }));
+    let sending = tokio::spawn(mails.run(send));
+
+    let letter = Newsletter { subject: "What is new".into(), readers };
+    let mut job = new_job(Path::new("/mail/newsletter")?, serde_json::to_vec(&letter)?);
+    job.options.keep_result = true;
+    let receipt = producer.enqueue(job).await?;
+    let mails: Vec<String> = match producer.wait(&receipt, Duration::from_secs(60)).await? {
+        JobEnd::Completed { result: Some(mails) } => serde_json::from_slice(&mails)?,
+        end => anyhow::bail!("the newsletter was not handed out: {end:?}"),
+    };
+    let queues = Queues::connect(cluster, longshore::QueuesOptions::default());
+    let mut sent = 0;
+    for mail in &mails {
+        let end = queues.wait(&mail.parse::<JobName>()?, Duration::from_secs(60)).await?;
+        sent += usize::from(matches!(end, JobEnd::Completed { .. }));
+    }
+    let groups = queues.dead_groups(Filter::of(Glob::new("/mail/**")?)).await?.merged().groups;
+    let mut dead: Vec<(String, u64)> = Vec::new();
+    for group in groups.into_iter().map(|at| at.group) {
+        dead.push((group.error.map_or("no error".into(), |error| error.kind), group.jobs));
+    }
+    dead.sort();
+
+    handles.iter().for_each(|handle| handle.drain());
+    fanning.await??;
+    sending.await??;
+    drop(stop);
+    serving.await??;
+    Ok(Sent { sent, dead })
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let readers = (1..=100).map(|n| match n % 10 {
+        0 => format!("nobody@{n}.example"),
+        3 | 6 => format!("reader-{n}@slow.example"),
+        9 => format!("reader-{n}@down.example"),
+        _ => format!("reader-{n}@fast.example"),
+    });
+    let Sent { sent, dead } = newsletter(readers.collect()).await?;
+    println!("{sent} mails sent");
+    for (kind, jobs) in dead {
+        println!("{jobs} dead letters: {kind}");
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! A price service: each price is a live value that anybody may follow, and `/prices/quote` answers requests: what is written to it is a question,
+//! and the receipt is the answer. A publisher of values and a customer in one program; it ends by itself:
+//! `cargo run --package longshore-examples --example prices`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use longshore::prelude::*;
+use longshore::values::{
+    CallError, Event, Published, Subscriber, Value, ValuePublisher, ValuePublisherOptions, Write,
+    WriteError, Writes,
+};
+use longshore::{ResolverServer, ServerOptions};
+
+/// How long a customer waits for a quote.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is sold, and for how many cents.
+struct Catalogue {
+    apple: Published,
+    pear: Published,
+}
+
+impl Catalogue {
+    fn open(publisher: &ValuePublisher) -> anyhow::Result<Catalogue> {
+        let values = publisher.values();
+        let apple = values.publish(Path::new("/prices/apple")?, 30u64)?;
+        let pear = values.publish(Path::new("/prices/pear")?, 45u64)?;
+        Ok(Catalogue { apple, pear })
+    }
+
+    fn price(&self, item: &str) -> Option<u64> {
+        let value = match item {
+            "apple" => self.apple.current(),
+            "pear" => self.pear.current(),
+            _ => return None,
+        };
+        if let Value::U64(cents) = value { Some(cents) } else { None }
+    }
+
+    /// What `quantity` of an item cost, or why there is no quote.
+    fn quote(&self, question: &Value) -> Result<u64, String> {
+        let Value::Map(question) = question else { return Err("a map, please".into()) };
+        let item = question.get("item").and_then(Value::as_str).ok_or("which item?")?;
+        let Some(&Value::U64(quantity)) = question.get("quantity") else {
+            return Err("how many?".into());
+        };
+        let price = self.price(item).ok_or_else(|| format!("no {item} is sold here"))?;
+        price.checked_mul(quantity).ok_or_else(|| "that many nobody has".into())
+    }
+
+    /// Answers questions for as long as there is somebody to ask. One is answered after the other; an answer that takes long would be
+    /// given by a task of its own, for a [`Write`] may be answered at any time and from anywhere.
+    async fn serve(self, mut questions: Writes) {
+        while let Some(question) = questions.next().await {
+            self.answer(question);
+        }
+    }
+
+    fn answer(&self, question: Write) {
+        match self.quote(question.value()) {
+            Ok(cents) => question.answer(cents),
+            Err(why) => question.refuse(&why),
+        }
+    }
+}
+
+/// What a customer heard.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Heard {
+    /// What three apples cost, in cents.
+    pub(crate) three_apples: u64,
+    /// Why there is no quote for a melon.
+    pub(crate) melon: String,
+    /// The prices of a pear, as they came.
+    pub(crate) pear: Vec<u64>,
+}
+
+/// Opens the shop, and lets a customer ask.
+pub(crate) async fn shopping() -> anyhow::Result<Heard> {
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
+    let resolver = ResolverServer::bind(any_port, options).await?;
+    let cluster = Cluster::new([resolver.local_address().to_string()]);
+    tokio::spawn(resolver.run(std::future::pending()));
+
+    let options = ValuePublisherOptions {
+        cluster: Some(cluster.clone()),
+        ..ValuePublisherOptions::default()
+    };
+    let publisher = ValuePublisher::open(options).await?;
+    let catalogue = Catalogue::open(&publisher)?;
+    let quote = publisher.values().publish(Path::new("/prices/quote")?, Value::Null)?;
+    let questions = quote.writes().ok_or_else(|| anyhow::anyhow!("somebody answers already"))?;
+    if let Some(registry) = publisher.write_client() {
+        registry.flushed(1).await;
+    }
+
+    let customer = Subscriber::connect(cluster).await?;
+    let mut pear = customer.durable_subscribe(Path::new("/prices/pear")?);
+    let first = next_price(&mut pear).await?;
+    catalogue.pear.set(40u64)?;
+    let pear = vec![first, next_price(&mut pear).await?];
+
+    tokio::spawn(catalogue.serve(questions));
+    let three_apples = match ask(&customer, "apple", 3).await? {
+        Value::U64(cents) => cents,
+        other => anyhow::bail!("a price is a number, and this is {other:?}"),
+    };
+    let melon = match ask(&customer, "melon", 1).await {
+        Err(CallError::Write(WriteError::Refused(refused))) => refused.reason,
+        other => anyhow::bail!("nobody sells melons: {other:?}"),
+    };
+    publisher.stop().await;
+    Ok(Heard { three_apples, melon, pear })
+}
+
+async fn ask(customer: &Subscriber, item: &str, quantity: u64) -> Result<Value, CallError> {
+    let question = Value::map([("item", Value::from(item)), ("quantity", Value::from(quantity))]);
+    let quote = Path::new("/prices/quote").expect("a path is written here");
+    customer.call(quote, question, PATIENCE).await
+}
+
+async fn next_price(followed: &mut longshore::values::DurableValue) -> anyhow::Result<u64> {
+    loop {
+        match followed.next().await {
+            Some(Event::Update(Value::U64(cents))) => return Ok(cents),
+            Some(Event::Update(other)) => anyhow::bail!("a price is a number, not {other:?}"),
+            Some(Event::Dead(why)) => eprintln!("lost, and tried again: {why}"),
+            None => anyhow::bail!("its updates go elsewhere"),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let heard = shopping().await?;
+    println!("three apples cost {} cents", heard.three_apples);
+    println!("no melons: {}", heard.melon);
+    println!("pears cost {:?} cents, one after the other", heard.pear);
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! The examples do what they say.
+
+#[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../checksums.rs"]
+mod checksums;
+#[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../fan_out.rs"]
+mod fan_out;
+#[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../prices.rs"]
+mod prices;
+#[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../web.rs"]
+mod web;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::test]
+async fn checksums_are_those_of_the_files_and_one_that_is_gone_says_so() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (abc, empty) = (folder.path().join("abc"), folder.path().join("empty"));
+    std::fs::write(&abc, "abc")?;
+    std::fs::write(&empty, "")?;
+    let files = [abc, folder.path().join("gone"), empty];
+    let digests = checksums::checksums(&files).await?;
+    let of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    assert_eq!(digests[0].as_deref(), Ok(of_abc));
+    assert!(digests[1].as_ref().is_err_and(|why| why.contains("No such file")), "{digests:?}");
+    assert_eq!(digests[2].as_deref(), Ok(of_nothing));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_newsletter_reaches_whom_it_can_and_the_others_are_dead_letters() -> anyhow::Result<()> {
+    let readers =
+        ["a@fast.example", "b@slow.example", "c@down.example", "d@down.example", "nobody@x"];
+    let sent = fan_out::newsletter(readers.map(str::to_owned).to_vec()).await?;
+    let dead = vec![("Busy".to_owned(), 2), ("NoSuchMailbox".to_owned(), 1)];
+    assert_eq!(sent, fan_out::Sent { sent: 2, dead });
+    Ok(())
+}
+
+#[tokio::test]
+async fn prices_are_followed_and_quoted_and_what_is_not_sold_is_refused() -> anyhow::Result<()> {
+    let melon = "no melon is sold here".to_owned();
+    let heard = prices::Heard { three_apples: 90, melon, pear: vec![45, 40] };
+    assert_eq!(prices::shopping().await?, heard);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_web_server_hands_in_jobs_and_tells_their_results() -> anyhow::Result<()> {
+    let site = web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+    let hand_in = async |to: &str| {
+        let answer = http(site.address, "POST /welcomes", &format!("{{\"to\":\"{to}\"}}")).await?;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        http(site.address, &format!("GET /welcomes/{}", answer.body), "").await
+    };
+    let told = hand_in("ada@example.com").await?;
+    assert_eq!((told.status, told.body.as_str()), (200, "\"a welcome to ada@example.com\""));
+    let told = hand_in("nobody").await?;
+    assert_eq!((told.status, told.body.as_str()), (422, "nobody is called that"));
+    assert_eq!(http(site.address, "GET /welcomes/mine", "").await?.status, 404);
+    let no_such_job = "GET /welcomes/00000000-0000-7000-8000-000000000000";
+    assert_eq!(http(site.address, no_such_job, "").await?.status, 404);
+    let no_mail = http(site.address, "POST /welcomes", "{}").await?;
+    assert_eq!(no_mail.status, 422, "{no_mail:?}");
+    site.stop().await
+}
+
+#[derive(Debug)]
+struct Answered {
+    status: u16,
+    body: String,
+}
+
+/// One request on a connection of its own.
+async fn http(to: SocketAddr, request: &str, body: &str) -> anyhow::Result<Answered> {
+    let length = body.len();
+    let head = format!(
+        "{request} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    let mut link = tokio::net::TcpStream::connect(to).await?;
+    link.write_all((head + body).as_bytes()).await?;
+    let mut answer = String::new();
+    link.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).unwrap_or_default().parse()?;
+    Ok(Answered { status, body: body.to_owned() })
+}

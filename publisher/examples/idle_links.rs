@@ -1,0 +1,261 @@
+//! What idle workers cost a publisher: memory for each link, and the processor's time for all of them together. The publisher and those
+//! that hold the links are processes of their own; each link is a worker's, attached, subscribed and with credit, and nothing is ever
+//! handed in.
+//!
+//!     cargo run --release -p longshore-publisher --example idle_links -- [LINKS] [SECONDS]
+//!
+//! Prints one line of JSON. Exits with 1 if a link takes over 20 KiB, or all of them 6 % of a processor.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use longshore_protocol::messages::work::{
+    Attach, Credit, FromPublisher, Sources, Subscribe, ToPublisher,
+};
+use longshore_protocol::{FrameWriter, Glob, Hello, LinkTiming, Messages, Role, SessionId};
+use longshore_publisher::{Publisher, PublisherOptions};
+use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
+use tokio::task::JoinSet;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Names the part that a process has.
+pub(crate) const PART: &str = "LONGSHORE_IDLE_LINKS_PART";
+/// What a part says begins with this.
+const SAID: &str = "idle links: ";
+/// Links of one process: far below what a process may open.
+const LINKS_OF_ONE: usize = 2_500;
+/// Dialled at a time by one process.
+const DIALLED_AT_ONCE: usize = 64;
+/// What each worker could take.
+const CREDIT: u32 = 128;
+/// What is promised for a link, in bytes, and for all of them, in parts of one processor.
+pub(crate) const LINK_BYTES_MAX: u64 = 20 * 1024;
+const PROCESSOR_MAX: f64 = 0.06;
+
+fn main() -> Result<(), Failure> {
+    if let Ok(part) = std::env::var(PART) {
+        return play(&part);
+    }
+    let arguments: Vec<u64> =
+        std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let number = |at: usize, otherwise| arguments.get(at).copied().unwrap_or(otherwise);
+    let cost = measure(number(0, 10_000), Duration::from_secs(number(1, 20)), &[])?;
+    println!("{}", cost.json());
+    if cost.lost > 0 || cost.each() > LINK_BYTES_MAX || cost.processor > PROCESSOR_MAX {
+        return Err("more than is promised".into());
+    }
+    Ok(())
+}
+
+/// What a process started by [`measure`] does.
+pub(crate) fn play(part: &str) -> Result<(), Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build()?;
+    match part.split(' ').collect::<Vec<_>>()[..] {
+        ["serve"] => runtime.block_on(serve()),
+        ["hold", address, first, count] => {
+            runtime.block_on(hold(address.parse()?, first.parse()?, count.parse()?))
+        }
+        _ => Err(format!("no part: {part}").into()),
+    }
+}
+
+/// Says something to whoever started this process. What else is written there is passed over.
+fn say(what: impl std::fmt::Display) {
+    println!("\n{SAID}{what}");
+}
+
+/// The publisher, until its input ends.
+async fn serve() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let publisher = Publisher::open(PublisherOptions::new(folder.path())).await?;
+    say(publisher.local_address());
+    publisher.run(parent_has_gone()).await?;
+    Ok(())
+}
+
+/// Workers that wait, until the input ends.
+async fn hold(address: SocketAddr, first: u64, count: u64) -> Result<(), Failure> {
+    let mut numbers = first..first + count;
+    let (mut dialling, mut links) = (JoinSet::new(), JoinSet::new());
+    loop {
+        while dialling.len() < DIALLED_AT_ONCE
+            && let Some(number) = numbers.next()
+        {
+            dialling.spawn(subscribed(address, number));
+        }
+        let Some(link) = dialling.join_next().await else { break };
+        let (sender, mut receiver) = link??;
+        // Heartbeats come and go.
+        links.spawn(async move {
+            let _held = sender;
+            while receiver.recv().await.is_ok() {}
+        });
+    }
+    say("held");
+    parent_has_gone().await;
+    say(ended(&mut links));
+    Ok(())
+}
+
+/// How many have ended by themselves.
+fn ended(links: &mut JoinSet<()>) -> usize {
+    std::iter::from_fn(|| links.try_join_next()).count()
+}
+
+/// One worker's link, with a subscription that has credit.
+async fn subscribed(
+    address: SocketAddr,
+    number: u64,
+) -> Result<(LinkSender, LinkReceiver), Failure> {
+    let mut session = [0; 16];
+    session[..8].copy_from_slice(&number.to_be_bytes());
+    let name = format!("worker-{number}");
+    let hello = Hello::new(Role::Worker, SessionId(session), name, LinkTiming::WORK);
+    let patient = Duration::from_secs(60);
+    let options =
+        LinkOptions { connect_timeout: patient, hello_timeout: patient, ..LinkOptions::default() };
+    let (sender, mut receiver) = dial(address, &hello, &options).await?.split();
+    let sources = Sources::one(Glob::new("/jobs/**")?);
+    let mut out = FrameWriter::new();
+    ToPublisher::Attach(Attach::default()).encode(&mut out);
+    ToPublisher::Subscribe(Subscribe { subscription: 1, sources }).encode(&mut out);
+    ToPublisher::Credit(Credit { subscription: 1, count: CREDIT }).encode(&mut out);
+    sender.send(out.finish())?;
+    loop {
+        for message in Messages::new(receiver.recv().await?) {
+            let (tag, body) = message?;
+            if let Some(FromPublisher::Attached(_)) = FromPublisher::decode(tag, body)? {
+                return Ok((sender, receiver));
+            }
+        }
+    }
+}
+
+async fn parent_has_gone() {
+    let read = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    drop(read.await);
+}
+
+/// What idle links cost.
+pub(crate) struct Cost {
+    links: u64,
+    /// Links that have ended by themselves.
+    pub(crate) lost: u64,
+    /// Bytes in memory, without links and with them.
+    before: u64,
+    after: u64,
+    /// Parts of one processor.
+    processor: f64,
+}
+
+impl Cost {
+    /// Bytes for each link.
+    pub(crate) fn each(&self) -> u64 {
+        self.after.saturating_sub(self.before) / self.links.max(1)
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let Cost { links, lost, before, after, processor } = self;
+        format!(
+            "{{\"links\":{links},\"lost\":{lost},\"resident_before\":{before},\"resident_after\":{after},\
+             \"bytes_a_link\":{},\"processor_percent\":{:.2}}}",
+            self.each(),
+            100.0 * processor
+        )
+    }
+}
+
+/// Lets so many idle links stand for so long. `arguments` lead this program to [`play`].
+pub(crate) fn measure(links: u64, time: Duration, arguments: &[&str]) -> Result<Cost, Failure> {
+    let mut publisher = Process::start(arguments, "serve")?;
+    let address = publisher.line()?;
+    let before = publisher.resident()?;
+    let mut holders = Vec::new();
+    for first in (0..links).step_by(LINKS_OF_ONE) {
+        let count = (links - first).min(LINKS_OF_ONE as u64);
+        holders.push(Process::start(arguments, &format!("hold {address} {first} {count}"))?);
+    }
+    for holder in &mut holders {
+        if holder.line()? != "held" {
+            return Err("a process could not hold its links".into());
+        }
+    }
+    // Past the first heartbeats of all.
+    std::thread::sleep(2 * LinkTiming::WORK.heartbeat);
+    let (began, used) = (Instant::now(), publisher.processor()?);
+    std::thread::sleep(time);
+    let processor = (publisher.processor()? - used).as_secs_f64() / began.elapsed().as_secs_f64();
+    let after = publisher.resident()?;
+    let mut lost = 0;
+    for holder in &mut holders {
+        lost += holder.end()?.parse::<u64>()?;
+    }
+    Ok(Cost { links, lost, before, after, processor })
+}
+
+/// This program once more, in another part.
+struct Process {
+    process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(arguments: &[&str], part: &str) -> Result<Process, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let command =
+            command.args(arguments).env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn()?;
+        let input = process.stdin.take();
+        let output = BufReader::new(process.stdout.take().ok_or("no output")?);
+        Ok(Process { process, input, output })
+    }
+
+    /// What it says next.
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        while self.output.read_line(&mut line)? > 0 {
+            if let Some(said) = line.strip_prefix(SAID) {
+                return Ok(said.trim().to_owned());
+            }
+            line.clear();
+        }
+        Err("a process ended too soon".into())
+    }
+
+    /// Tells it to end, and waits; what it says at last.
+    fn end(&mut self) -> Result<String, Failure> {
+        drop(self.input.take());
+        let last = self.line()?;
+        self.process.wait()?;
+        Ok(last)
+    }
+
+    /// Bytes in memory.
+    fn resident(&self) -> Result<u64, Failure> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("no VmRSS")?;
+        Ok(kib.trim().parse::<u64>()? * 1024)
+    }
+
+    /// The processor's time so far, of all its threads, in steps of 10 ms.
+    fn processor(&self) -> Result<Duration, Failure> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        // The name before these may hold anything, and ends with the last bracket.
+        let fields = stat.rsplit_once(')').ok_or("no name")?.1;
+        let ticks = |at: usize| fields.split_whitespace().nth(at).unwrap_or("0").parse::<u64>();
+        Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

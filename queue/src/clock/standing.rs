@@ -1,0 +1,86 @@
+//! A clock that stands still until somebody moves it: what lets a test live through an hour's back-off at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Reading, reading};
+
+/// Readings that change only when they are moved, both clocks by the same. Its clones are one clock.
+#[derive(Clone, Debug)]
+pub struct StandingClock {
+    start: Reading,
+    moved_ms: Arc<AtomicU64>,
+}
+
+impl StandingClock {
+    /// One that says this.
+    pub fn at(start: Reading) -> StandingClock {
+        StandingClock { start, moved_ms: Arc::default() }
+    }
+
+    /// One that says what the machine's clocks say now.
+    pub fn at_the_machines() -> StandingClock {
+        StandingClock::at(reading())
+    }
+
+    /// What it says.
+    pub fn reading(&self) -> Reading {
+        let moved_ms = self.moved_ms.load(Ordering::Relaxed);
+        Reading {
+            boot_ms: self.start.boot_ms.saturating_add(moved_ms),
+            wall_ms: self.start.wall_ms.saturating_add(moved_ms),
+        }
+    }
+
+    /// Moves it on. It never goes back.
+    pub fn move_by(&self, ms: u64) {
+        let add = |moved_ms: u64| Some(moved_ms.saturating_add(ms));
+        let _ = self.moved_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+/// Where a walk goes next that lets time pass up to `to_ms` and leaves nothing out: to what is due next (`next_ms`), or to its end.
+/// None once it is over: it has arrived, and the turn there did nothing more. A turn that `acted` may have left more for the
+/// next one at the same time.
+pub fn next_stop(now_ms: u64, to_ms: u64, next_ms: Option<u64>, acted: bool) -> Option<u64> {
+    match next_ms {
+        Some(next_ms) if next_ms <= now_ms && acted => Some(now_ms),
+        _ if now_ms >= to_ms => None,
+        Some(next_ms) => Some(next_ms.clamp(now_ms + 1, to_ms)),
+        None => Some(to_ms),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_the_same_until_it_is_moved_and_both_clocks_move_alike() {
+        let clock = StandingClock::at(Reading { boot_ms: 7, wall_ms: 1_000 });
+        let same = clock.clone();
+        assert_eq!(clock.reading(), Reading { boot_ms: 7, wall_ms: 1_000 });
+        clock.move_by(3_600_000);
+        same.move_by(1);
+        assert_eq!(clock.reading(), Reading { boot_ms: 3_600_008, wall_ms: 3_601_001 });
+        clock.move_by(u64::MAX);
+        assert_eq!(clock.reading(), Reading { boot_ms: u64::MAX, wall_ms: u64::MAX });
+    }
+
+    #[test]
+    fn a_walk_stops_wherever_something_is_due_and_at_its_end() {
+        assert_eq!(next_stop(10, 100, Some(40), false), Some(40));
+        assert_eq!(next_stop(10, 100, Some(400), false), Some(100));
+        assert_eq!(next_stop(10, 100, None, true), Some(100));
+        assert_eq!(next_stop(100, 100, None, true), None);
+        assert_eq!(next_stop(100, 100, Some(101), true), None);
+    }
+
+    #[test]
+    fn what_is_still_due_gets_another_turn_and_one_that_does_nothing_is_passed() {
+        assert_eq!(next_stop(10, 100, Some(10), true), Some(10));
+        assert_eq!(next_stop(100, 100, Some(90), true), Some(100));
+        assert_eq!(next_stop(10, 100, Some(10), false), Some(11));
+        assert_eq!(next_stop(100, 100, Some(100), false), None);
+    }
+}
