@@ -11,6 +11,9 @@ use tokio::task::JoinHandle;
 use super::Context;
 use crate::config::Origin;
 
+/// Most links of those who follow a replica's figures: its own clients need the descriptors.
+const CONNECTIONS_MAX: usize = 64;
+
 /// The figures of one replica of this process.
 struct OfReplica {
     base: Path,
@@ -75,6 +78,7 @@ pub(super) async fn publisher(
         listen,
         cluster: Some(cluster),
         insecure,
+        connections_max: CONNECTIONS_MAX,
         ..ValuePublisherOptions::default()
     };
     Ok(Some(ValuePublisher::open(options).await?))

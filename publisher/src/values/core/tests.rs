@@ -422,6 +422,21 @@ fn answers_that_nobody_reads_are_bounded_and_so_are_the_bytes_of_writes() {
 }
 
 #[test]
+fn figures_are_asked_of_their_own_default_alone() {
+    let mut world = World::new();
+    let (everything, _) = world.core.publish_default(&path("/")).unwrap();
+    let (own, _) = world.core.publish_default(&path("/sys/publishers/p")).unwrap();
+    let link = world.link();
+    world.subscribe(&link, 0, "/sys/publishers/p/workers", Policy::Conflate);
+    world.subscribe(&link, 1, "/sys/replicas/r", Policy::Conflate);
+    assert_eq!(link.heard(), [Heard::Refused("/sys/replicas/r".into(), ValueRefusal::NotHere)]);
+    assert_eq!(world.core.next_request(&path("/"), everything), Requests::Nothing);
+    let asked = world.core.next_request(&path("/sys/publishers/p"), own);
+    let own = path("/sys/publishers/p/workers");
+    assert!(matches!(asked, Requests::Asked(at, _) if at == own));
+}
+
+#[test]
 fn requests_of_defaults_are_bounded() {
     let mut world = World::new();
     let _ = world.core.publish_default(&path("/d")).unwrap();
