@@ -78,6 +78,34 @@ fn idle_credits_go_to_a_publisher_with_work_and_no_credit_after_they_are_returne
 }
 
 #[test]
+fn of_three_publishers_the_one_with_all_the_backlog_has_all_but_two_credits_after_one_round() {
+    let (mut credits, mut moves) = credits(64);
+    credits.expect(3, &mut moves);
+    for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
+        credits.opened(id, expected, &mut moves);
+    }
+    assert_eq!(taken(&mut moves), [Move::Grant(A, 22), Move::Grant(B, 21), Move::Grant(C, 21)]);
+    credits.delivered(A, 22);
+    credits.waiting(A, 10_000, &mut moves);
+    let asked = taken(&mut moves);
+    assert_eq!(asked, [Move::Recall(C, 20), Move::Recall(B, 20)], "both at once, all but one");
+    for one in asked {
+        let Move::Recall(id, back) = one else { panic!() };
+        credits.returned(id, back, &mut moves);
+    }
+    assert_eq!(taken(&mut moves), [Move::Grant(A, 20), Move::Grant(A, 20)]);
+    credits.delivered(A, 40);
+    assert_eq!(credits.account(&A).held, 62);
+    // A fourth comes, and has its share as jobs end, before those that have waited for longer.
+    credits.waiting(A, 9_938, &mut moves);
+    let d = publisher(4);
+    credits.opened(d, 0, &mut moves);
+    assert_eq!(taken(&mut moves), [], "nothing is idle");
+    credits.freed(A, 1, &mut moves);
+    assert_eq!(taken(&mut moves), [Move::Grant(d, 1)], "the first that is free");
+}
+
+#[test]
 fn the_credits_of_a_dead_link_go_to_the_others_and_its_jobs_do_not() {
     let (mut credits, mut moves) = credits(10);
     credits.opened(A, 1, &mut moves);

@@ -1,0 +1,172 @@
+//! Workers that are killed one after another while all of them are at work: every job ends once, and what a killed worker held is with
+//! another one as soon as its leases have outlived the link. 5 of them, or 100 with `LONGSHORE_LONG=1`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "this is a test, its helpers too"
+)]
+
+mod common;
+
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use common::long;
+use common::site::Site;
+use common::worker::{QUEUE, Task, WorkerProcess, notes, task};
+use longshore::JobOptions;
+
+/// How long leases outlive a lost link.
+const RECONNECT_GRACE: Duration = Duration::from_secs(5);
+/// A second is promised beyond that; processes that share a busy machine may take longer.
+const PROMISED: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_secs(5);
+/// Workers at work at a time.
+const WORKERS: usize = 4;
+const CONCURRENCY: usize = 8;
+/// Held beside those that run. A job that comes back waits behind these.
+const PREFETCH: usize = 4;
+/// How long each job takes, in milliseconds.
+const JOB_MS: u64 = 100;
+/// Jobs handed in before each kill: workers have more than they can do until the last.
+const JOBS_A_KILL: usize = 300;
+/// Jobs that a worker is to have begun before it is killed.
+const BEGUN: usize = 20;
+
+/// What workers have noted, and when it was seen.
+#[derive(Default)]
+struct Seen {
+    notes: Vec<(Note, Instant)>,
+    lines: usize,
+}
+
+struct Note {
+    worker: String,
+    began: bool,
+    label: String,
+}
+
+impl Seen {
+    /// Reads what is new.
+    fn look(&mut self, site: &Site) {
+        let (all, now) = (notes(site), Instant::now());
+        for line in &all[self.lines..] {
+            let words: Vec<&str> = line.split(' ').collect();
+            // One that is being written is read the next time.
+            let [worker, what, label, _attempt] = words[..] else { break };
+            let (worker, label) = (worker.to_owned(), label.to_owned());
+            self.notes.push((Note { worker, began: what == "began", label }, now));
+            self.lines += 1;
+        }
+    }
+
+    fn begun_by(&self, worker: &str) -> usize {
+        self.notes.iter().filter(|(note, _)| note.worker == worker && note.began).count()
+    }
+
+    /// Jobs that a worker has begun and not ended.
+    fn open_at(&self, worker: &str) -> Vec<String> {
+        let its = self.notes.iter().map(|(note, _)| note).filter(|note| note.worker == worker);
+        let (began, ended): (Vec<&Note>, Vec<&Note>) = its.partition(|note| note.began);
+        let ended: HashSet<&str> = ended.iter().map(|note| note.label.as_str()).collect();
+        let open = began.iter().filter(|note| !ended.contains(note.label.as_str()));
+        open.map(|note| note.label.clone()).collect()
+    }
+
+    /// When another worker began a job after `then`.
+    fn begun_again(&self, label: &str, worker: &str, then: Instant) -> Option<Instant> {
+        let again = |(note, at): &&(Note, Instant)| {
+            note.began && note.label == label && note.worker != worker && *at > then
+        };
+        self.notes.iter().find(again).map(|(_, at)| *at)
+    }
+}
+
+/// A kill, and the jobs that were open then.
+struct Kill {
+    worker: String,
+    at: Instant,
+    open: Vec<String>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothing_twice() {
+    let kills = if long() { 100 } else { 5 };
+    let (site, mut seen) = (Site::start().await, Seen::default());
+    let (mut workers, mut started) = (VecDeque::new(), 0usize);
+    let mut handed_in = 0;
+    let mut killed: Vec<Kill> = Vec::new();
+    for n in 0..kills {
+        let options = JobOptions { max_attempts: Some(100), ..JobOptions::default() };
+        let numbers = handed_in..handed_in + JOBS_A_KILL;
+        let one = |n: usize| Task { label: n.to_string(), ms: JOB_MS, ..Task::default() };
+        site.enqueue(numbers.map(|n| task(one(n), options.clone())).collect()).await;
+        handed_in += JOBS_A_KILL;
+        while workers.len() < WORKERS {
+            let name = format!("worker-{started}");
+            let process = WorkerProcess::start(&site, &name, CONCURRENCY, PREFETCH);
+            workers.push_back((name, process));
+            started += 1;
+        }
+        // The oldest is in the middle of its work.
+        let (worker, mut process) = workers.pop_front().unwrap();
+        let began = Instant::now();
+        while seen.begun_by(&worker) < BEGUN || seen.open_at(&worker).is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{worker} has no work at kill {n}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            seen.look(&site);
+        }
+        process.kill();
+        let at = Instant::now();
+        seen.look(&site);
+        let open = seen.open_at(&worker);
+        killed.push(Kill { worker, at, open });
+    }
+
+    // The others end what there is.
+    let began = Instant::now();
+    loop {
+        seen.look(&site);
+        let stat = site.stat(QUEUE).await;
+        if stat.counts.completed == handed_in as u64 {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "{stat:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let stat = site.stat(QUEUE).await;
+    let (counts, jobs) = (stat.counts, handed_in as u64);
+    let left = counts.ready + counts.running + counts.retrying + counts.dead + counts.cancelled;
+    assert_eq!((stat.enqueued, stat.completed, left), (jobs, jobs, 0), "{stat:?}");
+    for (_, worker) in &mut workers {
+        assert_eq!(worker.stop().await["unanswered"], 0);
+    }
+
+    let mut waits: Vec<Duration> = Vec::new();
+    for Kill { worker, at, open } in &killed {
+        for label in open {
+            // Its result had not been sent: that comes after the note.
+            let again = seen.begun_again(label, worker, *at);
+            let again = again.unwrap_or_else(|| panic!("{label} of {worker} was lost"));
+            waits.push(again - *at);
+        }
+    }
+    waits.sort_unstable();
+    let longest = waits.last().copied().unwrap();
+    println!(
+        "{kills} workers killed, {jobs} jobs, {} of them open at a kill: delivered again after {:?} at half, {longest:?} at most; {} \
+         deliveries again in all",
+        waits.len(),
+        waits[waits.len() / 2],
+        stat.redelivered
+    );
+    let limit = RECONNECT_GRACE + if long() { PROMISED } else { SLACK };
+    assert!(longest <= limit, "{longest:?}");
+}
+
+#[test]
+#[ignore = "a worker of the other test, which starts it in a process of its own"]
+fn a_worker_process() {
+    common::worker::main();
+}
