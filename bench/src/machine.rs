@@ -6,6 +6,8 @@ use anyhow::Context as _;
 
 /// Ticks of `/proc/stat` in a second: what Linux tells programs, whatever its own clock does.
 const TICKS_PER_S: f64 = 100.0;
+/// Others that have more of the processors than this disturb.
+pub(crate) const QUIET_PERCENT: f64 = 10.0;
 
 /// Processors that can work at a time.
 pub(crate) fn cores() -> usize {

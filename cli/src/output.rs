@@ -96,6 +96,11 @@ impl Table {
     }
 
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        self.lines().iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    /// The headings, and a line for each row.
+    pub(crate) fn lines(&self) -> Vec<String> {
         let columns = self.headings.len();
         let mut widths: Vec<usize> = self.headings.iter().map(|h| h.chars().count()).collect();
         let mut numeric = vec![true; columns];
@@ -106,6 +111,7 @@ impl Table {
             }
         }
         let headings = self.headings.iter().map(|h| (*h).to_owned()).collect();
+        let mut lines = Vec::with_capacity(1 + self.rows.len());
         for row in std::iter::once(&headings).chain(&self.rows) {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate().take(columns) {
@@ -115,9 +121,9 @@ impl Table {
                 line.push_str(cell);
                 line.extend(std::iter::repeat_n(' ', after + 2));
             }
-            writeln!(out, "{}", line.trim_end())?;
+            lines.push(line.trim_end().to_owned());
         }
-        Ok(())
+        lines
     }
 }
 

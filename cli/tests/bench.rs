@@ -88,3 +88,27 @@ fn resolver_prints_its_keys_as_numbers() {
         assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
     }
 }
+
+#[test]
+fn values_prints_its_keys_as_numbers_and_loses_none() {
+    for size in ["8", "256"] {
+        let bench = ["bench", "values", "--size", size, "--seconds", "1", "--json"];
+        let figures = run(longshore(&bench), b"").code(0).json();
+        assert_eq!((&figures["measure"], &figures["lost"]), (&"values".into(), &0.into()));
+        assert_eq!((figures["size"].to_string(), &figures["paths"]), (size.into(), &1_000.into()));
+        for key in [
+            "cores",
+            "fdatasync_us",
+            "updates",
+            "updates_per_s",
+            "publisher_cpu_ns",
+            "subscriber_cpu_ns",
+            "offered_per_s",
+            "latency_p50_us",
+            "latency_p99_us",
+            "latency_max_us",
+        ] {
+            assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
+        }
+    }
+}

@@ -52,6 +52,14 @@ pub mod journal {
 pub mod values {
     pub use longshore_protocol::messages::values::Policy;
     pub use longshore_protocol::{Text, Value, ValueError, ValueMap};
+    /// Longshore's own figures, below `/sys`.
+    #[cfg(feature = "publisher")]
+    #[doc(hidden)]
+    pub mod figures {
+        pub use longshore_publisher::{
+            FIGURES_EVERY, FIGURES_MAX, FigureSource, Taken, figures_path, serve_figures,
+        };
+    }
     #[cfg(feature = "publisher")]
     pub use longshore_publisher::{
         Batch, FlushReport, PublishError, Published, Requested, UpdateError, ValueDefault,
@@ -104,8 +112,8 @@ pub use longshore_resolver::{
     BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Limits,
     LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
     PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError, ReplicaStanding,
-    ReplicaState, ReplicaStatus, Resolution, ResolverServer, ServerOptions, TermsError, Tracked,
-    Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
+    ReplicaState, ReplicaStatus, Resolution, ResolverServer, ServerOptions, StandingHandle,
+    TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{

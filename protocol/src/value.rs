@@ -74,6 +74,22 @@ impl Value {
         Value::Map(entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 
+    /// The same value in memory of its own: one that was decoded is slices of its frame, and keeps all of that.
+    pub fn to_own_memory(&self) -> Value {
+        let own_text = |text: &Text| Text::from(text.as_str());
+        match self {
+            Value::String(text) => Value::String(own_text(text)),
+            Value::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(bytes)),
+            Value::List(values) => Value::List(values.iter().map(Value::to_own_memory).collect()),
+            Value::Map(map) => {
+                let entries = map.entries().iter();
+                let own = entries.map(|(name, value)| (own_text(name), value.to_own_memory()));
+                Value::Map(own.collect())
+            }
+            plain => plain.clone(),
+        }
+    }
+
     /// The text, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {

@@ -8,6 +8,7 @@ use longshore_transport::LinkSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::cold::{ColdJob, LoadedAnswer};
+use crate::figures::Ask;
 
 /// Inputs that may wait for the owner, each a frame's worth of messages. When it is full, links are not read.
 const INPUTS_MAX: usize = 1_024;
@@ -93,6 +94,8 @@ pub(crate) enum Input {
     },
     /// An answer whose cold parts were read.
     Answered(LoadedAnswer),
+    /// Somebody follows figures.
+    Figures(Ask),
 }
 
 /// A link that stands.

@@ -19,6 +19,7 @@ mod cold;
 mod deaths;
 mod error;
 mod feeds;
+mod figures;
 mod hang;
 mod idle;
 mod input;
@@ -36,6 +37,8 @@ mod test_clock;
 mod values;
 
 pub use error::{OpenError, PublisherFailed};
+#[doc(hidden)]
+pub use figures::{FIGURES_EVERY, FIGURES_MAX, FigureSource, Taken, figures_path, serve_figures};
 pub use options::PublisherOptions;
 pub use publisher::Publisher;
 pub use test_clock::{ClockUnused, TestClock};

@@ -1,5 +1,6 @@
 //! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
 
+mod figures;
 mod follow;
 mod hanging;
 mod release;
@@ -30,7 +31,7 @@ use crate::refusals::{Refusals, Refused};
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::test_clock::Move;
-use crate::values::Names;
+use crate::values::{Names, Values};
 
 /// Inputs taken at a time: enough for large commits, few enough that releases are not held up.
 const INPUTS_AT_A_TIME: usize = 128;
@@ -66,6 +67,8 @@ pub(crate) struct Owner {
     refused: Vec<Refused>,
     disk: WatchedDisk,
     idle: IdleQueues,
+    /// Figures that wait until what they say is durable.
+    figures: figures::Kept,
     /// What a test asks of the clock.
     moves: Option<mpsc::Receiver<Move>>,
 }
@@ -76,8 +79,8 @@ impl Owner {
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<Names>),
         name: String,
-        disk: WatchedDisk,
-        idle: IdleQueues,
+        (disk, idle): (WatchedDisk, IdleQueues),
+        values: Values,
         moves: Option<mpsc::Receiver<Move>>,
     ) -> (Owner, Inputs) {
         let (sender, inputs) = Inputs::new();
@@ -103,6 +106,7 @@ impl Owner {
             refused: Vec::new(),
             disk,
             idle,
+            figures: figures::Kept::new(values),
             moves,
         };
         (owner, sender)
@@ -241,6 +245,10 @@ impl Owner {
                 self.answer_loaded(loaded);
                 Ok(())
             }
+            Input::Figures(ask) => {
+                self.take_figures(now, ask);
+                Ok(())
+            }
         }
     }
 
@@ -249,7 +257,7 @@ impl Owner {
             self.refuse_link(now, &up);
             return Ok(());
         }
-        self.router.add(&up);
+        self.router.add(&up, now.wall_ms);
         let Up { link, role, session, name, resume, .. } = up;
         self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
         Ok(())

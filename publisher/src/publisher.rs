@@ -18,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::{OpenError, PublisherFailed};
+use crate::figures::{OfPublisher, figures_path, serve_figures};
 use crate::idle::IdleQueues;
 use crate::input::Inputs;
 use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
 use crate::registry::Registry;
-use crate::values::{self, Directory, Names, ValueOptions, Values};
+use crate::values::{self, Directory, Names, ValueDefault, ValueOptions, Values};
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -40,6 +41,7 @@ pub struct Publisher {
     info: PublisherInfo,
     registry: Option<Registry>,
     values: Values,
+    figures: Option<ValueDefault>,
     opened: Opened,
 }
 
@@ -132,9 +134,14 @@ impl Publisher {
         let named = options.paths.into_iter().collect();
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
         let told = (registry.clone(), names);
-        let (owner, inputs) = Owner::new(store, clock, told, options.name, disk, idle, moves);
+        // Its only value; it cannot have been published before.
+        let figures =
+            values.publish_reserved_default(figures_path("publishers", &options.name)).ok();
+        let watched = (disk, idle);
+        let (owner, inputs) =
+            Owner::new(store, clock, told, options.name, watched, values.clone(), moves);
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
-        Ok(Publisher { owner, inputs, listener, info, registry, values, opened })
+        Ok(Publisher { owner, inputs, listener, info, registry, values, figures, opened })
     }
 
     /// Where it listens.
@@ -177,11 +184,19 @@ impl Publisher {
     /// the process should end, and be started again. Dropping the future stops at once, as a crash would: what was acknowledged is
     /// kept.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
-        let Publisher { owner, inputs, listener, info, registry, values, .. } = self;
+        let Publisher { owner, inputs, listener, info, registry, values, figures, .. } = self;
         let closing = CancellationToken::new();
+        // Dropped at the end, it ends.
+        let mut telling = JoinSet::new();
+        if let Some(default) = figures {
+            let base = figures_path("publishers", &info.name);
+            let source = OfPublisher::new(base, inputs.sender().clone());
+            telling.spawn(serve_figures(default, values.clone(), source));
+        }
         let accepting =
             tokio::spawn(accept(listener, (inputs, values), info.epoch.0, closing.clone()));
         let served = owner.run(stop).await;
+        telling.shutdown().await;
         closing.cancel();
         if let Err(why) = accepting.await {
             error!(%why, "the listener's task ended early");

@@ -42,6 +42,8 @@ struct Outlet {
     sender: LinkSender,
     session: SessionId,
     name: String,
+    /// When it came, in milliseconds since 1970.
+    since_ms: u64,
     frame: FrameWriter,
     /// Jobs that are this link's, and have not been written to a frame.
     backlog: VecDeque<Handed>,
@@ -93,6 +95,11 @@ impl Router {
         self.links.len()
     }
 
+    /// When the link came, in milliseconds since 1970, while it stands.
+    pub(crate) fn since(&self, link: LinkId) -> Option<u64> {
+        self.links.get(&link).map(|outlet| outlet.since_ms)
+    }
+
     /// True while the link stands.
     pub(crate) fn has(&self, link: LinkId) -> bool {
         self.links.contains_key(&link)
@@ -112,7 +119,7 @@ impl Router {
     }
 
     /// Takes a link in. An older link of its session is closed: the session has moved.
-    pub(crate) fn add(&mut self, up: &Up) {
+    pub(crate) fn add(&mut self, up: &Up, now_ms: u64) {
         if let Some(older) = self.sessions.insert(up.session, up.link)
             && let Some(outlet) = self.links.remove(&older)
         {
@@ -125,6 +132,7 @@ impl Router {
             sender: up.sender.clone(),
             session: up.session,
             name: up.name.clone(),
+            since_ms: now_ms,
             frame: FrameWriter::new(),
             backlog: VecDeque::new(),
             doubted: false,

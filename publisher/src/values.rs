@@ -143,6 +143,12 @@ impl Values {
         self.publish_any(path, value.into(), self.shared.directory.usual())
     }
 
+    /// Declares a default for Longshore's own figures, below `/sys`.
+    #[doc(hidden)]
+    pub fn publish_reserved_default(&self, path: Path) -> Result<ValueDefault, PublishError> {
+        ValueDefault::declare(self.shared.clone(), path)
+    }
+
     /// Publishes many values, all of them or none.
     pub fn publish_all(
         &self,
@@ -187,6 +193,11 @@ impl Values {
     /// Begins a batch of updates.
     pub fn batch(&self) -> Batch {
         Batch::new(self.shared.clone())
+    }
+
+    /// How many links stand.
+    pub(crate) fn links(&self) -> usize {
+        self.shared.core.lock().links_len()
     }
 
     /// How many values are published.

@@ -38,7 +38,7 @@ pub use outcome::{
     RunningLease,
 };
 pub use payloads::{CACHE_BYTES, PayloadCache};
-pub use state::{Frozen, QueueUse, Restoring, SnapshotError, State, Totals};
+pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{
     Asked, LogStore, Opened, PAUSE_MS, Released, Replay, Store, StoreFigures, StoreOptions, TURN_MS,
 };

@@ -18,7 +18,9 @@ pub use read_client::{
     ChangedSince, Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication, PublisherSet,
     PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
 };
-pub use server::{DirectoryStopped, Limits, LimitsHandle, ResolverServer, ServerOptions};
+pub use server::{
+    DirectoryStopped, Limits, LimitsHandle, ResolverServer, ServerOptions, StandingHandle,
+};
 pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{

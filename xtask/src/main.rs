@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 cargo xtask test                               formatting, clippy, all tests, doc tests, examples built and the quick ones run
 cargo xtask mutants [--list] [--only NAME]…    plants faults one after another; the suite has to fail on each
-cargo xtask bench resolver [OPTION]…           Longshore's resolver beside netidx's; --help tells the options";
+cargo xtask bench resolver [OPTION]…           Longshore's resolver beside netidx's; --help tells the options
+cargo xtask bench values [OPTION]…             Longshore's live values beside netidx's";
 
 /// Examples that end by themselves within seconds. They need no system: each starts its own.
 const QUICK_EXAMPLES: [&str; 2] = ["embedded", "fan_out"];
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     match words[..] {
         ["test"] => test(),
         ["mutants", ref asked @ ..] => mutants::command(asked),
-        ["bench", "resolver", ..] => bench::command(&words[1..]),
+        ["bench", "resolver" | "values", ..] => bench::command(&words[1..]),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

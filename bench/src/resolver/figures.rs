@@ -6,8 +6,10 @@ use std::fmt::{self, Write as _};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
-use super::work::{NetidxRegisters, PER_PARENT, RESOLVE_BATCH, Side, Work};
-use crate::machine::cores;
+use super::work::{NetidxRegisters, PER_PARENT, RESOLVE_BATCH, Work};
+use crate::machine::{QUIET_PERCENT, cores};
+use crate::numbers::{grouped, median, rounded};
+use crate::side::Side;
 
 /// What one round of one side has come to.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -26,9 +28,6 @@ pub(super) struct Figures {
     /// How much of the machine's processor time others had while the work was done.
     pub(super) others_percent: f64,
 }
-
-/// Others that have more of the processors than this disturb.
-const QUIET_PERCENT: f64 = 10.0;
 
 /// One of the figures.
 struct Row {
@@ -164,38 +163,6 @@ impl Comparison {
     }
 }
 
-/// The middle one, or between the two in the middle; 0 of none.
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let half = figures.len() / 2;
-    match (figures.get(half), figures.len() % 2) {
-        (None, _) => 0.0,
-        (Some(middle), 1) => *middle,
-        (Some(above), _) => (figures[half - 1] + above) / 2.0,
-    }
-}
-
-/// Two digits after the point are as many as mean anything.
-fn rounded(figure: f64) -> f64 {
-    (figure * 100.0).round() / 100.0
-}
-
-/// A whole number with its thousands apart; below 10, two digits after the point.
-fn grouped(figure: f64) -> String {
-    if figure < 10.0 {
-        return format!("{figure:.2}");
-    }
-    let digits = format!("{figure:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,16 +200,5 @@ mod tests {
             comparison.add(Side::Netidx, Figures { others_percent: 60.0, ..figures(1.0, 1.0) });
         }
         assert!(comparison.table().contains("others had 60 %"));
-    }
-
-    #[test]
-    fn medians_and_thousands() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(Vec::new()), 0.0);
-        assert_eq!(grouped(1_234_567.4), "1,234,567");
-        assert_eq!(grouped(999.0), "999");
-        assert_eq!(grouped(1.256), "1.26");
-        assert_eq!(grouped(1_000.0), "1,000");
     }
 }

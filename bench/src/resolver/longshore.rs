@@ -15,7 +15,7 @@ use super::work::{RESOLVE_BATCH, Work, batches, made, pipelined};
 const IN_FLIGHT: usize = 8;
 
 /// Serves until the process ends.
-pub(super) async fn serve() -> anyhow::Result<SocketAddr> {
+pub(crate) async fn serve() -> anyhow::Result<SocketAddr> {
     // Nobody can have published before.
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
     let server = ResolverServer::bind("127.0.0.1:0".parse()?, options).await?;

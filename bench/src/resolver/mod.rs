@@ -2,8 +2,8 @@
 
 mod asked;
 mod figures;
-mod longshore;
-mod netidx;
+pub(crate) mod longshore;
+pub(crate) mod netidx;
 mod run;
 mod work;
 
@@ -13,7 +13,7 @@ use anyhow::Context as _;
 
 use self::asked::{Asked, USAGE};
 use self::figures::Comparison;
-use self::work::Side;
+use crate::side::Side;
 
 /// The command, with what stands behind its name.
 pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<()> {

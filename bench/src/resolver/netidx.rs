@@ -22,7 +22,7 @@ const LIST_BATCH: usize = 10;
 const CALLS: usize = 2;
 
 /// Serves until the server is dropped.
-pub(super) async fn serve() -> anyhow::Result<(SocketAddr, Server)> {
+pub(crate) async fn serve() -> anyhow::Result<(SocketAddr, Server)> {
     use server_config::file::{Auth, ConfigBuilder, MemberServerBuilder};
     let member = MemberServerBuilder::default()
         .auth(Auth::Anonymous)
@@ -35,7 +35,8 @@ pub(super) async fn serve() -> anyhow::Result<(SocketAddr, Server)> {
     Ok((*server.local_addr(), server))
 }
 
-fn client_config(resolver: SocketAddr) -> anyhow::Result<Config> {
+/// What clients of that resolver are configured with.
+pub(crate) fn client_config(resolver: SocketAddr) -> anyhow::Result<Config> {
     let config = file::ConfigBuilder::default()
         .addrs(vec![(resolver, file::Auth::Anonymous)])
         .default_auth(DefaultAuthMech::Anonymous)

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::figures::Figures;
-use super::work::{CLIENTS, Side, Work};
+use super::work::{CLIENTS, Work};
 use super::{longshore, netidx};
 use crate::machine::{busy_s, cores};
 use crate::part::{Part, say, wait_for_end, wait_for_go};
+use crate::side::Side;
 
 /// A process that has done its work gets this long to give back what it no longer needs.
 const SETTLES_WITHIN: Duration = Duration::from_secs(1);

@@ -1,6 +1,5 @@
 //! What both sides do.
 
-use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,22 +16,6 @@ pub(super) const RESOLVE_BATCH: usize = 10_000;
 pub(super) const CLIENTS: [usize; 2] = [1, 2];
 /// A prime: its multiples visit every place of anything shorter once, far from each other.
 const STRIDE: u64 = 2_147_483_647;
-
-/// Who does it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub(super) enum Side {
-    Netidx,
-    Longshore,
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Side::Netidx => "netidx",
-            Side::Longshore => "longshore",
-        })
-    }
-}
 
 /// How netidx registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -53,6 +53,11 @@ pub(crate) enum Measure {
     /// own; this one reads. Beside registering, and while the killed publisher's paths expire, somebody else asks about one path
     /// every 5 ms.
     Resolver(BenchResolver),
+    /// Updates of live values per second from one publisher to one subscriber, and how long a single update takes
+    ///
+    /// The publisher commits an update of every path at a time, and flushes so often that none is conflated: what was lost to
+    /// conflation is told. Single updates then go out at a steady rate that waits for nothing.
+    Values(BenchValues),
 }
 
 #[derive(Args, Debug)]
@@ -84,6 +89,36 @@ pub(crate) struct BenchResolver {
     /// How many paths
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
     pub(crate) paths: u64,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchValues {
+    /// Bytes of each value; of 8 it is a number
+    #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = clap::value_parser!(u32).range(8..=64 * 1024))]
+    pub(crate) size: u32,
+    /// How many values
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) paths: u32,
+    /// For how long each is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) seconds: u64,
+    /// Single updates per second
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: u64,
+}
+
+/// Values below a path: what the publisher and the subscriber of a measurement agree on.
+#[derive(Args, Debug)]
+pub(crate) struct BenchValuesPart {
+    /// Above them
+    pub(crate) path: Path,
+    #[arg(long)]
+    pub(crate) paths: u32,
+    #[arg(long)]
+    pub(crate) size: u32,
+    /// What may become of updates that the subscriber is too slow for: they are conflated, instead of the oldest left out
+    #[arg(long)]
+    pub(crate) conflate: bool,
 }
 
 /// Registers paths, driven over its standard input.

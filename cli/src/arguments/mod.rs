@@ -6,6 +6,7 @@ mod enqueue;
 mod journal;
 mod look;
 mod service;
+mod values;
 mod work;
 
 use std::path::PathBuf;
@@ -20,12 +21,13 @@ pub(crate) use act::{
 };
 pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
-    BenchWorker, DemoWorker, Measure,
+    BenchValues, BenchValuesPart, BenchWorker, DemoWorker, Measure,
 };
 pub(crate) use enqueue::Enqueue;
 pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use look::{Check, Job, Jobs, Ls, PathTable, Resolve, Stat, State, Tail, Tree, Watch};
 pub(crate) use service::{Demo, Publisher, Resolver, ResolverAction, Up};
+pub(crate) use values::{Publish, Subscribe, Top, Workers, WorkersAction, Write};
 pub(crate) use work::{Take, Work};
 
 /// Moves jobs from the programs that produce them to the workers that run them.
@@ -119,6 +121,16 @@ pub(crate) enum Command {
     Queue(Queue),
     /// A publisher's data directory: what it holds, whether it is whole, its records, a copy of it
     Journal(Journal),
+    /// Publish a live value, for as long as this program runs
+    Publish(Publish),
+    /// Print live values as they change
+    Subscribe(Subscribe),
+    /// Write to a live value, and print what its publisher answers
+    Write(Write),
+    /// The workers that are linked to publishers
+    Workers(Workers),
+    /// A live view of publishers, queues, workers and replicas
+    Top(Top),
     /// The health of every part, for monitors
     Check(Check),
     /// What is in force, and where each value came from
@@ -144,6 +156,12 @@ pub(crate) enum Command {
     /// A publisher of many paths
     #[command(hide = true)]
     BenchRegistrar(BenchRegistrar),
+    /// A publisher of live values
+    #[command(hide = true)]
+    BenchValuePublisher(BenchValuesPart),
+    /// A subscriber of live values
+    #[command(hide = true)]
+    BenchValueSubscriber(BenchValuesPart),
 }
 
 impl Command {
@@ -160,8 +178,8 @@ impl Command {
     /// True of the commands that can do nothing before a replica of the resolver answers.
     pub(crate) fn waits_for_a_resolver(&self) -> bool {
         use Command::{
-            Cancel, Confirm, Dead, Enqueue, Job, Jobs, Ls, Pause, Purge, Queue, Resolve, Resume,
-            Stat, Table, Tail, Tree, Watch, Work,
+            Cancel, Confirm, Dead, Enqueue, Job, Jobs, Ls, Pause, Publish, Purge, Queue, Resolve,
+            Resume, Stat, Subscribe, Table, Tail, Top, Tree, Watch, Work, Workers, Write,
         };
         matches!(
             self,
@@ -183,6 +201,11 @@ impl Command {
                 | Pause(_)
                 | Resume(_)
                 | Queue(_)
+                | Publish(_)
+                | Subscribe(_)
+                | Write(_)
+                | Workers(_)
+                | Top(_)
         )
     }
 }
@@ -227,6 +250,15 @@ mod tests {
             "longshore bench e2e --jobs 500000 --size 256 --json",
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
+            "longshore publish /values/a -5",
+            "longshore publish /values/a - --writable",
+            "longshore publish /values/a --lines --priority 3 --json",
+            "longshore subscribe /values/a --once",
+            "longshore subscribe /sys/publishers/* --count 3 --json",
+            "longshore write /values/a on --within 2s",
+            "longshore workers ls",
+            "longshore workers ls /jobs/** --json",
+            "longshore top --once --json",
             "longshore check --nagios",
             "longshore config --json",
             "longshore --config /etc/longshore/config.toml config --check",
@@ -260,6 +292,12 @@ mod tests {
             "longshore enqueue /jobs text --prepare --wait",
             "longshore enqueue /jobs text --backoff often",
             "longshore dead revive /jobs/** --reason boredom",
+            "longshore publish /values/a",
+            "longshore publish /values/a 5 --lines",
+            "longshore subscribe",
+            "longshore subscribe /values/a --once --count 3",
+            "longshore write /values/a",
+            "longshore workers",
             "longshore journal verify",
             "longshore journal dump /data --from last",
             "longshore journal copy /data",

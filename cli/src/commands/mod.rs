@@ -13,17 +13,25 @@ mod jobs;
 mod journal;
 mod ls;
 mod pause;
+mod publish;
 mod publisher;
 mod queue;
+mod replica_figures;
 mod resolve;
 mod resolver;
 mod stat;
+mod subscribe;
+mod sys;
 mod table;
 mod tail;
+mod top;
 mod tree;
 mod up;
+mod value_text;
 mod watch;
 mod work;
+mod workers;
+mod write;
 
 use std::time::Duration;
 
@@ -110,6 +118,11 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::Resume(arguments) => pause::resume(arguments, context).await,
         Command::Queue(arguments) => queue::run(arguments, context).await,
         Command::Tail(arguments) => tail::run(arguments, context).await,
+        Command::Publish(arguments) => publish::run(arguments, context).await,
+        Command::Subscribe(arguments) => subscribe::run(arguments, context).await,
+        Command::Write(arguments) => write::run(arguments, context).await,
+        Command::Workers(arguments) => workers::run(arguments, context).await,
+        Command::Top(arguments) => top::run(arguments, context).await,
         Command::Check(arguments) => check::run(arguments, context).await,
         Command::Bench(arguments) => bench::run(arguments, context).await,
         Command::DemoWorker(arguments) => demo::worker::run(arguments, context).await,
@@ -117,6 +130,12 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         Command::BenchWorker(arguments) => bench::worker::run(arguments, context).await,
         Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
         Command::BenchRegistrar(arguments) => bench::registrar::run(arguments, context).await,
+        Command::BenchValuePublisher(arguments) => {
+            bench::value_publisher::run(arguments, context).await
+        }
+        Command::BenchValueSubscriber(arguments) => {
+            bench::value_subscriber::run(arguments, context).await
+        }
         Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config { check } => config::run(check, context),
     }

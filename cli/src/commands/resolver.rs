@@ -7,7 +7,7 @@ use longshore::{KnownPublisher, ReplicaStatus, ResolverServer, ServerOptions};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::Context;
+use super::{Context, replica_figures};
 use crate::arguments::{Resolver, ResolverAction};
 use crate::config::Service;
 use crate::failure::Reported;
@@ -38,10 +38,17 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
     let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
     let warming = if options.fresh { None } else { Some(options.timing.writer_ttl) };
     let name = options.name.clone();
+    let insecure = options.insecure;
     let server = ResolverServer::bind(listen, options).await?;
     tokio::spawn(reload.run(Some(server.limits())));
 
-    let address = server.local_address().to_string();
+    let at = server.local_address();
+    let address = at.to_string();
+    let figures =
+        replica_figures::publisher(&context, &name, at, arguments.figures, insecure).await?;
+    if let Some(figures) = &figures {
+        replica_figures::serve(&figures.values(), &name, server.standing())?;
+    }
     if context.output.is_json() {
         context.output.json(&json!({
             "ready": "resolver", "name": name, "address": address, "warming": warming.is_some(),
@@ -58,6 +65,9 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
             tokio::select! {
                 () = asked => {}
                 () = parent_gone(), if arguments.child.end_with_stdin => {}
+            }
+            if let Some(figures) = figures {
+                figures.stop().await;
             }
         })
         .await

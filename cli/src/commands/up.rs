@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{Context, publisher};
+use super::{Context, publisher, replica_figures};
 use crate::arguments::Up;
 use crate::signals::Stop;
 
@@ -59,6 +59,7 @@ impl System {
     async fn start(arguments: &Up, context: &Context) -> anyhow::Result<System> {
         let mut replicas = Vec::new();
         let mut serving = JoinSet::new();
+        let mut standings = Vec::new();
         let (end, ended) = watch::channel(());
         for nth in 0..arguments.replicas {
             // Port 0 stands for any free one, for each of them.
@@ -76,6 +77,7 @@ impl System {
                 .await
                 .with_context(|| format!("cannot start replica {} of the resolver", nth + 1))?;
             replicas.push(server.local_address());
+            standings.push((format!("up-{}", nth + 1), server.standing()));
             let mut ended = ended.clone();
             serving.spawn(server.run(async move { while ended.changed().await.is_ok() {} }));
         }
@@ -89,6 +91,9 @@ impl System {
         options.cluster = Some(cluster);
         options.accept_loss = arguments.accept_loss;
         let publisher = publisher::open(options).await?;
+        for (name, standing) in standings {
+            replica_figures::serve(&publisher.values(), &name, standing)?;
+        }
         if let Some(registry) = publisher.write_client() {
             // It keeps trying by itself; the replicas are in this process, so this takes no time to speak of.
             let _ = timeout(REGISTERED_WITHIN, registry.flushed(replicas.len())).await;

@@ -141,7 +141,8 @@ impl Site {
 
     /// Waits until every replica knows every publisher, and says how long that took.
     pub(crate) async fn registered(&self) -> Duration {
-        let all = self.publishers.len() as u64;
+        // Each replica publishes its own figures, at itself.
+        let all = self.publishers.len() as u64 + 1;
         let known = || async {
             let replicas = self.status().await;
             replicas.iter().all(|status| {

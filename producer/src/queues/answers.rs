@@ -170,16 +170,7 @@ impl Gathered<Vec<QueueStat>> {
 }
 
 fn add(row: &mut QueueStat, stat: &QueueStat) {
-    let (sum, more) = (&mut row.counts, &stat.counts);
-    sum.scheduled += more.scheduled;
-    sum.retrying += more.retrying;
-    sum.ready += more.ready;
-    sum.running += more.running;
-    sum.completed += more.completed;
-    sum.dead += more.dead;
-    sum.cancelled += more.cancelled;
-    sum.prepared += more.prepared;
-    sum.expired += more.expired;
+    row.counts += stat.counts;
     row.oldest_ready_ms = row.oldest_ready_ms.max(stat.oldest_ready_ms);
     row.enqueued += stat.enqueued;
     row.completed += stat.completed;

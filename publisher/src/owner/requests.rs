@@ -11,6 +11,7 @@ use longshore_queue::{Asked, Command, Now, Poisoned, SpaceLevel};
 use super::Owner;
 use crate::awaits::{Looked, TooManyAwaits};
 use crate::cold::{ColdAnswer, LoadedAnswer};
+use crate::figures::FIGURES_LINK;
 
 impl Owner {
     pub(super) fn request(
@@ -92,6 +93,9 @@ impl Owner {
 
     /// What was asked of the store is durable; its cold parts are still to be read.
     pub(super) fn asked(&mut self, link: LinkId, id: u64, asked: Asked) {
+        if link == FIGURES_LINK {
+            return self.figures_durable(id);
+        }
         let mut awaited = false;
         if let Asked::Job(view) = &asked {
             let ended = view.as_ref().is_none_or(|view| view.info.state.is_end());
@@ -132,7 +136,7 @@ impl Owner {
         self.answer(link, id, answer);
     }
 
-    fn status(&self, now: Now) -> PublisherStatus {
+    pub(super) fn status(&self, now: Now) -> PublisherStatus {
         let figures = self.store.figures(now);
         PublisherStatus {
             name: self.name.clone(),

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use longshore_protocol::{Frame, Path, Value};
 
-pub(crate) use self::defaults::{DefaultId, Requests};
+pub(crate) use self::defaults::{DefaultId, RequestId, Requests};
 pub(crate) use self::links::{LinkNumber, Misuse};
 pub(crate) use self::writes::WriteId;
 
@@ -206,6 +206,11 @@ impl<O: Outlet> Core<O> {
     pub(crate) fn links_changed(&mut self, key: SlotKey) -> Option<Bell> {
         let extra = self.slot_mut(key)?.extra.get_or_insert_default();
         Some(extra.links_changed.get_or_insert_default().clone())
+    }
+
+    /// How many links there are.
+    pub(crate) fn links_len(&self) -> usize {
+        self.links.len()
     }
 
     /// How many values there are.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_protocol::{Path, Value};
 
-use super::core::{Bell, DefaultId, Requests, SlotRefusal};
+use super::core::{Bell, DefaultId, RequestId, Requests, SlotRefusal};
 use super::{PublishError, Published, Shared, Values};
 
 /// A path at and below which values are made when somebody asks for them. Dropped, it is taken back; values that it made stay as long as
@@ -20,6 +20,7 @@ pub struct ValueDefault {
 pub struct Requested {
     values: Values,
     path: Path,
+    id: RequestId,
     open: bool,
 }
 
@@ -44,9 +45,9 @@ impl ValueDefault {
         loop {
             let next = self.shared.core.lock().next_request(&self.path, self.id);
             match next {
-                Requests::Asked(path) => {
+                Requests::Asked(path, id) => {
                     let values = Values { shared: self.shared.clone() };
-                    return Some(Requested { values, path, open: true });
+                    return Some(Requested { values, path, id, open: true });
                 }
                 Requests::Nothing => self.bell.notified().await,
                 Requests::Gone => return None,
@@ -72,7 +73,9 @@ impl Requested {
 
     /// Makes the value: all who asked for it get it.
     pub fn publish(mut self, value: impl Into<Value>) -> Result<Published, PublishError> {
-        let published = self.values.publish(self.path.clone(), value);
+        // A path of Longshore's own is asked of its own defaults alone.
+        let options = self.values.shared.directory.usual();
+        let published = self.values.publish_any(self.path.clone(), value.into(), options);
         self.open = published.is_err();
         published
     }
@@ -84,7 +87,7 @@ impl Requested {
 
     fn decline(&mut self, reason: Option<&str>) {
         if std::mem::take(&mut self.open) {
-            self.values.shared.core.lock().decline(&self.path, reason);
+            self.values.shared.core.lock().decline(&self.path, self.id, reason);
         }
     }
 }

@@ -37,7 +37,7 @@ impl Patience {
     /// When it ends, for a link of which the kernel first refused a byte at `refused_at`. While it refuses none there is no end: then it is
     /// this process that is slow. What was refused before the part was waited for is not held against it.
     pub(super) fn ends_at(&self, refused_at: Instant) -> Option<Instant> {
-        Some(refused_at.max(self.asked_at) + self.timeout?)
+        refused_at.max(self.asked_at).checked_add(self.timeout?)
     }
 }
 

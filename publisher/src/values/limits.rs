@@ -14,6 +14,8 @@ pub const VALUE_BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const VALUE_BACKLOG_UPDATES_MAX: usize = 1_024;
 /// Most writes to one value that wait for its program to take them.
 pub const VALUE_WRITES_WAITING_MAX: usize = 1_024;
+/// Most bytes of them, by value. An empty queue takes any write.
+pub const VALUE_WRITES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most defaults of one publisher of values.
 pub const VALUE_DEFAULTS_MAX: usize = 1_024;
 /// Most paths that are asked of all defaults and that their programs have not answered.

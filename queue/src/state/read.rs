@@ -1,8 +1,8 @@
 //! What readers see. Nothing here changes anything.
 
 use longshore_protocol::limits::PAGE_JOBS_MAX;
-use longshore_protocol::messages::work::{JobInfo, JobsQuery, QueueStat};
-use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, Token};
+use longshore_protocol::messages::work::{JobCounts, JobInfo, JobsQuery, QueueStat};
+use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, Role, SessionId, Token};
 
 use super::State;
 use super::limits::PAGE_ROWS_MAX;
@@ -40,7 +40,65 @@ pub struct QueueUse<'a> {
     pub enqueued: u64,
 }
 
+/// A link that is up, and what it takes.
+#[derive(Clone, Debug)]
+pub struct LinkUse<'a> {
+    /// Its number.
+    pub link: LinkId,
+    /// What it is for.
+    pub role: Role,
+    /// The run of the process at its other end.
+    pub session: SessionId,
+    /// That process's name.
+    pub name: &'a str,
+    /// From where its subscriptions take jobs.
+    pub patterns: Vec<&'a Glob>,
+    /// Jobs that it is ready to take.
+    pub credits: u32,
+    /// Jobs that it holds.
+    pub held: u32,
+}
+
 impl State {
+    /// The links that are up, the oldest first, and what they take.
+    pub fn link_uses(&self) -> impl Iterator<Item = LinkUse<'_>> {
+        self.links.iter().map(|(&link, up)| {
+            let session = &self.sessions.table[up.session];
+            let groups = up
+                .subscriptions
+                .values()
+                .map(|&place| &self.dispatch.groups[self.dispatch.subscriptions[place].group]);
+            LinkUse {
+                link,
+                role: session.role,
+                session: session.id,
+                name: self.names.text(session.name),
+                patterns: groups
+                    .flat_map(|group| &group.sources.patterns)
+                    .map(|s| &s.pattern)
+                    .collect(),
+                credits: session.credits,
+                held: session.held_count,
+            }
+        })
+    }
+
+    /// The jobs of all queues by state, or none if there are more queues than `most`.
+    pub fn counts(&self, most: usize) -> Option<JobCounts> {
+        if self.queues.len() > most {
+            return None;
+        }
+        let mut sum = JobCounts::default();
+        self.queues.iter().for_each(|queue| sum += queue.counts);
+        Some(sum)
+    }
+
+    /// Figures of the first queues, in the order in which they were made.
+    pub fn first_queue_stats(&self, most: usize, now: Now) -> Vec<QueueStat> {
+        // No more queues than a `u32` holds.
+        (0..self.queues.len().min(most) as u32).map(|number| self.queue_stat(number, now)).collect()
+    }
+
     /// The path of a queue that a `Handed` names.
     ///
     /// # Panics
@@ -72,28 +130,35 @@ impl State {
 
     /// Figures of the queues that match, in the order in which they were made.
     pub fn queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
-        let stat = |number: u32| {
-            let queue = &self.queues[number as usize];
-            let groups = queue.groups.iter().map(|member| &self.dispatch.groups[member.group]);
-            let since = queue.ready.oldest_since_ms(&self.rows);
-            QueueStat {
-                path: queue.path.clone(),
-                counts: queue.counts,
-                oldest_ready_ms: since.map(|since| now.mono_ms.saturating_sub(since)),
-                enqueued: queue.enqueued,
-                completed: queue.completed,
-                failed: queue.failed,
-                redelivered: queue.redelivered,
-                stale_refused: queue.stale_refused,
-                subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
-                credits: groups.map(|group| group.credits).sum(),
-                died: queue.died,
-                // Most queues are not paused, and none looks on once it has found its own.
-                paused_by: self.pauses.of(&queue.path).take(queue.pauses.into()).cloned().collect(),
-                settings: queue.settings.clone(),
-            }
-        };
-        self.queues_matching(pattern).into_iter().map(stat).collect()
+        let queues = self.queues_matching(pattern).into_iter();
+        queues.map(|number| self.queue_stat(number, now)).collect()
+    }
+
+    /// Figures of one queue, if there is one.
+    pub fn queue_stat_at(&self, path: &Path, now: Now) -> Option<QueueStat> {
+        self.by_path.get(path).map(|&number| self.queue_stat(number, now))
+    }
+
+    fn queue_stat(&self, number: u32, now: Now) -> QueueStat {
+        let queue = &self.queues[number as usize];
+        let groups = queue.groups.iter().map(|member| &self.dispatch.groups[member.group]);
+        let since = queue.ready.oldest_since_ms(&self.rows);
+        QueueStat {
+            path: queue.path.clone(),
+            counts: queue.counts,
+            oldest_ready_ms: since.map(|since| now.mono_ms.saturating_sub(since)),
+            enqueued: queue.enqueued,
+            completed: queue.completed,
+            failed: queue.failed,
+            redelivered: queue.redelivered,
+            stale_refused: queue.stale_refused,
+            subscriptions: groups.clone().map(|group| u64::from(group.subscriptions)).sum(),
+            credits: groups.map(|group| group.credits).sum(),
+            died: queue.died,
+            // Most queues are not paused, and none looks on once it has found its own.
+            paused_by: self.pauses.of(&queue.path).take(queue.pauses.into()).cloned().collect(),
+            settings: queue.settings.clone(),
+        }
     }
 
     /// A page of jobs in the order of their rows, and where the next one begins. A page ends at its limit (1,000 jobs at

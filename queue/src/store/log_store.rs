@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{EnqueueBatch, Progress, Request, Started, Tokens};
+use longshore_protocol::messages::work::{
+    Answer, EnqueueBatch, Progress, Request, Started, Tokens,
+};
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
 
 use super::held::Held;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::room::{self, Fit};
-use super::{Released, Store, StoreFigures, asked};
+use super::{Asked, Released, Store, StoreFigures, asked};
 use crate::clock::{BootStamp, Clock, ClockSource, JUMP_MS_MAX, LastRun};
 use crate::journal::{
     CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
@@ -27,7 +29,9 @@ use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::{CACHE_BYTES, PayloadCache};
 use crate::tail::Tail;
-use crate::{Command, Expired, Handed, Now, QueueId, RecordRef, RunningLease, Start, State};
+use crate::{
+    Command, Expired, Handed, JobView, Now, QueueId, RecordRef, RunningLease, Start, State,
+};
 
 /// While leases run, or the disk is short of room, a store wants a turn at least this often, in milliseconds.
 pub const TURN_MS: u64 = 250;
@@ -360,6 +364,13 @@ impl<L: Log> LogStore<L> {
         self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
+    /// Says [`Answer::Done`] to that link and number once everything submitted is durable: then what was read of it may be told.
+    pub fn say_when_durable(&mut self, now: Now, link: LinkId, id: u64) {
+        let now = self.see(now);
+        self.held.answered.push((link, id, Asked::Ready(Answer::Done)));
+        self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
+    }
+
     /// Lets leases run on. See [`Store::renew`].
     pub fn renew(&mut self, now: Now, link: LinkId, tokens: &Tokens) -> Tokens {
         let now = self.see(now);
@@ -499,6 +510,13 @@ impl<L: Log> LogStore<L> {
     /// Age of the oldest command that is not yet durable, in milliseconds; 0 for none.
     pub fn oldest_uncommitted_ms(&self, now: Now) -> u64 {
         self.oldest_uncommitted().map_or(0, |since| now.mono_ms.saturating_sub(since))
+    }
+
+    /// A job with everything submitted applied, durable or not: what is told of it must be durable.
+    pub fn job(&self, now: Now, id: &JobId) -> Option<JobView> {
+        let mut view = self.state.job(id, now)?;
+        self.reports.tell(&mut view);
+        Some(view)
     }
 
     /// Figures of what is durable.

@@ -364,12 +364,17 @@ impl Directory {
             return Err(refusal);
         }
         let mark = self.paths.mark_of(path, default, terms);
+        let held_jobs = before.is_some_and(|before| self.paths.is_of_jobs(before));
+        let holds_jobs = self.paths.is_of_jobs(terms);
         self.paths.hold(&mut self.living, slot, held, mark, terms, before);
-        if before.is_none()
+        if held_jobs != holds_jobs
             && self.watches.len() > 0
             && let Ok(path) = Path::new(path)
         {
-            self.spent += self.watches.held(slot, node, &path, default);
+            self.spent += match holds_jobs {
+                true => self.watches.held(slot, node, &path, default),
+                false => self.watches.let_go(slot, node, &path, default),
+            };
         }
         self.spent += self.path_watches.changed(path);
         self.changed(held);
@@ -420,8 +425,10 @@ impl Directory {
             let mark = self.paths.mark_of(path, default, terms);
             self.living[slot].holdings.remove(held, mark);
             self.changed(held);
+            let held_jobs = self.paths.is_of_jobs(terms);
             self.paths.let_go(&mut self.living, slot, held);
-            if self.watches.len() > 0
+            if held_jobs
+                && self.watches.len() > 0
                 && let Ok(path) = Path::new(path)
             {
                 self.spent += self.watches.let_go(slot, node, &path, default);

@@ -224,7 +224,10 @@ impl Model {
         let concerns = |(path, default): &(Path, bool)| {
             if *default { glob.could_match_at_or_below(path) } else { glob.matches(path) }
         };
-        let holds = |known: &Known| known.holds.keys().any(concerns);
+        let of_jobs = |at: usize| terms(at).kind == PublicationKind::Queue;
+        let holds = |known: &Known| {
+            known.holds.iter().any(|(held, &(_, at))| concerns(held) && of_jobs(at))
+        };
         self.known.iter().filter(|(_, known)| holds(known)).map(|(&number, _)| number).collect()
     }
 }

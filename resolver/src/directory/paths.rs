@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::KeyHash;
+use longshore_protocol::{Path, PublicationKind};
 
 use crate::directory::Slot;
 use crate::directory::holdings::{Held, Mark};
@@ -65,6 +65,11 @@ impl Paths {
     /// Those that hold it.
     pub(super) fn members(&self, held: Held) -> &[Member] {
         self.sets.members(self.set(held))
+    }
+
+    /// True of what holds jobs, or makes queues: those are whom watches over publishers are for.
+    pub(super) fn is_of_jobs(&self, terms: TermsId) -> bool {
+        self.sets.terms_kept.get(terms).kind == PublicationKind::Queue
     }
 
     /// Who has declared the deepest default at or above the path that `seen` likes.

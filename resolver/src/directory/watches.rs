@@ -1,4 +1,5 @@
-//! Watches over publishers: who could serve a glob, told whenever that changes. Level-triggered: a watch has one mark, set or not,
+//! Watches over publishers: who has, or could make, queues that match a glob, told whenever that changes. Who publishes nothing but live
+//! values there is not told of: no worker and no tool has anything to ask of it. Level-triggered: a watch has one mark, set or not,
 //! however much has changed, and is told the whole set. Only that a publisher is gone is told as such, to those who know it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,7 +124,7 @@ impl Watches {
         }
     }
 
-    /// A publisher holds what it did not. Says what that has cost, in globs compared.
+    /// A publisher holds jobs where it did not. Says what that has cost, in globs compared.
     pub(super) fn held(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) -> usize {
         let concerned = self.concerned(path, default);
         for &id in &concerned {
@@ -141,7 +142,7 @@ impl Watches {
         concerned.len()
     }
 
-    /// A publisher no longer holds it. Says what that has cost, in globs compared.
+    /// A publisher no longer holds jobs there. Says what that has cost, in globs compared.
     pub(super) fn let_go(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) -> usize {
         let concerned = self.concerned(path, default);
         for &id in &concerned {
@@ -301,7 +302,7 @@ impl Pattern {
     }
 }
 
-/// Those that can be seen and hold something at that node that concerns the glob: twice who holds the path and a default there.
+/// Those that can be seen and hold jobs at that node that concerns the glob: twice who holds the path and a default there.
 fn concerned(glob: &Glob, paths: &Paths, living: &Liveness, node: NodeId) -> Vec<Slot> {
     let mut slots = Vec::new();
     if !paths.tree.is_held(node) {
@@ -311,7 +312,9 @@ fn concerned(glob: &Glob, paths: &Paths, living: &Liveness, node: NodeId) -> Vec
     for default in [false, true] {
         let members = paths.members(Held { node, default });
         if !members.is_empty() && concerns(glob, &path, default) {
-            let seen = members.iter().filter(|member| !living[member.slot].hidden);
+            let seen = members
+                .iter()
+                .filter(|member| !living[member.slot].hidden && paths.is_of_jobs(member.terms));
             slots.extend(seen.map(|member| member.slot));
         }
     }

@@ -113,8 +113,8 @@ impl ReadClient {
         }
     }
 
-    /// Watches the publishers that could serve what matches `glob`: those of a path that matches, and those with a default
-    /// at or below which one could. Goes from replica to replica by itself, for ever.
+    /// Watches the publishers that have, or could make, queues that match `glob`: those of a path that matches, and those with
+    /// a default at or below which one could. Those of live values alone are not told. Goes from replica to replica by itself, for ever.
     pub fn watch_publishers(&self, glob: Glob) -> PublisherWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         PublisherWatch::start(number, glob, self.handle.commands.clone())

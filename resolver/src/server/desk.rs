@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{ReplicaStatus, ToReplica};
 use longshore_transport::{LinkSender, PlacesHandle, SendError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::directory::{Client, Directory, Push};
@@ -74,6 +74,42 @@ pub(super) enum Said {
     },
     /// What the replica takes on from now on.
     Limits(Limits),
+    /// Somebody in this process asks how the replica is.
+    Status(oneshot::Sender<ReplicaStatus>),
+}
+
+/// How the replica is, beside its directory.
+struct Standing<'a> {
+    name: &'a str,
+    connections: u64,
+    uptime: Duration,
+    slice_max: Duration,
+    places: Option<&'a PlacesHandle>,
+}
+
+impl Standing<'_> {
+    fn status(&self, directory: &Directory) -> ReplicaStatus {
+        ReplicaStatus {
+            name: self.name.to_owned(),
+            incarnation: directory.incarnation(),
+            uptime_ms: millis(self.uptime),
+            warming: !directory.is_complete(),
+            publishers: directory.publishers_len() as u64,
+            paths: directory.published_len() as u64,
+            defaults: directory.defaults_len() as u64,
+            connections: self.connections,
+            watches: directory.watches_len() as u64,
+            warming_left_ms: millis(directory.warming_left(now())),
+            hidden: directory.hidden_len() as u64,
+            refused_busy: self.places.map_or(0, PlacesHandle::refused),
+            slice_max_us: u64::try_from(self.slice_max.as_micros()).unwrap_or(u64::MAX),
+            memory_bytes: resident_bytes(),
+            publishers_max: directory.rules().publishers_max as u64,
+            paths_max: directory.rules().paths_max as u64,
+            connections_max: self.places.map_or(0, |places| places.most() as u64),
+            watches_max: directory.rules().watches_max as u64,
+        }
+    }
 }
 
 /// The desk.
@@ -242,6 +278,17 @@ impl Desk {
             Said::Limits(limits) => {
                 self.directory.limit(limits.paths_max, limits.watches_max);
             }
+            Said::Status(answer) => {
+                let standing = Standing {
+                    name: &self.name,
+                    connections: self.clients.len() as u64,
+                    uptime: now().saturating_duration_since(self.started),
+                    slice_max: self.slice_max,
+                    places: self.places.as_ref(),
+                };
+                // Nobody may want it any more.
+                let _ = answer.send(standing.status(&self.directory));
+            }
         }
     }
 
@@ -307,29 +354,14 @@ impl Desk {
             self.clog(client);
             return;
         }
-        let connections = self.clients.len() as u64;
-        let uptime = now().saturating_duration_since(self.started);
-        let (name, slice_max) = (&self.name, self.slice_max);
-        let status = |directory: &Directory| ReplicaStatus {
-            name: name.clone(),
-            incarnation: directory.incarnation(),
-            uptime_ms: millis(uptime),
-            warming: !directory.is_complete(),
-            publishers: directory.publishers_len() as u64,
-            paths: directory.published_len() as u64,
-            defaults: directory.defaults_len() as u64,
-            connections,
-            watches: directory.watches_len() as u64,
-            warming_left_ms: millis(directory.warming_left(now())),
-            hidden: directory.hidden_len() as u64,
-            refused_busy: self.places.as_ref().map_or(0, PlacesHandle::refused),
-            slice_max_us: u64::try_from(slice_max.as_micros()).unwrap_or(u64::MAX),
-            memory_bytes: resident_bytes(),
-            publishers_max: directory.rules().publishers_max as u64,
-            paths_max: directory.rules().paths_max as u64,
-            connections_max: self.places.as_ref().map_or(0, |places| places.most() as u64),
-            watches_max: directory.rules().watches_max as u64,
+        let standing = Standing {
+            name: &self.name,
+            connections: self.clients.len() as u64,
+            uptime: now().saturating_duration_since(self.started),
+            slice_max: self.slice_max,
+            places: self.places.as_ref(),
         };
+        let status = |directory: &Directory| standing.status(directory);
         let Some(at) = self.clients.get_mut(&client) else { return };
         let begun = now();
         // A publisher whose writes are waiting here is not silent.

@@ -20,11 +20,12 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
+use longshore_protocol::messages::resolver::ReplicaStatus;
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
     BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, TlsAcceptor,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::cluster::link_timing;
@@ -174,6 +175,11 @@ impl ResolverServer {
         }
     }
 
+    /// Says how it is, to this process.
+    pub fn standing(&self) -> StandingHandle {
+        StandingHandle { desk: self.said.downgrade() }
+    }
+
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
     /// Dropping the future ends all of it at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
@@ -204,6 +210,23 @@ impl ResolverServer {
         connections.shutdown().await;
         desk_task.shutdown().await;
         served
+    }
+}
+
+/// Says how a replica of this process is. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct StandingHandle {
+    desk: mpsc::WeakSender<desk::Said>,
+}
+
+impl StandingHandle {
+    /// How it is; none once it serves no more.
+    pub async fn status(&self) -> Option<ReplicaStatus> {
+        let (answer, answered) = oneshot::channel();
+        let desk = self.desk.upgrade()?;
+        desk.send(desk::Said::Status(answer)).await.ok()?;
+        drop(desk);
+        answered.await.ok()
     }
 }
 

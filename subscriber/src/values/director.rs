@@ -231,6 +231,8 @@ impl<N: Net> Director<N> {
             refused.extend(withdrawn.map(|sub| (sub.clone(), reason.clone())));
             self.state.lock().choice.failed(self.now(), link.publisher);
         }
+        // Whoever is being refused at this moment holds the table: all that was put off before this is in the batch after it.
+        drop(link.table.lock());
         refused.extend(batch.take_refused());
         refused
     }
@@ -327,7 +329,10 @@ struct Ended<N: Net> {
 impl<N: Net> Drop for Ended<N> {
     fn drop(&mut self) {
         let (director, link) = (&self.director, &self.link);
+        let panicked = std::thread::panicking();
         let why = self.why.take();
+        // A panic is a fault of this link's task alone: the others go on, and so do tries.
+        let why = why.or_else(|| panicked.then(|| End::Lost("the link's task panicked".into())));
         {
             let mut state = director.state.lock();
             if state.links.get(&link.publisher).is_some_and(|known| Arc::ptr_eq(known, link)) {

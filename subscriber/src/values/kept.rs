@@ -1,7 +1,7 @@
 //! The last value of a subscription, kept so that it holds on to no more memory than it needs.
 
 use bytes::Bytes;
-use longshore_protocol::{Text, Value, ValueMap};
+use longshore_protocol::{Text, Value};
 
 /// A slice is kept as it is if it has at least this part of the memory that it is a slice of; shorter ones are copied.
 const KEPT_PART: usize = 4;
@@ -43,7 +43,9 @@ impl Kept {
                 *self = Kept::Text(text.as_bytes().to_vec());
             }
             (Value::Bytes(bytes), _) if !long(&bytes) => *self = Kept::Bytes(bytes.to_vec()),
-            (value @ (Value::List(_) | Value::Map(_)), _) => *self = Kept::Plain(own(&value)),
+            (value @ (Value::List(_) | Value::Map(_)), _) => {
+                *self = Kept::Plain(value.to_own_memory())
+            }
             (value, _) => *self = Kept::Plain(value),
         }
     }
@@ -66,21 +68,6 @@ fn refill(own: &mut Vec<u8>, bytes: &[u8]) {
     // One long value does not hold its memory for ever.
     if own.capacity() > 4 * bytes.len().max(1_024) {
         own.shrink_to_fit();
-    }
-}
-
-/// The same value in memory of its own. As deep as a value may be: the wire refuses deeper ones.
-fn own(value: &Value) -> Value {
-    let own_text = |text: &Text| Text::from(text.as_str());
-    match value {
-        Value::String(text) => Value::String(own_text(text)),
-        Value::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(bytes)),
-        Value::List(values) => Value::List(values.iter().map(own).collect()),
-        Value::Map(map) => {
-            let entries = map.entries().iter().map(|(name, value)| (own_text(name), own(value)));
-            Value::Map(entries.collect::<ValueMap>())
-        }
-        plain => plain.clone(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use longshore_protocol::limits::FRAME_MESSAGES_MAX;
 use longshore_protocol::messages::values::{FromValuePublisher, ToValuePublisher};
 use longshore_protocol::{FrameWriter, Messages, PublisherId, Value};
 use longshore_transport::SendError;
@@ -174,10 +175,13 @@ fn send(link: &ValueLink, wire: &impl Sending) -> Result<bool, SendError> {
         let mut frame = FrameWriter::new();
         {
             let mut table = link.table.lock();
+            let mut messages = 0;
             while frame.body_len() < FRAME_BYTES
+                && messages < FRAME_MESSAGES_MAX
                 && let Some(message) = table.outgoing()
             {
                 ToValuePublisher::encode(&message, &mut frame);
+                messages += 1;
             }
         }
         if frame.is_empty() {

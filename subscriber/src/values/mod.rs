@@ -5,6 +5,9 @@
 //! `race` tries publishers beside each other; `director` and `link` are the tasks around all that; `net` is the world
 //! that they act on.
 
+/// What counts as for ever: a clock cannot count to any end.
+const FOR_EVER: std::time::Duration = std::time::Duration::from_secs(30 * 365 * 24 * 3_600);
+
 mod batch;
 mod choice;
 mod director;

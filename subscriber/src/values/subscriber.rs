@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::FOR_EVER;
 use super::director::Director;
 use super::net::{Net, Sockets};
 use super::retries::Tries;
@@ -205,7 +206,7 @@ impl Subscriber {
         value: impl Into<Value>,
         within: Duration,
     ) -> Result<Value, CallError> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + within.min(FOR_EVER);
         let options = SubscribeOptions { within, ..SubscribeOptions::default() };
         let held = self.subscribe_with(path, &options).await?;
         let left = until.saturating_duration_since(Instant::now());
@@ -230,7 +231,7 @@ impl<N: Net> Subscribing<N> {
         path: Path,
         options: &SubscribeOptions,
     ) -> Result<ValueSubscription, SubscribeError> {
-        let until = Instant::now() + options.within;
+        let until = Instant::now() + options.within.min(FOR_EVER);
         let (answer, answered) = oneshot::channel();
         let (sub, updates) = self.sub(path, options, Kind::Once(Mutex::new(Some(answer))));
         // Dropped, it leaves.

@@ -7,6 +7,7 @@ use longshore_protocol::{Path, Value};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::FOR_EVER;
 use super::event::{Event, SubscriptionKey};
 use super::sub::{Kind, Sub, ValueState};
 use super::updates::Updates;
@@ -150,7 +151,7 @@ impl DurableValue {
         within: Duration,
     ) -> Result<(), WriteError> {
         let value = value.into();
-        let until = Instant::now() + within;
+        let until = Instant::now() + within.min(FOR_EVER);
         let mut state = self.watch_state();
         loop {
             state.mark_unchanged();
@@ -197,7 +198,7 @@ impl Handle {
         value: Value,
         within: Duration,
     ) -> Result<Value, WriteError> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + within.min(FOR_EVER);
         let (answer, answered) = oneshot::channel();
         self.sub.write(value, Some((answer, within)))?;
         match timeout_at(until, answered).await {

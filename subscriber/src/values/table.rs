@@ -4,7 +4,7 @@
 //! Subscriptions of this process to the same path share one on the wire, and the policy of the first is the wire's.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ use super::writes::Writes;
 pub(crate) const NUMBERS_MAX: u32 = 16 * 1024 * 1024;
 /// A message of subscriptions is closed once its paths have this many bytes.
 const ASK_BYTES: usize = 1024 * 1024;
+/// Updates of a frame that are staged before they are handed over: a frame of 20 MiB may have ten million.
+const STAGED_MAX: usize = 65_536;
 /// No subscription.
 const NONE: u32 = u32::MAX;
 
@@ -62,8 +64,9 @@ pub(crate) struct Table {
     numbers: Vec<u32>,
     sinks: Sinks,
     holders: usize,
-    /// Slots to be subscribed; some may not be wanted any more.
-    asks: Vec<u32>,
+    /// Slots to be subscribed, the lowest first while the table fills up: publishers take no number far beyond those that they know. Some may
+    /// not be wanted any more.
+    asks: VecDeque<u32>,
     leaves: Vec<u32>,
     pub(crate) writes: Writes,
     /// Durable ones that lost their value here, and why.
@@ -76,6 +79,8 @@ pub(crate) struct Table {
 struct Slot {
     path: Option<Path>,
     policy: Policy,
+    /// The policy that the publisher was asked for.
+    asked: Policy,
     stage: Stage,
     kept: Kept,
     holders: Holders,
@@ -105,7 +110,7 @@ impl Table {
             numbers: Vec::new(),
             sinks: Sinks::default(),
             holders: 0,
-            asks: Vec::new(),
+            asks: VecDeque::new(),
             leaves: Vec::new(),
             writes: Writes::default(),
             lost: Vec::new(),
@@ -140,6 +145,10 @@ impl Table {
         self.holders += 1;
         sub.put(link, at);
         let slot = &mut self.slots[at as usize];
+        if slot.holders.is_empty() {
+            // What those before it wanted says nothing any more.
+            slot.policy = sub.policy;
+        }
         let mut holder = Holder {
             sub: sub.clone(),
             key: sub.key,
@@ -193,6 +202,10 @@ impl Table {
 
     /// The next message that is to be sent.
     pub(crate) fn outgoing(&mut self) -> Option<ToValuePublisher> {
+        // Before the ends of subscriptions: what was written before one was dropped goes by it.
+        if let Some(write) = self.writes.take() {
+            return Some(ToValuePublisher::Write(write));
+        }
         if !self.leaves.is_empty() {
             let rest = self.leaves.split_off(self.leaves.len().min(VALUE_BATCH_MAX));
             return Some(ToValuePublisher::Unsubscribe(std::mem::replace(&mut self.leaves, rest)));
@@ -200,20 +213,18 @@ impl Table {
         let (mut asked, mut bytes) = (Vec::new(), 0);
         while asked.len() < VALUE_BATCH_MAX
             && bytes < ASK_BYTES
-            && let Some(at) = self.asks.pop()
+            && let Some(at) = self.asks.pop_front()
         {
             let slot = &mut self.slots[at as usize];
             if let (Stage::Wanted, Some(path)) = (slot.stage, &slot.path) {
                 slot.stage = Stage::Asked;
+                slot.asked = slot.policy;
                 bytes += path.as_str().len();
                 let (path, policy) = (path.clone(), slot.policy);
                 asked.push(SubscribeValue { subscription: at, path, policy });
             }
         }
-        if !asked.is_empty() {
-            return Some(ToValuePublisher::Subscribe(asked));
-        }
-        self.writes.take().map(ToValuePublisher::Write)
+        (!asked.is_empty()).then_some(ToValuePublisher::Subscribe(asked))
     }
 
     /// What the publisher says, in a frame of `frame_bytes`.
@@ -241,7 +252,12 @@ impl Table {
     }
 
     fn updates(&mut self, updates: &Updates, frame_bytes: usize) -> Result<(), WireError> {
+        let mut staged = 0;
         for update in updates {
+            if staged >= STAGED_MAX {
+                self.hand_over(frame_bytes);
+                staged = 0;
+            }
             let (number, value) = update?;
             let at = self.numbers.get(number as usize).copied().unwrap_or(NONE);
             // Of a number that nobody here knows: it was on its way when its subscription ended.
@@ -249,6 +265,7 @@ impl Table {
             for holder in slot.holders.iter_mut() {
                 if holder.stands && !holder.marked {
                     self.sinks.stage(holder.sink, at, holder.key, value.clone());
+                    staged += 1;
                 }
             }
             slot.kept.keep(value, frame_bytes);
@@ -275,6 +292,12 @@ impl Table {
             return Err(Broken::SameNumber(number));
         }
         self.numbers[number as usize] = at;
+        if slot.holders.is_empty() || slot.asked != slot.policy {
+            // Nobody wants it any more, or somebody on other terms: asked again once it has ended.
+            slot.stage = Stage::Ending(number);
+            self.leaves.push(at);
+            return Ok(());
+        }
         slot.stage = Stage::Standing(number);
         let mut unwanted = Vec::new();
         for holder in slot.holders.iter_mut() {
@@ -284,11 +307,6 @@ impl Table {
             }
         }
         slot.kept.keep(value, frame_bytes);
-        if slot.holders.is_empty() {
-            slot.stage = Stage::Ending(number);
-            slot.kept = Kept::Nothing;
-            self.leaves.push(at);
-        }
         unwanted.into_iter().for_each(|key| self.leave(at, key));
         Ok(())
     }
@@ -314,13 +332,15 @@ impl Table {
             return Err(Broken::Order);
         };
         self.numbers[number as usize] = NONE;
+        // The number may be another value's next.
+        self.writes.forget(at);
         if let Stage::Ending(_) = slot.stage {
             // Wanted again meanwhile?
             match slot.holders.is_empty() {
                 true => self.free(at),
                 false => {
                     slot.stage = Stage::Wanted;
-                    self.asks.push(at);
+                    self.asks.push_back(at);
                 }
             }
             return Ok(());
@@ -435,6 +455,7 @@ impl Table {
         let slot = Slot {
             path: Some(sub.path.clone()),
             policy: sub.policy,
+            asked: sub.policy,
             stage: Stage::Wanted,
             kept: Kept::Nothing,
             holders: Holders::default(),
@@ -451,7 +472,7 @@ impl Table {
             }
         };
         self.by_path.insert(sub.path.clone(), at);
-        self.asks.push(at);
+        self.asks.push_back(at);
         Some(at)
     }
 

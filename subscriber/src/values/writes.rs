@@ -58,6 +58,10 @@ impl Writes {
         answer: Option<(Answer, Duration)>,
     ) -> Result<(), WriteError> {
         let bytes = value.encoded_len()? + WRITE_BYTES;
+        if answer.is_some() && self.open.len() >= VALUE_WRITES_OPEN_MAX {
+            // Who has given up waiting needs no place any more.
+            self.open.retain(|_, answer| !answer.is_closed());
+        }
         let full = !self.unsent.is_empty() && self.unsent_bytes + bytes > WRITE_QUEUE_BYTES_MAX;
         if full || (answer.is_some() && self.open.len() >= VALUE_WRITES_OPEN_MAX) {
             return Err(WriteError::Full);
@@ -84,6 +88,24 @@ impl Writes {
         let bytes = write.value.encoded_len().unwrap_or(0) + WRITE_BYTES;
         self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
         Some(write)
+    }
+
+    /// The subscription of that number has ended: what was not sent to it was not written.
+    pub(crate) fn forget(&mut self, subscription: u32) {
+        if self.unsent.iter().all(|write| write.subscription != subscription) {
+            return;
+        }
+        for write in std::mem::take(&mut self.unsent) {
+            if write.subscription != subscription {
+                self.unsent.push_back(write);
+                continue;
+            }
+            let bytes = write.value.encoded_len().unwrap_or(0) + WRITE_BYTES;
+            self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
+            if let Some(answer) = self.open.remove(&write.request) {
+                let _ = answer.send(Err(WriteError::Dead));
+            }
+        }
     }
 
     /// The publisher's answer. One to a write that nobody waits for changes nothing.
@@ -155,10 +177,13 @@ mod tests {
         assert_eq!(writes.push(1, large.clone(), None), Err(WriteError::Full));
         while writes.take().is_some() {}
         assert_eq!(writes.unsent_bytes, 0);
-        let _open: Vec<_> = (0..VALUE_WRITES_OPEN_MAX).map(|_| asked(&mut writes)).collect();
+        let open: Vec<_> = (0..VALUE_WRITES_OPEN_MAX).map(|_| asked(&mut writes)).collect();
         let (answer, _received) = oneshot::channel();
         let refused = writes.push(1, Value::U64(1), Some((answer, SECOND)));
         assert_eq!(refused, Err(WriteError::Full));
         writes.push(1, Value::U64(1), None).unwrap();
+        drop(open);
+        drop(asked(&mut writes));
+        assert_eq!(writes.open.len(), 1, "those who gave up waiting need no place");
     }
 }

@@ -12,6 +12,9 @@ pub(crate) mod registrar;
 mod resolver;
 mod sync_time;
 mod system;
+pub(crate) mod value_publisher;
+pub(crate) mod value_subscriber;
+mod values;
 pub(crate) mod worker;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -29,6 +32,7 @@ pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Resul
         }
         Measure::Backlog(asked) => backlog::measure(asked, &context).await?,
         Measure::Resolver(asked) => resolver::measure(asked, &context).await?,
+        Measure::Values(asked) => values::measure(asked, &context).await?,
     };
     if context.output.is_json() {
         context.output.json(&figures)?;

@@ -2,7 +2,7 @@
 
 mod jsonl;
 mod ranges;
-mod source;
+pub(in crate::commands) mod source;
 mod tally;
 mod wait;
 

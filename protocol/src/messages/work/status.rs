@@ -82,6 +82,20 @@ pub struct JobCounts {
     pub expired: u64,
 }
 
+impl std::ops::AddAssign for JobCounts {
+    fn add_assign(&mut self, more: JobCounts) {
+        self.scheduled += more.scheduled;
+        self.retrying += more.retrying;
+        self.ready += more.ready;
+        self.running += more.running;
+        self.completed += more.completed;
+        self.dead += more.dead;
+        self.cancelled += more.cancelled;
+        self.prepared += more.prepared;
+        self.expired += more.expired;
+    }
+}
+
 impl JobCounts {
     /// Jobs in that state.
     pub fn of(&self, state: JobState) -> u64 {

@@ -1,6 +1,6 @@
 //! Defaults: paths below which a program makes values when somebody asks for them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use hashbrown::HashMap;
@@ -24,11 +24,18 @@ struct Default {
 
 /// A path that a program was asked for.
 struct Request {
+    id: RequestId,
     by_default: DefaultId,
+    /// The path of that default.
+    default: Path,
     /// Who waits for it.
-    waiting: Vec<(LinkNumber, u32)>,
+    waiting: BTreeSet<(LinkNumber, u32)>,
     late_at: Instant,
 }
+
+/// One time that a path was asked for. It may be asked for again, once that came to nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RequestId(u64);
 
 /// All defaults, and what they were asked for.
 #[derive(Default)]
@@ -36,13 +43,14 @@ pub(super) struct Defaults {
     by_path: HashMap<Path, Default>,
     requests: HashMap<Path, Request>,
     next: u64,
+    next_request: u64,
 }
 
 /// What a program is to make.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Requests {
     /// This path.
-    Asked(Path),
+    Asked(Path, RequestId),
     /// Nothing for now.
     Nothing,
     /// Nothing ever: the default is gone.
@@ -76,12 +84,12 @@ impl<O: Outlet> Core<O> {
         }
         self.defaults.by_path.remove(path);
         let requests = self.defaults.requests.iter();
-        let open: Vec<Path> = requests
+        let open: Vec<(Path, RequestId)> = requests
             .filter(|(_, request)| request.by_default == id)
-            .map(|(path, _)| path.clone())
+            .map(|(path, request)| (path.clone(), request.id))
             .collect();
-        for path in open {
-            self.decline(&path, None);
+        for (path, request) in open {
+            self.decline(&path, request, None);
         }
         true
     }
@@ -94,17 +102,19 @@ impl<O: Outlet> Core<O> {
         };
         // Those that were late meanwhile are wanted no more.
         while let Some(asked) = default.asked.pop_front() {
-            if requests.get(&asked).is_some_and(|request| request.by_default == id) {
-                return Requests::Asked(asked);
+            if let Some(request) = requests.get(&asked).filter(|it| it.by_default == id) {
+                return Requests::Asked(asked, request.id);
             }
         }
         Requests::Nothing
     }
 
-    /// The program does not make it.
-    pub(crate) fn decline(&mut self, path: &Path, reason: Option<&str>) {
-        self.refuse_request(path, ValueRefusal::Declined, reason);
-        self.pump_lined_up();
+    /// The program does not make it. Says nothing to those who have asked again since.
+    pub(crate) fn decline(&mut self, path: &Path, request: RequestId, reason: Option<&str>) {
+        if self.defaults.requests.get(path).is_some_and(|open| open.id == request) {
+            self.refuse_request(path, ValueRefusal::Declined, reason);
+            self.pump_lined_up();
+        }
     }
 
     /// Asks the nearest default above a path. False if there is none.
@@ -119,18 +129,20 @@ impl<O: Outlet> Core<O> {
             return Ok(false);
         }
         if let Some(request) = requests.get_mut(path) {
-            request.waiting.push(by);
+            request.waiting.insert(by);
             return Ok(true);
         }
         let mut above = Some(path.clone());
-        let default = loop {
+        let nearest = loop {
             match above {
                 None => return Ok(false),
-                Some(at) if by_path.contains_key(&at) => break by_path.get_mut(&at),
+                // A default of a program makes none of Longshore's own.
+                Some(at) if path.is_reserved() && !at.is_reserved() => return Ok(false),
+                Some(at) if by_path.contains_key(&at) => break at,
                 Some(at) => above = at.parent(),
             }
         };
-        let Some(default) = default else { return Ok(false) };
+        let Some(default) = by_path.get_mut(&nearest) else { return Ok(false) };
         if requests.len() >= VALUE_REQUESTS_MAX {
             return Err(ValueRefusal::NoAnswer);
         }
@@ -138,7 +150,10 @@ impl<O: Outlet> Core<O> {
         default.bell.notify_one();
         let by_default = default.id;
         let late_at = self.set_timer(now, VALUE_REQUEST_WAIT, Timer::Request(path.clone()));
-        let request = Request { by_default, waiting: vec![by], late_at };
+        let id = RequestId(self.defaults.next_request);
+        self.defaults.next_request += 1;
+        let waiting = BTreeSet::from([by]);
+        let request = Request { id, by_default, default: nearest, waiting, late_at };
         self.defaults.requests.insert(path.clone(), request);
         Ok(true)
     }
@@ -178,8 +193,13 @@ impl<O: Outlet> Core<O> {
     }
 
     /// Who waits for a path that is answered now.
-    fn answered(&mut self, path: &Path) -> Vec<(LinkNumber, u32)> {
-        let Some(request) = self.defaults.requests.remove(path) else { return Vec::new() };
+    fn answered(&mut self, path: &Path) -> BTreeSet<(LinkNumber, u32)> {
+        let Defaults { by_path, requests, .. } = &mut self.defaults;
+        let Some(request) = requests.remove(path) else { return BTreeSet::new() };
+        // A program that does not look would be left with the paths of all who have given up.
+        if let Some(default) = by_path.get_mut(&request.default) {
+            default.asked.retain(|asked| asked != path);
+        }
         self.timers.remove(&(request.late_at, Timer::Request(path.clone())));
         request.waiting
     }

@@ -40,6 +40,8 @@ pub(super) struct Subscription {
     pub(super) in_line: bool,
     /// Updates that wait under `DropOldest`, or the last ones of a value that is gone; oldest first.
     pub(super) waiting: VecDeque<Value>,
+    /// How many of those are still to be said in the turn that it has, under `DropOldest`; 0 between turns.
+    pub(super) turn: usize,
 }
 
 /// How far a subscription is.
@@ -100,6 +102,10 @@ impl<O: Outlet> Links<O> {
         };
         self.links.insert(number, link);
         number
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
     }
 
     pub(super) fn remove(&mut self, number: LinkNumber) -> Option<Link<O>> {
@@ -204,6 +210,7 @@ impl<O: Outlet> Link<O> {
                     && let Some(oldest) = waiting.pop_front()
                 {
                     self.backlog_bytes -= bytes_of(&oldest);
+                    subscription.turn = subscription.turn.saturating_sub(1);
                 }
             }
             Policy::Disconnect => {

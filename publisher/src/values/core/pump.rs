@@ -8,6 +8,7 @@ use longshore_protocol::{Encode as _, FrameWriter, Value};
 
 use super::line::Entry;
 use super::links::{Stage, bytes_of};
+use super::writes::answer_bytes;
 use super::{Core, LinkNumber, Offer, Outlet};
 use crate::values::limits::{CHUNK_BYTES, VALUE_QUEUE_BYTES_MAX};
 
@@ -102,13 +103,14 @@ impl<O: Outlet> Core<O> {
             while speech.len() < CHUNK_BYTES && self.speak(number, &mut speech) {}
             speech.begin(Run::Nothing);
             let Some(link) = self.links.get_mut(number) else { return };
-            link.outlet.advanced(link.line.gone());
             if !speech.out.is_empty() {
                 let frame = speech.out.finish();
                 // Half of the queue was free, and a frame has at most a chunk and one value.
                 let offer = link.outlet.offer(frame, 2 * VALUE_QUEUE_BYTES_MAX);
                 debug_assert_eq!(offer, Offer::Taken, "a link with room takes a frame");
             }
+            // Not before: whoever flushes looks at the queue next.
+            link.outlet.advanced(link.line.gone());
         }
         if let Some(link) = self.links.get_mut(number).filter(|link| !link.line.is_empty()) {
             link.outlet.wait_for_room();
@@ -133,6 +135,8 @@ impl<O: Outlet> Core<O> {
                 return true;
             }
             Some(Entry::Written(written)) => {
+                link.writes_open -= 1;
+                link.backlog_bytes -= answer_bytes(&written.outcome);
                 speech.say(&FromValuePublisher::Written(*written));
                 return true;
             }
@@ -161,14 +165,24 @@ impl<O: Outlet> Core<O> {
                 }
             }
             Stage::Stands(key, Policy::DropOldest) => {
-                while let Some(value) = told.waiting.pop_front() {
+                if told.turn == 0 {
+                    told.turn = told.waiting.len();
+                }
+                while told.turn > 0
+                    && speech.len() < CHUNK_BYTES
+                    && let Some(value) = told.waiting.pop_front()
+                {
+                    told.turn -= 1;
                     link.backlog_bytes -= bytes_of(&value);
                     speech.update(key.slot, value);
-                    if speech.len() >= CHUNK_BYTES && !told.waiting.is_empty() {
-                        told.in_line = true;
-                        link.line.put_back(subscription);
-                        break;
-                    }
+                }
+                told.in_line = !told.waiting.is_empty();
+                if told.turn > 0 {
+                    link.line.put_back(subscription);
+                } else if told.in_line {
+                    // What has come since its turn began waits for the next: one value that changes all the time must not keep the
+                    // others from being said.
+                    link.line.push(Entry::Subscription(subscription));
                 }
             }
             Stage::Stands(key, _) => {
@@ -186,7 +200,7 @@ impl<O: Outlet> Core<O> {
                         return true;
                     }
                 }
-                told.stage = Stage::Free;
+                (told.stage, told.turn) = (Stage::Free, 0);
                 speech.ended(SubscriptionEnded { subscription, end });
             }
         }

@@ -55,12 +55,7 @@ impl<O: Outlet> Core<O> {
             return Ok(());
         }
         place.stage = Stage::Asked(path.clone(), policy);
-        let asked = match path.is_reserved() {
-            // A default of a program makes none of Longshore's own.
-            true => Ok(false),
-            false => self.ask(&path, (number, subscription), now),
-        };
-        let refusal = match asked {
+        let refusal = match self.ask(&path, (number, subscription), now) {
             Ok(true) => return Ok(()),
             Ok(false) if is_queue(&path) => ValueRefusal::IsQueue,
             Ok(false) => ValueRefusal::NotHere,

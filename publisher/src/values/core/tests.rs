@@ -306,12 +306,14 @@ fn the_nearest_default_is_asked_and_makes_or_declines_or_is_late() {
     assert_eq!(link.heard(), [Heard::Refused("/dx".into(), ValueRefusal::NotHere)]);
     assert_eq!(world.core.next_request(&path("/d"), above), Requests::Nothing);
     let near = path("/d/near");
-    for text in ["/d/near/a", "/d/near/b", "/d/near/c"] {
-        assert_eq!(world.core.next_request(&near, id), Requests::Asked(path(text)));
-    }
+    let asked = ["/d/near/a", "/d/near/b", "/d/near/c"].map(|text| {
+        let Requests::Asked(at, request) = world.core.next_request(&near, id) else { panic!() };
+        assert_eq!(at, path(text));
+        request
+    });
     assert_eq!(world.core.next_request(&near, id), Requests::Nothing);
     world.publish("/d/near/a", 1u64);
-    world.core.decline(&path("/d/near/b"), Some("no"));
+    world.core.decline(&path("/d/near/b"), asked[1], Some("no"));
     world.pass(VALUE_REQUEST_WAIT - MS);
     assert_eq!(
         link.heard(),
@@ -329,6 +331,109 @@ fn the_nearest_default_is_asked_and_makes_or_declines_or_is_late() {
     assert!(world.core.unpublish_default(&near, id));
     assert_eq!(link.heard(), [Heard::Refused("/d/near/e".into(), ValueRefusal::Declined)]);
     assert_eq!(world.core.next_request(&near, id), Requests::Gone);
+}
+
+#[test]
+fn what_was_asked_in_vain_leaves_nothing_and_an_old_refusal_is_not_the_new_ones() {
+    let mut world = World::new();
+    let (id, _) = world.core.publish_default(&path("/d")).unwrap();
+    let link = world.link();
+    world.subscribe(&link, 0, "/d/a", Policy::Conflate);
+    let Requests::Asked(_, first) = world.core.next_request(&path("/d"), id) else { panic!() };
+    world.subscribe(&link, 1, "/d/unseen", Policy::Conflate);
+    world.pass(VALUE_REQUEST_WAIT);
+    assert_eq!(link.heard().len(), 2, "nobody answered");
+    assert_eq!(world.core.next_request(&path("/d"), id), Requests::Nothing);
+    world.subscribe(&link, 0, "/d/a", Policy::Conflate);
+    world.core.decline(&path("/d/a"), first, None);
+    assert_eq!(link.heard(), [], "that was the first one's");
+    assert!(matches!(world.core.next_request(&path("/d"), id), Requests::Asked(..)));
+    assert_eq!(world.core.next_request(&path("/d"), id), Requests::Nothing, "once");
+}
+
+#[test]
+fn a_value_that_changes_all_the_time_keeps_no_other_from_being_said() {
+    let mut world = World::new();
+    let payload = |n: u64| Value::Bytes(vec![n as u8; 4_096].into());
+    let (hot, other) = (world.publish("/hot", payload(0)), world.publish("/other", 0u64));
+    let link = world.link();
+    world.subscribe(&link, 0, "/hot", Policy::DropOldest);
+    world.subscribe(&link, 1, "/other", Policy::Conflate);
+    drop(link.heard());
+    link.stop();
+    let more = |world: &mut World| (0..200).for_each(|n| world.set(hot, payload(n)));
+    (0..5).for_each(|_| more(&mut world));
+    world.set(other, 7u64);
+    let mut heard = Vec::new();
+    for _ in 0..20 {
+        assert!(link.go_on_once(&mut world.core), "the hot one never ends");
+        heard.extend(link.heard());
+        more(&mut world);
+    }
+    assert!(heard.contains(&update("/other", 7u64)));
+    link.go_on(&mut world.core);
+    assert_eq!(link.heard().last(), Some(&update("/hot", payload(199))));
+}
+
+#[test]
+fn a_program_that_takes_no_more_writes_holds_up_no_update() {
+    let mut world = World::new();
+    let a = world.publish("/a", 0u64);
+    let link = world.link();
+    world.subscribe(&link, 0, "/a", Policy::Conflate);
+    let _bell = world.core.take_writes(a).unwrap();
+    world.core.write(link.number(), write(1, true, 0), world.now).unwrap();
+    drop(link.heard());
+    world.core.stop_writes(a);
+    assert_eq!(link.heard(), [answered(1, Err(WriteRefusal::NotWritable))]);
+    world.set(a, 1u64);
+    assert_eq!(link.heard(), [update("/a", 1u64)]);
+}
+
+#[test]
+fn answers_that_nobody_reads_are_bounded_and_so_are_the_bytes_of_writes() {
+    let mut world = World::new();
+    let a = world.publish("/a", 0u64);
+    let link = world.link();
+    world.subscribe(&link, 0, "/a", Policy::Conflate);
+    let _bell = world.core.take_writes(a).unwrap();
+    drop(link.heard());
+    let large = || Value::Bytes(vec![7; 1_000_000].into());
+    link.stop();
+    let mut sent = 0;
+    while link.ended().is_none() {
+        sent += 1;
+        world.core.write(link.number(), write(sent, true, 0), world.now).unwrap();
+        let write = world.core.next_write(a, world.now).unwrap().unwrap();
+        world.core.answer(write.id.unwrap(), Ok(large()));
+        assert!(sent < 100, "it may fill the memory");
+    }
+    assert!(link.ended().unwrap().contains("answers to its writes"));
+
+    let link = world.link();
+    world.subscribe(&link, 0, "/a", Policy::Conflate);
+    drop(link.heard());
+    let written = |n| WriteValue { value: large(), ..write(n, true, 0) };
+    for n in 0..20 {
+        world.core.write(link.number(), written(n), world.now).unwrap();
+    }
+    let refused = link.heard().len();
+    assert_eq!(refused, 20 - VALUE_WRITES_BYTES_MAX / 1_000_100);
+}
+
+#[test]
+fn figures_are_asked_of_their_own_default_alone() {
+    let mut world = World::new();
+    let (everything, _) = world.core.publish_default(&path("/")).unwrap();
+    let (own, _) = world.core.publish_default(&path("/sys/publishers/p")).unwrap();
+    let link = world.link();
+    world.subscribe(&link, 0, "/sys/publishers/p/workers", Policy::Conflate);
+    world.subscribe(&link, 1, "/sys/replicas/r", Policy::Conflate);
+    assert_eq!(link.heard(), [Heard::Refused("/sys/replicas/r".into(), ValueRefusal::NotHere)]);
+    assert_eq!(world.core.next_request(&path("/"), everything), Requests::Nothing);
+    let asked = world.core.next_request(&path("/sys/publishers/p"), own);
+    let own = path("/sys/publishers/p/workers");
+    assert!(matches!(asked, Requests::Asked(at, _) if at == own));
 }
 
 #[test]

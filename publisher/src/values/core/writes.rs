@@ -10,9 +10,11 @@ use longshore_protocol::limits::VALUE_WRITES_OPEN_MAX;
 use longshore_protocol::messages::values::{WriteRefusal, WriteRefused, WriteValue, Written};
 
 use super::line::Entry;
-use super::links::Stage;
+use super::links::{Stage, bytes_of};
 use super::{Bell, Core, Extra, LinkNumber, Misuse, Outlet, SlotKey, Timer};
-use crate::values::limits::VALUE_WRITES_WAITING_MAX;
+use crate::values::limits::{
+    VALUE_BACKLOG_BYTES_MAX, VALUE_WRITES_BYTES_MAX, VALUE_WRITES_WAITING_MAX,
+};
 
 /// A write that wants an answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,6 +35,7 @@ pub(crate) struct WaitingWrite {
 #[derive(Default)]
 pub(super) struct Waiting {
     queue: VecDeque<WaitingWrite>,
+    bytes: usize,
     bell: Bell,
 }
 
@@ -64,6 +67,7 @@ impl<O: Outlet> Core<O> {
         let extra = self.slot_mut(key).and_then(|held| held.extra.as_mut());
         if let Some(waiting) = extra.and_then(|extra| extra.writes.take()) {
             self.refuse_waiting(waiting);
+            self.pump_lined_up();
         }
     }
 
@@ -76,6 +80,7 @@ impl<O: Outlet> Core<O> {
         let extra = self.slot_mut(key).and_then(|held| held.extra.as_mut());
         let waiting = extra.and_then(|extra| extra.writes.as_mut()).ok_or(())?;
         while let Some(write) = waiting.queue.pop_front() {
+            waiting.bytes -= bytes_of(&write.value);
             if write.deadline.is_none_or(|deadline| now < deadline) {
                 return Ok(Some(write));
             }
@@ -97,6 +102,8 @@ impl<O: Outlet> Core<O> {
         {
             let refused = WriteRefused { code, reason: String::new() };
             let written = Written { request, outcome: Err(refused) };
+            // Every answer has its place until it is said.
+            link.writes_open += 1;
             link.say(Entry::Written(Box::new(written)))?;
             self.pump(number);
         }
@@ -119,7 +126,10 @@ impl<O: Outlet> Core<O> {
         let held = self.slots.get_mut(key.slot as usize).and_then(|held| held.extra.as_mut());
         let waiting = held.and_then(|extra| extra.writes.as_mut());
         let waiting = waiting.ok_or(WriteRefusal::NotWritable)?;
-        if waiting.queue.len() >= VALUE_WRITES_WAITING_MAX
+        let bytes = bytes_of(&value);
+        let is_full = !waiting.queue.is_empty() && waiting.bytes + bytes > VALUE_WRITES_BYTES_MAX;
+        if is_full
+            || waiting.queue.len() >= VALUE_WRITES_WAITING_MAX
             || (receipt && link.writes_open >= VALUE_WRITES_OPEN_MAX)
         {
             return Err(WriteRefusal::TooMany);
@@ -133,6 +143,9 @@ impl<O: Outlet> Core<O> {
             link.writes_open += 1;
             id
         });
+        // It may wait for long, and would keep the frame that it came in.
+        let value = value.to_own_memory();
+        waiting.bytes += bytes;
         waiting.queue.push_back(WaitingWrite { id, value, by: link.name.clone(), deadline });
         waiting.bell.notify_one();
         if let (Some(id), Some(_)) = (id, deadline) {
@@ -186,11 +199,18 @@ impl<O: Outlet> Core<O> {
             self.timers.remove(&(deadline, Timer::Write(id)));
         }
         let link = self.links.get_mut(open.link)?;
-        link.writes_open -= 1;
+        link.backlog_bytes += answer_bytes(&outcome);
         let written = Written { request: open.request, outcome };
         if let Err(misuse) = link.say(Entry::Written(Box::new(written))) {
             link.end(misuse.to_string());
+        } else if link.backlog_bytes > 2 * VALUE_BACKLOG_BYTES_MAX && !link.outlet.has_room() {
+            link.end("it does not read the answers to its writes".to_owned());
         }
         Some(open.link)
     }
+}
+
+/// What an answer is counted for while it waits to be said.
+pub(super) fn answer_bytes(outcome: &Result<Value, WriteRefused>) -> usize {
+    outcome.as_ref().map_or(0, bytes_of)
 }

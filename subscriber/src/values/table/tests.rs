@@ -128,6 +128,80 @@ fn one_subscription_more_than_a_link_may_have_is_refused_and_a_freed_number_is_u
 }
 
 #[test]
+fn subscriptions_are_asked_for_in_the_order_of_their_numbers() {
+    let reader = Reader::new(100);
+    let mut link = Link::new();
+    for n in 0..70_000 {
+        link.hold(n, &reader, Policy::Conflate).unwrap();
+    }
+    let mut next = 0;
+    while let Some(ToValuePublisher::Subscribe(asked)) = link.with(Table::outgoing) {
+        for ask in asked {
+            assert_eq!(
+                ask.subscription, next,
+                "a publisher takes none that is far beyond the last"
+            );
+            next += 1;
+        }
+    }
+    assert_eq!(next, 70_000);
+}
+
+#[test]
+fn what_was_written_goes_before_the_subscription_ends_and_never_to_the_next_of_its_number() {
+    let reader = Reader::new(100);
+    let mut link = Link::new();
+    let held = link.hold_all(1, &reader, Policy::Conflate);
+    let write = |sub: &Sub| sub.write(Value::U64(1), None).unwrap();
+    write(&held[0]);
+    held[0].drop_it();
+    let Some(ToValuePublisher::Write(_)) = link.with(Table::outgoing) else { panic!() };
+    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
+
+    let mut link = Link::new();
+    let held = link.hold_all(1, &reader, Policy::Conflate);
+    let (answer, mut answered) = tokio::sync::oneshot::channel();
+    held[0].write(Value::U64(1), Some((answer, NOW))).unwrap();
+    let end = SubscriptionEnd::Unpublished;
+    link.tell(FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 0, end }])).unwrap();
+    link.hold(7, &reader, Policy::Conflate).unwrap();
+    let Some(ToValuePublisher::Subscribe(asked)) = link.with(Table::outgoing) else { panic!() };
+    assert_eq!((asked[0].subscription, &asked[0].path), (0, &path(7)));
+    assert_eq!(link.with(Table::outgoing), None, "it was another value's");
+    assert_eq!(answered.try_recv().unwrap(), Err(crate::WriteError::Dead));
+}
+
+#[test]
+fn the_policy_on_the_wire_is_that_of_the_first_who_is_still_there() {
+    let reader = Reader::new(100);
+    let mut link = Link::new();
+    // Gone before the answer, and another comes on other terms.
+    let first = link.hold(0, &reader, Policy::Conflate).unwrap();
+    let policy = |message| match message {
+        Some(ToValuePublisher::Subscribe(asked)) => asked[0].policy,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(policy(link.with(Table::outgoing)), Policy::Conflate);
+    first.drop_it();
+    let second = link.hold(0, &reader, Policy::Disconnect).unwrap();
+    link.subscribed(0, 5).unwrap();
+    assert!(!second.is_alive());
+    let end = SubscriptionEnd::Unsubscribed;
+    let ended = || FromValuePublisher::Ended(vec![SubscriptionEnded { subscription: 0, end }]);
+    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
+    link.tell(ended()).unwrap();
+    assert_eq!(policy(link.with(Table::outgoing)), Policy::Disconnect);
+    link.subscribed(0, 5).unwrap();
+    assert!(second.is_alive());
+    // The same while it ends.
+    second.drop_it();
+    link.hold(0, &reader, Policy::DropOldest).unwrap();
+    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
+    link.tell(ended()).unwrap();
+    assert_eq!(policy(link.with(Table::outgoing)), Policy::DropOldest);
+}
+
+#[test]
 fn an_update_on_its_way_when_its_subscription_ended_reaches_nobody() {
     let mut reader = Reader::new(100);
     let mut link = Link::new();

@@ -115,18 +115,20 @@ impl Subscriber {
 
     /// Reads all that it took, until nothing waits.
     pub(crate) fn go_on(&self, core: &mut Core<Subscriber>) {
-        loop {
-            {
-                let mut state = self.0.borrow_mut();
-                state.stopped = false;
-                state.stalled = false;
-                state.queued = 0;
-                if !std::mem::take(&mut state.waits_for_room) {
-                    return;
-                }
-            }
+        while self.go_on_once(core) {}
+    }
+
+    /// Reads all that it took, and takes once more. False when nothing waited.
+    pub(crate) fn go_on_once(&self, core: &mut Core<Subscriber>) -> bool {
+        let waits = {
+            let mut state = self.0.borrow_mut();
+            (state.stopped, state.stalled, state.queued) = (false, false, 0);
+            std::mem::take(&mut state.waits_for_room)
+        };
+        if waits {
             core.pump(self.number());
         }
+        waits
     }
 
     pub(crate) fn queued(&self) -> usize {

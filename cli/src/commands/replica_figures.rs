@@ -1,0 +1,108 @@
+//! What a replica tells of itself as a live value, at `/sys/replicas/NAME`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use longshore::protocol::limits::NAME_BYTES_MAX;
+use longshore::values::figures::{FigureSource, Taken, figures_path, serve_figures};
+use longshore::values::{ValuePublisherOptions, Values};
+use longshore::{Cluster, Path, ReplicaStatus, StandingHandle, Value, ValuePublisher};
+use tokio::task::JoinHandle;
+
+use super::Context;
+use crate::config::Origin;
+
+/// Most links of those who follow a replica's figures: its own clients need the descriptors.
+const CONNECTIONS_MAX: usize = 64;
+
+/// The figures of one replica of this process.
+struct OfReplica {
+    base: Path,
+    standing: StandingHandle,
+}
+
+impl FigureSource for OfReplica {
+    async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<Taken>> {
+        let status = self.standing.status().await?;
+        let one = |path: &Path| match *path == self.base {
+            true => Taken::Now(figures(&status)),
+            false => Taken::Nothing("a replica has no such figures".to_owned()),
+        };
+        Some(wanted.iter().map(one).collect())
+    }
+}
+
+/// Tells a replica's figures among those values, for as long as it serves.
+pub(super) fn serve(
+    values: &Values,
+    name: &str,
+    standing: StandingHandle,
+) -> anyhow::Result<JoinHandle<()>> {
+    let base = figures_path("replicas", name);
+    let default = values.publish_reserved_default(base.clone())?;
+    Ok(tokio::spawn(serve_figures(default, values.clone(), OfReplica { base, standing })))
+}
+
+/// A publisher for the figures of a replica that is a service of its own, registered at its cluster: the one that is configured, or
+/// the replica alone. None if it has no address that others could dial.
+pub(super) async fn publisher(
+    context: &Context,
+    name: &str,
+    replica: SocketAddr,
+    listen: Option<SocketAddr>,
+    insecure: bool,
+) -> anyhow::Result<Option<ValuePublisher>> {
+    let listen = match listen {
+        Some(listen) => listen,
+        None if replica.ip().is_unspecified() => {
+            tracing::info!("no figures at /sys/replicas: --figures IP:PORT has them served");
+            return Ok(None);
+        }
+        None => SocketAddr::new(replica.ip(), 0),
+    };
+    let mut cluster = context.cluster();
+    if context.config.resolvers.origin == Origin::Default {
+        let ip = match replica.ip() {
+            ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ip => ip,
+        };
+        let timing = cluster.timing;
+        cluster = Cluster::new([SocketAddr::new(ip, replica.port()).to_string()]);
+        cluster.timing = timing;
+    }
+    let mut name = format!("replica-{name}");
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    let options = ValuePublisherOptions {
+        name,
+        listen,
+        cluster: Some(cluster),
+        insecure,
+        connections_max: CONNECTIONS_MAX,
+        ..ValuePublisherOptions::default()
+    };
+    Ok(Some(ValuePublisher::open(options).await?))
+}
+
+fn figures(s: &ReplicaStatus) -> Value {
+    Value::map([
+        ("name", Value::from(s.name.as_str())),
+        ("incarnation", s.incarnation.to_string().into()),
+        ("uptime_s", (s.uptime_ms / 1_000).into()),
+        ("warming", s.warming.into()),
+        ("warming_left_s", s.warming_left_ms.div_ceil(1_000).into()),
+        ("publishers", s.publishers.into()),
+        ("hidden", s.hidden.into()),
+        ("paths", s.paths.into()),
+        ("defaults", s.defaults.into()),
+        ("connections", s.connections.into()),
+        ("watches", s.watches.into()),
+        ("refused_busy", s.refused_busy.into()),
+        ("slice_max_us", s.slice_max_us.into()),
+        ("memory_bytes", s.memory_bytes.into()),
+        ("publishers_max", s.publishers_max.into()),
+        ("paths_max", s.paths_max.into()),
+        ("connections_max", s.connections_max.into()),
+        ("watches_max", s.watches_max.into()),
+    ])
+}

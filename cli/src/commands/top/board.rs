@@ -1,0 +1,432 @@
+//! What is known of the system, and how it is laid out. Pure: it is told the time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use longshore::Path;
+use serde_json::{Value as Json, json};
+
+use crate::commands::sys::{name_of, number, text};
+use crate::commands::workers;
+use crate::output::{Table, grouped};
+use crate::time::show_length;
+
+/// Rates are told over so many samples, one a second.
+const SAMPLES_MAX: usize = 6;
+/// Of the lines that there are, those that queues and workers get at least.
+const PART_LEAST: usize = 3;
+
+/// What every figure last was, by its path.
+#[derive(Default)]
+pub(super) struct Board {
+    /// None until it is told, and once it was lost.
+    figures: BTreeMap<Path, Option<Json>>,
+    why: BTreeMap<Path, String>,
+    samples: VecDeque<(Instant, BTreeMap<String, Flow>)>,
+}
+
+/// Jobs of a queue, ever.
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    enqueued: u64,
+    completed: u64,
+    failed: u64,
+}
+
+impl Board {
+    /// The directory names it.
+    pub(super) fn replica_or_publisher(&mut self, base: &Path) {
+        self.figures.entry(base.clone()).or_default();
+    }
+
+    /// It is what it says.
+    pub(super) fn told(&mut self, path: &Path, figure: Json) {
+        self.why.remove(path);
+        self.figures.insert(path.clone(), Some(figure));
+    }
+
+    /// It is not known any more.
+    pub(super) fn lost(&mut self, path: &Path, why: &str) {
+        self.figures.insert(path.clone(), None);
+        self.why.insert(path.clone(), why.to_owned());
+    }
+
+    /// Neither it nor what is below it is there.
+    pub(super) fn forget(&mut self, base: &Path) {
+        self.figures.retain(|path, _| !path.is_at_or_below(base));
+        self.why.retain(|path, _| !path.is_at_or_below(base));
+    }
+
+    /// True once all that the directory names has told its figures.
+    pub(super) fn is_whole(&self) -> bool {
+        let of = |base: &Path, name: &str| {
+            let path = Path::new(&format!("{base}/{name}"));
+            path.is_ok_and(|path| matches!(self.figures.get(&path), Some(Some(_))))
+        };
+        self.figures.iter().filter(|(path, _)| path.depth() == 3).all(|(path, figure)| {
+            let below =
+                kind_of(path) != "publishers" || (of(path, "queues") && of(path, "workers"));
+            figure.is_some() && below
+        })
+    }
+
+    /// Takes note of how many jobs there have been.
+    pub(super) fn sample(&mut self, now: Instant) {
+        let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
+        for queue in self.queues() {
+            let flow = flows.entry(text(&queue, "path").to_owned()).or_default();
+            flow.enqueued += number(&queue, "enqueued_ever");
+            flow.completed += number(&queue, "completed_ever");
+            flow.failed += number(&queue, "failed_ever");
+        }
+        self.samples.push_back((now, flows));
+        if self.samples.len() > SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Jobs a second that a queue took, completed and failed; none before there are two samples of it.
+    fn rates(&self, queue: &str) -> Option<[f64; 3]> {
+        let mut seen = self.samples.iter().filter_map(|(at, flows)| Some((*at, flows.get(queue)?)));
+        let (from, first) = seen.next()?;
+        let (to, last) = seen.next_back()?;
+        let seconds = to.saturating_duration_since(from).as_secs_f64();
+        // A publisher that has gone takes its counts with it.
+        let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
+        (seconds > 0.0).then(|| {
+            [
+                rate(first.enqueued, last.enqueued),
+                rate(first.completed, last.completed),
+                rate(first.failed, last.failed),
+            ]
+        })
+    }
+
+    fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a Path, Option<&'a Json>)> {
+        let bases =
+            self.figures.iter().filter(move |(path, _)| path.depth() == 3 && kind_of(path) == kind);
+        bases.map(|(path, figure)| (path, figure.as_ref()))
+    }
+
+    fn listed<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Path, &'a Json)> {
+        let lists = self
+            .figures
+            .iter()
+            .filter(move |(path, _)| path.depth() == 4 && path.segments().nth(3) == Some(name));
+        lists.flat_map(move |(path, figure)| {
+            let list = figure.iter().flat_map(move |figure| figure[name].as_array()).flatten();
+            list.map(move |one| (path, one))
+        })
+    }
+
+    fn workers(&self) -> Vec<Json> {
+        let with = |(path, worker): (&Path, &Json)| {
+            let mut worker = worker.clone();
+            worker["publisher"] = Json::from(name_of(path));
+            worker
+        };
+        self.listed("workers").map(with).collect()
+    }
+
+    /// The queues, added up over their publishers; those with most to do first.
+    fn queues(&self) -> Vec<Json> {
+        let mut queues: BTreeMap<&str, Json> = BTreeMap::new();
+        for (_, queue) in self.listed("queues") {
+            match queues.entry(text(queue, "path")) {
+                std::collections::btree_map::Entry::Vacant(place) => {
+                    place.insert(queue.clone());
+                }
+                std::collections::btree_map::Entry::Occupied(mut sum) => add(sum.get_mut(), queue),
+            }
+        }
+        let mut queues: Vec<Json> = queues.into_values().collect();
+        let busy = |queue: &Json| number(queue, "running") + number(queue, "ready");
+        queues.sort_by_key(|queue| std::cmp::Reverse(busy(queue)));
+        queues
+    }
+
+    /// All of it, for programs.
+    pub(super) fn json(&self) -> Json {
+        let named = |kind: &str| -> Vec<Json> {
+            let one = |(path, figure): (&Path, Option<&Json>)| match figure {
+                Some(figure) => figure.clone(),
+                None => json!({ "name": name_of(path), "error": self.why.get(path) }),
+            };
+            self.of_kind(kind).map(one).collect()
+        };
+        let mut queues = self.queues();
+        for queue in &mut queues {
+            if let Some([enqueued, completed, failed]) = self.rates(text(queue, "path")) {
+                queue["enqueued_per_s"] = enqueued.into();
+                queue["completed_per_s"] = completed.into();
+                queue["failed_per_s"] = failed.into();
+            }
+        }
+        json!({
+            "publishers": named("publishers"), "queues": queues, "workers": self.workers(),
+            "replicas": named("replicas"),
+        })
+    }
+
+    /// All of it, for people; on a terminal, as much of the queues and workers as there is room for.
+    pub(super) fn lines(&self, rows: Option<usize>) -> Vec<String> {
+        let publishers = self.publisher_table().lines();
+        let replicas = self.replica_table().lines();
+        let queues = self.queue_table().lines();
+        let workers = workers::table(&self.workers()).lines();
+        let mut lost: Vec<String> = self
+            .why
+            .iter()
+            .filter(|(path, _)| path.depth() == 3)
+            .map(|(path, why)| format!("{path}: {why}"))
+            .collect();
+        lost.truncate(PART_LEAST);
+        // A blank line between two parts.
+        let taken = publishers.len() + replicas.len() + lost.len() + 4;
+        let (for_queues, for_workers) = match rows {
+            Some(rows) => shares(rows.saturating_sub(taken), queues.len(), workers.len()),
+            None => (queues.len(), workers.len()),
+        };
+        let parts =
+            [publishers, cut(queues, for_queues), cut(workers, for_workers), replicas, lost];
+        let mut lines = Vec::new();
+        for part in parts.into_iter().filter(|part| part.len() > 1) {
+            if !lines.is_empty() {
+                lines.push(String::new());
+            }
+            lines.extend(part);
+        }
+        if lines.is_empty() {
+            lines.push("nobody tells figures: no publisher, no replica".to_owned());
+        }
+        lines
+    }
+
+    fn publisher_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "publisher",
+            "id",
+            "up",
+            "queues",
+            "ready",
+            "running",
+            "dead",
+            "workers",
+            "producers",
+            "journal",
+            "room",
+            "oldest",
+        ]);
+        for (path, figure) in self.of_kind("publishers") {
+            let Some(p) = figure else {
+                let unknown = std::iter::repeat_n("-".to_owned(), 11);
+                table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
+                continue;
+            };
+            table.row([
+                text(p, "name").to_owned(),
+                text(p, "id").chars().take(8).collect(),
+                show_length(Duration::from_secs(number(p, "uptime_s"))),
+                grouped(number(p, "queues")),
+                count(&p["states"], "ready"),
+                count(&p["states"], "running"),
+                count(&p["states"], "dead"),
+                grouped(number(&p["links"], "workers")),
+                grouped(number(&p["links"], "producers")),
+                mebibytes(number(p, "journal_bytes")),
+                text(p, "room").to_owned(),
+                format!("{} ms", grouped(number(p, "oldest_uncommitted_ms"))),
+            ]);
+        }
+        table
+    }
+
+    fn queue_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "queue",
+            "ready",
+            "running",
+            "retrying",
+            "scheduled",
+            "dead",
+            "in/s",
+            "done/s",
+            "failed/s",
+            "oldest",
+            "workers",
+        ]);
+        for queue in self.queues() {
+            let rate = |nth: usize| {
+                let rates = self.rates(text(&queue, "path"));
+                rates.map_or_else(|| "-".to_owned(), |rates| grouped(rates[nth].round() as u64))
+            };
+            let oldest = queue["oldest_ready_ms"].as_u64();
+            let paused = if queue["paused"] == true { " (paused)" } else { "" };
+            table.row([
+                format!("{}{paused}", text(&queue, "path")),
+                count(&queue, "ready"),
+                count(&queue, "running"),
+                count(&queue, "retrying"),
+                count(&queue, "scheduled"),
+                count(&queue, "dead"),
+                rate(0),
+                rate(1),
+                rate(2),
+                oldest.map_or_else(
+                    || "-".to_owned(),
+                    |ms| show_length(Duration::from_secs(ms / 1_000)),
+                ),
+                count(&queue, "subscriptions"),
+            ]);
+        }
+        table
+    }
+
+    fn replica_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "replica",
+            "state",
+            "up",
+            "publishers",
+            "hidden",
+            "paths",
+            "connections",
+            "watches",
+            "memory",
+        ]);
+        for (path, figure) in self.of_kind("replicas") {
+            let Some(r) = figure else {
+                let unknown = std::iter::repeat_n("-".to_owned(), 8);
+                table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
+                continue;
+            };
+            let state = if r["warming"] == true { "warming" } else { "complete" };
+            table.row([
+                text(r, "name").to_owned(),
+                state.to_owned(),
+                show_length(Duration::from_secs(number(r, "uptime_s"))),
+                count(r, "publishers"),
+                count(r, "hidden"),
+                count(r, "paths"),
+                count(r, "connections"),
+                count(r, "watches"),
+                mebibytes(number(r, "memory_bytes")),
+            ]);
+        }
+        table
+    }
+}
+
+fn kind_of(path: &Path) -> &str {
+    path.segments().nth(1).unwrap_or_default()
+}
+
+/// A count of a map; a publisher that has too many queues to add them up does not say.
+fn count(map: &Json, field: &str) -> String {
+    map[field].as_u64().map_or_else(|| "-".to_owned(), grouped)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", grouped(bytes.div_ceil(1 << 20)))
+}
+
+/// Adds what one publisher says of a queue to what others do.
+fn add(sum: &mut Json, more: &Json) {
+    let Some(fields) = more.as_object() else { return };
+    for (field, value) in fields {
+        match value.as_u64() {
+            Some(n) if field == "oldest_ready_ms" => {
+                sum[field.as_str()] = n.max(number(sum, field)).into();
+            }
+            Some(n) => sum[field.as_str()] = n.saturating_add(number(sum, field)).into(),
+            None if field == "paused" && *value == true => sum["paused"] = true.into(),
+            None => {}
+        }
+    }
+}
+
+/// How many of `room` lines two parts get that want so many: each a half, and what the other leaves.
+fn shares(room: usize, first: usize, second: usize) -> (usize, usize) {
+    let half = room / 2;
+    let of_first = first.min(half.max(room.saturating_sub(second))).max(PART_LEAST.min(first));
+    (of_first, second.min(room.saturating_sub(of_first)).max(PART_LEAST.min(second)))
+}
+
+/// The first lines, and how many more there are.
+fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
+    if lines.len() > most {
+        let more = lines.len() - most.saturating_sub(1);
+        lines.truncate(most.saturating_sub(1));
+        lines.push(format!("… {} more", grouped(more as u64)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Path {
+        Path::new(text).unwrap()
+    }
+
+    fn queues(ready: u64, completed: u64) -> Json {
+        json!({ "queues": [
+            { "path": "/jobs/a", "ready": ready, "running": 1, "enqueued_ever": completed + ready,
+              "completed_ever": completed, "failed_ever": 0, "oldest_ready_ms": 2_000, "paused": false },
+            { "path": "/jobs/b", "ready": 0, "running": 0, "enqueued_ever": 0, "completed_ever": 0,
+              "failed_ever": 0, "oldest_ready_ms": null, "paused": true },
+        ], "more": 0 })
+    }
+
+    #[test]
+    fn queues_are_added_up_over_publishers_and_have_rates_over_the_last_samples() {
+        let mut board = Board::default();
+        let start = Instant::now();
+        for second in 0..10 {
+            board.told(&path("/sys/publishers/p1/queues"), queues(5, 100 * second));
+            board.told(&path("/sys/publishers/p2/queues"), queues(7, 50 * second));
+            board.sample(start + Duration::from_secs(second));
+        }
+        let json = board.json();
+        let first = &json["queues"][0];
+        assert_eq!((&first["path"], &first["ready"]), (&json!("/jobs/a"), &json!(12)));
+        assert_eq!(
+            (&first["completed_per_s"], &first["oldest_ready_ms"]),
+            (&json!(150.0), &json!(2_000))
+        );
+        assert_eq!(board.samples.len(), SAMPLES_MAX);
+        let lines = board.lines(None);
+        assert!(lines[1].starts_with("/jobs/a") && lines[1].contains("150"), "{lines:?}");
+        assert!(lines[2].starts_with("/jobs/b (paused)"), "{lines:?}");
+    }
+
+    #[test]
+    fn it_is_whole_once_all_that_is_named_has_told_its_figures() {
+        let mut board = Board::default();
+        board.replica_or_publisher(&path("/sys/publishers/p1"));
+        board.replica_or_publisher(&path("/sys/replicas/r1"));
+        for told in ["/sys/replicas/r1", "/sys/publishers/p1", "/sys/publishers/p1/queues"] {
+            board.told(&path(told), json!({}));
+            assert!(!board.is_whole(), "{told}");
+        }
+        board.told(&path("/sys/publishers/p1/workers"), json!({}));
+        assert!(board.is_whole());
+        board.lost(&path("/sys/replicas/r1"), "the link ended");
+        assert!(!board.is_whole());
+        assert!(board.lines(None).iter().any(|line| line.starts_with("r1 ")), "it stays in sight");
+        board.forget(&path("/sys/replicas/r1"));
+        assert!(board.is_whole());
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted_and_no_part_takes_all_of_it() {
+        assert_eq!(shares(20, 30, 30), (10, 10));
+        assert_eq!(shares(20, 30, 4), (16, 4));
+        assert_eq!(shares(20, 5, 30), (5, 15));
+        assert_eq!(shares(0, 30, 30), (3, 3));
+        let lines = |n: usize| (1..=n).map(|n| n.to_string()).collect::<Vec<_>>();
+        assert_eq!(cut(lines(5), 3), ["1", "2", "… 3 more"]);
+        assert_eq!(cut(lines(3), 3), lines(3));
+    }
+}

@@ -1,0 +1,235 @@
+//! The figures below /sys, and the tools that show them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::site::Site;
+use common::{Beside, System, eventually};
+use longshore::values::{Event, Subscriber};
+use longshore::{
+    Cluster, Job, JobContext, Path, Producer, ProducerOptions, Publisher, PublisherOptions,
+    ResolverServer, ServerOptions, Worker, new_job,
+};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+fn next(beside: &mut Beside) -> Value {
+    let line = beside.line();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+/// What `subscribe` prints, up to a value that is as wanted.
+fn until(beside: &mut Beside, wanted: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let value = next(beside)["value"].take();
+        if wanted(&value) {
+            return value;
+        }
+    }
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+/// The name that the publisher of `up` has: the host's.
+fn name_of(system: &System) -> String {
+    let top = system.run(&["top", "--once", "--json"]).code(0).json();
+    top["publishers"][0]["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_figures_of_a_queue_follow_what_happens_to_its_jobs() {
+    let system = System::up();
+    let name = name_of(&system);
+    system.enqueue("/jobs/a", "x", &[]);
+    let figure = format!("/sys/publishers/{name}/queues/jobs/a");
+    let mut queue = system.beside(&["subscribe", &figure, "--json"]);
+    let first = until(&mut queue, |_| true);
+    assert_eq!((&first["ready"], &first["enqueued_ever"]), (&json!(1), &json!(1)), "{first}");
+    system.enqueue("/jobs/a", "y", &[]);
+    until(&mut queue, |value| value["ready"] == 2);
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "true"]).code(0);
+    let done = until(&mut queue, |value| value["completed_ever"] == 2);
+    assert_eq!(
+        (&done["ready"], &done["failed_ever"], &done["died_ever"]),
+        (&json!(0), &json!(0), &json!(0))
+    );
+
+    let one = |figure: String| {
+        let shown = system.run(&["subscribe", &figure, "--once", "--json"]).code(0).json();
+        shown["value"].clone()
+    };
+    let publisher = one(format!("/sys/publishers/{name}"));
+    assert_eq!(publisher["id"], system.service.text("publisher"));
+    assert_eq!((&publisher["queues"], &publisher["states"]["completed"]), (&json!(1), &json!(2)));
+    assert_eq!((&publisher["durability"], &publisher["room"]), (&json!("fsync"), &json!("open")));
+    assert!(publisher["links"]["values"].as_u64() >= Some(2), "{publisher}");
+    let queues = one(format!("/sys/publishers/{name}/queues"));
+    assert_eq!((&queues["queues"][0]["path"], &queues["more"]), (&json!("/jobs/a"), &json!(0)));
+    let replica = one("/sys/replicas/up-1".to_owned());
+    assert_eq!(
+        (&replica["warming"], &replica["publishers"]),
+        (&json!(false), &json!(1)),
+        "{replica}"
+    );
+
+    // What is not there is said, and nothing is made for it.
+    let none = system.run(&["write", &format!("{figure}/none"), "1", "--within", "3s"]).code(1);
+    none.says(&["no queue /jobs/a/none"]);
+    let none =
+        system.run(&["write", &format!("/sys/publishers/{name}/else"), "1", "--within", "3s"]);
+    none.code(1).says(&["no such figures"]);
+    // A pattern below /sys finds what no directory holds.
+    let all = system.run(&["subscribe", "/sys/*/*", "--once", "--json"]).code(0).json_lines();
+    let mut paths: Vec<&str> = all.iter().map(|line| line["path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, [&format!("/sys/publishers/{name}"), "/sys/replicas/up-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_published_while_nobody_subscribes_and_progress_is_told_while_a_job_runs() {
+    let fresh = ServerOptions { fresh: true, ..ServerOptions::default() };
+    let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), fresh).await.unwrap();
+    let cluster = Cluster::new([replica.local_address().to_string()]);
+    tokio::spawn(replica.run(std::future::pending()));
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = Publisher::open(PublisherOptions {
+        name: "p1".to_owned(),
+        cluster: Some(cluster.clone()),
+        ..PublisherOptions::new(folder.path())
+    })
+    .await
+    .unwrap();
+    let values = publisher.values();
+    timeout(LONG, publisher.write_client().unwrap().flushed(1)).await.unwrap();
+    tokio::spawn(publisher.run(std::future::pending()));
+
+    // A worker that says how far it is when it is told to.
+    let (say, told) = oneshot::channel::<()>();
+    let (end, ended) = oneshot::channel::<()>();
+    let waits = std::sync::Mutex::new(Some((told, ended)));
+    let worker = Worker::connect(cluster.clone()).await.unwrap();
+    let running = worker.durable_subscribe("/jobs/**").concurrency(2).run(
+        move |_: Job<String>, context: JobContext| {
+            let waits = waits.lock().unwrap().take();
+            async move {
+                let (told, ended) = waits.unwrap();
+                context.progress(10, "begun");
+                told.await.unwrap();
+                context.progress(70, "nearly there");
+                ended.await.unwrap();
+                Ok(())
+            }
+        },
+    );
+    tokio::spawn(async move { running.await.unwrap() });
+    let producer = Producer::connect(cluster.clone(), ProducerOptions::default());
+    let job = new_job(path("/jobs/a"), b"\"x\"".to_vec());
+    let id = job.id;
+    producer.enqueue(job).await.unwrap();
+    assert_eq!(values.len(), 0, "nobody has asked");
+
+    let subscriber = Subscriber::connect(cluster).await.unwrap();
+    let figure = path(&format!("/sys/publishers/p1/progress/{id}"));
+    let mut progress = subscriber.durable_subscribe(figure);
+    let percent = |event: Event| match event {
+        Event::Update(value) => {
+            let value: Value = serde_json::from_str(&value.to_string()).unwrap();
+            Some((value["percent"].as_u64(), value["state"].as_str().unwrap().to_owned(), value))
+        }
+        Event::Dead(_) => None,
+    };
+    let seen = async {
+        let (mut say, mut end) = (Some(say), Some(end));
+        loop {
+            let Some((percent, state, value)) = percent(progress.next().await.unwrap()) else {
+                continue;
+            };
+            match (percent, state.as_str()) {
+                (Some(10), "running") => {
+                    assert_eq!((&value["text"], &value["attempt"]), (&json!("begun"), &json!(1)));
+                    say.take().unwrap().send(()).unwrap();
+                }
+                (Some(70), "running") => {
+                    assert_eq!(values.len(), 1);
+                    end.take().unwrap().send(()).unwrap();
+                }
+                (_, "completed") => return,
+                _ => {}
+            }
+        }
+    };
+    timeout(LONG, seen).await.unwrap();
+    // A job that has ended has no figures any more; what nobody follows is let go.
+    eventually("the progress is let go", || async { values.is_empty() }).await;
+    let workers = subscriber.subscribe(path("/sys/publishers/p1/workers")).await.unwrap();
+    assert_eq!(values.len(), 1);
+    drop(workers);
+    eventually("the workers are let go", || async { values.is_empty() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workers_of_all_publishers_are_listed() {
+    let mut site = Site::of(1, 2, None).await;
+    let worker =
+        Beside::start(site.command(&["work", "/jobs/**", "--concurrency", "3", "--", "true"]));
+    let listed = |pattern: Option<&str>| {
+        let mut arguments = vec!["workers", "ls", "--json"];
+        arguments.extend(pattern);
+        let listed = site.run(&arguments).code(0).json();
+        listed["workers"].as_array().unwrap().clone()
+    };
+    common::until("the worker is linked to both", || {
+        let workers = listed(None);
+        workers.len() == 2 && workers.iter().all(|worker| worker["patterns"][0] == "/jobs/**")
+    });
+    let workers = listed(Some("/jobs/a"));
+    let mut publishers: Vec<&str> =
+        workers.iter().map(|worker| worker["publisher"].as_str().unwrap()).collect();
+    publishers.sort_unstable();
+    assert_eq!(publishers, ["publisher-1", "publisher-2"]);
+    assert_eq!(workers[0]["session"].as_str().unwrap().len(), 8);
+    assert_eq!(listed(Some("/other")), [] as [Value; 0]);
+    let shown = site.run(&["workers", "ls"]).code(0).stdout;
+    assert!(shown.starts_with("worker ") && shown.contains("/jobs/**"), "{shown}");
+    drop(worker);
+    common::until("it is gone", || listed(None).is_empty());
+
+    site.kill_publisher();
+    let missing = site.run(&["workers", "ls", "--json"]).code(1).json();
+    assert_eq!(missing["missing"][0]["name"], "publisher-1");
+}
+
+#[test]
+fn top_shows_the_system_once_as_lines_and_as_json() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let top = system.run(&["top", "--once", "--json"]).code(0).json();
+    assert_eq!(top["queues"][0]["path"], "/jobs/a");
+    assert_eq!((&top["queues"][0]["ready"], &top["workers"]), (&json!(1), &json!([])));
+    assert_eq!(top["replicas"][0]["name"], "up-1");
+    let shown = system.run(&["top", "--once"]).code(0).stdout;
+    for part in ["publisher ", "queue ", "replica "] {
+        assert!(shown.lines().any(|line| line.starts_with(part)), "{part}: {shown}");
+    }
+    assert!(!shown.contains('\x1b'), "no terminal, no drawing");
+
+    // Each second a line for programs, with rates.
+    let mut top = system.beside(&["top", "--json"]);
+    let rated = loop {
+        let shown = next(&mut top);
+        if !shown["queues"][0]["enqueued_per_s"].is_null() {
+            break shown;
+        }
+    };
+    assert_eq!(rated["queues"][0]["enqueued_per_s"], 0.0);
+    top.send(rustix::process::Signal::INT);
+    top.ended().code(0);
+}

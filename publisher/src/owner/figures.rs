@@ -1,0 +1,45 @@
+//! Figures of the publisher, for those who follow them.
+
+use longshore_queue::Now;
+
+use super::Owner;
+use crate::figures::{Ask, FIGURES_LINK, Serving, Taken, Waiting, take};
+use crate::values::Values;
+
+/// What figures need that nothing else here does.
+pub(super) struct Kept {
+    waiting: Waiting,
+    values: Values,
+}
+
+impl Kept {
+    pub(super) fn new(values: Values) -> Kept {
+        Kept { waiting: Waiting::default(), values }
+    }
+}
+
+impl Owner {
+    /// Takes figures, all in one pass. They are told once what they say is durable.
+    pub(super) fn take_figures(&mut self, now: Now, ask: Ask) {
+        let (id, epoch) = self.store.identity();
+        let serving = Serving {
+            id,
+            epoch: epoch.0,
+            value_links: self.figures.values.links(),
+            status: self.status(now),
+            since: &|link| self.router.since(link),
+        };
+        let one = |figure: &Option<_>| match figure {
+            Some(figure) => take(figure, &self.store, now, &serving),
+            None => Taken::Nothing("a publisher has no such figures".to_owned()),
+        };
+        let taken = ask.wanted.iter().map(one).collect();
+        let number = self.figures.waiting.put(taken, ask.answer);
+        self.store.say_when_durable(now, FIGURES_LINK, number);
+    }
+
+    /// What was taken then is durable.
+    pub(super) fn figures_durable(&mut self, number: u64) {
+        self.figures.waiting.durable(number);
+    }
+}
