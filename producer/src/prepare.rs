@@ -111,6 +111,7 @@ impl Producer {
     }
 
     /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See [`Producer::confirm`].
+    /// Once the future has run and is dropped, each of them may be confirmed or not.
     pub async fn confirm_all(&self, receipts: &[Receipt]) -> Vec<Result<(), ConfirmError>> {
         let mut of: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
         for (place, receipt) in receipts.iter().enumerate() {

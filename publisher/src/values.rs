@@ -211,7 +211,7 @@ impl Values {
     }
 
     /// Waits until all that was committed before this call is in the kernel's buffer of every subscriber. One that cannot take its part
-    /// within `timeout`, counted from its first refused byte, is disconnected; none is waited for because of another.
+    /// within `timeout`, counted from its first refused byte, is disconnected; none is waited for because of another. Cancel safe: dropped, it disconnects nobody any more.
     pub async fn flush(&self, timeout: Option<Duration>) -> FlushReport {
         flush::flush(&self.shared, timeout).await
     }

@@ -88,7 +88,8 @@ pub enum RunError {
 
 impl Worker {
     /// A worker with default options that finds its publishers through `cluster`: a [`Cluster`], or its replicas as
-    /// `"HOST:PORT,…"`. It needs no replica to be up: it waits for one, and goes on with its links when they all fail.
+    /// `"HOST:PORT,…"`. It needs no replica to be up: [`Subscription::run`] waits for one, and goes on with its
+    /// links when they all fail.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Worker, ConnectError> {
         Worker::connect_with(cluster, WorkerOptions::default()).await
     }

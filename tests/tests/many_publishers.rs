@@ -89,7 +89,9 @@ impl Working {
                 Ok(())
             }
         };
-        let task = tokio::spawn(async move { drop(worker.run(handler).await.unwrap()) });
+        let task = tokio::spawn(async move {
+            worker.run(handler).await.unwrap();
+        });
         Working { seen, stats, gate, handle, task }
     }
 

@@ -96,7 +96,7 @@ impl Queues {
         Queues { shared: Arc::new(Shared { directory, options, links, roster }) }
     }
 
-    /// The publishers that could have queues which match, and whether the directory was sure to know all.
+    /// The publishers that could have queues which match, and whether the directory was sure to know all. Cancel safe.
     pub async fn publishers(
         &self,
         pattern: &Glob,
@@ -124,7 +124,7 @@ impl Queues {
     }
 
     /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size of a page; `query.cursor` is
-    /// where each publisher begins, usually 0.
+    /// where each publisher begins, usually 0. Cancel safe.
     pub async fn jobs(&self, query: JobsQuery) -> Result<JobPages, QueuesError> {
         let (complete, publishers) = self.publishers(&query.filter.pattern).await?;
         Ok(JobPages::new(self.clone(), query, complete, publishers))

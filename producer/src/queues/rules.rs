@@ -15,6 +15,7 @@ impl Queues {
     }
 
     /// Takes back a pause of just this pattern. A queue that others match stays paused: [`PauseReport::still_paused_by`] says which.
+    /// Once a future was dropped, publishers may have been told.
     pub async fn resume(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
         self.set_paused(pattern, false).await
     }
@@ -34,7 +35,7 @@ impl Queues {
 
     /// Changes a queue's settings at every publisher that could have it; with `reset`, what is not among the changes goes back to its
     /// default. Each answers with the settings that hold there now, or with why it does not take the queue. Holds for jobs that are there
-    /// already, too. Said again, it changes nothing.
+    /// already, too. Said again, it changes nothing. Once a future was dropped, publishers may have been told.
     pub async fn configure(
         &self,
         path: Path,
@@ -52,7 +53,7 @@ impl Queues {
     }
 
     /// Tells every publisher that its wall clock is right though it jumped ([`PublisherStatus::clock_held`]): what waits for a time of
-    /// the wall clock goes on.
+    /// the wall clock goes on. Once a future was dropped, publishers may have been told.
     ///
     /// [`PublisherStatus::clock_held`]: longshore_protocol::messages::work::PublisherStatus::clock_held
     pub async fn confirm_clock(&self) -> Result<Gathered<()>, QueuesError> {

@@ -89,7 +89,8 @@ pub struct ValuePublisher {
 }
 
 impl ValuePublisher {
-    /// Listens, and begins to register at the resolver.
+    /// Listens, and begins to register at the resolver; `write_client().flushed(1)` waits until a replica knows its values. Needs a tokio
+    /// runtime. Cancel safe: dropped, nothing is left.
     pub async fn open(
         options: ValuePublisherOptions,
     ) -> Result<ValuePublisher, ValuePublisherError> {
@@ -154,7 +155,8 @@ impl ValuePublisher {
         self.client.as_ref()
     }
 
-    /// Tells every link, and takes its paths back at every replica that can be reached.
+    /// Tells every link, and takes its paths back at every replica that can be reached. Once the future has run and is dropped, subscribers
+    /// have heard or see their links end, and replicas notice by its silence.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(serving) = self.serving.take()

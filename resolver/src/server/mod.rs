@@ -110,6 +110,7 @@ pub struct ResolverServer {
 
 impl ResolverServer {
     /// Listens at `address`; port 0 takes any free one. The replica warms from now on, unless it is `fresh`.
+    /// Cancel safe: dropped, it listens no more.
     pub async fn bind(
         address: SocketAddr,
         options: ServerOptions,
@@ -180,6 +181,7 @@ impl ResolverServer {
     }
 
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
+    /// Dropping the future ends all of it at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
         let ResolverServer { mut listener, desk, said, room } = self;
         // Dropped at the end, they stop.

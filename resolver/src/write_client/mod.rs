@@ -152,6 +152,7 @@ impl WriteClient {
 
     /// The graceful stop: removes the publisher at every replica that is reached within `timeout`, then ends the tasks. The
     /// others notice by its silence. Other clones publish nothing any more, and wait for nothing in [`WriteClient::flushed`].
+    /// Once the future has run and is dropped, the publisher may stand at some replicas until its silence is noticed.
     pub async fn close(self, timeout_after: Duration) {
         self.handle.shared.close();
         let _ = timeout(timeout_after, self.handle.shared.closed()).await;

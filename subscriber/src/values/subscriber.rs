@@ -136,12 +136,13 @@ pub enum CallError {
 
 impl Subscriber {
     /// A subscriber with default options that finds publishers through `cluster`: a [`Cluster`], or its replicas as
-    /// `"HOST:PORT,…"`. It needs no replica to be up, and opens links only for subscriptions.
+    /// `"HOST:PORT,…"`. It needs no replica to be up, waits for nothing, and opens links only
+    /// for subscriptions.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Subscriber, ConnectError> {
         Subscriber::connect_with(cluster, SubscriberOptions::default()).await
     }
 
-    /// A subscriber with options of its own.
+    /// A subscriber with options of its own. It waits for nothing.
     pub async fn connect_with(
         cluster: impl Into<Cluster>,
         options: SubscriberOptions,
@@ -167,7 +168,7 @@ impl Subscriber {
         self.subscribe_with(path, &SubscribeOptions::default()).await
     }
 
-    /// The same, as told.
+    /// The same, as told: fails if no publisher holds it within `options.within`. Cancel safe.
     pub async fn subscribe_with(
         &self,
         path: Path,
@@ -197,7 +198,8 @@ impl Subscriber {
     }
 
     /// Asks the program that publishes `path`: writes `value` to it, and gives what it answers. All within `within`. For
-    /// many calls of one path, subscribe once and [`ValueSubscription::write_with_receipt`].
+    /// many calls of one path, subscribe once and [`ValueSubscription::write_with_receipt`]. Dropped, or ended with
+    /// [`WriteError::Unknown`], the program may have been asked or not.
     pub async fn call(
         &self,
         path: Path,

@@ -166,7 +166,8 @@ impl DurableValue {
     }
 
     /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Refused at once
-    /// while the subscription is dead. Writes go side by side: none waits for the answer to another.
+    /// while the subscription is dead. Writes go side by side: none waits for the answer to another. Dropped, the write may
+    /// have been made or not.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,
