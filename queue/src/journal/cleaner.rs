@@ -313,9 +313,12 @@ impl Cleaner {
         let paths = given_up.iter().map(|given_up| given_up.path.clone());
         let segments = removal::retire(&*self.directory.files, &dir, paths)
             .map_err(|error| poisoned("renaming segments in", &dir, error))?;
-        let lengths = given_up.iter().map(|given_up| given_up.bytes);
-        let retired = segments.into_iter().zip(lengths);
-        self.retired.extend(retired.map(|(path, bytes)| GivenUp { path, bytes }));
+        for (path, GivenUp { bytes, .. }) in segments.into_iter().zip(given_up) {
+            match path {
+                Some(path) => self.retired.push(GivenUp { path, bytes }),
+                None => _ = self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed),
+            }
+        }
         Ok(())
     }
 }

@@ -12,24 +12,32 @@ use std::path::{Path, PathBuf};
 
 use super::directory::UNFINISHED;
 use super::files::Files;
+use super::reserve::is_full;
 
 /// Bytes by which a file becomes shorter at once.
 const STEP_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Takes from these files of a directory the names by which they counted, for good, and gives the names that they have until
-/// they are removed.
+/// Takes from these files of a directory the names by which they counted, for good, and gives the name that each has until it is
+/// removed. None for one that is gone already, because the full disk had no room for another name.
 pub(crate) fn retire(
     files: &dyn Files,
     dir: &Path,
     paths: impl IntoIterator<Item = PathBuf>,
-) -> io::Result<Vec<PathBuf>> {
+) -> io::Result<Vec<Option<PathBuf>>> {
     let mut retired = Vec::new();
     for path in paths {
         let mut name = path.clone().into_os_string();
         name.push(UNFINISHED);
         let name = PathBuf::from(name);
-        files.rename(&path, &name)?;
-        retired.push(name);
+        retired.push(match files.rename(&path, &name) {
+            Ok(()) => Some(name),
+            // Its room is what is wanted now, however long commits wait for it.
+            Err(error) if is_full(&error) => {
+                files.remove(&path)?;
+                None
+            }
+            Err(error) => return Err(error),
+        });
     }
     if !retired.is_empty() {
         files.sync_dir(dir)?;
@@ -86,6 +94,7 @@ mod tests {
         let path = dir.path().join("0000000001.seg");
         Disk.create(&path).unwrap().allocate(9 * MIB).unwrap();
         let retired = retire(&Disk, dir.path(), [path.clone()]).unwrap();
+        let retired: Vec<PathBuf> = retired.into_iter().flatten().collect();
         assert_eq!(retired, [dir.path().join("0000000001.seg.new")]);
         assert!(!path.exists(), "its name goes first");
         let mut lengths = Vec::new();
@@ -105,9 +114,9 @@ mod tests {
         let (path, backup) = (dir.path().join("a.seg"), dir.path().join("backup"));
         Disk.create(&path).unwrap().allocate(9 * MIB).unwrap();
         std::fs::hard_link(&path, &backup).unwrap();
-        let retired = retire(&Disk, dir.path(), [path]).unwrap();
-        remove(&Disk, &retired[0], &mut || Ok(())).unwrap();
-        assert!(!retired[0].exists());
+        let retired = retire(&Disk, dir.path(), [path]).unwrap().remove(0).unwrap();
+        remove(&Disk, &retired, &mut || Ok(())).unwrap();
+        assert!(!retired.exists());
         assert_eq!(std::fs::metadata(&backup).unwrap().len(), 9 * MIB);
     }
 
@@ -116,9 +125,24 @@ mod tests {
         let (disk, path) = (SimulatedDisk::default(), Path::new("/data/a.seg"));
         disk.create(path).unwrap().allocate(9 * MIB).unwrap();
         let retired = retire(&disk, Path::new("/data"), [path.to_owned()]).unwrap();
+        let retired = [retired[0].clone().unwrap()];
         disk.fail(Fault::nth_of(Call::Truncate, 2).with(Failure::Full));
         remove(&disk, &retired[0], &mut || Ok(())).unwrap();
         assert!(disk.paths().is_empty());
+    }
+
+    #[test]
+    fn a_disk_without_room_for_another_name_loses_the_file_at_once() {
+        let disk = SimulatedDisk::default();
+        let paths = ["/data/a.seg", "/data/b.seg"].map(PathBuf::from);
+        paths.iter().for_each(|path| disk.create(path).unwrap().allocate(MIB).unwrap());
+        disk.fail(Fault::nth_of(Call::Rename, 1).with(Failure::Full));
+        let retired = retire(&disk, Path::new("/data"), paths).unwrap();
+        assert_eq!(retired, [None, Some(PathBuf::from("/data/b.seg.new"))]);
+        assert_eq!(disk.after_power_cut(1).paths(), [PathBuf::from("/data/b.seg.new")]);
+        disk.fail(Fault::nth_of(Call::Rename, 1));
+        let other = disk.paths().remove(0);
+        assert!(retire(&disk, Path::new("/data"), [other]).is_err(), "any other failure is one");
     }
 
     #[test]
@@ -126,6 +150,7 @@ mod tests {
         let (disk, path) = (SimulatedDisk::default(), Path::new("/data/a.seg"));
         disk.create(path).unwrap().allocate(9 * MIB).unwrap();
         let retired = retire(&disk, Path::new("/data"), [path.to_owned()]).unwrap();
+        let retired = [retired[0].clone().unwrap()];
         let closing = &mut || Err(io::ErrorKind::Interrupted.into());
         let left = remove(&disk, &retired[0], closing).unwrap_err();
         assert_eq!(left.kind(), io::ErrorKind::Interrupted);

@@ -230,7 +230,7 @@ impl Dump {
                 }
                 continue;
             };
-            match reading.step(&*self.files, self.options)? {
+            match reading.step(self.options)? {
                 Some(Step::Give(dumped)) => return Ok(Some(dumped)),
                 Some(Step::PassOver) => {}
                 None => self.reading = None,
@@ -251,11 +251,7 @@ enum Step {
 }
 
 impl Reading {
-    fn step(
-        &mut self,
-        files: &dyn Files,
-        options: DumpOptions,
-    ) -> Result<Option<Step>, InspectError> {
+    fn step(&mut self, options: DumpOptions) -> Result<Option<Step>, InspectError> {
         let io = || InspectError::io("reading", &self.path);
         let (record, skipped) = match self.walk.record(self.at).map_err(io())? {
             Ok(record) => (Some(record), 0),
@@ -268,9 +264,11 @@ impl Reading {
                 (found, to - self.at)
             }
         };
+        if (record.is_none() || skipped > 0) && self.walk.became_shorter().map_err(io())? {
+            let gone = "it was removed while it was read; what it said is needed no more";
+            return Err(io()(std::io::Error::new(std::io::ErrorKind::NotFound, gone)));
+        }
         if skipped > 0 {
-            // One that a publisher has removed meanwhile became shorter first.
-            files.open_to_read(&self.path).map_err(io())?;
             let (file, offset) = (self.path.clone(), self.at);
             self.at += skipped;
             let why = match record {
@@ -342,6 +340,12 @@ fn snapshot(source: &Source, index: u64) -> Result<Option<Dumped>, InspectError>
         .and_then(|_| snapshots::head(&source.directory, index));
     let epoch = match checked {
         Ok(head) => Ok(head.epoch),
+        // Whoever has it in use shortens it before it removes it.
+        Err(SnapshotFileError::Damaged { .. })
+            if segments::bytes_of(&*source.directory.files, &file)?.is_none() =>
+        {
+            return Ok(None);
+        }
         Err(SnapshotFileError::Damaged { offset, why, .. }) => Err((offset, why)),
         Err(SnapshotFileError::OtherFormat { .. }) => Err((0, "it is of another format")),
         Err(SnapshotFileError::Foreign { .. }) => Err((0, "it belongs to another journal")),

@@ -61,6 +61,11 @@ impl Walk {
         Ok(walk)
     }
 
+    /// Whether the file is shorter than when it was opened: who has it in use removes it.
+    pub(super) fn became_shorter(&self) -> io::Result<bool> {
+        Ok(self.file.len()? < self.file_end)
+    }
+
     pub(super) fn length(&self) -> u64 {
         self.length
     }

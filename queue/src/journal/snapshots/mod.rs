@@ -37,5 +37,6 @@ pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {
 pub(crate) fn retire_others(directory: &Directory, index: u64) -> io::Result<Vec<PathBuf>> {
     let others = list(directory)?.into_iter().filter(|&other| other != index);
     let paths = others.map(|other| directory.snapshot_path(other));
-    removal::retire(&*directory.files, &directory.snapshots_dir(), paths)
+    let retired = removal::retire(&*directory.files, &directory.snapshots_dir(), paths)?;
+    Ok(retired.into_iter().flatten().collect())
 }

@@ -392,3 +392,22 @@ fn nothing_is_removed_from_a_directory_while_it_is_copied() {
     assert!(pieces > 8, "{pieces}");
     assert!(may_delete());
 }
+
+#[test]
+fn a_file_that_is_shortened_while_it_is_dumped_is_not_taken_for_its_end() {
+    let (disk, _) = journal(8, 200_000, None);
+    let options = DumpOptions { from: 0, to: u64::MAX };
+    let mut dump = Dump::open_on(&disk.files(), Path::new(DIR), options).unwrap();
+    assert!(matches!(dump.next().unwrap(), Some(Dumped::Record { index: 1, .. })));
+    disk.open(&segment(1)).unwrap().truncate(4096).unwrap();
+    let error = loop {
+        match dump.next() {
+            // It had been read ahead.
+            Ok(Some(Dumped::Record { .. })) => {}
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+    };
+    let gone = std::io::ErrorKind::NotFound;
+    assert!(matches!(&error, InspectError::Io { error, .. } if error.kind() == gone), "{error}");
+}

@@ -170,7 +170,7 @@ fn a_power_cut_at_any_call_leaves_the_old_snapshot_or_the_new_one_and_all_comman
             }
             let (dir, paths) = (journal.directory.segments_dir(), [1, 2].map(segment));
             let segments = removal::retire(&disk, &dir, paths).map_err(|why| why.to_string())?;
-            retired.extend(segments);
+            retired.extend(segments.into_iter().flatten());
             retired.iter().try_for_each(|path| {
                 removal::remove(&disk, path, &mut || Ok(())).map_err(|why| why.to_string())
             })
