@@ -58,7 +58,7 @@ fn steps() -> Vec<Step> {
         Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
         Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
-        Step::cargo("tests", "test --workspace --all-targets --locked"),
+        Step::cargo("tests", "test --workspace --all-targets --locked --no-fail-fast"),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ];
     for example in QUICK_EXAMPLES {
