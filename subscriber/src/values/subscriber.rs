@@ -273,11 +273,12 @@ impl<N: Net> Subscribing<N> {
         options: &SubscribeOptions,
         kind: Kind,
     ) -> (Arc<Sub>, Option<Updates>) {
-        let own = options.into.is_none().then(|| Updates::new(UPDATES_OF_ONE_MAX));
-        let sink = match (&options.into, &own) {
-            (Some(sink), _) => sink.clone(),
-            (None, Some(own)) => own.sink(),
-            (None, None) => unreachable!("there is one of its own if no other was given"),
+        let (sink, own) = match &options.into {
+            Some(sink) => (sink.clone(), None),
+            None => {
+                let own = Updates::new(UPDATES_OF_ONE_MAX);
+                (own.sink(), Some(own))
+            }
         };
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         (Sub::new(key, path, options.policy, sink.0, kind), own)
