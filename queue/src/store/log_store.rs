@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -19,15 +19,12 @@ use super::held::Held;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::room::{self, Fit};
-use super::{Asked, Released, Store, StoreFigures, asked};
-use crate::clock::{BootStamp, Clock, ClockSource, JUMP_MS_MAX, LastRun};
-use crate::journal::{
-    CutTail, Dropped, Journal, JournalOptions, LostStarts, OpenError, RecoveredSnapshot,
-    SEGMENT_BYTES, Space, SpaceLevel,
-};
-use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
+use super::{Asked, Opened, Released, Store, StoreFigures, StoreOptions, asked};
+use crate::clock::{BootStamp, Clock, LastRun};
+use crate::journal::{Journal, JournalOptions, LostStarts, OpenError, Space, SpaceLevel};
+use crate::leases::{EXPIRED_MAX, Leases};
 use crate::log::{Log, Poisoned, Reader};
-use crate::payloads::{CACHE_BYTES, PayloadCache};
+use crate::payloads::PayloadCache;
 use crate::tail::Tail;
 use crate::{
     Command, Expired, Handed, JobView, Now, QueueId, RecordRef, RunningLease, Start, State,
@@ -43,68 +40,6 @@ pub const PAUSE_MS: u64 = 1_000;
 const EPOCHS_PER_LOSS: u64 = 1 << 20;
 /// What every entry has beside its payload, in bytes: id, flags, checksum, lengths.
 const ENTRY_BYTES: u64 = 24;
-
-/// How a store is opened.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Bytes of a journal segment.
-    pub segment_bytes: u64,
-    /// How durable acknowledgements are.
-    pub durability: Durability,
-    /// Starts although acknowledged commands are damaged, and sets aside what it drops.
-    pub accept_loss: bool,
-    /// Bytes of recent payloads kept in memory.
-    pub cache_bytes: usize,
-    /// Queues served by name.
-    pub paths: Vec<Path>,
-    /// Paths below which any queue is made on first use.
-    pub defaults: Vec<Path>,
-    /// How long leases outlive what held them.
-    pub leases: LeaseTiming,
-    /// The largest jump of the wall clock that is believed.
-    pub clock_skew_max: Duration,
-    /// Where the time comes from.
-    pub clock: ClockSource,
-}
-
-impl Default for StoreOptions {
-    fn default() -> StoreOptions {
-        StoreOptions {
-            segment_bytes: SEGMENT_BYTES,
-            durability: Durability::Fsync,
-            accept_loss: false,
-            cache_bytes: CACHE_BYTES,
-            paths: Vec::new(),
-            defaults: vec![Path::root()],
-            leases: LeaseTiming::default(),
-            clock_skew_max: Duration::from_millis(JUMP_MS_MAX),
-            clock: ClockSource::default(),
-        }
-    }
-}
-
-/// What opening a store found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Opened {
-    /// Whose jobs these are.
-    pub publisher: PublisherId,
-    /// Which start of it this is.
-    pub epoch: Epoch,
-    /// The snapshot that was restored, if there was one.
-    pub snapshot: Option<RecoveredSnapshot>,
-    /// Commands replayed after it.
-    pub records: u64,
-    /// Bytes of the log read for that.
-    pub bytes: u64,
-    /// How long all that took.
-    pub took: Duration,
-    /// Leases that run on from before, until they are resumed or the restart window ends.
-    pub running: u64,
-    /// The torn tail that was cut off, if there was one.
-    pub cut: Option<CutTail>,
-    /// What was dropped, if damage was found and accepted.
-    pub dropped: Option<Dropped>,
-}
 
 /// The state machine over a log: it applies a command in memory at once, and holds back what that brings about until the
 /// command is durable.

@@ -3,6 +3,7 @@
 mod asked;
 mod held;
 mod log_store;
+mod options;
 mod replay;
 mod reports;
 mod room;
@@ -21,7 +22,8 @@ use longshore_protocol::{
 
 #[cfg(test)]
 pub(crate) use self::log_store::epoch_floor;
-pub use self::log_store::{LogStore, Opened, PAUSE_MS, StoreOptions, TURN_MS};
+pub use self::log_store::{LogStore, PAUSE_MS, TURN_MS};
+pub use self::options::{Opened, StoreOptions};
 pub use self::replay::Replay;
 use crate::log::{Poisoned, Reader};
 use crate::tail::Tail;

@@ -1,0 +1,72 @@
+//! How a store is opened, and what opening it found.
+
+use std::time::Duration;
+
+use longshore_protocol::{Durability, Epoch, Path, PublisherId};
+
+use crate::clock::{ClockSource, JUMP_MS_MAX};
+use crate::journal::{CutTail, Dropped, RecoveredSnapshot, SEGMENT_BYTES};
+use crate::leases::LeaseTiming;
+use crate::payloads::CACHE_BYTES;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Bytes of a journal segment.
+    pub segment_bytes: u64,
+    /// How durable acknowledgements are.
+    pub durability: Durability,
+    /// Starts although acknowledged commands are damaged, and sets aside what it drops.
+    pub accept_loss: bool,
+    /// Bytes of recent payloads kept in memory.
+    pub cache_bytes: usize,
+    /// Queues served by name.
+    pub paths: Vec<Path>,
+    /// Paths below which any queue is made on first use.
+    pub defaults: Vec<Path>,
+    /// How long leases outlive what held them.
+    pub leases: LeaseTiming,
+    /// The largest jump of the wall clock that is believed.
+    pub clock_skew_max: Duration,
+    /// Where the time comes from.
+    pub clock: ClockSource,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            segment_bytes: SEGMENT_BYTES,
+            durability: Durability::Fsync,
+            accept_loss: false,
+            cache_bytes: CACHE_BYTES,
+            paths: Vec::new(),
+            defaults: vec![Path::root()],
+            leases: LeaseTiming::default(),
+            clock_skew_max: Duration::from_millis(JUMP_MS_MAX),
+            clock: ClockSource::default(),
+        }
+    }
+}
+
+/// What opening a store found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Whose jobs these are.
+    pub publisher: PublisherId,
+    /// Which start of it this is.
+    pub epoch: Epoch,
+    /// The snapshot that was restored, if there was one.
+    pub snapshot: Option<RecoveredSnapshot>,
+    /// Commands replayed after it.
+    pub records: u64,
+    /// Bytes of the log read for that.
+    pub bytes: u64,
+    /// How long all that took.
+    pub took: Duration,
+    /// Leases that run on from before, until they are resumed or the restart window ends.
+    pub running: u64,
+    /// The torn tail that was cut off, if there was one.
+    pub cut: Option<CutTail>,
+    /// What was dropped, if damage was found and accepted.
+    pub dropped: Option<Dropped>,
+}
