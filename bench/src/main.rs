@@ -1,5 +1,6 @@
 //! Longshore beside its peers: the same work, in the same run, in turns, each side in processes of its own.
 
+mod comparison;
 mod machine;
 mod numbers;
 mod part;
