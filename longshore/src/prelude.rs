@@ -1,4 +1,4 @@
-//! What most programs need: `use longshore::prelude::*;`
+//! What most programs need: `use longshore::prelude::*;`. Everything in it is also at the root of the crate.
 
 pub use crate::{Cluster, JobOptions, NewJob, Path};
 #[cfg(feature = "worker")]

@@ -53,8 +53,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a segment of the journal: a test needs little, and each is made before it is needed.
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A resolver replica and a publisher that takes jobs of every path, on free ports of the loopback address, with a journal in a
-/// temporary folder. All of it ends, and the folder goes, when it is dropped. Needs a tokio runtime; a current-thread one will do.
+/// A resolver replica and a publisher that takes jobs of every path, on free ports of the loopback address, with a journal
+/// in a temporary folder. All of it ends, and the folder goes, when it is dropped. Needs a tokio runtime with its time and
+/// io drivers; a current-thread one will do.
 #[derive(Debug)]
 pub struct System {
     cluster: Cluster,
@@ -72,7 +73,7 @@ struct Serving {
     task: JoinHandle<()>,
 }
 
-/// Why there is no system.
+/// Why there is no system: the machine does not let it, or `start_with` was given options that no publisher takes.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// No temporary folder could be made.
@@ -87,7 +88,7 @@ pub enum StartError {
 }
 
 impl System {
-    /// Starts one; its clock stands at the machine's time.
+    /// Starts one; its clock stands at the machine's time. Dropping the future ends what it has begun.
     pub async fn start() -> Result<System, StartError> {
         System::start_with(|_| ()).await
     }
@@ -152,7 +153,7 @@ impl System {
         &self.publisher
     }
 
-    /// A producer.
+    /// A producer, with default options and links of its own.
     pub fn producer(&self) -> Producer {
         Producer::connect(self.cluster(), ProducerOptions::default())
     }
@@ -195,7 +196,8 @@ impl System {
         self.clock.advance(by).await
     }
 
-    /// Stops the publisher in order and removes the folder. Dropping the system does the same, without waiting for it.
+    /// Stops the publisher in order and removes the folder. Dropping the system, or this future, does the same without
+    /// waiting for it.
     pub async fn stop(self) {
         drop(self.serving.stop);
         let _ = self.serving.task.await;

@@ -9,14 +9,15 @@ use longshore_protocol::{
 };
 use longshore_resolver::ReadError;
 
-/// Proof that a publisher holds a job. Printed as its [`JobRef`].
+/// Proof that a publisher holds a job. Printed as its [`JobRef`]: eight hex digits of the publisher's id, a colon, the job's
+/// id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receipt {
     /// The job, at the publisher that holds it.
     pub job: JobRef,
     /// The publisher had it already: the same id, the same payload.
     pub existing: bool,
-    /// How durable the publisher's word is.
+    /// How durable the publisher's word is: with [`Durability::Fsync`] the job was synced to its disk before this was said.
     pub durability: Durability,
     /// Another publisher that may hold the job too: only with [`Failover::MayDuplicate`](crate::Failover::MayDuplicate).
     pub may_be_at: Option<PublisherId>,
@@ -28,23 +29,37 @@ impl fmt::Display for Receipt {
     }
 }
 
-/// Why there is no receipt for a job.
+/// Why there is no receipt for a job. Every one but [`Unknown`](EnqueueError::Unknown) says that the job is nowhere; with
+/// [`Failover::MayDuplicate`](crate::Failover::MayDuplicate), [`Refused`](EnqueueError::Refused) speaks for the publisher
+/// that it names alone: another, which went away, may hold the job.
+///
+/// | What | What to do |
+/// |---|---|
+/// | `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused` | The job or the call is wrong: it would be refused again. Mend it. |
+/// | `NoPublisher` | Nobody is set up for that path, or its publisher has been away for minutes: look, then try again. |
+/// | `Resolver`, `NotSent` | It was away: try again. |
+/// | `Refused`, `BatchRefused` | [`Refusal`] and [`BatchRefusal`] say for each whether to try again. |
+/// | `Unknown` | Ask for the job by its id (`Queues::job`). Handed in again *with the same id*, it is the same job at the same publisher, |
+/// | | and a second one at another: where several have the path, use `Producer::to_publishers` with that one. |
+/// | `ReceiptsUnread` | Read receipts, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnqueueError {
-    /// The job is over a limit; it was not sent.
+    /// The payload is over 16 MiB or the headers are over 8 KiB; it was not sent. Keep the large thing elsewhere, and hand
+    /// in where it is.
     #[error("TooLarge: {what} of {bytes} bytes is over the limit of {limit}")]
     TooLarge {
-        /// What of it.
+        /// What of it: `payload` or `headers`.
         what: &'static str,
-        /// How large that is.
+        /// How many bytes that has.
         bytes: usize,
-        /// The most it may be.
+        /// How many it may have.
         limit: usize,
     },
-    /// The job's path cannot hold jobs, or an option is out of its range; it was not sent.
+    /// The job's path cannot hold jobs, or an option is out of its range ([`JobOptions`](longshore_protocol::JobOptions) has
+    /// the ranges); it was not sent.
     #[error("{0}")]
     Invalid(Refusal),
-    /// Nobody publishes the path; it was not sent.
+    /// Nobody publishes the path, and nobody has a default for it, as a replica that knows everything says; it was not sent.
     #[error(
         "nobody publishes {path}, and no publisher has a default for it; start one with: longshore publisher --path {path}, \
          or with --default and a path above it"
@@ -69,7 +84,7 @@ pub enum EnqueueError {
         /// Every replica and why.
         error: Arc<ReadError>,
     },
-    /// The publisher refused the job.
+    /// The publisher refused the job, and has nothing of it.
     #[error("publisher {} refused the job: {refusal}", .publisher.prefix())]
     Refused {
         /// The publisher.
@@ -85,17 +100,18 @@ pub enum EnqueueError {
         /// Why.
         refusal: BatchRefusal,
     },
-    /// The job may be at this publisher or not: it was sent, and no answer came. Its id can be asked for there.
+    /// The job may be at this publisher or not: it was sent, and no answer came in time. Its id can be asked for there.
     #[error("Unknown: {} jobs may be at publisher {} or not: {why}", .ids.len(), .publisher.prefix())]
     Unknown {
         /// The publisher.
         publisher: PublisherId,
-        /// All jobs of that batch.
+        /// All jobs of that batch, this one among them: callers at the same time share batches.
         ids: Arc<[JobId]>,
         /// Why there is no answer.
         why: Arc<str>,
     },
-    /// The job was not sent within its time. It is nowhere.
+    /// The job was not sent within its time ([`ProducerOptions::answer_timeout`](crate::ProducerOptions::answer_timeout)).
+    /// It is nowhere.
     #[error("not sent within {waited:?}: {why}")]
     NotSent {
         /// How long it waited.
@@ -103,7 +119,8 @@ pub enum EnqueueError {
         /// What it waited for.
         why: Arc<str>,
     },
-    /// The jobs of an atomic batch cannot be one batch; none was sent.
+    /// The jobs of an atomic batch cannot be one batch: together they are over 10,000 jobs, 16 MiB of payload or 18 MiB
+    /// encoded, or no publisher has all of their paths. None was sent.
     #[error("an atomic batch goes to one publisher as one batch: {0}")]
     NotAtomic(Arc<str>),
     /// More receipts wait to be read than may; the job was not sent.
@@ -112,13 +129,14 @@ pub enum EnqueueError {
         /// The most.
         limit: usize,
     },
-    /// The producer was closed; the job was not sent.
+    /// The producer has ended; the job was not sent. Not to be seen by a program that holds the producer.
     #[error("the producer is closed")]
     Closed,
 }
 
 impl EnqueueError {
-    /// True when the job may be at a publisher all the same. Every other error says that it is nowhere.
+    /// True when the job may be at a publisher all the same ([`Unknown`](EnqueueError::Unknown)). Every other error says
+    /// that it is nowhere, as far as [`EnqueueError`] has it.
     pub fn is_unknown(&self) -> bool {
         matches!(self, EnqueueError::Unknown { .. })
     }
@@ -166,7 +184,7 @@ pub(crate) enum BatchEnd {
 }
 
 impl BatchReceipt {
-    /// Jobs in it.
+    /// How many jobs are in it.
     pub fn len(&self) -> usize {
         self.ids.len()
     }

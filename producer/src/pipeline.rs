@@ -12,7 +12,8 @@ use crate::outcome::{BatchReceipt, EnqueueError, JobTicket};
 use crate::producer::Handle;
 use crate::shell::{Cell, Lane};
 
-/// The half where jobs go in. Dropping it sends what is open and lets [`Receipts`] come to its end.
+/// The half where jobs go in ([`Producer::pipeline`](crate::Producer::pipeline)). Dropping it sends what is open and lets
+/// [`Receipts`] come to its end.
 pub struct Pipeline {
     handle: Arc<Handle>,
     lane: Lane,
@@ -21,7 +22,8 @@ pub struct Pipeline {
     queue: Arc<Queue>,
 }
 
-/// The half where receipts come out, a batch at a time, in the order in which batches were begun.
+/// The half where receipts come out, a batch at a time, in the order in which batches were begun. Dropping it throws
+/// receipts away, read or not; jobs go in all the same, and nothing bounds their receipts any more.
 pub struct Receipts {
     queue: Arc<Queue>,
     /// Keeps the links while receipts are awaited.
@@ -56,9 +58,10 @@ impl Pipeline {
         (Pipeline { handle, lane, options, next_ticket: 0, queue }, receipts)
     }
 
-    /// Hands in a job; its ticket is one more than the last one's. Waits while as much is in flight as may be, and while its
-    /// path is being resolved. An error means that the job was not taken in; the pipeline stays good. Cancel safe: a job whose
-    /// future was dropped was not taken in.
+    /// Hands in a job; its ticket is one more than the last one's, from 0. Waits while as much is in flight as may be, and
+    /// while its path is being resolved, for the producer's `answer_timeout` at most. An error means that the job was not
+    /// taken in, and no ticket used up; the pipeline stays good. What becomes of a job that was taken in is told by
+    /// [`Receipts`]. Cancel safe: a job whose future was dropped was not taken in.
     pub async fn send(&mut self, job: NewJob) -> Result<JobTicket, EnqueueError> {
         let limit = self.options.receipts_jobs_max;
         if self.next_ticket.is_multiple_of(RECEIPTS_CHECK_EVERY) {
@@ -84,7 +87,7 @@ impl Pipeline {
         Ok(JobTicket(self.next_ticket - 1))
     }
 
-    /// Sends what is open without waiting for more jobs. Does not wait for receipts.
+    /// Sends what is open without waiting for more jobs. Does not wait for receipts, and never blocks.
     pub fn flush(&mut self) {
         self.handle.shell.step(|inner, now| inner.core.flush_lane(now, self.lane.id));
     }

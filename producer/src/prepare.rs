@@ -14,7 +14,7 @@ use crate::outcome::{EnqueueError, Receipt};
 use crate::producer::Producer;
 use crate::queues::{JobEnd, Question, Queues, Unanswered, WaitError, Who, deadline};
 
-/// Why it is not known that a job was confirmed.
+/// Why it is not known that a job was confirmed. After [`Away`](ConfirmError::Away) try again; the others stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfirmError {
     /// Its publisher does not have it, or no longer: it was dropped; or it was confirmed before, has ended and was kept for as long as
@@ -50,7 +50,7 @@ pub enum ConfirmError {
         /// What kept it from answering.
         why: String,
     },
-    /// Its publisher cannot do it.
+    /// Its publisher cannot do it: it does not know the request, being of an older version, or cannot read its journal.
     #[error("publisher {} cannot confirm it: {why}", .publisher.prefix())]
     Refused {
         /// The publisher.
@@ -102,16 +102,17 @@ impl Producer {
         self.enqueue(job).await
     }
 
-    /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from then. Tried for as long as the producer's
-    /// `answer_timeout` allows, over reconnects and restarts of the publisher. Confirming again is safe and is `Ok`, whatever has become of
-    /// the job since, for as long as it is kept. Once the future has run and is dropped, the job may be confirmed or not.
+    /// Lets a prepared job run, at the publisher that its receipt names; its delay counts from then. Tried for as long as
+    /// the producer's `answer_timeout` allows, over reconnects and restarts of the publisher. Confirming again is safe and
+    /// is `Ok`, whatever has become of the job since, for as long as it is kept. Not cancel safe: of a call that was
+    /// dropped, the job may be confirmed or not; confirm it again.
     pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
         let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
         outcomes.into_iter().next().unwrap_or(Err(untold(receipt)))
     }
 
-    /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See [`Producer::confirm`].
-    /// Once the future has run and is dropped, each of them may be confirmed or not.
+    /// Confirms many jobs, up to 10,000 with one request; one outcome per receipt, in order. See [`Producer::confirm`]: of a
+    /// call that was dropped, each of them may be confirmed or not.
     pub async fn confirm_all(&self, receipts: &[Receipt]) -> Vec<Result<(), ConfirmError>> {
         let mut of: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
         for (place, receipt) in receipts.iter().enumerate() {
@@ -139,8 +140,8 @@ impl Producer {
         outcomes
     }
 
-    /// Waits until a job has ended, at most for `limit`: over disconnects and restarts of the publisher that its receipt names. See
-    /// [`Queues::wait`]. Cancel safe.
+    /// Waits until a job has ended, at most for `limit`: over disconnects and restarts of the publisher that its receipt
+    /// names. A result is there only for a job that asked for it. See [`Queues::wait`]. Cancel safe.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -17,8 +17,11 @@ use crate::shell::{Cell, Lane, Shell};
 /// Batches of single callers that may be under way before one waits for more callers.
 const SINGLE_EAGER_BATCHES: usize = 8;
 
-/// Hands jobs to publishers: finds who publishes a path, keeps links, numbers batches, and sends again what was not answered.
-/// Cheap to clone; all clones share links and batches. Dropping the last one ends the links.
+/// Hands jobs to publishers: finds who publishes a path, keeps links, numbers batches, and sends again what was not
+/// answered. Cheap to clone; all clones share links and batches.
+///
+/// Dropping the last one, with its pipelines, ends the links: of jobs whose receipts nobody waited for, any may have been
+/// taken or not. [`Producer::settled`] waits for them before.
 #[derive(Clone)]
 pub struct Producer {
     handle: Arc<Handle>,
@@ -40,14 +43,15 @@ impl Drop for Handle {
 }
 
 impl Producer {
-    /// A producer for the publishers that `cluster` knows. Opens links when they are needed. Needs a tokio runtime.
+    /// A producer for the publishers that `cluster` knows: a [`Cluster`], or its replicas as `"HOST:PORT,…"`. Waits for
+    /// nothing, and needs no replica to be up: it opens links when they are needed. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: ProducerOptions) -> Producer {
         let session = new_session();
         let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
         Producer::start(Directory::Resolver(client), session, options)
     }
 
-    /// A producer for just these publishers, without a resolver: each is taken to have every path.
+    /// A producer for just these publishers, without a resolver: each is taken to have every path. Needs a tokio runtime.
     pub fn to_publishers(publishers: Vec<PublisherInfo>, options: ProducerOptions) -> Producer {
         Producer::start(Directory::Named(publishers.into()), new_session(), options)
     }
@@ -66,6 +70,10 @@ impl Producer {
 
     /// Hands in one job, and waits until a publisher holds it. Callers at the same time share batches.
     ///
+    /// It waits for room, for the resolver and for the publisher's answer, each for
+    /// [`answer_timeout`](ProducerOptions::answer_timeout) at most (30 s unless told otherwise, and more for large batches).
+    /// [`EnqueueError`] says what to do about each error.
+    ///
     /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the job was sent. Handing in the
     /// same job (the same id) again at the same publisher is harmless.
     pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
@@ -76,9 +84,9 @@ impl Producer {
         cell.wait().await.outcome(pushed.place)
     }
 
-    /// Hands in many jobs, in as few batches as their limits allow (10,000 jobs, 16 MiB), and waits until each has its end. One receipt
-    /// per job, in order; its ticket is its place. An error of one job is no error of the others, unless they are
-    /// [`atomic`](BatchOptions::atomic).
+    /// Hands in many jobs, in as few batches as their limits allow (10,000 jobs, 16 MiB), and waits until each has its end.
+    /// One receipt per job, in order; its ticket is its place. An error of one job is no error of the others, unless they
+    /// are [`atomic`](BatchOptions::atomic). Waits for each job as [`Producer::enqueue`] does.
     ///
     /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Handing in the same jobs (the same ids) again at
     /// the same publisher is harmless.
@@ -136,7 +144,9 @@ impl Producer {
             .collect()
     }
 
-    /// A pipeline: jobs go in at one half, receipts come out at the other, a batch at a time.
+    /// A pipeline: jobs go in at one half, receipts come out at the other, a batch at a time. For throughput: a job costs
+    /// neither a wait nor a wake of its own. Read receipts while sending, best in a task of their own. Has to be used, and
+    /// dropped, within the runtime.
     pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
         let lane = self.handle.shell.open_lane(rules(&options));
         Pipeline::new(self.handle.clone(), lane, options)
@@ -159,7 +169,8 @@ impl Producer {
         })
     }
 
-    /// Waits until everything handed in by this producer and its clones has its end. Cancel safe.
+    /// Waits until everything handed in by this producer, its clones and its pipelines has its end: a receipt or an error.
+    /// What is handed in meanwhile is waited for, too. Cancel safe.
     pub async fn settled(&self) {
         loop {
             let ended = self.handle.shell.ended();

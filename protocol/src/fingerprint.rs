@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use crate::job::JobError;
 
-/// A hash of an error's type and of its message's shape: numbers, ids, quoted parts and paths do not count. Printed as sixteen
-/// hex digits. A hash of this code, kept in logs: it never changes.
+/// What makes two errors the same kind of error: a hash of an error's type and of its message's shape. Numbers, ids, quoted
+/// parts and paths do not count. Printed as sixteen hex digits. The same error has the same one in every version: it is kept
+/// in journals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Fingerprint(pub u64);
 

@@ -11,7 +11,11 @@ use crate::limits::{
 };
 use crate::path::{Path, PathError, segments, shown};
 
-/// A checked glob. Its braces are expanded when it is made, so matching never backtracks over them.
+/// A pattern over paths, checked: `*` (any text) and `?` (one character) within a segment, `**` over any number of segments,
+/// none included, `{a,b}` for alternatives. `/jobs/**` matches `/jobs` and all below it; a glob without any of these matches
+/// the one path that it spells. At most 1,024 bytes, 32 pairs of braces, 256 alternatives.
+///
+/// Its braces are expanded when it is made, so matching never backtracks over them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Glob {
     text: String,
@@ -40,16 +44,16 @@ impl GlobPart {
 /// Why a text is not a glob.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GlobError {
-    /// Too long.
+    /// It has more than 1,024 bytes.
     #[error("glob of {0} bytes is over the limit of {GLOB_BYTES_MAX} bytes")]
     TooLong(usize),
     /// A brace without its partner.
     #[error("glob '{0}' has a brace without its partner")]
     Brace(String),
-    /// Too many pairs of braces.
+    /// It has more than 32 pairs of braces.
     #[error("glob with {0} pairs of braces is over the limit of {GLOB_BRACES_MAX}")]
     TooManyBraces(usize),
-    /// Too many alternatives, or too long ones.
+    /// Its braces stand for more than 256 alternatives, or for more than 16 KiB of them.
     #[error(
         "the braces of glob '{0}' stand for over {GLOB_ALTERNATIVES_MAX} alternatives or {GLOB_EXPANDED_BYTES_MAX} bytes"
     )]

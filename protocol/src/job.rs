@@ -21,14 +21,14 @@ use crate::settings::{read_lease, read_max_attempts};
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
 
-/// A job to hand in.
+/// A job to hand in. `new_job` makes one with a new id.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewJob {
     /// The queue.
     pub path: Path,
     /// The job's id: the same one again, at the same publisher, is the same job.
     pub id: JobId,
-    /// What the worker gets; opaque here. At most 16 MiB.
+    /// What the worker gets; opaque here. At most 16 MiB (`limits::PAYLOAD_BYTES_MAX`).
     pub payload: Bytes,
     /// Content type, trace context, the user's own. At most 8 KiB and 1,024 of them.
     pub headers: Headers,
@@ -37,7 +37,7 @@ pub struct NewJob {
 }
 
 impl NewJob {
-    /// A job with the default options.
+    /// A job with the default options and no headers. Checks nothing: handing it in does.
     pub fn new(path: Path, id: JobId, payload: impl Into<Bytes>) -> NewJob {
         NewJob {
             path,
@@ -64,7 +64,8 @@ impl NewJob {
     }
 }
 
-/// A small map of strings, in the order it was made.
+/// A small map of strings, in the order it was made; the text of a key may come twice, then the first counts. At most 1,024,
+/// at most 8 KiB of keys and values together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Headers(pub Vec<(String, String)>);
 
@@ -122,29 +123,33 @@ impl Decode for Headers {
 }
 
 /// How a job is to be run. Options at their defaults cost no byte on the wire or on disk. What is `None` is as the queue's
-/// [`QueueSettings`](crate::QueueSettings) say, and where they say nothing, as the constants here.
+/// [`QueueSettings`](crate::QueueSettings) say, and where they say nothing, as the constants here. What is out of its range
+/// is refused when the job is handed in ([`Refusal::BadOptions`](crate::Refusal::BadOptions)).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct JobOptions {
-    /// Higher first.
+    /// Higher first; those of one priority in the order in which they were enqueued. 0 by default.
     pub priority: i32,
-    /// When it may run first.
+    /// When it may run first. At once by default.
     pub due: Due,
     /// Written, and not to be run until it is confirmed; `due` counts from then. Unconfirmed for an hour, it is buried.
     pub prepared: bool,
     /// If no attempt has begun by then it expires: wall clock, milliseconds since 1970. At most the end of the year 9999.
     pub expires_at: Option<u64>,
-    /// Attempts before it goes to the dead letters; at least 1.
+    /// Attempts before it goes to the dead letters: 1 to 65,535. 10 by default.
     pub max_attempts: Option<u16>,
-    /// How long a delivery may go without renewal, in milliseconds: 1 s to 12 h.
+    /// How long a delivery may go without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12 h). Workers renew by
+    /// themselves, so this is how soon a dead worker is noticed, not how long a job may run. 30 s by default.
     pub lease_ms: Option<u32>,
-    /// How long one attempt may run, renewed or not, in milliseconds; 0 for as long as it likes. At most 100 years.
+    /// How long one attempt may run, renewed or not, in milliseconds; 0 for as long as it likes. At most 100 years. An hour
+    /// by default.
     pub run_timeout_ms: Option<u64>,
-    /// The wait between attempts.
+    /// The wait after a failed attempt. Exponential by default: [`Backoff`].
     pub backoff: Option<Backoff>,
-    /// How long the job stays readable once it has completed, expired or was cancelled, in milliseconds; 0 for not at all. At
-    /// most 100 years.
+    /// How long the job stays readable once it has completed, expired or was cancelled, in milliseconds; 0 for not at all.
+    /// At most 100 years. 24 hours by default. Dead letters stay until somebody takes them away.
     pub keep_ms: Option<u64>,
-    /// Whether the result of `complete` is kept for readers.
+    /// Whether what the handler returned is kept for readers, for as long as the job is. False by default: then a waiter
+    /// hears that the job is done, and nothing else.
     pub keep_result: bool,
 }
 
@@ -165,13 +170,16 @@ pub enum Due {
     /// At once.
     #[default]
     Now,
-    /// So many milliseconds after the publisher took it: monotonic time, not moved by clock changes. At most 100 years.
+    /// So many milliseconds after the publisher took it, or after it was confirmed: monotonic time, not moved by clock
+    /// changes. At most 100 years.
     After(u64),
-    /// At a time of the wall clock, in milliseconds since 1970. At most the end of the year 9999.
+    /// At a time of the publisher's wall clock, in milliseconds since 1970; at once if that is past. At most the end of the
+    /// year 9999.
     At(u64),
 }
 
-/// The wait before an attempt is made again. `n` is the attempt that failed, from 1.
+/// The wait before an attempt is made again. `n` is the attempt that failed, from 1. Only a failure and an overrun wait: a
+/// job whose worker was lost is ready again at once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Backoff {
     /// A random wait between 0 and `min(base × 2ⁿ⁻¹, max)`: exponential with full jitter. The default: 2 s, 10 min.
@@ -192,7 +200,8 @@ pub enum Backoff {
     },
     /// The nth of the list, in milliseconds; the last one again once it is used up. 1 to 64 of them.
     List(Vec<u32>),
-    /// Hangfire's curve: `(n − 1)⁴ + 15 + r × n` seconds, with a random whole `r` from 0 to 29.
+    /// The curve of Hangfire's retries: `(n − 1)⁴ + 15 + r × n` seconds, with a random whole `r` from 0 to 29. That is
+    /// 15 to 44 s after the first failure, and 1.8 to 1.9 hours after the tenth.
     Hangfire,
 }
 

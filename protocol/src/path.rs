@@ -8,8 +8,10 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::limits::{PATH_BYTES_MAX, PATH_DEPTH_MAX, PATH_SEGMENT_BYTES_MAX};
 
-/// A path: UTF-8, absolute, no empty segment, no trailing slash, no control or glob characters. `/` alone is the root: it
-/// can be listed, and nothing can be published at it. Cheap to clone.
+/// A path, such as `/jobs/mail/welcome`: the name of a queue or of a live value. UTF-8, absolute, no empty segment, no
+/// trailing slash, no control or glob characters (`* ? { } [ ]`). At most 1,024 bytes, 32 segments, 255 bytes each. `/`
+/// alone is the root: it can be listed, and nothing can be published at it. Paths at and below `/sys` are Longshore's own.
+/// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Arc<str>);
 
@@ -22,13 +24,13 @@ pub enum PathError {
     /// It ends with a slash or has two in a row.
     #[error("path '{0}' has an empty segment; write it without a trailing or doubled '/'")]
     EmptySegment(String),
-    /// Too long.
+    /// It has more than 1,024 bytes.
     #[error("path of {0} bytes is over the limit of {PATH_BYTES_MAX} bytes")]
     TooLong(usize),
-    /// One segment is too long.
+    /// One segment has more than 255 bytes.
     #[error("path segment of {0} bytes is over the limit of {PATH_SEGMENT_BYTES_MAX} bytes")]
     SegmentTooLong(usize),
-    /// Too deep.
+    /// It has more than 32 segments.
     #[error("path of {0} segments is over the limit of {PATH_DEPTH_MAX}")]
     TooDeep(usize),
     /// A control or glob character.
@@ -49,7 +51,7 @@ impl Path {
         Path(Arc::from("/"))
     }
 
-    /// Checks `text` and makes it a path.
+    /// Checks `text` and makes it a path. Nothing is mended: a trailing slash is an error.
     pub fn new(text: &str) -> Result<Path, PathError> {
         check(text)?;
         Ok(Path(Arc::from(text)))

@@ -7,14 +7,14 @@ use crate::frame::FrameWriter;
 use crate::id::{Epoch, PublisherId};
 use crate::limits::{ADDRESSES_MAX, NAME_BYTES_MAX};
 
-/// Who a publisher is and where it listens.
+/// Who a publisher is and where it listens: what the resolver tells of it, and what `Producer::to_publishers` takes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PublisherInfo {
     /// Its id, as long as its data directory lives.
     pub id: PublisherId,
     /// Its start; a higher one replaces a lower one.
     pub epoch: Epoch,
-    /// Its name, as operators gave it.
+    /// Its name, as operators gave it: 1 to 128 bytes. Two publishers may have the same.
     pub name: String,
     /// Where it listens, best first. At least one, at most 16.
     pub addresses: Vec<SocketAddr>,

@@ -43,45 +43,49 @@ macro_rules! codes {
 pub(crate) use codes;
 
 codes! {
-    /// Why a publisher does not take a job.
+    /// Why a publisher does not take a job. Nothing was changed. [`QueueFull`](Refusal::QueueFull),
+    /// [`NoSpace`](Refusal::NoSpace) and [`Paused`](Refusal::Paused) pass: try the same job again later. All others stay
+    /// until the job or the publisher is set up otherwise.
     Refusal, "refusal" {
-        /// The job's id is taken by a job with another payload.
+        /// The job's id is taken by a job with another payload. Make a new id.
         IdConflict = 1, "IdConflict: the id belongs to a job with another payload; make a new id";
-        /// The payload, headers or entry are too large.
+        /// The payload is over 16 MiB or the headers are over 8 KiB. Hand in a reference instead.
         TooLarge = 2, "TooLarge: the payload is over 16 MiB or the headers over 8 KiB; hand in a reference instead";
-        /// The path is not one that this publisher takes.
+        /// The publisher has neither the path nor a default for it: it was set up otherwise, or the wrong one was asked.
         NotHere = 3, "NotHere: this publisher has neither the path nor a default for it; declare one with --path or --default";
-        /// `/sys` belongs to Longshore.
+        /// Paths at and below `/sys` are Longshore's own. Use another path.
         Reserved = 4, "Reserved: paths below /sys are Longshore's own";
-        /// The queue holds as many jobs as it may.
+        /// The queue holds as many open jobs as it may: 100,000,000. Try again once workers have caught up.
         QueueFull = 5, "QueueFull: the queue holds as many jobs as it may; try again once workers have caught up";
-        /// The disk has no room for it.
+        /// The publisher's disk has no room for it. Try again later: once there is room, it resumes by itself.
         NoSpace = 6, "NoSpace: the publisher's disk has no room for it; free some, and it resumes by itself";
-        /// An option is out of range or unknown to this publisher.
+        /// An option is out of its range, or the publisher's version does not know it.
         BadOptions = 7, "BadOptions: an option is out of its range, or this publisher's version does not know it";
-        /// Another job of an atomic batch was refused.
+        /// Another job of the same atomic batch was refused; that one says why.
         BatchRefused = 8, "BatchRefused: another job of this atomic batch was refused";
-        /// The path is the root or malformed.
+        /// The path is the root, which holds no jobs, or malformed.
         BadPath = 9, "BadPath: jobs need a path below the root";
-        /// The publisher holds as many queues as it may.
+        /// The publisher holds as many queues as it may: 100,000. Use fewer paths.
         TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; use fewer paths";
-        /// The queue is paused.
+        /// The queue is paused: it takes no jobs until the pattern that pauses it is resumed. Try again later.
         Paused = 11, "Paused: the queue is paused; it takes no jobs until the pattern that pauses it is resumed (longshore stat names it)";
     }
 }
 
 codes! {
-    /// Why a publisher does not take a whole batch. None of its jobs was taken.
+    /// Why a publisher does not take a whole batch. None of its jobs was taken. The producer meets most of these itself: by
+    /// resending, by another link.
     BatchRefusal, "batch refusal" {
-        /// A batch before this one is missing.
+        /// A batch before this one is missing. Batches are to come in order.
         SequenceGap = 1, "SequenceGap: a batch before this one has not arrived; send the batches in order";
         /// The publisher has forgotten this producer (an hour without a link), or its batch is older than the last 64.
+        /// Whether the batch was taken before is not known.
         UnknownProducer = 2, "UnknownProducer: the publisher no longer knows whether it has this batch; treat its jobs as unknown";
         /// The batch's bytes are not a batch.
         Malformed = 3, "Malformed: the batch does not decode; client and publisher disagree about the protocol";
-        /// The batch is over a limit.
+        /// The batch is over 10,000 jobs, 16 MiB of payload or 18 MiB encoded. Split it.
         TooLarge = 4, "TooLarge: the batch is over 10,000 jobs, 16 MiB of payload or 18 MiB encoded; split it";
-        /// The publisher is stopping.
+        /// The publisher is stopping. Try again later: it starts again, or another takes its place.
         Stopping = 5, "Stopping: the publisher is shutting down; it takes no more jobs";
     }
 }
@@ -150,9 +154,9 @@ codes! {
 }
 
 codes! {
-    /// How durable an acknowledgement is.
+    /// How durable an acknowledgement is. A publisher is started with one or the other; every receipt says which.
     Durability, "durability" {
-        /// Synced to the publisher's disk before the acknowledgement.
+        /// Synced to the publisher's disk (`fdatasync`) before the acknowledgement: it outlives a power cut. The default.
         Fsync = 1, "fsync";
         /// Written, not synced: a power cut loses what the system had not yet written back.
         None = 2, "none";
@@ -190,21 +194,21 @@ impl JobState {
 }
 
 codes! {
-    /// Why a job is in the dead letters.
+    /// Why a job is in the dead letters. All of these can be revived.
     DeathReason, "reason" {
-        /// Its last attempt failed.
+        /// Its last attempt failed, with none left.
         AttemptsExhausted = 1, "attempts_exhausted";
-        /// Its last attempt took its worker with it.
+        /// Its last attempt took its worker with it, or hung past its lease.
         WorkerLost = 2, "worker_lost";
-        /// Its worker buried it.
+        /// Its worker said that no attempt will ever succeed.
         Buried = 3, "buried";
-        /// It was delivered over and over and never started.
+        /// It was delivered max(30, 3 × `max_attempts`) times, at most 255, and no attempt ever began.
         Undeliverable = 4, "undeliverable";
         /// Its payload is not what its producer wrote.
         PayloadDamaged = 5, "payload_damaged";
         /// It was prepared, and nobody confirmed it within an hour.
         Unconfirmed = 6, "unconfirmed";
-        /// Its last attempt ran for longer than it may.
+        /// Its last attempt ran for longer than its run timeout.
         TimedOut = 7, "timed_out";
     }
 }

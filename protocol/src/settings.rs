@@ -9,17 +9,21 @@ use crate::limits::{KEEP_JOBS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 /// holds for jobs that are in the queue already, from their next delivery, failure or end on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct QueueSettings {
-    /// Attempts before a job goes to the dead letters; at least 1.
+    /// Attempts before a job goes to the dead letters: 1 to 65,535. 10 where nobody says.
     pub max_attempts: Option<u16>,
-    /// How long a delivery may go without renewal, in milliseconds: 1 s to 12 h.
+    /// How long a delivery may go without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12 h). 30 s where nobody
+    /// says.
     pub lease_ms: Option<u32>,
-    /// How long one attempt may run, in milliseconds; 0 for as long as it likes. At most 100 years.
+    /// How long one attempt may run, in milliseconds; 0 for as long as it likes. At most 100 years. An hour where nobody
+    /// says.
     pub run_timeout_ms: Option<u64>,
-    /// The wait between attempts.
+    /// The wait after a failed attempt.
     pub backoff: Option<Backoff>,
     /// How long completed, cancelled and expired jobs stay readable, in milliseconds; 0 for not at all. At most 100 years.
+    /// 24 hours where nobody says.
     pub keep_ms: Option<u64>,
-    /// How many completed, cancelled and expired jobs stay readable: the newest so many. At most 10,000,000.
+    /// How many completed, cancelled and expired jobs stay readable: the newest so many. At most 10,000,000. 100,000 where
+    /// nobody says.
     pub keep_jobs: Option<u64>,
 }
 

@@ -20,7 +20,7 @@ codes! {
 pub struct Terms {
     /// What is published.
     pub kind: PublicationKind,
-    /// Bits that later versions give a meaning to; they are kept and told as they came.
+    /// Bits that later versions give a meaning to; they are kept and told as they came. 0 by default.
     pub flags: u32,
     /// Subscribers of a value try the publishers with the lowest number first. Default 0.
     pub priority: u16,

@@ -2,28 +2,29 @@
 
 use std::time::Duration;
 
-/// The timing of resolver clients and servers; the defaults are the fault-tolerance chapter's.
+/// The timing of resolver clients and servers. The rules and the defaults are those of the chapter on fault tolerance of
+/// netidx's book. Clients and replicas of one cluster should be told the same.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ResolverTiming {
-    /// A read connection that is silent this long is closed.
+    /// A read connection that is silent this long is closed. 60 s by default.
     pub reader_ttl: Duration,
-    /// A publisher that is silent this long is hidden; half of it is the heartbeat.
+    /// A publisher that is silent this long is hidden; half of it is the heartbeat. 120 s by default.
     pub writer_ttl: Duration,
-    /// The longest a hello may take.
+    /// The longest a hello may take. 10 s by default.
     pub hello_timeout: Duration,
-    /// The longest a connect may take.
+    /// The longest a connect may take, at each address. 3 s by default.
     pub connect_timeout: Duration,
-    /// The shortest wait between tries.
+    /// The shortest wait between tries. 1 s by default.
     pub retry_wait_min: Duration,
-    /// The longest wait between tries.
+    /// The longest wait between tries; each is random between the two. 12 s by default.
     pub retry_wait_max: Duration,
-    /// Tries for each batch: rounds over all replicas when reading, tries at each replica when writing.
+    /// Tries for each batch: rounds over all replicas when reading, tries at each replica when writing. 3 by default.
     pub tries: u32,
-    /// What each simple read adds to the time allowed for an answer.
+    /// What each simple read adds to the time allowed for an answer. 50 µs by default.
     pub read_op_timeout: Duration,
-    /// What each simple write adds.
+    /// What each simple write adds to it. 100 µs by default.
     pub write_op_timeout: Duration,
-    /// The least time allowed for an answer.
+    /// The least time allowed for an answer, however small its batch. 15 s by default.
     pub request_timeout_min: Duration,
 }
 
@@ -76,7 +77,8 @@ fn times(each: Duration, n: u64) -> Duration {
     )
 }
 
-/// The timing of one link: when to send a heartbeat, when the other side counts as hung.
+/// The timing of one link: when to send a heartbeat, when the other side counts as hung. Both sides say theirs, and hold to
+/// the shorter of each. A heartbeat may be asked for every 10 ms, not more often.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkTiming {
     /// A side that has sent nothing for this long sends a heartbeat.
@@ -86,10 +88,10 @@ pub struct LinkTiming {
 }
 
 impl LinkTiming {
-    /// Work links: 2 s and 10 s.
+    /// Work links: 2 s and 10 s. Shorter, because leases hang on them.
     pub const WORK: LinkTiming =
         LinkTiming { heartbeat: Duration::from_secs(2), hang: Duration::from_secs(10) };
-    /// Value links: 5 s and 100 s, the fault-tolerance chapter's.
+    /// Value links: 5 s and 100 s, as netidx's chapter on fault tolerance has it.
     pub const VALUES: LinkTiming =
         LinkTiming { heartbeat: Duration::from_secs(5), hang: Duration::from_secs(100) };
 

@@ -23,7 +23,8 @@ const SAMPLED: u8 = 1;
 /// The trace that a job belongs to. Cheap to clone.
 ///
 /// ```
-/// use longshore_protocol::{JobId, NewJob, Path, TraceContext};
+/// # mod longshore { pub use longshore_protocol::*; }
+/// use longshore::{JobId, NewJob, Path, TraceContext};
 ///
 /// let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 /// let trace = TraceContext::parse(given, None).expect("it is well formed");

@@ -14,8 +14,11 @@ use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
 pub(crate) use codec::{put_number_and_value, take_number_and_plain};
 
-/// One value: what JSON has, with whole numbers and bytes. Two are equal when they are written as the same bytes, so a number that
-/// is not a number equals itself. Cheap to clone.
+/// One value: what JSON has, with whole numbers and bytes. Two are equal when they are written as the same bytes, so a
+/// number that is not a number equals itself. Cheap to clone. At most 1 MiB as it is sent, 16 lists and maps within each
+/// other, 65,536 elements.
+///
+/// Printed as JSON, which lacks two things: bytes are base64 text there, a number that is none is `null`.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// Nothing.
@@ -50,13 +53,13 @@ pub struct ValueMap(Arc<[(Text, Value)]>);
 /// Why a value cannot be published or written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ValueError {
-    /// It takes too many bytes.
+    /// It takes more than 1 MiB. Publish a reference to it instead.
     #[error("the value takes over {VALUE_BYTES_MAX} bytes; publish a reference to it instead")]
     TooLarge,
-    /// Its lists and maps lie too deep within each other.
+    /// More than 16 of its lists and maps lie within each other.
     #[error("the value has more than {VALUE_DEPTH_MAX} lists and maps within each other")]
     TooDeep,
-    /// It has too many elements.
+    /// It has more than 65,536 elements, all levels together. Publish its parts at paths of their own.
     #[error(
         "the value has more than {VALUE_ITEMS_MAX} elements; publish its parts at paths of their own"
     )]

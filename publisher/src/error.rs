@@ -3,10 +3,14 @@
 use longshore_queue::{OpenError as StoreOpenError, Poisoned};
 use longshore_transport::BindError;
 
-/// Why a publisher does not start. Nothing was changed, unless the variant says so.
+/// Why a publisher does not start. Nothing was changed, unless the variant says so. [`Store`](OpenError::Store) and
+/// [`Bind`](OpenError::Bind) name what stands in the way; the others are wrong options, and to try again is no use.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The data directory cannot be used: in use, damaged, read-only, of another version.
+    /// The data directory cannot be used. In use by another process: one of the two has to end. Damaged: its message says
+    /// which command is lost first, and `longshore journal verify` more; restore a copy, or start with
+    /// [`accept_loss`](crate::PublisherOptions::accept_loss). Of another version, read-only, or the disk fails: its message
+    /// says what to do.
     #[error(transparent)]
     Store(#[from] StoreOpenError),
     /// The address cannot be listened on.
@@ -20,30 +24,32 @@ pub enum OpenError {
     /// A path below `/sys`, or the root as a path.
     #[error("{0} cannot be published: {1}")]
     BadPath(longshore_protocol::Path, &'static str),
-    /// More paths, or more defaults, than a start can name.
+    /// More than 100,000 paths, or more than 100,000 defaults.
     #[error("{0} paths or defaults are more than the {max} that a publisher may be started with", max = longshore_queue::START_PATHS_MAX)]
     TooManyPaths(usize),
-    /// The name is empty or too long.
+    /// The name is empty, or has more than 128 bytes. It had so many.
     #[error("the publisher's name has {0} bytes; it needs 1 to {max}", max = longshore_protocol::limits::NAME_BYTES_MAX)]
     BadName(usize),
     /// Its homes are too many, or one of their names is empty or too long.
     #[error("--homes: {0}")]
     BadTerms(#[from] longshore_resolver::TermsError),
-    /// It would call a disk hanging that is merely busy.
+    /// [`hang_after`](crate::PublisherOptions::hang_after) is under 1 s: it would call a disk hanging that is merely busy.
     #[error("a disk may be busy for {0:?}; it hangs after {min:?} at least", min = crate::PublisherOptions::HANG_AFTER_MIN)]
     HangsTooSoon(std::time::Duration),
-    /// It would disbelieve a clock that is merely being kept right.
+    /// [`clock_skew_max`](crate::PublisherOptions::clock_skew_max) is under 1 s: it would disbelieve a clock that is merely
+    /// being kept right.
     #[error("a wall clock is moved by {0:?} to be kept right; a jump has {min:?} at least", min = crate::PublisherOptions::CLOCK_SKEW_MAX_MIN)]
     ClockSkewTooSmall(std::time::Duration),
     /// The test's clock is, or was, another publisher's.
     #[error("a test's clock serves one publisher, once; give each its own")]
     ClockInUse,
-    /// The thread that was to open the data directory ended early.
+    /// The thread that was to open the data directory ended early, as when the runtime ends.
     #[error("opening the data directory was interrupted")]
     Interrupted,
 }
 
-/// Why a publisher stopped by itself. Everything acknowledged is on disk; it has to be started again.
+/// Why a publisher stopped by itself. Everything acknowledged is on disk; it has to be started again, best in a new process.
+/// Starting recovers from the disk what is there.
 #[derive(Debug, thiserror::Error)]
 pub enum PublisherFailed {
     /// The journal failed. No acknowledgement was given after the failure.

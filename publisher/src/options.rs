@@ -14,52 +14,59 @@ use crate::TestClock;
 /// What a publisher is told when it starts.
 #[derive(Clone, Debug)]
 pub struct PublisherOptions {
-    /// The directory of its journal; made if it is not there. One process at a time.
+    /// The directory of its journal; made if it is not there. One process at a time. On a local disk: what is acknowledged
+    /// is worth what its `fdatasync` is worth.
     pub data: PathBuf,
-    /// What operators call it.
+    /// What operators call it; 1 to 128 bytes. `publisher` by default; where there are several, give each a
+    /// name of its own.
     pub name: String,
-    /// Where it listens; port 0 picks one.
+    /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS, or
+    /// [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// Where others dial it; empty for where it listens.
+    /// Where others dial it; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
     pub advertise: Vec<SocketAddr>,
-    /// Queues that it serves by name.
+    /// Queues that it serves by name; at most 100,000. None by default.
     pub paths: Vec<Path>,
-    /// Paths below which it makes any queue on first use.
+    /// Paths at and below which it makes any queue on first use; at most 100,000. The root by default: every path.
     pub defaults: Vec<Path>,
-    /// The names of all publishers among which jobs of these paths that relate to each other find their home; empty: this one alone. All
-    /// publishers of a path have to be told the same.
+    /// The names of all publishers among which jobs of these paths that relate to each other find their home; empty: this
+    /// one alone. All publishers of a path have to be told the same. At most 64. Empty by default.
     pub homes: Vec<String>,
-    /// Subscribers of a live value try the publishers with the lowest number first; a value may have its own.
+    /// Subscribers of a live value try the publishers with the lowest number first; a value may have its own. 0 by default.
     pub priority: u16,
     /// Among those of one priority, how often this one is chosen, in proportion to the others; 0: only if there is no other.
+    /// 100 by default.
     pub weight: u16,
-    /// The resolver replicas; none for a publisher that only those who know its address use.
+    /// The resolver replicas; none (the default) for a publisher that only those who know its address use.
     pub cluster: Option<Cluster>,
-    /// How durable its acknowledgements are.
+    /// How durable its acknowledgements are. [`Durability::Fsync`] by default.
     pub durability: Durability,
-    /// Allows a non-loopback address without TLS.
+    /// Allows a non-loopback address without TLS: anyone who reaches it could read, add and take jobs. False by default.
     pub insecure: bool,
-    /// TLS, for every link.
+    /// TLS, for every link. None by default.
     pub tls: Option<TlsAcceptor>,
-    /// Most links at once; more are told `Busy`. Fewer if the process's limit of open files would not leave the journal its own.
+    /// Most links at once; more are told `Busy`. Fewer if the process's limit of open files would not leave the journal its
+    /// own. 16,384 by default.
     pub connections_max: usize,
-    /// Bytes of a journal segment; at least 1 MiB.
+    /// Bytes of a journal segment: 1 MiB to 1 GiB. 64 MiB by default.
     pub segment_bytes: u64,
-    /// Starts although acknowledged records are damaged, and writes what it drops to a side file.
+    /// Starts although acknowledged records are damaged, and writes what it drops to a side file. False by default: then it
+    /// does not start. [`Publisher::opened`](crate::Publisher::opened) says what was dropped.
     pub accept_loss: bool,
-    /// How long leases outlive their link, and the publisher's own restart.
+    /// How long leases outlive their link, and the publisher's own restart. 5 s and 30 s by default.
     pub leases: LeaseTiming,
-    /// Bytes of recent payloads that are kept in memory.
+    /// Bytes of recent payloads that are kept in memory. 256 MiB by default.
     pub cache_bytes: usize,
-    /// Heartbeats of its work links.
+    /// Heartbeats of its work links. 2 s, and 10 s until one counts as hung, by default.
     pub timing: LinkTiming,
-    /// Heartbeats of its value links.
+    /// Heartbeats of its value links. 5 s, and 100 s until one counts as hung, by default.
     pub value_timing: LinkTiming,
-    /// A disk that leaves a command for this long without making it durable hangs: links are closed, and paths taken back, until it
-    /// goes on.
+    /// A disk that leaves a command for this long without making it durable hangs: links are closed, and paths taken back,
+    /// until it goes on. 30 s by default; at least 1 s.
     pub hang_after: Duration,
     /// A wall clock that goes further than this away from the monotonic one, or is found further behind at a start, is not
-    /// believed: nothing that waits for it moves until it is right again or somebody confirms it.
+    /// believed: nothing that waits for it moves until it is right again or somebody confirms it (`Queues::confirm_clock`).
+    /// 30 s by default; at least 1 s.
     pub clock_skew_max: Duration,
     /// What time it is, for tests; none for the machine's clocks.
     pub clock: Option<TestClock>,

@@ -33,7 +33,8 @@ const CLEAR_WAIT: Duration = Duration::from_secs(2);
 /// How long a stop waits for links to take their goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 
-/// A publisher that is open: its journal recovered, its start durable, its address bound. [`Publisher::run`] serves.
+/// A publisher that is open: its journal recovered, its start durable, its address bound. [`Publisher::run`] serves. Dropped
+/// before, it listens no more.
 pub struct Publisher {
     owner: Owner,
     inputs: Inputs,
@@ -47,8 +48,10 @@ pub struct Publisher {
 
 impl Publisher {
     /// Recovers the journal, makes this start durable, listens, and begins to register at the resolver. Links that arrive
-    /// before [`Publisher::run`] wait. Needs a tokio runtime. When the future is dropped, recovery goes on to its end, and the data
-    /// directory is in use until then.
+    /// before [`Publisher::run`] wait. Reading a large journal takes a while, on a thread of its own. Needs a tokio runtime.
+    ///
+    /// Not cancel safe: when the future is dropped, recovery goes on to its end, and the data directory is in use until
+    /// then.
     pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
         let terms = options.terms()?;
@@ -164,7 +167,7 @@ impl Publisher {
         &self.info.name
     }
 
-    /// Its live values, which are published at the same address.
+    /// Its live values, which are published at the same address. Served while [`Publisher::run`] is.
     pub fn values(&self) -> Values {
         self.values.clone()
     }
@@ -181,8 +184,11 @@ impl Publisher {
 
     /// Serves until `stop` resolves. Then it takes no more jobs, lets what it took become durable and be answered, tells
     /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
-    /// the process should end, and be started again. Dropping the future stops at once, as a crash would: what was acknowledged is
-    /// kept.
+    /// the process should end, and be started again.
+    ///
+    /// Dropping the future stops the queues at once, as a crash would: what was acknowledged is kept. It does not stop
+    /// listening: the port stays taken, and live values are served, until the runtime ends. So it is for a process that
+    /// ends; otherwise resolve `stop`.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
         let Publisher { owner, inputs, listener, info, registry, values, figures, .. } = self;
         let closing = CancellationToken::new();

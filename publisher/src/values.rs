@@ -46,8 +46,8 @@ use self::wire::Wire;
 
 /// The live values of a publisher. Cheap to clone.
 ///
-/// Values are published here, at this publisher's address, under its id. They live as long as their [`Published`], and no longer than
-/// this process.
+/// Values are published here, at this publisher's address, under its id. They live as long as their [`Published`], and no
+/// longer than this process. Once their publisher has stopped, they can still be set, and nobody hears of it.
 #[derive(Clone)]
 pub struct Values {
     shared: Arc<Shared>,
@@ -115,7 +115,8 @@ impl Values {
         Values { shared }
     }
 
-    /// Publishes a value, with the publisher's own priority and weight. Subscribers find it by its path until the handle is dropped.
+    /// Publishes a value, with the publisher's own priority and weight. Subscribers find it by its path until the handle is
+    /// dropped. Returns at once: replicas hear of it in a moment (`write_client().flushed(1)` waits until one has).
     pub fn publish(&self, path: Path, value: impl Into<Value>) -> Result<Published, PublishError> {
         self.publish_with(path, value, self.shared.directory.usual())
     }
@@ -149,7 +150,8 @@ impl Values {
         ValueDefault::declare(self.shared.clone(), path)
     }
 
-    /// Publishes many values, all of them or none.
+    /// Publishes many values, all of them or none: at the first that is refused, those before it are taken back. A
+    /// subscriber may have seen them meanwhile.
     pub fn publish_all(
         &self,
         values: impl IntoIterator<Item = (Path, Value)>,
@@ -182,7 +184,8 @@ impl Values {
         Ok(Published::new(self.shared.clone(), key))
     }
 
-    /// Declares that values at and below `path` are made when somebody asks for them.
+    /// Declares that values at and below `path` are made when somebody asks for them: [`ValueDefault::next`] tells of each.
+    /// At most 1,024.
     pub fn publish_default(&self, path: Path) -> Result<ValueDefault, PublishError> {
         if path.is_reserved() {
             return Err(PublishError::Reserved(path));
@@ -190,7 +193,7 @@ impl Values {
         ValueDefault::declare(self.shared.clone(), path)
     }
 
-    /// Begins a batch of updates.
+    /// Begins a batch of updates. Nothing is changed before [`Batch::commit`].
     pub fn batch(&self) -> Batch {
         Batch::new(self.shared.clone())
     }
@@ -210,8 +213,10 @@ impl Values {
         self.len() == 0
     }
 
-    /// Waits until all that was committed before this call is in the kernel's buffer of every subscriber. One that cannot take its part
-    /// within `timeout`, counted from its first refused byte, is disconnected; none is waited for because of another. Cancel safe: dropped, it disconnects nobody any more.
+    /// Waits until all that was committed before this call is in the kernel's buffer of every subscriber, which is not yet
+    /// the subscriber's program. One that cannot take its part within `timeout`, counted from its first refused byte, is
+    /// disconnected; none is waited for because of another. With `None` it waits for as long as that takes, and disconnects
+    /// nobody; a subscriber that hangs is given up by its heartbeats. Cancel safe: dropped, it disconnects nobody any more.
     pub async fn flush(&self, timeout: Option<Duration>) -> FlushReport {
         flush::flush(&self.shared, timeout).await
     }

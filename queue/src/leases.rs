@@ -18,9 +18,11 @@ use crate::Expired;
 /// How long leases outlive what held them, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseTiming {
-    /// After its link is lost a lease runs on for this long, or to its own end if that is sooner.
+    /// After its link is lost a lease runs on for this many milliseconds, or to its own end if that is sooner. 5,000 by
+    /// default.
     pub reconnect_grace_ms: u64,
-    /// After the publisher's restart a lease runs this long, whatever its length, unless its worker resumes it.
+    /// After the publisher's restart a lease runs this many milliseconds, whatever its length, unless its worker resumes it.
+    /// 30,000 by default.
     pub restart_window_ms: u64,
 }
 

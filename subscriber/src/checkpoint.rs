@@ -58,7 +58,8 @@ pub enum CheckpointsError {
     /// The handler of that attempt has returned, or its worker has stopped.
     #[error("checkpoints are not to be read any more: the attempt has ended")]
     Ended,
-    /// The publisher has them and does not give them, as when it cannot read its journal.
+    /// The publisher has them and does not give them, as when it cannot read its journal. Fail the attempt: the next one
+    /// asks again.
     #[error("the checkpoints cannot be read: {0}")]
     Refused(RequestError),
 }
@@ -74,7 +75,8 @@ impl JobContext {
     /// and of those the newest that together have at most 1 MiB, for as long as the job is.
     ///
     /// ```
-    /// use longshore_subscriber::{Job, JobContext, JobFailure};
+    /// # mod longshore { pub use longshore_subscriber::*; }
+    /// use longshore::{Job, JobContext, JobFailure};
     ///
     /// async fn import(job: Job<Vec<u64>>, ctx: JobContext) -> Result<(), JobFailure> {
     ///     let done = match ctx.checkpoints().await?.last() {
@@ -131,7 +133,8 @@ impl JobContext {
     /// [`JobContext::checkpoints`] for a handler that blocks its thread.
     ///
     /// ```
-    /// use longshore_subscriber::{Job, JobContext, JobFailure};
+    /// # mod longshore { pub use longshore_subscriber::*; }
+    /// use longshore::{Job, JobContext, JobFailure};
     ///
     /// fn render(job: Job<String>, ctx: JobContext) -> Result<(), JobFailure> {
     ///     if ctx.checkpoints_blocking()?.is_empty() {

@@ -6,10 +6,12 @@ use std::time::Duration;
 use longshore_protocol::JobError;
 use longshore_protocol::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
 
-/// What a handler returns instead of a result. Any `std::error::Error` becomes a [`JobFailure::Retry`] by `?`.
+/// What a handler returns instead of a result: it decides what becomes of the job. Any `std::error::Error` becomes a
+/// [`JobFailure::Retry`] by `?`.
 ///
 /// ```
-/// use longshore_subscriber::JobFailure;
+/// # mod longshore { pub use longshore_subscriber::*; }
+/// use longshore::JobFailure;
 ///
 /// fn parse(text: &str) -> Result<u32, JobFailure> {
 ///     if text.is_empty() {
@@ -22,28 +24,32 @@ use longshore_protocol::limits::{ERROR_BYTES_MAX, NAME_BYTES_MAX};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobFailure {
-    /// The attempt failed; the job's back-off decides when it is made again, its `max_attempts` whether.
+    /// The attempt failed, and is used up; the job's back-off decides when the next is made, its `max_attempts` whether.
+    /// With none left the job goes to the dead letters.
     Retry(JobError),
     /// No attempt will ever succeed: the job goes to the dead letters.
     Bury(JobError),
-    /// Not now: the job comes back after this long, its attempt given back.
+    /// Not now: the job comes back after this long, in whole milliseconds, its attempt given back. Over 100 years counts as
+    /// 100 years.
     Snooze(Duration),
-    /// Not here: the job goes back at once, its attempt given back.
+    /// Not here: the job goes back at once, its attempt given back. It is ready again without a back-off, and may come back
+    /// here: whoever cannot go on for a while should snooze.
     Release,
 }
 
 impl JobFailure {
-    /// A failed attempt, for an error that is not a `std::error::Error` (an `anyhow::Error`, a text).
+    /// A failed attempt, for an error that is not a `std::error::Error` (an `anyhow::Error`, a text). Its
+    /// [kind](JobFailure::kind) is `Error` unless told otherwise.
     pub fn retry(error: impl fmt::Display) -> JobFailure {
         JobFailure::Retry(job_error("Error", error))
     }
 
-    /// To the dead letters, with the reason.
+    /// To the dead letters at once, with the reason. Its [kind](JobFailure::kind) is `Error` unless told otherwise.
     pub fn bury(reason: impl fmt::Display) -> JobFailure {
         JobFailure::Bury(job_error("Error", reason))
     }
 
-    /// The same failure, its error under the name that operators group dead letters by. Without effect on
+    /// The same failure, its error under the name that operators group dead letters by, cut at 128 bytes. Without effect on
     /// [`JobFailure::Snooze`] and [`JobFailure::Release`], which carry no error.
     pub fn kind(mut self, kind: &str) -> JobFailure {
         if let JobFailure::Retry(error) | JobFailure::Bury(error) = &mut self {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::desk::PlaceId;
 use crate::signal::LeaseSignal;
 
-/// A job, its payload read.
+/// A job, its payload read as the handler's type ([`FromPayload`](crate::FromPayload)).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job<T> {
     /// Its id, the same at every attempt.
@@ -72,12 +72,12 @@ impl JobContext {
     }
 
     /// The number that proves this lease: strictly rising at the job's publisher, so that a store which remembers the
-    /// highest one can refuse a late writer.
+    /// highest one can refuse a late writer. Another at every delivery; the same for as long as this one lasts.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Which attempt this is, from 1.
+    /// Which attempt this is, from 1. A delivery that was given back does not count, so two runs may have the same number.
     pub fn attempt(&self) -> u16 {
         self.attempt
     }
@@ -110,7 +110,8 @@ impl JobContext {
         }
     }
 
-    /// When the lease ends unless it is renewed once more.
+    /// When the lease ends unless it is renewed once more. The worker renews it in time; it is of use to who wants to know
+    /// how long a fence still holds.
     pub fn deadline(&self) -> Instant {
         self.started + self.signal.ends()
     }

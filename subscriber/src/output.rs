@@ -8,14 +8,15 @@ use serde::Serialize;
 use crate::JobFailure;
 use crate::failure::{job_error, within_limits};
 
-/// What a handler may return when its job is done: `()` for no result; [`Bytes`], `Vec<u8>`, `String` or `&'static str` as they
-/// are; [`Json`] for any `Serialize`; an `Option` of these.
+/// What a handler may return when its job is done: `()` for no result; [`Bytes`], `Vec<u8>`, `String` or `&'static str` as
+/// they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1 MiB: a larger result buries its job. It is kept
+/// only for a job that asked for that (`JobOptions::keep_result`).
 pub trait JobOutput: Send + 'static {
     /// The result's bytes, or none. An error ends the attempt as it says.
     fn into_result(self) -> Result<Option<Bytes>, JobFailure>;
 }
 
-/// A result to be kept as JSON.
+/// A result to be kept as JSON. One that serde cannot write fails the attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Json<T>(pub T);
 

@@ -15,7 +15,7 @@ pub trait FromPayload: Sized + Send + 'static {
     fn from_payload(payload: Bytes) -> Result<Self, PayloadError>;
 }
 
-/// Why a payload is not what its handler takes.
+/// Why a payload is not what its handler takes. Its job is buried with this as the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
     /// It is not JSON, or not the JSON of that type.

@@ -10,7 +10,8 @@ use longshore_protocol::{Glob, GlobError};
 /// patterns match belongs to the first of them.
 ///
 /// ```
-/// use longshore_subscriber::Take;
+/// # mod longshore { pub use longshore_subscriber::*; }
+/// use longshore::Take;
 ///
 /// // As if all queues were one.
 /// let one: Take = "/jobs/**".into();
@@ -31,7 +32,7 @@ pub struct Take {
     sources: Result<Sources, TakeError>,
 }
 
-/// Why there is nothing to take jobs from.
+/// Why there is nothing to take jobs from: the patterns are wrong, and to try again is no use.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TakeError {
     /// A pattern is not a glob over paths.
@@ -40,7 +41,7 @@ pub enum TakeError {
     /// There is no pattern.
     #[error("no queue to take jobs from; name at least one path or pattern")]
     None,
-    /// There are too many patterns.
+    /// There are more than 64 patterns.
     #[error("{0} patterns are over the limit of {SOURCES_MAX}; say several in one: /jobs/{{a,b}}")]
     TooMany(usize),
     /// A pattern has no share.

@@ -30,7 +30,8 @@ pub const GRACE: Duration = Duration::from_secs(25);
 /// How long handlers have to return once their contexts are cancelled, unless told otherwise.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// A process that runs jobs. It has a session of its own at every publisher.
+/// A process that runs jobs: the beginning of a subscription. Publishers know each `Worker` by a name and by a session of
+/// its own; a program may have several.
 #[derive(Debug)]
 pub struct Worker {
     options: WorkerOptions,
@@ -43,7 +44,7 @@ pub struct Worker {
 pub struct WorkerOptions {
     /// What operators see; 1 to 128 bytes. The default is `worker-` and the process's id.
     pub name: String,
-    /// How its links to publishers are dialled.
+    /// How its links to publishers are dialled. By default as [`LinkOptions`] has it for work links.
     pub link: LinkOptions,
 }
 
@@ -56,24 +57,26 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Why there is no worker, or no subscriber.
+/// Why there is no worker, or no subscriber: it was set up wrongly, and to try again is no use.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No replica was named.
     #[error("no resolver replica was named; name them as HOST:PORT,…")]
     NoReplica,
-    /// The name is empty or too long.
+    /// The name is empty, or has more than 128 bytes. It had so many.
     #[error("a name of {0} bytes is not within 1 to {NAME_BYTES_MAX} bytes")]
     Name(usize),
 }
 
-/// Why a worker did not run.
+/// Why a worker did not run: it was set up wrongly, and to try again is no use. What goes wrong while it runs is no error:
+/// it is tried again, and counted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     /// There is nothing to take jobs from.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// No handler could ever run, or more jobs would be held than links can resume.
+    /// No handler could ever run, or more jobs would be held than links can resume: concurrency is at least 1, both together
+    /// at most 32,768.
     #[error(
         "concurrency {concurrency} and prefetch {prefetch} are not within their limits: concurrency is at least 1, \
          both together at most {HELD_MAX}"
@@ -89,12 +92,12 @@ pub enum RunError {
 impl Worker {
     /// A worker with default options that finds its publishers through `cluster`: a [`Cluster`], or its replicas as
     /// `"HOST:PORT,…"`. It needs no replica to be up: [`Subscription::run`] waits for one, and goes on with its
-    /// links when they all fail.
+    /// links when they all fail. So there is nothing to wait for, and nothing to cancel.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Worker, ConnectError> {
         Worker::connect_with(cluster, WorkerOptions::default()).await
     }
 
-    /// A worker with options of its own. It waits for nothing.
+    /// A worker with options of its own. It waits for nothing, and is cancel safe.
     pub async fn connect_with(
         cluster: impl Into<Cluster>,
         options: WorkerOptions,
@@ -138,7 +141,8 @@ impl Worker {
     }
 }
 
-/// A worker and what it takes, not yet running. `L` is what stands around its handler: nothing, unless [`Subscription::layer`] says so.
+/// A worker and what it takes, not yet running. Nothing is taken before [`Subscription::run`]. `L` is what stands around its
+/// handler: nothing, unless [`Subscription::layer`] says so.
 #[must_use = "a subscription takes jobs once it is `run`"]
 pub struct Subscription<L = Identity> {
     worker: Worker,
@@ -154,7 +158,8 @@ pub struct Subscription<L = Identity> {
 }
 
 impl<L> Subscription<L> {
-    /// How many handlers run at a time; 16 unless told otherwise.
+    /// How many handlers run at a time, from 1; 16 unless told otherwise. With [`prefetch`](Subscription::prefetch) at most
+    /// 32,768, or [`RunError::Bound`] when it is to run.
     pub fn concurrency(mut self, handlers: usize) -> Subscription<L> {
         self.concurrency = handlers;
         self
@@ -226,9 +231,16 @@ impl<L> Subscription<L> {
         self.stats.clone()
     }
 
-    /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time. Its error decides what becomes of the
-    /// job ([`JobFailure`]), in a `tracing` span `job`; a panic is a failed attempt; a payload that does not decode buries the job. Dropping the future stops as
-    /// [`ShutdownHandle::stop_now`] does.
+    /// Runs until told to stop: `handler` for every job, up to `concurrency` at a time, on tokio's threads, each in a
+    /// `tracing` span `job`. Gives what it has done.
+    ///
+    /// A job is done when its handler returns `Ok` and its publisher has taken that. An error decides what becomes of the
+    /// job ([`JobFailure`]); a panic is a failed attempt; a payload that does not decode buries the job, and so does a
+    /// result over 1 MiB. Without a [`shutdown`](Subscription::shutdown) and without anybody who uses the
+    /// [`handle`](Subscription::handle) it runs for ever: no failure of a publisher or of the resolver ends it.
+    ///
+    /// Not cancel safe: dropping the future stops as [`ShutdownHandle::stop_now`] does. What ran then runs again elsewhere
+    /// once its lease has ended.
     pub async fn run<T, O, F, Fut>(self, handler: F) -> Result<WorkerReport, RunError>
     where
         T: FromPayload,
@@ -242,8 +254,10 @@ impl<L> Subscription<L> {
         Ok(director::run(desk, plan, sets, service).await)
     }
 
-    /// The same for a handler that blocks its thread, in the same span: each runs on tokio's pool for blocking work, up to `concurrency` at a time.
-    /// It cannot be dropped: one that does not look at [`JobContext::is_cancelled`] runs on after its job was given back.
+    /// The same for a handler that blocks its thread, in the same span: each runs on tokio's pool for blocking work, up to
+    /// `concurrency` at a time, and no more than that pool has threads (512 unless the runtime was told otherwise). It
+    /// cannot be dropped: one that does not look at [`JobContext::is_cancelled`] runs on after its job was given back,
+    /// beside the next attempt.
     pub async fn run_blocking<T, O, F>(self, handler: F) -> Result<WorkerReport, RunError>
     where
         T: FromPayload,

@@ -35,7 +35,8 @@ const ACCEPT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the listener works for diallers before everything else that is ready has its turn.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// Why nothing listens.
+/// Why nothing listens. [`InUse`](BindError::InUse) may pass; the others are wrong addresses or a system that has to be set
+/// up.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process has the port.

@@ -22,18 +22,19 @@ pub const REFUSALS_MAX: usize = 256;
 /// and a handful to write; the rest is for links that are dialled and for what the host program has open.
 pub const DESCRIPTORS_KEPT: usize = 256;
 
-/// How to dial.
+/// How to dial: what producers, workers and subscribers are told of their links. The defaults are for work links.
 #[derive(Clone, Debug)]
 pub struct LinkOptions {
-    /// The longest timing that this side agrees to; the shorter of this, the hello's and the other side's holds.
+    /// The longest timing that this side agrees to; the shorter of this, the hello's and the other side's holds. By default
+    /// a heartbeat after 2 s without another message, and 10 s of silence until the link counts as hung.
     pub timing: LinkTiming,
-    /// The longest that connecting may take.
+    /// The longest that connecting may take, at each address. 3 s by default.
     pub connect_timeout: Duration,
-    /// The longest that the hello may take once connected, the TLS handshake included.
+    /// The longest that the hello may take once connected, the TLS handshake included. 10 s by default.
     pub hello_timeout: Duration,
-    /// Most bytes in the send queue. A single frame is taken by an empty queue whatever its length.
+    /// Most bytes in the send queue. A single frame is taken by an empty queue whatever its length. 64 MiB by default.
     pub send_queue_bytes_max: usize,
-    /// TLS, if the other side wants it.
+    /// TLS, if the other side wants it. None by default.
     pub tls: Option<TlsDialer>,
 }
 

@@ -44,7 +44,7 @@ pub enum TlsError {
     ClientAuthority(#[from] rustls::client::VerifierBuilderError),
 }
 
-/// TLS for diallers.
+/// TLS for diallers: for `LinkOptions::tls` and `Cluster::tls`. Cheap to clone.
 #[derive(Clone)]
 pub struct TlsDialer {
     config: Arc<ClientConfig>,
@@ -53,7 +53,8 @@ pub struct TlsDialer {
 
 impl TlsDialer {
     /// Trusts servers whose certificate the authority in `authority` has signed, for `server_name` or, without one, for the
-    /// address that is dialled. With `identity`, a certificate chain and its key, it shows who it is.
+    /// address that is dialled. With `identity`, a certificate chain and its key, it shows who it is. Reads the PEM files on
+    /// the thread that calls.
     pub fn from_pem(
         authority: &Path,
         server_name: Option<&str>,
@@ -88,7 +89,7 @@ impl TlsDialer {
     }
 }
 
-/// TLS for listeners.
+/// TLS for listeners: for the `tls` of a publisher's and a replica's options. Cheap to clone.
 #[derive(Clone)]
 pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
@@ -96,7 +97,7 @@ pub struct TlsAcceptor {
 
 impl TlsAcceptor {
     /// Shows the certificate chain in `chain`, whose key is in `key`. With `client_authority`, only diallers with a
-    /// certificate that it has signed are let in.
+    /// certificate that it has signed are let in. Reads the PEM files on the thread that calls.
     pub fn from_pem(
         chain: &Path,
         key: &Path,

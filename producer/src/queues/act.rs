@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{Gathered, JobName, Missing, Queues, QueuesError, Shared, everything, next};
 
-/// What became of jobs that were named.
+/// What became of jobs that were named ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
 pub struct ActedOn {
     /// False when the resolver's replicas have started only now: there may be publishers that were not asked.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
 use longshore_protocol::{JobId, JobRef, Path, PublisherInfo, QueueSettings};
 
-/// What publishers answered.
+/// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing): whoever wants the whole truth
+/// looks at that and at [`complete`](Gathered::complete), too.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gathered<T> {
     /// False when the resolver's replicas have started only now: there may be publishers that are not named here.
@@ -53,12 +54,12 @@ impl JobAt {
 /// Why nobody could be asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueuesError {
-    /// No replica told which publishers there are.
+    /// No replica told which publishers there are, within so long. Try again.
     #[error(
         "no resolver replica told of publishers within {0:?}; longshore resolver status says how they are"
     )]
     Resolver(std::time::Duration),
-    /// None is configured.
+    /// No replica was named: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
 }

@@ -54,12 +54,13 @@ impl Queues {
         .await
     }
 
-    /// Puts a new job in the place of a dead one, in the same queue and in one step: the dead one goes if and only if the new one is
-    /// there. `job` needs an id of its own; its path is passed over. A bare id is looked for first.
+    /// Puts a new job in the place of a dead one, in the same queue and in one step: the dead one goes if and only if the
+    /// new one is there. `job` needs an id of its own; its path is passed over. A bare id is looked for first, which `limit`
+    /// does not bound: that takes as long as [`Queues::job`].
     ///
-    /// A lost answer is asked for again until `limit` is over, over restarts of the publisher: said again with the same `job`, it is the
-    /// same replacement. So after [`ReplaceError::Away`] it is safe to try again. Not cancel safe: once the future has run, it may have
-    /// been done.
+    /// A lost answer is asked for again until `limit` is over, over restarts of the publisher: said again with the same
+    /// `job`, it is the same replacement. So after [`ReplaceError::Away`] it is safe to try again. Not cancel safe: of a
+    /// call that was dropped, it may have been done.
     pub async fn replace(
         &self,
         dead: &JobName,
@@ -116,7 +117,7 @@ pub enum ReplaceError {
         /// What kept it from answering.
         why: String,
     },
-    /// The publisher cannot do it.
+    /// The publisher cannot do it: it does not know the request, being of an older version, or cannot read its journal.
     #[error("{0}")]
     Request(RequestError),
 }

@@ -47,11 +47,12 @@ const COMPLETE_WAIT: Duration = Duration::from_secs(1);
 /// How [`Queues`] works.
 #[derive(Clone, Debug)]
 pub struct QueuesOptions {
-    /// What operators see.
+    /// What operators see; 1 to 128 bytes. A longer one is not checked here, and no link would be made with it. The default
+    /// is `tool-` and the process's id.
     pub name: String,
-    /// How long a publisher may take for one answer: 15 s.
+    /// How long a publisher may take for one answer, over reconnects. 15 s by default.
     pub request_timeout: Duration,
-    /// How links are made.
+    /// How links to publishers are made.
     pub link: LinkOptions,
 }
 
@@ -66,6 +67,11 @@ impl Default for QueuesOptions {
 }
 
 /// Looks into queues and acts on them. Cheap to clone; all clones share links, which are opened when they are needed.
+///
+/// A call takes up to 15 s to learn from the resolver which publishers there are, and then up to
+/// [`request_timeout`](QueuesOptions::request_timeout) for each publisher, all at the same time. A publisher that does not
+/// answer is no error: it is among the `missing` of what the call gives. What a call that only looks was told is true of
+/// durable state.
 #[derive(Clone)]
 pub struct Queues {
     shared: Arc<Shared>,
@@ -79,7 +85,8 @@ struct Shared {
 }
 
 impl Queues {
-    /// Looks into the queues of the publishers that `cluster` knows. Needs a tokio runtime.
+    /// Looks into the queues of the publishers that `cluster` knows: a [`Cluster`], or its replicas as `"HOST:PORT,…"`.
+    /// Waits for nothing. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: QueuesOptions) -> Queues {
         let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
         Queues::start(Directory::Resolver(client), options)
@@ -96,7 +103,8 @@ impl Queues {
         Queues { shared: Arc::new(Shared { directory, options, links, roster }) }
     }
 
-    /// The publishers that could have queues which match, and whether the directory was sure to know all. Cancel safe.
+    /// The publishers that could have queues which match; and true if the directory was sure to know all of them, false
+    /// while its replicas have started only now. Cancel safe.
     pub async fn publishers(
         &self,
         pattern: &Glob,
@@ -123,14 +131,16 @@ impl Queues {
         .await
     }
 
-    /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size of a page; `query.cursor` is
-    /// where each publisher begins, usually 0. Cancel safe.
+    /// The jobs that match, a page at a time, publisher after publisher. `query.limit` is the size of a page (what is under
+    /// 1 counts as 1, what is over 1,000 as 1,000); `query.cursor` is where each publisher begins, usually 0. Pages are
+    /// asked for as they are read. Cancel safe.
     pub async fn jobs(&self, query: JobsQuery) -> Result<JobPages, QueuesError> {
         let (complete, publishers) = self.publishers(&query.filter.pattern).await?;
         Ok(JobPages::new(self.clone(), query, complete, publishers))
     }
 
-    /// One job with its payload and result. A bare id is asked of every publisher. Cancel safe.
+    /// One job with its payload and result. A bare id is asked of every publisher, and who has it is believed at once;
+    /// [`JobLookupError::NotFound`] is said only when all have answered. Cancel safe.
     pub async fn job(&self, name: &JobName) -> Result<JobAt, JobLookupError> {
         let (complete, mut publishers) = self.publishers(&everything()).await?;
         if let Some(prefix) = &name.publisher {

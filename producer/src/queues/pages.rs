@@ -17,7 +17,8 @@ pub struct JobPage {
     pub jobs: Vec<JobInfo>,
 }
 
-/// All jobs that match, page by page, publisher after publisher.
+/// All jobs that match, page by page, publisher after publisher. Not a snapshot: a job that changes between two pages may be
+/// missing, or come twice.
 #[derive(Debug)]
 pub struct JobPages {
     queues: Queues,

@@ -7,15 +7,16 @@ use longshore_protocol::{Glob, Path, QueueSettings, Refusal};
 use super::{Gathered, Queues, QueuesError, everything};
 
 impl Queues {
-    /// Has the queues that match take and deliver nothing, those that there are and those that there will be, at every publisher that
-    /// could have some. The answers name the publishers that confirmed; at one that is missing, the queues may go on. Pausing what is
-    /// paused changes nothing. Once a future was dropped, publishers may have been told.
+    /// Has the queues that match take and deliver nothing, those that there are and those that there will be, at every
+    /// publisher that could have some. The answers name the publishers that confirmed; at one that is missing, the queues
+    /// may go on. Pausing what is paused changes nothing. Not cancel safe: of a call that was dropped, publishers may have
+    /// been told.
     pub async fn pause(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
         self.set_paused(pattern, true).await
     }
 
-    /// Takes back a pause of just this pattern. A queue that others match stays paused: [`PauseReport::still_paused_by`] says which.
-    /// Once a future was dropped, publishers may have been told.
+    /// Takes back a pause of just this pattern. A queue that others match stays paused: [`PauseReport::still_paused_by`]
+    /// says which. Not cancel safe: of a call that was dropped, publishers may have been told.
     pub async fn resume(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
         self.set_paused(pattern, false).await
     }
@@ -33,9 +34,10 @@ impl Queues {
         .await
     }
 
-    /// Changes a queue's settings at every publisher that could have it; with `reset`, what is not among the changes goes back to its
-    /// default. Each answers with the settings that hold there now, or with why it does not take the queue. Holds for jobs that are there
-    /// already, too. Said again, it changes nothing. Once a future was dropped, publishers may have been told.
+    /// Changes a queue's settings at every publisher that could have it; with `reset`, what is not among the changes goes
+    /// back to its default. Each answers with the settings that hold there now, or with why it does not take the queue.
+    /// Holds for jobs that are there already, too. Said again, it changes nothing. Not cancel safe: of a call that was
+    /// dropped, publishers may have been told.
     pub async fn configure(
         &self,
         path: Path,
@@ -52,8 +54,8 @@ impl Queues {
         .await
     }
 
-    /// Tells every publisher that its wall clock is right though it jumped ([`PublisherStatus::clock_held`]): what waits for a time of
-    /// the wall clock goes on. Once a future was dropped, publishers may have been told.
+    /// Tells every publisher that its wall clock is right though it jumped ([`PublisherStatus::clock_held`]): what waits for
+    /// a time of the wall clock goes on. Not cancel safe: of a call that was dropped, publishers may have been told.
     ///
     /// [`PublisherStatus::clock_held`]: longshore_protocol::messages::work::PublisherStatus::clock_held
     pub async fn confirm_clock(&self) -> Result<Gathered<()>, QueuesError> {

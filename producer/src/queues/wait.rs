@@ -32,13 +32,15 @@ pub enum JobEnd {
     /// No attempt had begun by the time it was to expire.
     Expired,
     /// Its publisher does not have it, or no longer: it was dropped, or had ended and was kept for as long as it was to be.
+    /// How it ended is not known any more.
     Gone,
 }
 
 /// Why the end of a job is not known.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum WaitError {
-    /// It had not ended when the caller's time was over, as far as its publisher could be asked.
+    /// It had not ended when the caller's time was over, as far as its publisher could be asked. Wait again, if it is still
+    /// wanted.
     #[error("no end within {waited:?}{}", trouble(.away.as_deref()))]
     TimedOut {
         /// How long was waited.
@@ -60,9 +62,9 @@ fn trouble(away: Option<&str>) -> String {
 }
 
 impl Queues {
-    /// Waits until a job has ended, at most for `limit`; over disconnects and restarts of its publisher, which is asked again
-    /// whenever it can be reached. A bare id is looked for first, at every publisher: one that all of them answer they do not have is
-    /// [`JobLookupError::NotFound`] at once.
+    /// Waits until a job has ended, at most for `limit` (what is over 10 years counts as 10 years); over disconnects and
+    /// restarts of its publisher, which is asked again whenever it can be reached. A bare id is looked for first, at every
+    /// publisher: one that all of them answer they do not have is [`JobLookupError::NotFound`] at once.
     ///
     /// Any number may wait at the same time; those at one publisher share a link. Past 10,000 of them, the next one is asked after one of
     /// these is told. Cancel safe: dropping the future tells the publisher that nobody waits any more.

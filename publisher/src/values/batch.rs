@@ -21,7 +21,8 @@ impl Batch {
         Batch { shared, updates: Vec::new() }
     }
 
-    /// Adds an update. One of a value that is dropped before the commit is passed over.
+    /// Adds an update. One of a value that is dropped before the commit is passed over. After an error the batch is as it
+    /// was.
     #[inline]
     pub fn update(
         &mut self,

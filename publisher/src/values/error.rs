@@ -4,7 +4,7 @@ use longshore_protocol::{Path, ValueError};
 
 use super::limits::{VALUE_DEFAULTS_MAX, VALUES_MAX};
 
-/// Why a value, or a default, is not published. Nothing was changed.
+/// Why a value, or a default, is not published. Nothing was changed, and until something else is, it would be refused again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PublishError {
     /// This publisher has a value there, or a default for values.
@@ -19,24 +19,24 @@ pub enum PublishError {
     /// The root.
     #[error("a value needs a path below the root")]
     Root,
-    /// As many values as there may be.
+    /// The publisher has 4,194,304 values, and may have no more.
     #[error("the publisher has {VALUES_MAX} values, and may have no more")]
     TooMany,
-    /// As many defaults as there may be.
+    /// The publisher has 1,024 defaults for values, and may have no more.
     #[error("the publisher has {VALUE_DEFAULTS_MAX} defaults for values, and may have no more")]
     TooManyDefaults,
-    /// The value is none that may be published.
+    /// The value is too large or too deep: [`ValueError`] has the bounds.
     #[error(transparent)]
     Value(#[from] ValueError),
 }
 
-/// Why a value is not changed.
+/// Why a value is not changed. It is as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// It would be none that may be published.
+    /// The new value is too large or too deep: [`ValueError`] has the bounds.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// It is another publisher's.
+    /// It is another publisher's: a batch is of one publisher.
     #[error("the value is published by another publisher of this process; use its own batch")]
     OtherPublisher,
 }

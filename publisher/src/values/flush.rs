@@ -15,7 +15,8 @@ use super::{Shared, now};
 pub struct FlushReport {
     /// Links whose kernel buffers hold all that was committed before.
     pub flushed: usize,
-    /// The names of those that were disconnected because they did not take it in time.
+    /// The names of the subscribers that were disconnected because they did not take it in time. A durable one comes back by
+    /// itself.
     pub disconnected: Vec<String>,
     /// Links that ended meanwhile for other reasons.
     pub ended: usize,

@@ -22,26 +22,29 @@ const CLEAR_WAIT: Duration = Duration::from_secs(2);
 /// How long a stop waits for links to take their goodbye.
 const GOODBYE_WAIT: Duration = Duration::from_secs(2);
 
-/// What a publisher of values is told when it starts.
+/// What a publisher of values is told when it starts. The default is on a free port of the loopback address, and registers
+/// nowhere.
 #[derive(Clone, Debug)]
 pub struct ValuePublisherOptions {
-    /// What operators call it.
+    /// What operators call it; 1 to 128 bytes. `values` by default.
     pub name: String,
-    /// Where it listens; port 0 picks one.
+    /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS, or
+    /// [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// Where others dial it; empty for where it listens.
+    /// Where others dial it; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
     pub advertise: Vec<SocketAddr>,
     /// The priority and weight of its values, unless they have their own.
     pub usual: ValueOptions,
-    /// The resolver replicas; none for a publisher that only those who know its address use.
+    /// The resolver replicas. With none, the default, no subscriber finds it: they look for values at a resolver.
     pub cluster: Option<Cluster>,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
-    /// Allows a non-loopback address without TLS.
+    /// Allows a non-loopback address without TLS: anyone who reaches it could read values and write to them. False by
+    /// default.
     pub insecure: bool,
-    /// Most links at once; more are told `Busy`.
+    /// Most links at once; more are told `Busy`. 768 by default.
     pub connections_max: usize,
-    /// Heartbeats of its links.
+    /// Heartbeats of its links. 5 s, and 100 s until one counts as hung, by default.
     pub timing: LinkTiming,
 }
 
@@ -62,7 +65,8 @@ impl Default for ValuePublisherOptions {
     }
 }
 
-/// Why a publisher of values does not start.
+/// Why a publisher of values does not start. [`Bind`](ValuePublisherError::Bind) names what stands in the way; the others
+/// are wrong options.
 #[derive(Debug, thiserror::Error)]
 pub enum ValuePublisherError {
     /// The address cannot be listened on.
@@ -73,7 +77,7 @@ pub enum ValuePublisherError {
         "a publisher that listens on all addresses ({0}) needs the address that subscribers dial, to advertise it"
     )]
     NeedsAdvertise(SocketAddr),
-    /// The name is empty or too long.
+    /// The name is empty, or has more than 128 bytes. It had so many.
     #[error("the publisher's name has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
     BadName(usize),
 }
@@ -155,8 +159,8 @@ impl ValuePublisher {
         self.client.as_ref()
     }
 
-    /// Tells every link, and takes its paths back at every replica that can be reached. Once the future has run and is dropped, subscribers
-    /// have heard or see their links end, and replicas notice by its silence.
+    /// Tells every link, and takes its paths back at every replica that can be reached. Not cancel safe: of a call that was
+    /// dropped, subscribers have heard or see their links end, and replicas notice by its silence.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(serving) = self.serving.take()

@@ -28,7 +28,7 @@ impl Published {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// Changes the value: a batch of one update.
+    /// Changes the value: a batch of one update. Every subscriber is sent it; none is waited for.
     pub fn set(&self, value: impl Into<Value>) -> Result<(), UpdateError> {
         let value = value.into();
         value.encoded_len()?;
@@ -36,7 +36,7 @@ impl Published {
         Ok(())
     }
 
-    /// The value as it is.
+    /// The value as it is: what was set last.
     pub fn current(&self) -> Value {
         self.shared.core.lock().current(self.key).unwrap_or_default()
     }

@@ -8,7 +8,8 @@ use longshore_protocol::messages::values::{WriteRefusal, WriteRefused};
 use super::core::{Bell, SlotKey, WriteId};
 use super::{Shared, now};
 
-/// What subscribers write to one value. At most 1,024 wait here; more are refused.
+/// What subscribers write to one value ([`Published::writes`](super::Published::writes)). At most 1,024 wait here, and 16
+/// MiB; more are refused.
 pub struct Writes {
     shared: Arc<Shared>,
     key: SlotKey,
@@ -68,12 +69,13 @@ impl Write {
         self.id.is_some()
     }
 
-    /// Says that it was taken.
+    /// Says that it was taken, without more: answers with [`Value::Null`].
     pub fn accept(self) {
         self.answer(Value::Null);
     }
 
-    /// Says that it was taken, and answers with a value. One that no frame may hold is a refusal.
+    /// Says that it was taken, and answers with a value. Never waits. One that is over a value's bounds is told as a
+    /// refusal.
     pub fn answer(mut self, value: impl Into<Value>) {
         let value = value.into();
         match value.encoded_len() {

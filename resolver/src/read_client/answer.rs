@@ -80,10 +80,11 @@ pub struct ChangedSince {
     pub changed: Vec<bool>,
 }
 
-/// Why a batch has no answer. The client stays good: the next batch starts afresh.
+/// Why a batch has no answer. The client stays good: the next batch starts afresh. After [`NoAnswer`](ReadError::NoAnswer)
+/// try again; the others would be said again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Every replica failed it, in each of three rounds.
+    /// Every replica failed it, in each of three rounds: what each said last. None are named if the runtime has ended.
     #[error("no resolver replica answered: {}", list(.0))]
     NoAnswer(Vec<ReplicaFailure>),
     /// A replica refused the whole request; another of its version would too.
@@ -94,7 +95,7 @@ pub enum ReadError {
         /// Why, for people.
         reason: String,
     },
-    /// The answer is more than the client takes in.
+    /// The answer is more than the client takes in. Ask for less at a time.
     #[error(
         "resolver replica {replica} answers with more than {limit} bytes; ask for less at a time"
     )]
@@ -104,7 +105,7 @@ pub enum ReadError {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// The cluster names no replica.
+    /// The cluster names no replica: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
 }

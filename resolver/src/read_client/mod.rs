@@ -37,8 +37,10 @@ use crate::read_client::known::Known;
 use crate::read_client::task::Command;
 use crate::replica_link::{Caller, ask_one};
 
-/// Asks a resolver. Cheap to clone: all clones share one link, over which many batches are in flight; it is opened at
-/// the first batch or watch. The link and its task end with the last clone and the last watch.
+/// Asks a resolver: who publishes a path, what there is, what changes. Producers, workers and subscribers have one of their
+/// own; this one is for programs that look into the directory. Cheap to clone: all clones share one link, over which many
+/// batches are in flight; it is opened at the first batch or watch. The link and its task end with the last clone and the
+/// last watch.
 #[derive(Clone)]
 pub struct ReadClient {
     handle: Arc<Handle>,
@@ -60,7 +62,9 @@ impl Handle {
 }
 
 impl ReadClient {
-    /// A client of `cluster`. `name` is what operators see. Needs a tokio runtime.
+    /// A client of `cluster`. `session` is 16 random bytes that name this client (a `SessionId`, in `protocol`); `name` is
+    /// what operators see, 1 to 128 bytes: a longer one is not checked here, and no replica would answer. Waits for
+    /// nothing. Needs a tokio runtime.
     pub fn new(cluster: Cluster, session: SessionId, name: impl Into<String>) -> ReadClient {
         let caller = Caller { cluster, role: Role::ResolverReader, session, name: name.into() };
         let (commands, received) = mpsc::unbounded_channel();
@@ -70,8 +74,8 @@ impl ReadClient {
     }
 
     /// Who publishes each of `paths`? Any number; answers come in order. A "no" of a replica that is warming is asked of
-    /// another before it is believed. Takes until some replica answers or all have failed three times: put a deadline of
-    /// your own around it. Cancel safe.
+    /// another before it is believed. Takes until some replica answers or all have failed three times, which can be minutes
+    /// (each may take 15 s and more for an answer): put a deadline of your own around it. Cancel safe.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
         match self.ask(Question::Resolve(paths.into())).await? {
             Answer::Resolved(resolution) => Ok(resolution),
@@ -79,17 +83,19 @@ impl ReadClient {
         }
     }
 
-    /// What lies just below `path`. Cancel safe.
+    /// What lies just below `path`. Takes as long as [`ReadClient::resolve`]. Cancel safe.
     pub async fn list(&self, path: Path) -> Result<Listing, ReadError> {
         self.listing(Question::List(path)).await
     }
 
-    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs. Cancel safe.
+    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs: more
+    /// are not checked here, and no replica would answer. Takes as long as [`ReadClient::resolve`]. Cancel safe.
     pub async fn list_matching(&self, globs: Vec<Glob>) -> Result<Listing, ReadError> {
         self.listing(Question::ListMatching(globs.into())).await
     }
 
-    /// What lies just below `path`, as rows, and below those, as columns. Cancel safe.
+    /// What lies just below `path`, as rows, and below those, as columns. Takes as long as [`ReadClient::resolve`]. Cancel
+    /// safe.
     pub async fn table(&self, path: Path) -> Result<PathTable, ReadError> {
         match self.ask(Question::Table(path)).await? {
             Answer::Table(table) => Ok(table),
@@ -113,21 +119,24 @@ impl ReadClient {
         }
     }
 
-    /// Watches the publishers that have, or could make, queues that match `glob`: those of a path that matches, and those with
-    /// a default at or below which one could. Those of live values alone are not told. Goes from replica to replica by itself, for ever.
+    /// Watches the publishers that have, or could make, queues that match `glob`: those of a path that matches, and those
+    /// with a default at or below which one could. Those of live values alone are not told. Goes from replica to replica by
+    /// itself, for ever, or until it is dropped.
     pub fn watch_publishers(&self, glob: Glob) -> PublisherWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         PublisherWatch::start(number, glob, self.handle.commands.clone())
     }
 
-    /// Watches the paths that match at least one of `globs`, at most 256: first those that there are, then what changes. Goes from replica
-    /// to replica by itself, for ever, and tells only what differs. Holds at most [`WATCHED_PATHS_MAX`] paths.
+    /// Watches the paths that match at least one of `globs`, at most 256: first those that there are, then what changes.
+    /// Goes from replica to replica by itself, for ever, and tells only what differs. Holds at most 1,000,000 paths
+    /// ([`WATCHED_PATHS_MAX`]); with more, or with more globs, [`PathWatch::next`] says that it has ended.
     pub fn watch_paths(&self, globs: Vec<Glob>) -> PathWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
         PathWatch::start(number, globs, self.handle.commands.clone())
     }
 
-    /// Asks one replica, over a link of its own, which publishers it knows, by name. As long as [`ReadClient::replica_status`]. Cancel safe.
+    /// Asks one replica, named as `host:port`, over a link of its own, which publishers it knows; they come by name, hidden
+    /// ones too. Takes as long as [`ReadClient::replica_status`]; the error is for people. Cancel safe.
     pub async fn publishers_known(&self, replica: &str) -> Result<Vec<KnownPublisher>, String> {
         let mut known = Known::default();
         let question = ToReplica::ListPublishers { id: 1 };
@@ -138,8 +147,9 @@ impl ReadClient {
         .await
     }
 
-    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster. Each address of a replica has until connect
-    /// and hello timeout are over, and the answer 15 s. Cancel safe.
+    /// Asks every replica, each on a link of its own, how it is; in the order of the cluster, each with its answer or, for
+    /// people, why there is none. Each address of a replica has until connect and hello timeout are over, and the answer 15
+    /// s. Cancel safe.
     pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
         let mut asking = JoinSet::new();
         for (place, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {

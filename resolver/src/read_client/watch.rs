@@ -134,8 +134,8 @@ impl PathWatch {
         PathWatch { number, shared, commands }
     }
 
-    /// What happens next. Only what is new to the reader is told, whichever replica it comes from; what changed while nobody waited is
-    /// told once for each path, as it is now. Cancel safe.
+    /// What happens next. Only what is new to the reader is told, whichever replica it comes from; what changed while nobody
+    /// waited is told once for each path, as it is now. An error is the end of the watch. Cancel safe.
     pub async fn next(&mut self) -> Result<PathEvent, WatchEnded> {
         loop {
             let news = self.shared.news.notified();

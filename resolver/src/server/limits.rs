@@ -86,7 +86,7 @@ pub struct LimitsHandle {
 
 impl LimitsHandle {
     /// Sets them all. What the replica holds beyond a lower one stays until it goes by itself. False if it serves no more.
-    /// Dropped, some of them may hold already.
+    /// Not cancel safe: of a call that was dropped, some of them may hold.
     pub async fn set(&self, limits: Limits) -> bool {
         let Some(desk) = self.desk.upgrade() else { return false };
         self.places.set(limits.connections_max, &limits.kept());

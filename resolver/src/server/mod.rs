@@ -43,14 +43,16 @@ const REQUESTS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
 
-/// How to serve.
+/// How to serve a replica. Limits are refusals, each with its reason: what is over one is told so, and nothing that stands
+/// is thrown out.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// What operators see; at most 128 bytes, what is over is cut.
+    /// What operators see; at most 128 bytes, what is over is cut. `resolver` by default.
     pub name: String,
-    /// `reader_ttl`, `writer_ttl` and `hello_timeout`.
+    /// Of these `reader_ttl`, `writer_ttl` and `hello_timeout` count here.
     pub timing: ResolverTiming,
-    /// This is a new cluster: nobody can have published before, so nothing is missing at the start.
+    /// This is a new cluster: nobody can have published before, so nothing is missing at the start. False by default: then
+    /// the replica warms for a `writer_ttl` (120 s), and says so with every answer.
     pub fresh: bool,
     /// Most connections; an excess one is told `Busy`. Default 768. Fewer if the process may not open that many files.
     pub connections_max: usize,
@@ -66,9 +68,9 @@ pub struct ServerOptions {
     /// Most memory of reads that wait for their answers, over all connections, in bytes, and as much of writes; beyond, and beyond a
     /// connection's share of it, requests are refused as `Busy`. Default 256 MiB.
     pub requests_bytes_max: usize,
-    /// Allows an address that other machines can reach, without TLS.
+    /// Allows an address that other machines can reach, without TLS. False by default.
     pub insecure: bool,
-    /// TLS, for every connection.
+    /// TLS, for every connection. None by default.
     pub tls: Option<TlsAcceptor>,
 }
 
@@ -99,7 +101,7 @@ pub struct DirectoryStopped {
     pub why: String,
 }
 
-/// One replica. It knows of no other.
+/// One replica of the resolver, to be served by this process. It knows of no other replica, and keeps nothing on disk.
 #[derive(Debug)]
 pub struct ResolverServer {
     listener: Listener,
@@ -110,7 +112,7 @@ pub struct ResolverServer {
 
 impl ResolverServer {
     /// Listens at `address`; port 0 takes any free one. The replica warms from now on, unless it is `fresh`.
-    /// Cancel safe: dropped, it listens no more.
+    /// Needs a tokio runtime. Cancel safe: dropped, it listens no more.
     pub async fn bind(
         address: SocketAddr,
         options: ServerOptions,
@@ -220,7 +222,7 @@ pub struct StandingHandle {
 }
 
 impl StandingHandle {
-    /// How it is; none once it serves no more.
+    /// How it is; none once it serves no more. Waits until [`ResolverServer::run`] serves. Cancel safe.
     pub async fn status(&self) -> Option<ReplicaStatus> {
         let (answer, answered) = oneshot::channel();
         let desk = self.desk.upgrade()?;

@@ -27,7 +27,7 @@ use crate::write_client::shared::Shared;
 
 pub use crate::write_client::terms::{PublicationTerms, TermsError};
 
-/// How far a replica is.
+/// How far a replica is in knowing what a publisher publishes ([`WriteClient::status`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaState {
     /// The replica, as `host:port`.
@@ -39,7 +39,7 @@ pub struct ReplicaState {
     pub lacking: usize,
     /// Paths and defaults that it has refused; they are tried again every half `writer_ttl`.
     pub refused: usize,
-    /// What went wrong last, if anything ever did.
+    /// What went wrong last, for people, if anything ever did.
     pub last_error: Option<String>,
 }
 
@@ -83,7 +83,8 @@ impl Drop for Handle {
 }
 
 impl WriteClient {
-    /// A client for one publisher; its tasks start at once. Needs a tokio runtime.
+    /// A client for one publisher; its tasks start at once. `session` is 16 random bytes that name this run of it. Needs a
+    /// tokio runtime.
     ///
     /// Paths of an earlier start that are not wanted again are removed once the wanted set has been still for a second, so
     /// that a restart can publish its paths one by one without one of them being gone for a moment.
@@ -150,9 +151,10 @@ impl WriteClient {
         self.handle.shared.flushed(n).await;
     }
 
-    /// The graceful stop: removes the publisher at every replica that is reached within `timeout`, then ends the tasks. The
-    /// others notice by its silence. Other clones publish nothing any more, and wait for nothing in [`WriteClient::flushed`].
-    /// Once the future has run and is dropped, the publisher may stand at some replicas until its silence is noticed.
+    /// The graceful stop: removes the publisher at every replica that is reached within `timeout_after`, then ends the
+    /// tasks. The others notice by its silence. Other clones publish nothing any more, and wait for nothing in
+    /// [`WriteClient::flushed`]. Not cancel safe: of a call that was dropped, the publisher may stand at some replicas until
+    /// its silence is noticed.
     pub async fn close(self, timeout_after: Duration) {
         self.handle.shared.close();
         let _ = timeout(timeout_after, self.handle.shared.closed()).await;

@@ -11,10 +11,10 @@ use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX};
 /// Why terms cannot be published on.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TermsError {
-    /// Too many homes.
+    /// More than 64 homes. So many were given.
     #[error("{0} homes are more than the {HOMES_MAX} that a path may have")]
     TooManyHomes(usize),
-    /// A home's name is empty or too long.
+    /// The name of a home is empty, or has more than 128 bytes. It had so many.
     #[error("the name of a home has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
     BadHome(usize),
 }

@@ -290,7 +290,7 @@ impl StatsWatch {
         self.desk.get().map(|desk| desk.stats()).unwrap_or_default()
     }
 
-    /// How the subscription stands at each publisher.
+    /// How the subscription stands at each publisher; none before the run.
     pub fn publishers(&self) -> Vec<PublisherState> {
         self.desk.get().map(|desk| desk.publishers().borrow().clone()).unwrap_or_default()
     }

@@ -27,12 +27,17 @@ use crate::ConnectError;
 /// answer together.
 pub const SUBSCRIBE_WAIT: Duration = Duration::from_secs(30);
 
-/// Follows live values. Cheap to clone; all clones share one link to each publisher. Subscriptions outlive it.
+/// Follows live values, and writes to them. Cheap to clone; all clones share one link to each publisher. Subscriptions
+/// outlive it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use longshore_protocol::Path;
-/// use longshore_subscriber::{Event, Subscriber};
+/// # mod longshore {
+/// #     pub use longshore_protocol::Path;
+/// #     pub mod values { pub use longshore_subscriber::*; }
+/// # }
+/// use longshore::Path;
+/// use longshore::values::{Event, Subscriber};
 ///
 /// let subscriber = Subscriber::connect("localhost").await?;
 /// let mut temperature = subscriber.durable_subscribe(Path::new("/hall/temperature")?);
@@ -55,7 +60,8 @@ pub struct Subscriber {
 pub struct SubscriberOptions {
     /// What operators see; 1 to 128 bytes. The default is `subscriber-` and the process's id.
     pub name: String,
-    /// How its links to publishers are dialled.
+    /// How its links to publishers are dialled. By default with
+    /// [`LinkTiming::VALUES`](longshore_protocol::LinkTiming::VALUES).
     pub link: LinkOptions,
     /// Publishers on this machine are tried before all others.
     pub local_first: bool,
@@ -75,10 +81,11 @@ impl Default for SubscriberOptions {
 /// How to subscribe.
 #[derive(Clone, Debug)]
 pub struct SubscribeOptions {
-    /// What becomes of updates that this process is too slow for. Of several subscriptions of one process to one path,
-    /// the first says what the publisher does.
+    /// What becomes of updates that this process is too slow for; [`Policy::Conflate`] by default. Of several subscriptions
+    /// of one process to one path, the first says what the publisher does.
     pub policy: Policy,
-    /// How long the subscription may take to be made; without meaning for durable ones.
+    /// How long the subscription may take to be made: the resolver, the connect and the publisher's answer together. 30 s by
+    /// default; without meaning for durable ones.
     pub within: Duration,
     /// Where updates go; none for a queue of its own, of 1,024 updates, that `next` reads.
     pub into: Option<UpdatesSink>,
@@ -91,7 +98,8 @@ impl Default for SubscribeOptions {
     }
 }
 
-/// Why there is no subscription.
+/// Why there is no subscription. All but [`Stopped`](SubscribeError::Stopped) may pass: subscribe again later, or with
+/// [`Subscriber::durable_subscribe`], which does that by itself.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SubscribeError {
     /// No replica of the resolver answered.
@@ -106,13 +114,14 @@ pub enum SubscribeError {
     /// No publisher could be linked to; what went wrong at each.
     #[error("no link to any publisher: {0}")]
     NoLink(Arc<str>),
-    /// It was refused; by whom, and why.
+    /// It was refused; by whom, and why, for people: the value is gone again, is a queue, or the program that makes it did
+    /// not want to.
     #[error("refused by {0}")]
     Refused(Arc<str>),
-    /// Its updates may not be left out, and as many wait to be read as may.
+    /// Its updates may not be left out ([`Policy::Disconnect`]), and as many wait to be read as may.
     #[error("as many updates wait to be read as may, and the policy leaves out none")]
     Unread,
-    /// It took too long.
+    /// It took longer than [`SubscribeOptions::within`].
     #[error("the subscription was not made within {after:?}")]
     Late {
         /// The time that it had.
@@ -137,12 +146,12 @@ pub enum CallError {
 impl Subscriber {
     /// A subscriber with default options that finds publishers through `cluster`: a [`Cluster`], or its replicas as
     /// `"HOST:PORT,…"`. It needs no replica to be up, waits for nothing, and opens links only
-    /// for subscriptions.
+    /// for subscriptions. Needs a tokio runtime.
     pub async fn connect(cluster: impl Into<Cluster>) -> Result<Subscriber, ConnectError> {
         Subscriber::connect_with(cluster, SubscriberOptions::default()).await
     }
 
-    /// A subscriber with options of its own. It waits for nothing.
+    /// A subscriber with options of its own. It waits for nothing. Needs a tokio runtime.
     pub async fn connect_with(
         cluster: impl Into<Cluster>,
         options: SubscriberOptions,
@@ -177,8 +186,9 @@ impl Subscriber {
         self.inner.subscribe(path, options).await
     }
 
-    /// Follows the value at `path` until the subscription is dropped. While it is not held it is tried again, each time
-    /// the whole way: resolve, choose, connect. So it reaches every publisher of the path in turn, and new ones.
+    /// Follows the value at `path` until the subscription is dropped. While it is not held it is tried again, each time the
+    /// whole way: resolve, choose, connect. So it reaches every publisher of the path in turn, and new ones. Returns at
+    /// once, whether or not anybody publishes it: [`DurableValue::alive`] waits. Needs a tokio runtime.
     pub fn durable_subscribe(&self, path: Path) -> DurableValue {
         self.durable_subscribe_with(path, &SubscribeOptions::default())
     }
@@ -198,8 +208,8 @@ impl Subscriber {
     }
 
     /// Asks the program that publishes `path`: writes `value` to it, and gives what it answers. All within `within`. For
-    /// many calls of one path, subscribe once and [`ValueSubscription::write_with_receipt`]. Dropped, or ended with
-    /// [`WriteError::Unknown`], the program may have been asked or not.
+    /// many calls of one path, subscribe once and [`ValueSubscription::write_with_receipt`]. Not cancel safe: of a call that
+    /// was dropped, or that ended with [`WriteError::Unknown`], the program may have been asked or not.
     pub async fn call(
         &self,
         path: Path,

@@ -61,7 +61,7 @@ impl ValueSubscription {
     }
 
     /// Waits for what happens next: first the value as it was found, then updates in order, then the end. `None` after
-    /// the end, and if updates go elsewhere. Cancel safe.
+    /// the end, and if updates go elsewhere ([`SubscribeOptions::into`](crate::SubscribeOptions::into)). Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {
             return None;
@@ -71,13 +71,15 @@ impl ValueSubscription {
         event
     }
 
-    /// Hands a value to the program that publishes this one, without an answer. Never waits.
+    /// Hands a value to the program that publishes this one, without an answer. Never waits. `Ok` says that it will be sent
+    /// while the link holds, not that it was taken.
     pub fn write(&self, value: impl Into<Value>) -> Result<(), WriteError> {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Writes go side
-    /// by side: none waits for the answer to another. Dropped, the write may have been made or not.
+    /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Writes go side by
+    /// side: none waits for the answer to another. Not cancel safe: of a call that was dropped, the write may have been made
+    /// or not.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,
@@ -137,14 +139,15 @@ impl DurableValue {
         self.handle.next().await
     }
 
-    /// Hands a value to the program that publishes this one, without an answer. Never waits; refused while the
-    /// subscription is dead.
+    /// Hands a value to the program that publishes this one, without an answer. Never waits; refused with
+    /// [`WriteError::Dead`] while the subscription is dead. `Ok` says that it will be sent while the link holds, not that it
+    /// was taken.
     pub fn write(&self, value: impl Into<Value>) -> Result<(), WriteError> {
         self.handle.sub.write(value.into(), None)
     }
 
-    /// The same, but while the subscription is dead this waits for it to be held again, at most `within`. Nothing is
-    /// kept: dropped, it writes nothing.
+    /// The same, but while the subscription is dead this waits for it to be held again, at most `within`; then it is
+    /// [`WriteError::Dead`]. Cancel safe: nothing is kept, and a call that was dropped writes nothing.
     pub async fn write_within(
         &self,
         value: impl Into<Value>,
@@ -166,8 +169,8 @@ impl DurableValue {
     }
 
     /// Hands a value to the program that publishes this one, and waits for its answer, at most `within`. Refused at once
-    /// while the subscription is dead. Writes go side by side: none waits for the answer to another. Dropped, the write may
-    /// have been made or not.
+    /// while the subscription is dead. Writes go side by side: none waits for the answer to another. Not cancel safe: of a
+    /// call that was dropped, the write may have been made or not.
     pub async fn write_with_receipt(
         &self,
         value: impl Into<Value>,

@@ -26,8 +26,12 @@ pub const UPDATES_BYTES_MAX: usize = 64 * 1024 * 1024;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use longshore_protocol::Path;
-/// use longshore_subscriber::{Event, SubscribeOptions, Subscriber, Updates};
+/// # mod longshore {
+/// #     pub use longshore_protocol::Path;
+/// #     pub mod values { pub use longshore_subscriber::*; }
+/// # }
+/// use longshore::Path;
+/// use longshore::values::{Event, SubscribeOptions, Subscriber, Updates};
 ///
 /// let subscriber = Subscriber::connect("localhost").await?;
 /// let mut updates = Updates::new(65_536);
@@ -55,8 +59,8 @@ pub struct Updates {
 pub struct UpdatesSink(pub(crate) Arc<Channel>);
 
 impl Updates {
-    /// A reader for whom `capacity` updates may wait, at least 1 and at most [`UPDATES_MAX`], in frames of at most
-    /// [`UPDATES_BYTES_MAX`] in all. Memory is taken as it is needed.
+    /// A reader for whom `capacity` updates may wait (what is under 1 counts as 1, what is over 16,777,216 as that), in
+    /// frames of at most 64 MiB in all. Memory is taken as it is needed.
     pub fn new(capacity: usize) -> Updates {
         let channel = Arc::new(Channel::new(capacity.clamp(1, UPDATES_MAX)));
         Updates { channel, batch: Vec::new(), marks: Vec::new() }

@@ -33,7 +33,8 @@ pub enum FeedFrom {
     After(FeedPositions),
 }
 
-/// What was seen of each publisher. To be kept together with what was made of it, a feed goes on from there.
+/// What was seen of each publisher. Kept together with what was made of it, another feed goes on from there
+/// ([`FeedFrom::After`]) without a gap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FeedPositions(pub BTreeMap<PublisherId, FeedPosition>);
 
@@ -70,7 +71,8 @@ pub enum FeedNews {
     /// What happened since is not to be had. The next is [`FeedNews::SnapshotBegins`], or for a feed from now on [`FeedNews::Follows`]
     /// with a gap before it.
     Lost(FeedLoss),
-    /// The publisher cannot be reached. It is tried again for as long as the feed is read, and goes on where it was.
+    /// The publisher cannot be reached: said once, however often it is tried. It is tried again for as long as the feed is
+    /// read, and goes on where it was, which [`FeedNews::Follows`] tells.
     Away {
         /// Why, for people.
         why: String,
@@ -80,7 +82,7 @@ pub enum FeedNews {
 /// Why a feed could not go on where it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FeedLoss {
-    /// More has happened since than the publisher keeps.
+    /// More has happened since than the publisher keeps: 65,536 transitions.
     #[error("TooOld: more has happened since than the publisher keeps")]
     TooOld,
     /// The publisher has lost what was seen: its acknowledgements are not synced.
@@ -88,7 +90,7 @@ pub enum FeedLoss {
     Rewound,
 }
 
-/// A feed of all publishers that could have queues which match. Ends when it is dropped.
+/// A feed of all publishers that could have queues which match ([`Queues::feed`]). Ends when it is dropped.
 #[derive(Debug)]
 pub struct Feed {
     items: mpsc::Receiver<FeedItem>,
@@ -104,9 +106,12 @@ impl Queues {
     /// Follows what happens to the jobs of all queues that match, at every publisher that could have some, those included that join
     /// later. Reconnects and resumes by itself. Needs a tokio runtime.
     ///
+    /// At most 16 items wait to be read; then publishers wait, too. Who reads so slowly that a publisher has to let go is
+    /// told [`FeedLoss::TooOld`], and never left with a gap that nobody mentions.
+    ///
     /// ```no_run
-    /// use longshore_producer::{FeedFrom, FeedNews, Queues, QueuesOptions};
-    /// use longshore_protocol::Glob;
+    /// # mod longshore { pub use {longshore_producer::*, longshore_protocol::*}; }
+    /// use longshore::{FeedFrom, FeedNews, Glob, Queues, QueuesOptions};
     ///
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let queues = Queues::connect("127.0.0.1", QueuesOptions::default());

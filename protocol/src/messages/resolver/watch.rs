@@ -53,9 +53,9 @@ pub struct PublisherGone {
 codes! {
     /// Why a publisher can no longer be seen.
     Departure, "departure" {
-        /// It was silent for a `writer_ttl`.
+        /// It was silent for a `writer_ttl` (120 s unless told otherwise): it hangs, died, or is cut off. It may come back.
         Silent = 1, "silent";
-        /// It said that it stops.
+        /// It said that it stops, and took its paths back.
         Stopped = 2, "stopped";
     }
 }

@@ -39,13 +39,15 @@ pub struct SubscriptionEnded {
 }
 
 codes! {
-    /// What becomes of a value's updates that a subscriber is too slow for.
+    /// What becomes of a value's updates that a subscriber is too slow for. [`Conflate`](Policy::Conflate) unless told
+    /// otherwise.
     Policy, "policy" {
         /// The newest value is sent when there is room; what it supersedes is left out. The last value always arrives.
         Conflate = 1, "conflate";
-        /// Some updates wait, in order; when there are too many, the oldest are left out. The last value always arrives.
+        /// Up to 1,024 updates wait, in order; when there are more, the oldest are left out. The last value always arrives.
         DropOldest = 2, "drop oldest";
-        /// None is left out: the link ends.
+        /// None is left out: when there is no more room, the link ends, and with it all subscriptions of that subscriber at
+        /// that publisher.
         Disconnect = 3, "disconnect";
     }
 }

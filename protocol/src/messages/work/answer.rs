@@ -61,13 +61,14 @@ pub struct JobsPage {
 /// What an action did.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ActionReport {
-    /// Jobs that it was done to, or would be.
+    /// Jobs that it was done to, or, in a dry run, would be.
     pub done: u64,
     /// Named jobs that are not in a state for it.
     pub refused: u64,
     /// Named jobs that the publisher does not have.
     pub unknown: u64,
-    /// There are more; ask again.
+    /// There are more that it was not done to yet. `Queues::act` asks until there are none; after a dry run it says *at
+    /// least*.
     pub more: bool,
     /// Of named jobs: what became of each, in their order.
     pub outcomes: Runs<ActOutcome>,
@@ -106,7 +107,7 @@ pub struct DeadGroup {
     pub jobs: u64,
     /// When the first of them died, in milliseconds since 1970.
     pub first_at: u64,
-    /// When the last of them died.
+    /// When the last of them died, in milliseconds since 1970.
     pub last_at: u64,
     /// The last of them.
     pub example: JobId,
@@ -128,21 +129,21 @@ pub struct PauseReport {
 codes! {
     /// What became of a replacement.
     ReplaceOutcome, "outcome of a replacement" {
-        /// The new job is there, the dead one is gone. Said again, it is said again.
+        /// The new job is there, the dead one is gone. The same said again has the same answer.
         Replaced = 0, "replaced";
         /// The publisher has no such job.
         Unknown = 1, "Unknown: the publisher has no such job";
         /// The job is not dead.
         NotDead = 2, "NotDead: only a dead job can be replaced";
-        /// The new job's id is taken.
+        /// The new job's id belongs to another job. Make a new one.
         IdConflict = 3, "IdConflict: the new job's id belongs to another job; make a new one";
-        /// The new job is over a limit.
+        /// The new job's payload is over 16 MiB, or its headers are over 8 KiB.
         TooLarge = 4, "TooLarge: the payload is over 16 MiB or the headers over 8 KiB";
         /// An option of the new job is out of range.
         BadOptions = 5, "BadOptions: an option of the new job is out of its range";
-        /// The queue or the publisher holds as many jobs as it may.
+        /// The queue or the publisher holds as many jobs as it may. Try again later.
         QueueFull = 6, "QueueFull: the queue holds as many jobs as it may";
-        /// The disk is short of room.
+        /// The disk has no room for jobs over 4 KiB. Try again later.
         NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs over 4 KiB; free some, and try again";
     }
 }

@@ -99,20 +99,21 @@ pub struct JobsQuery {
     pub filter: Filter,
     /// Where to go on: the `next` of the page before; 0 at the beginning.
     pub cursor: u64,
-    /// At most so many; at most 1,000.
+    /// At most so many to a page: 1 to 1,000. A page may hold fewer, and has at most 4 MiB.
     pub limit: u32,
-    /// With payloads, headers and results, or without.
+    /// True for payloads, headers, options and results, too, which are read from disk.
     pub full: bool,
 }
 
 codes! {
-    /// What may be done to jobs.
+    /// What may be done to jobs. A job in a state that an action is not for is left alone, and said to be.
     Action, "action" {
-        /// Cancel jobs that have not ended; those that run are taken from their workers.
+        /// Cancel jobs that have not ended, prepared ones too. Those that run are taken from their workers: their handlers
+        /// are told to stop, and whatever they return is refused.
         Cancel = 1, "cancel";
-        /// Make dead jobs ready again, with all their attempts.
+        /// Make dead jobs ready again, with all their attempts; their history stays.
         Revive = 2, "revive";
-        /// Delete jobs that have ended.
+        /// Delete jobs that have ended: they are gone for good. By a filter without a state, dead letters only.
         Drop = 3, "drop";
         /// Let prepared jobs run. Said again, it is done again.
         Confirm = 4, "confirm";
@@ -129,23 +130,24 @@ pub struct Pace {
 }
 
 codes! {
-    /// Why a request has no answer.
+    /// Why a request has no answer. Nothing was changed. [`TooMany`](RequestError::TooMany) passes by itself.
     RequestError, "request error" {
-        /// It asks for more than a page may hold.
+        /// It asks for more than a page may hold (1,000 jobs), or names more jobs than one action may (10,000).
         OverLimit = 1, "OverLimit: a page holds at most 1,000 jobs, an action names at most 10,000";
-        /// The publisher's journal could not be read.
+        /// The publisher's journal could not be read; its log says where. Its operator has to look.
         Unreadable = 2, "Unreadable: the publisher could not read its journal; its log says where";
-        /// The publisher does not know that request.
+        /// The publisher does not know that request: its version is older.
         Unknown = 3, "Unknown: the publisher's version does not know that request";
-        /// As many requests of this link wait for their answers as may.
+        /// As many requests of this link wait for their answers as may: 64, 16 feeds, 10,000 ends of jobs. Ask again once
+        /// some are answered.
         TooMany = 4, "TooMany: as many requests of this link wait as may (64, 16 feeds, 10,000 ends of jobs); send the next one after one of them";
-        /// The publisher no longer keeps what happened since.
+        /// More has happened since than the publisher keeps. Take a snapshot again.
         TooOld = 5, "TooOld: more has happened since than the publisher keeps; take a snapshot again";
-        /// The publisher has lost what the client saw: its acknowledgements are not synced.
+        /// The publisher has lost what the client saw: its acknowledgements are not synced. Take a snapshot again.
         Rewound = 6, "Rewound: the publisher started again before that index; take a snapshot again";
         /// The token no longer holds a lease of this session.
         StaleToken = 7, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
-        /// As many patterns are paused as may be.
+        /// As many patterns are paused as may be: 1,024. Resume some.
         TooManyPauses = 8, "TooManyPauses: 1,024 patterns are paused; resume some, or pause one pattern over several queues";
     }
 }

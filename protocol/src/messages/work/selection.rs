@@ -17,7 +17,7 @@ pub enum Selection {
     Matching(Filter),
 }
 
-/// What jobs have in common. Every part that is there has to fit.
+/// What jobs have in common. Every part that is there has to fit; [`Filter::of`] begins with all jobs of some queues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
     /// Their queues.
@@ -47,7 +47,7 @@ impl Filter {
         }
     }
 
-    /// Only those in that state.
+    /// Only those in that state; `None` for every state.
     pub fn in_state(self, state: impl Into<Option<JobState>>) -> Filter {
         Filter { state: state.into(), ..self }
     }

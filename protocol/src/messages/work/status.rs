@@ -41,14 +41,14 @@ pub struct PublisherStatus {
     pub clock_held: bool,
     /// The patterns that are paused, those too that no queue matches yet. At most 1,024.
     pub paused: Vec<Glob>,
-    /// What its journal still takes.
+    /// What its journal still takes: less than everything when its disk is short of room.
     pub room: Room,
     /// Bytes that it keeps for what must go on when the disk is full.
     pub reserve_bytes: u64,
 }
 
 codes! {
-    /// What a publisher's journal still takes.
+    /// What a publisher's journal still takes. It comes back to [`Open`](Room::Open) by itself once its disk has room.
     Room, "room" {
         /// Everything.
         Open = 0, "open";
@@ -142,7 +142,7 @@ pub struct QueueStat {
     pub credits: u64,
     /// Jobs that went to the dead letters, ever.
     pub died: u64,
-    /// The patterns by which it is paused; none of them for a queue that is not.
+    /// The patterns by which it is paused; empty for a queue that is not.
     pub paused_by: Vec<Glob>,
     /// What is set for its jobs.
     pub settings: QueueSettings,

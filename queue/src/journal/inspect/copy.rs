@@ -50,8 +50,9 @@ pub struct Copied {
     pub findings: Vec<Finding>,
 }
 
-/// Copies the journal in `dir`, which may be in use, into `dest`, which must not be there or be empty. `publisher` is the id of a
-/// publisher that is started on the copy; random. Everything that was acknowledged before the call is in the copy.
+/// Copies the journal in `dir`, which may be in use, into `dest`, which must not be there or be empty. `publisher` is the id
+/// of a publisher that is started on the copy; random. Everything that was acknowledged before the call is in the copy.
+/// Blocks the thread while it copies. After an error `dest` holds no journal that anybody could start on.
 pub fn copy(
     dir: &Path,
     dest: &Path,

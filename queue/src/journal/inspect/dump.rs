@@ -94,7 +94,7 @@ pub enum Dumped {
     },
 }
 
-/// Gives what a journal holds, piece by piece.
+/// Gives what a journal holds, piece by piece: snapshots, then records in order. Blocks the thread while it reads.
 pub struct Dump {
     files: Arc<dyn Files>,
     journal: PublisherId,

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::format::FORMAT_VERSION;
 
-/// Why a journal cannot be looked at, or not be copied. Nothing in it was changed.
+/// Why a journal cannot be looked at, or not be copied. Nothing in it was changed. [`InUse`](InspectError::InUse) and
+/// [`Changed`](InspectError::Changed) pass: try again later.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// It is no publisher's data directory.

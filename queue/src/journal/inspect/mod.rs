@@ -41,7 +41,7 @@ const PIECE_BYTES: usize = 1024 * 1024;
 /// Bytes of a file after which memory lets go of it: what is read once would push out what is read often.
 const FORGET_BYTES: u64 = 32 * 1024 * 1024;
 
-/// How far something is: bytes done, and bytes in all.
+/// Told now and then how far something is: bytes done, and about how many there are in all. Called on the thread that reads.
 pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
 
 fn disk() -> Arc<dyn Files> {

@@ -76,7 +76,8 @@ impl JournalStat {
     }
 }
 
-/// What the journal in `dir` says of itself. Reads the beginnings of its files alone; `dir` may be in use.
+/// What the journal in `dir` says of itself. Reads the beginnings of its files alone; `dir` may be in use. Blocks the
+/// thread, but not for long.
 pub fn stat(dir: &Path) -> Result<JournalStat, InspectError> {
     stat_on(&disk(), dir)
 }

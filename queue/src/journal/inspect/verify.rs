@@ -49,7 +49,8 @@ impl Verified {
     }
 }
 
-/// Reads everything in the journal of `dir`, which nobody may have open, and tells what is not as it was written. Writes nothing.
+/// Reads everything in the journal of `dir`, which nobody may have open, and tells what is not as it was written. Writes
+/// nothing. Blocks the thread while it reads. Damage is no error: it is among the findings.
 pub fn verify(dir: &Path, progress: &mut Progress<'_>) -> Result<Verified, InspectError> {
     let decodes = |kind, body| Command::decode(kind, body).is_ok();
     verify_on(&disk(), dir, &decodes, progress)
