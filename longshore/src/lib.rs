@@ -151,7 +151,7 @@
 //!
 //! - **Units.** A field that ends in `_ms` is in milliseconds. A moment that is a bare number (`at`, `ended_at`,
 //!   `expires_at`) is in milliseconds since 1970. Sizes and lengths are bytes. Everything else is a `Duration`. Limits are
-//!   constants with a name, most of them in [`protocol`]`::limits`.
+//!   constants with a name, most of them in `protocol::limits`.
 //! - **Errors.** What was refused has changed nothing. What may have been done all the same is called `Unknown` or `Away`,
 //!   and is said to be so.
 //! - **Cancel safe** means that nothing is lost or done when a future is dropped before it is ready: call again, also in a
@@ -176,6 +176,9 @@
 //! - [`Producer`], [`Pipeline`]: handing in jobs, one by one or many. [`Queues`], [`Feed`]: looking, acting, following.
 //! - [`values`]: live values. [`Publisher`]: queues in your process. [`journal`]: its files, from outside.
 //! - [`ReadClient`], [`WriteClient`], [`ResolverServer`]: the directory.
+//! - `protocol`: the messages, whose pages are those of the crate `longshore-protocol`. A program finds there what errors
+//!   and answers are made of: `RequestError`, `AttemptInfo`, `CheckpointInfo` and `ProgressInfo` in `messages::work`,
+//!   `WriteRefused` in `messages::values`, and every limit by its name in `limits`.
 //!
 //! `docs/JOBS.md` says what is promised of jobs, in exact words; `docs/OPERATING.md` is for those who run it;
 //! `docs/ARCHITECTURE.md` has the map of the code, `docs/PROTOCOL.md` the bytes on the wire.
@@ -206,6 +209,10 @@ pub use longshore_protocol as protocol;
 ///
 /// All of it reads files on the thread that calls, a large journal for minutes: in an async program, call it within
 /// `tokio::task::spawn_blocking`.
+///
+/// Words: a *command* is one thing that happened to the queues, a *record* is a command as it is written, and an index is a
+/// command's number, one more for each. The *mark* is the last command that is known to be committed. Offsets and lengths
+/// are bytes. `docs/JOURNAL.md` has the files, byte by byte.
 #[cfg(feature = "publisher")]
 pub mod journal {
     pub use longshore_queue::inspect::*;

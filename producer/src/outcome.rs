@@ -38,7 +38,7 @@ impl fmt::Display for Receipt {
 /// | `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused` | The job or the call is wrong: it would be refused again. Mend it. |
 /// | `NoPublisher` | Nobody is set up for that path, or its publisher has been away for minutes: look, then try again. |
 /// | `Resolver`, `NotSent` | It was away: try again. |
-/// | `Refused`, `BatchRefused` | [`Refusal`] and [`BatchRefusal`] say for each whether to try again. |
+/// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` say for each whether to try again. |
 /// | `Unknown` | Ask for the job by its id (`Queues::job`). Handed in again *with the same id*, it is the same job at the same publisher, |
 /// | | and a second one at another: where several have the path, use `Producer::to_publishers` with that one. |
 /// | `ReceiptsUnread` | Read receipts, then send the job again. |

@@ -78,10 +78,10 @@ fn times(each: Duration, n: u64) -> Duration {
 }
 
 /// The timing of one link: when to send a heartbeat, when the other side counts as hung. Both sides say theirs, and hold to
-/// the shorter of each. A heartbeat may be asked for every 10 ms, not more often.
+/// the shorter of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkTiming {
-    /// A side that has sent nothing for this long sends a heartbeat.
+    /// A side that has sent nothing for this long sends a heartbeat; at least 10 ms.
     pub heartbeat: Duration,
     /// A side that has received no byte for this long disconnects.
     pub hang: Duration,

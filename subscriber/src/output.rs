@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::JobFailure;
 use crate::failure::{job_error, within_limits};
 
-/// What a handler may return when its job is done: `()` for no result; [`Bytes`], `Vec<u8>`, `String` or `&'static str` as
+/// What a handler may return when its job is done: `()` for no result; `Bytes`, `Vec<u8>`, `String` or `&'static str` as
 /// they are; [`Json`] for any `Serialize`; an `Option` of these. At most 1 MiB: a larger result buries its job. It is kept
 /// only for a job that asked for that (`JobOptions::keep_result`).
 pub trait JobOutput: Send + 'static {

@@ -33,7 +33,8 @@ pub enum WriteError {
     /// No frame may hold the value: nothing was sent. It would be refused again.
     #[error("{0}")]
     Value(#[from] ValueError),
-    /// The publisher did not take it; [`WriteRefused::code`] says why, and whether it can have been taken all the same.
+    /// The publisher did not take it; its `code` (`protocol::messages::values::WriteRefusal`) says why, and whether it can
+    /// have been taken all the same.
     #[error("{0}")]
     Refused(WriteRefused),
     /// It was sent, or may have been, and no answer came in time: the publisher's program may have taken it or not. Write

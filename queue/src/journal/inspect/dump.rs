@@ -21,9 +21,9 @@ use crate::command::Command;
 /// Which records are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DumpOptions {
-    /// The first command.
+    /// The first command, by its index. By default the first that there is.
     pub from: u64,
-    /// The last command.
+    /// The last command, by its index; it is wanted, too. By default the last that there is.
     pub to: u64,
 }
 
