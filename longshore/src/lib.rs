@@ -96,7 +96,8 @@ pub use longshore_producer::{
 /// How jobs are chosen, what is done to them, and what publishers answer: the types that [`Queues`] takes and gives.
 pub use longshore_protocol::messages::work::{
     Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
-    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, ReplaceOutcome, Room,
+    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, QuietEnd,
+    QuietedWorker, ReplaceOutcome, Room, WorkerPattern, WorkerPatternError,
 };
 pub use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,

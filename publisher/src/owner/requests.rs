@@ -49,6 +49,10 @@ impl Owner {
                 self.answer(link, id, Ok(Answer::Done));
                 return Ok(());
             }
+            Request::Quiet { workers, quiet, dry_run } => {
+                self.ask_workers((link, id), &workers, quiet, dry_run);
+                return Ok(());
+            }
             Request::Await { id: job } => {
                 self.want_events();
                 if self.awaits.is_empty() {

@@ -59,6 +59,10 @@ impl Owner {
                 self.forget(link, id);
                 return Ok(());
             }
+            ToPublisher::Quieted(quiet) => {
+                self.quieted(link, quiet);
+                return Ok(());
+            }
             // Once is enough; a second one on a link that stands changes nothing.
             ToPublisher::Attach(_) => return Ok(()),
         };
