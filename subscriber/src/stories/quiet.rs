@@ -208,5 +208,9 @@ async fn jobs_of_a_lost_link_go_back_with_the_next_one() {
     assert_eq!(link.started().await, [1], "that one still runs");
     link.given_back(&[2]).await;
     assert_eq!(link.quieted().await, (0, true));
+    // The job that runs is the only one that is held.
+    other_link.ask(8, false);
+    link.granted(1).await;
+    other_link.granted(2 + 2).await;
     drop(worker);
 }
