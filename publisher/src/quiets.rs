@@ -4,11 +4,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use longshore_protocol::LinkId;
-use longshore_protocol::messages::work::{Quiet, QuietEnd, QuietedWorker};
+use longshore_protocol::limits::QUIETED_WORKERS_MAX;
+use longshore_protocol::messages::work::{Quiet, QuietEnd, QuietedWorker, WorkerPattern};
+use longshore_protocol::{LinkId, SessionId};
 
 /// How long workers have to answer. One that can answers within two round trips and a commit; a tool waits for 15 s.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// More workers are meant than one request may ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooManyWorkers;
+
+/// Those of the workers that any of the patterns means, by their names.
+pub(crate) fn meant<'a>(
+    workers: impl Iterator<Item = (LinkId, &'a str, SessionId)>,
+    patterns: &[WorkerPattern],
+) -> Result<Vec<(LinkId, QuietedWorker)>, TooManyWorkers> {
+    let is_meant = |name, session| patterns.iter().any(|pattern| pattern.matches(name, session));
+    let end = QuietEnd::Matched;
+    let mut meant: Vec<(LinkId, QuietedWorker)> = workers
+        .filter(|&(_, name, session)| is_meant(name, session))
+        .take(QUIETED_WORKERS_MAX + 1)
+        .map(|(link, name, session)| (link, QuietedWorker { name: name.to_owned(), session, end }))
+        .collect();
+    if meant.len() > QUIETED_WORKERS_MAX {
+        return Err(TooManyWorkers);
+    }
+    meant.sort_unstable_by(|(_, a), (_, b)| (&a.name, a.session).cmp(&(&b.name, b.session)));
+    Ok(meant)
+}
 
 /// All that is asked and told.
 #[derive(Debug, Default)]
@@ -122,8 +146,6 @@ impl Ask {
 
 #[cfg(test)]
 mod tests {
-    use longshore_protocol::SessionId;
-
     use super::*;
 
     const TOOL: LinkId = LinkId(1);
@@ -147,6 +169,24 @@ mod tests {
 
     fn answer(request: u64, first: QuietEnd, second: QuietEnd) -> Answered {
         Answered { link: TOOL, request, workers: vec![worker(1, first), worker(2, second)] }
+    }
+
+    #[test]
+    fn those_that_are_meant_are_in_the_order_of_their_names_and_one_too_many_is_none() {
+        let patterns = ["b*", "a"].map(|text| WorkerPattern::new(text).unwrap());
+        let all = [(W1, "b2"), (W2, "c"), (TOOL, "b1"), (LinkId(20), "a")];
+        let all = all.map(|(link, name)| (link, name, SessionId([1; 16])));
+        let names = |meant: &[(LinkId, QuietedWorker)]| -> Vec<(LinkId, String)> {
+            meant.iter().map(|(link, worker)| (*link, worker.name.clone())).collect()
+        };
+        let few = meant(all.into_iter(), &patterns).unwrap();
+        let expected = [(LinkId(20), "a"), (TOOL, "b1"), (W1, "b2")];
+        assert_eq!(names(&few), expected.map(|(link, name)| (link, name.to_owned())));
+
+        let many = |n: usize| (0..n as u64).map(|n| (LinkId(n), "a", SessionId([1; 16])));
+        let most = meant(many(QUIETED_WORKERS_MAX), &patterns).map(|meant| meant.len());
+        assert_eq!(most, Ok(QUIETED_WORKERS_MAX));
+        assert_eq!(meant(many(QUIETED_WORKERS_MAX + 1), &patterns), Err(TooManyWorkers));
     }
 
     #[test]

@@ -3,13 +3,12 @@
 use std::time::Instant;
 
 use longshore_protocol::LinkId;
-use longshore_protocol::limits::QUIETED_WORKERS_MAX;
 use longshore_protocol::messages::work::{
-    Answer, FromPublisher, Quiet, QuietEnd, QuietedWorker, RequestError, WorkerPattern,
+    Answer, FromPublisher, Quiet, RequestError, WorkerPattern,
 };
 
 use super::Owner;
-use crate::quiets::Answered;
+use crate::quiets::{Answered, meant};
 
 impl Owner {
     /// Passes on what a tool asks to the workers that it means.
@@ -20,20 +19,9 @@ impl Owner {
         quiet: bool,
         dry_run: bool,
     ) {
-        let meant = self.router.workers().filter(|(_, name, session)| {
-            patterns.iter().any(|pattern| pattern.matches(name, *session))
-        });
-        let end = QuietEnd::Matched;
-        let mut meant: Vec<(LinkId, QuietedWorker)> = meant
-            .take(QUIETED_WORKERS_MAX + 1)
-            .map(|(link, name, session)| {
-                (link, QuietedWorker { name: name.to_owned(), session, end })
-            })
-            .collect();
-        if meant.len() > QUIETED_WORKERS_MAX {
+        let Ok(meant) = meant(self.router.workers(), patterns) else {
             return self.answer(link, id, Err(RequestError::OverLimit));
-        }
-        meant.sort_unstable_by(|(_, a), (_, b)| (&a.name, a.session).cmp(&(&b.name, b.session)));
+        };
         if dry_run || meant.is_empty() {
             let workers = meant.into_iter().map(|(_, worker)| worker).collect();
             return self.answer(link, id, Ok(Answer::Quieted(workers)));
