@@ -407,7 +407,8 @@ fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resume
     let mut working = system.beside(&[&arguments[..], &command].concat());
     until("the first job runs", || begun() == "one\n");
     let nobody = system.run(&["workers", "quiet", "mail-2", "mail-*", "--dry-run"]).code(1);
-    nobody.says(&["mail-2", "workers ls"]).says(&["would be quiet: mail-1"]);
+    assert!(nobody.stdout.starts_with("would be quiet: mail-1 "), "{nobody:?}");
+    nobody.says(&["mail-2", "workers ls"]);
     system.run(&["workers", "quiet", "mail"]).code(1).says(&["mail"]);
     let before = worker(&system);
     assert_eq!((&before["quiet"], &before["held"]), (&false.into(), &1.into()), "{before}");
@@ -417,12 +418,14 @@ fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resume
     assert_eq!(of, ["name", "session"].map(|field| &before[field]), "{quieted}");
     assert_eq!(quieted["workers"][0]["confirmed"].as_array().unwrap().len(), 1, "{quieted}");
     until("the publisher tells", || worker(&system)["quiet"] == true);
-    system.run(&["workers", "ls"]).code(0).says(&["mail-1", "quiet"]);
+    let shown = system.run(&["workers", "ls"]).code(0).stdout;
+    assert!(shown.lines().any(|line| line.starts_with("mail-1") && line.ends_with("quiet")));
     working.says("this worker is quiet");
     go_on("one");
     until("it holds nothing", || worker(&system)["held"] == 0);
     let after = worker(&system);
-    assert_eq!((&after["credits"], &after["quiet"]), (&0.into(), &true.into()), "{after}");
+    let can_get = (&after["credits"], &after["held"]);
+    assert_eq!((can_get, &after["quiet"]), ((&0.into(), &0.into()), &true.into()), "{after}");
     let left = system.stat("/jobs/a");
     assert_eq!((&left["ready"], &left["completed"]), (&2.into(), &1.into()), "{left}");
     // Another worker gets them meanwhile, and the quiet one still waits for the last.
@@ -442,12 +445,15 @@ fn a_resumed_worker_goes_on_and_one_that_is_started_anew_is_not_quiet() {
     let working = system.beside(&arguments);
     until("the worker is linked", || worker(&system)["name"] == "w");
     let again = ["workers", "quiet", "--all"];
-    system.run(&again).code(0).says(&["quiet: w "]);
-    system.run(&again).code(0).says(&["quiet: w "]);
+    for _ in 0..2 {
+        let quieted = system.run(&again).code(0).stdout;
+        assert!(quieted.starts_with("quiet: w "), "{quieted}");
+    }
     let job = system.enqueue("/jobs/a", "x", &[]);
     assert_eq!(system.job(&job)["state"], "ready");
     let session = worker(&system)["session"].as_str().unwrap().to_owned();
-    system.run(&["workers", "resume", &session]).code(0).says(&["resumed: w "]);
+    let resumed = system.run(&["workers", "resume", &session]).code(0).stdout;
+    assert!(resumed.starts_with("resumed: w "), "{resumed}");
     system.run(&["job", &job, "--wait"]).code(0);
 
     system.run(&again).code(0);
@@ -457,5 +463,5 @@ fn a_resumed_worker_goes_on_and_one_that_is_started_anew_is_not_quiet() {
     let _working = system.beside(&arguments);
     let job = system.enqueue("/jobs/a", "x", &[]);
     system.run(&["job", &job, "--wait"]).code(0);
-    assert_eq!(worker(&system)["quiet"], false);
+    until("it is listed, and not quiet", || worker(&system)["quiet"] == false);
 }

@@ -81,7 +81,7 @@ impl Client {
 
     async fn asked_to_be_quiet(&mut self) -> Quiet {
         self.until(|message| match message {
-            FromPublisher::WorkerQuiet(quiet) => Some(*quiet),
+            FromPublisher::WorkerQuiet(quiet) => Some(quiet),
             _ => None,
         })
         .await

@@ -77,7 +77,7 @@ pub(crate) enum WorkersAction {
     /// Have workers begin no job until they are resumed or started anew; those that run go on
     ///
     /// A quiet worker takes no new jobs, gives back at once those that it has not begun, goes on with those that it runs, and stays linked:
-    /// at every publisher, and after a reconnect. Before a deploy: quiet it, wait until workers ls says that it holds none, stop it. Once
+    /// at every publisher, and after a reconnect. Before a deploy: quiet it, wait until workers ls says of it quiet and that it holds 0, stop it. Once
     /// this command says that a worker is quiet, it begins nothing.
     Quiet(WhichWorkers),
     /// Have quiet workers take jobs again
