@@ -81,10 +81,12 @@ impl State {
     pub(super) fn quiet_to_say(&mut self, place: PlaceId) -> Option<Quiet> {
         let (quiet, draining) = (self.quiet, self.stage > Stage::Open);
         let at = &mut self.places[place as usize];
+        let ask = at.quiet_to_say?;
         let is_so = at.settles.held() == 0 && (draining || self.durable.has_no_credit(&at.id));
         if quiet && !is_so {
             return None;
         }
-        Some(Quiet { ask: at.quiet_to_say.take()?, quiet })
+        at.quiet_to_say = None;
+        Some(Quiet { ask, quiet })
     }
 }
