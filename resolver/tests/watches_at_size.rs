@@ -1,7 +1,8 @@
-//! Many watches of one subtree while it changes a thousand times a second: whatever becomes of the replica that tells them, each
-//! ends with what is true, and no replica needs more memory for it than its limits say. Replicas are processes of their own.
+//! Replicas at size. Many watches of one subtree while it changes a thousand times a second: whatever becomes of the replica that tells
+//! them, each ends with what is true, and no replica needs more memory for it than its limits say. A huge publish: what its paths take
+//! of memory, and that other publishers need not wait for it. Replicas are processes of their own.
 //!
-//! `LONGSHORE_LONG=1` has 10,000 watches and 10 s of changes.
+//! `LONGSHORE_LONG=1` has 10,000 watches and 10 s of changes, and a million paths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -16,7 +17,7 @@ use common::*;
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica, WatchPaths};
 use longshore_protocol::{Glob, Hello, LinkTiming, ResolverTiming, Role, SessionId};
-use longshore_resolver::Cluster;
+use longshore_resolver::{Cluster, PublicationTerms};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -345,4 +346,71 @@ async fn a_watcher_that_does_not_read_costs_a_bounded_part_of_the_memory_and_nob
     slow.sender.close("enough");
     settled(&crowd, &writer, || weight.look(&replica)).await;
     weight.is_within(bound(links + 2, 2 * UNREAD + watches));
+}
+
+/// What a path may take of a replica's memory, all indexes included.
+const OF_A_PATH: u64 = 150;
+/// Paths of 30 bytes that one publisher has.
+const HUGE: usize = 250_000;
+const HUGE_LONG: usize = 1_000_000;
+/// In 99 of 100 cases a path of another publisher is registered as soon as this, where nobody else uses the machine.
+const ANOTHERS: Duration = Duration::from_millis(50);
+/// So often at least the other publisher is served meanwhile, on any machine.
+const ANOTHERS_LEAST: usize = 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_huge_publish_takes_its_memory_and_no_other_publishers_time() {
+    let long = std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1");
+    let count = if long { HUGE_LONG } else { HUGE };
+    let replica = start(LOOPBACK, true);
+    let cluster = cluster(quick(), [replica.address]);
+    let (huge, other) = (writer(&cluster, 1), writer(&cluster, 2));
+    let terms = PublicationTerms::default();
+    // What the replica needs for any request at all is no part of a path.
+    let before = (0..1_000).map(|n| (path(&format!("/other/before/{n}")), terms.clone()));
+    other.publish_all(before);
+    in_time(other.flushed(1)).await;
+    huge.flushed(1).await;
+    let mut weight = Weight::of(&replica);
+
+    let all = terms.clone();
+    let mut publishing = tokio::spawn(async move {
+        let path = |n: usize| path(&format!("/jobs/{:04}/job-{n:015}", n / 1_000));
+        assert_eq!(path(0).as_str().len(), 30);
+        block_in_place(|| huge.publish_all((0..count).map(|n| (path(n), all.clone()))));
+        huge.flushed(1).await;
+        huge
+    });
+    let (began, mut took) = (Instant::now(), Vec::new());
+    let huge = loop {
+        other.publish(path(&format!("/other/{}", took.len())), &terms);
+        let since = Instant::now();
+        let done = tokio::select! {
+            () = other.flushed(1) => None,
+            done = &mut publishing => Some(done.unwrap()),
+        };
+        // The last one has waited for as long as the rest of it.
+        in_time(other.flushed(1)).await;
+        took.push(since.elapsed());
+        weight.look(&replica);
+        if let Some(huge) = done {
+            break huge;
+        }
+    };
+    let registered = began.elapsed();
+    let status = reader(&cluster).replica_status().await.remove(0).1.unwrap();
+    assert_eq!(status.paths as usize, 1_000 + count + took.len());
+    took.sort();
+    let p99 = took[took.len() * 99 / 100];
+    println!(
+        "{count} paths in {registered:?}; meanwhile {} of another publisher, p99 {p99:?}, at most {:?}",
+        took.len(),
+        took[took.len() - 1],
+    );
+    assert!(took.len() >= ANOTHERS_LEAST, "only {} of another publisher", took.len());
+    assert!(!long || p99 <= ANOTHERS, "p99 is {p99:?}");
+    println!("{} bytes a path", (replica.resident() - weight.before) / count as u64);
+    // At any time: while its tables grow, too.
+    weight.is_within(OF_A_PATH * count as u64);
+    drop(huge);
 }
