@@ -112,10 +112,13 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
     site.replicas[0].service.send(Signal::CONT);
     let returned = Instant::now();
     let back = reader_of(&site, 0);
+    let status = back.replica_status().await.remove(0).1.unwrap();
+    // Its clock went on: nobody was silent for it, and what was said meanwhile it does not know.
+    assert!(status.warming && status.hidden == 0, "{status:?}");
+    assert!(knows(&back, OLD).await, "a replica that stood still hides nobody");
     eventually("what was published meanwhile is there", || knows(&back, "/jobs/new")).await;
     let took = returned.elapsed();
     assert!(took < WRITER_TTL / 2 + SLACK, "published there {took:?} after its return");
-    assert!(knows(&back, OLD).await, "a replica that stood still hides nobody");
     worker.kill().unwrap();
     worker.wait().unwrap();
     println!("published again {took:?} after SIGCONT");
