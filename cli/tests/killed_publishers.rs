@@ -1,5 +1,5 @@
 //! Publishers killed with SIGKILL, or stopped with SIGSTOP: nothing acknowledged is lost, nothing is there twice, and work goes on.
-#![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 mod common;
 
