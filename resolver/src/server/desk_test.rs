@@ -17,6 +17,7 @@ use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::connection::Held;
 use crate::server::desk::{Desk, SAID_MAX, SWEPT_MAX, Said};
+use crate::slept::pretended;
 
 const TTL: Duration = Duration::from_secs(120);
 const STAND_STILL_MAX: Duration = Duration::from_secs(15);
@@ -204,6 +205,27 @@ async fn a_stand_still_while_warming_is_made_up_for() {
     assert!(!story.is_complete());
     story.pass_until(now() + secs(2)).await;
     assert!(story.is_complete());
+}
+
+/// The clock by which the desk does everything stands still while its machine sleeps: it has to ask the other one.
+#[tokio::test(start_paused = true)]
+async fn after_the_machine_slept_for_long_the_replica_warms_for_half_a_writer_ttl() {
+    let mut story = Story::new().await;
+    pretended::sleep(STAND_STILL_MAX - secs(1));
+    story.pass().await;
+    assert!(story.is_complete(), "its writers have not given up yet");
+    // An hour with nothing to do, and one in the middle of its work.
+    pretended::sleep(secs(3_600));
+    story.pass().await;
+    assert!(!story.is_complete() && story.sees(1));
+    story.pass_until(now() + TTL / 2 - secs(1)).await;
+    assert!(!story.is_complete());
+    story.pass_until(now() + secs(2)).await;
+    assert!(story.is_complete() && story.sees(1));
+    story.give_work().await;
+    pretended::sleep(secs(3_600));
+    story.pass().await;
+    assert!(!story.is_complete() && story.sees(1));
 }
 
 const WATCHER: Client = Client(5);

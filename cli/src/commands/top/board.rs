@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::commands::sys::{name_of, number, text};
 use crate::commands::workers;
-use crate::output::{Table, grouped};
+use crate::output::{Table, grouped, printable};
 use crate::time::show_length;
 
 /// Rates are told over so many samples, one a second.
@@ -178,7 +178,7 @@ impl Board {
             .why
             .iter()
             .filter(|(path, _)| path.depth() == 3)
-            .map(|(path, why)| format!("{path}: {why}"))
+            .map(|(path, why)| printable(&format!("{path}: {why}")).into_owned())
             .collect();
         lost.truncate(PART_LEAST);
         // A blank line between two parts.
