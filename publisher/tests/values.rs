@@ -369,6 +369,27 @@ async fn a_publisher_with_queues_serves_values_too_and_keeps_their_paths_apart()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_tells_its_figures_unless_it_is_told_not_to() {
+    for figures in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PublisherOptions { figures, ..PublisherOptions::new(dir.path()) };
+        let publisher = Publisher::open(options).await.unwrap();
+        let address = publisher.local_address();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let serving = tokio::spawn(publisher.run(async { stopped.await.unwrap_or(()) }));
+        let mut follower = Follower::dial(address).await;
+        follower.subscribe(0, "/sys/publishers/publisher", Policy::Conflate);
+        let told = follower.next().await;
+        let not_here =
+            matches!(told, FromValuePublisher::Refused { code: ValueRefusal::NotHere, .. });
+        assert_eq!(matches!(told, FromValuePublisher::Subscribed(_)), figures, "{told:?}");
+        assert_eq!(not_here, !figures, "{told:?}");
+        stop.send(()).unwrap();
+        timeout(LONG, serving).await.unwrap().unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_a_job_made_is_no_place_for_a_value() {
     let dir = tempfile::tempdir().unwrap();
     let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
