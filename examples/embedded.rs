@@ -10,6 +10,12 @@ const JOBS: usize = 100;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    println!("{} completed", squares().await?);
+    Ok(())
+}
+
+/// Squares the first hundred numbers; how many jobs were completed.
+pub(crate) async fn squares() -> anyhow::Result<u64> {
     let folder = tempfile::tempdir()?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
@@ -44,8 +50,8 @@ async fn main() -> anyhow::Result<()> {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     handle.drain();
-    println!("{} completed", working.await??.completed);
+    let completed = working.await??.completed;
     drop(stop);
     serving.await??;
-    Ok(())
+    Ok(completed)
 }

@@ -27,6 +27,12 @@ async fn send(job: Job<Vec<String>>, context: JobContext) -> Result<Json<usize>,
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    println!("{} rows sent", order().await?);
+    Ok(())
+}
+
+/// Writes an order and has it sent; the job's result.
+pub(crate) async fn order() -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
@@ -57,15 +63,13 @@ async fn main() -> anyhow::Result<()> {
     std::fs::write(&order, format!("{rows:?}\nto be confirmed: {receipt}\n"))?;
     producer.confirm(&receipt).await?;
 
-    match producer.wait(&receipt, Duration::from_secs(30)).await? {
-        JobEnd::Completed { result: Some(result) } => {
-            println!("{} rows sent", String::from_utf8_lossy(&result));
-        }
+    let sent = match producer.wait(&receipt, Duration::from_secs(30)).await? {
+        JobEnd::Completed { result: Some(result) } => String::from_utf8_lossy(&result).into_owned(),
         end => anyhow::bail!("it ended otherwise: {end:?}"),
-    }
+    };
     handle.drain();
     working.await??;
     drop(stop);
     serving.await??;
-    Ok(())
+    Ok(sent)
 }

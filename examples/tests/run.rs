@@ -4,11 +4,17 @@
 #[path = "../checksums.rs"]
 mod checksums;
 #[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../embedded.rs"]
+mod embedded;
+#[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../fan_out.rs"]
 mod fan_out;
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../prices.rs"]
 mod prices;
+#[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../two_steps.rs"]
+mod two_steps;
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../web.rs"]
 mod web;
@@ -30,6 +36,18 @@ async fn checksums_are_those_of_the_files_and_one_that_is_gone_says_so() -> anyh
     assert_eq!(digests[0].as_deref(), Ok(of_abc));
     assert!(digests[1].as_ref().is_err_and(|why| why.contains("No such file")), "{digests:?}");
     assert_eq!(digests[2].as_deref(), Ok(of_nothing));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_system_in_one_program_completes_its_hundred_jobs() -> anyhow::Result<()> {
+    assert_eq!(embedded::squares().await?, 100);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_order_is_sent_from_its_last_checkpoint_on() -> anyhow::Result<()> {
+    assert_eq!(two_steps::order().await?, "4");
     Ok(())
 }
 

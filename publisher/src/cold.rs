@@ -10,7 +10,7 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{Decode, Entry, JobError, LinkId, Reader as FieldReader};
 use longshore_queue::{
-    Asked, CheckpointView, DeadGroupView, Handed, JobView, ReadError, Reader, RecordRef,
+    Asked, CheckpointView, DeadGroupView, Handed, JobView, Neighbours, ReadError, Reader, RecordRef,
 };
 use rustix::io::Errno;
 use tokio::sync::mpsc;
@@ -172,7 +172,9 @@ impl ColdLoads {
                     let lease = Duration::from_millis(u64::from(handed.lease_ms));
                     !inputs.is_closed() && began.elapsed() < lease + READ_AGAIN_SLACK
                 };
-                let load = |handed: &Handed| load_entry(&reader, handed, || may_wait(handed));
+                let mut reader = reader.neighbours();
+                let mut load =
+                    |handed: &Handed| load_entry(&mut reader, handed, || may_wait(handed));
                 let whole = |(handed, hot): ColdJob| (handed, hot.or_else(|| load(&handed)));
                 let jobs = jobs.into_iter().map(whole).collect();
                 let _stopping = inputs.blocking_send(Input::Loaded { load: number, jobs });
@@ -196,7 +198,11 @@ impl ColdLoads {
 
 /// Reads a job's entry; none if it is damaged. What only the process lacks, a file or memory, is waited for: a sound job is
 /// not buried for it.
-fn load_entry(reader: &Reader, handed: &Handed, may_wait: impl Fn() -> bool) -> Option<Bytes> {
+fn load_entry(
+    reader: &mut Neighbours<'_>,
+    handed: &Handed,
+    may_wait: impl Fn() -> bool,
+) -> Option<Bytes> {
     let entry = loop {
         match reader.read(handed.entry) {
             Ok(entry) => break entry,
@@ -342,7 +348,7 @@ mod tests {
 
     use longshore_protocol::NewJob;
     use longshore_protocol::messages::work::{BatchBuilder, DeadGroup};
-    use longshore_queue::Records;
+    use longshore_queue::{Piece, Records};
     use parking_lot::Mutex;
 
     use super::*;
@@ -351,9 +357,10 @@ mod tests {
     struct Failing(Mutex<Vec<Errno>>, Bytes);
 
     impl Records for Failing {
-        fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
-            let part = at.at as usize..(at.at + at.length) as usize;
-            let Some(errno) = self.0.lock().pop() else { return Ok(self.1.slice(part)) };
+        fn piece(&self, _: RecordRef) -> Result<Piece, ReadError> {
+            let Some(errno) = self.0.lock().pop() else {
+                return Ok(Piece { from: 0, bytes: self.1.clone() });
+            };
             Err(ReadError::Io { file: "segment".into(), error: Arc::new(errno.into()) })
         }
     }
@@ -379,7 +386,7 @@ mod tests {
             checkpoints: 0,
             entry: part,
         };
-        load_entry(&Reader::new(Arc::new(records)), &handed, || may_wait).is_some()
+        load_entry(&mut Reader::new(Arc::new(records)).neighbours(), &handed, || may_wait).is_some()
     }
 
     #[test]

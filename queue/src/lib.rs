@@ -31,7 +31,8 @@ pub use journal::{
 };
 pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{
-    Log, LogFigures, Poisoned, ReadError, Reader, Rebuild, Records, Snapshot, UNCOMMITTED_BYTES_MAX,
+    Log, LogFigures, Neighbours, Piece, Poisoned, ReadError, Reader, Rebuild, Records, Snapshot,
+    UNCOMMITTED_BYTES_MAX,
 };
 pub use outcome::{
     CheckpointView, DeadGroupView, Event, Handed, JobView, Outcomes, QueueId, RecordRef, Reply,

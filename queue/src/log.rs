@@ -175,6 +175,58 @@ impl Reader {
     pub fn read(&self, at: RecordRef) -> Result<Bytes, ReadError> {
         self.records.part(at)
     }
+
+    /// For many parts one after the other: see [`Neighbours`].
+    pub fn neighbours(&self) -> Neighbours<'_> {
+        Neighbours { reader: self, index: 0, piece: Piece::default() }
+    }
+}
+
+/// Reads parts one after the other. Those that lie beside the one before, as most jobs of a batch do, come from the piece that was read
+/// for it, without asking the records again.
+pub struct Neighbours<'a> {
+    reader: &'a Reader,
+    /// The command that `piece` is of; 0 is none.
+    index: u64,
+    piece: Piece,
+}
+
+impl Neighbours<'_> {
+    /// The same as [`Reader::read`].
+    pub fn read(&mut self, at: RecordRef) -> Result<Bytes, ReadError> {
+        if at.index == self.index
+            && let Some(part) = self.piece.part(at)
+        {
+            return Ok(part);
+        }
+        let piece = self.reader.records.piece(at)?;
+        let part = piece.part_or_error(at)?;
+        (self.index, self.piece) = (at.index, piece);
+        Ok(part)
+    }
+}
+
+/// Checked bytes of one command's body.
+#[derive(Clone, Debug, Default)]
+pub struct Piece {
+    /// Where they begin in the body.
+    pub from: usize,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+impl Piece {
+    /// A part of the body, if all of it is here.
+    pub fn part(&self, at: RecordRef) -> Option<Bytes> {
+        let from = (at.at as usize).checked_sub(self.from)?;
+        let to = from + at.length as usize;
+        (to <= self.bytes.len()).then(|| self.bytes.slice(from..to))
+    }
+
+    pub(crate) fn part_or_error(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+        let body_bytes = self.from + self.bytes.len();
+        self.part(at).ok_or(ReadError::OutOfRange { at, body_bytes })
+    }
 }
 
 impl std::fmt::Debug for Reader {
@@ -185,17 +237,13 @@ impl std::fmt::Debug for Reader {
 
 /// Where committed bodies are read from.
 pub trait Records: Send + Sync {
-    /// A part of a command's body, checked against its checksum. Blocks.
-    fn part(&self, at: RecordRef) -> Result<Bytes, ReadError>;
-}
+    /// A piece of a command's body that holds that part, checked against its checksum. Blocks.
+    fn piece(&self, at: RecordRef) -> Result<Piece, ReadError>;
 
-/// A part of a body that is at hand.
-pub(crate) fn part_of(body: &Bytes, at: RecordRef) -> Result<Bytes, ReadError> {
-    let (from, to) = (at.at as usize, at.at as usize + at.length as usize);
-    if to > body.len() {
-        return Err(ReadError::OutOfRange { at, body_bytes: body.len() });
+    /// That part alone.
+    fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+        self.piece(at)?.part_or_error(at)
     }
-    Ok(body.slice(from..to))
 }
 
 /// Why a record cannot be read back.

@@ -146,6 +146,7 @@ async fn greet(
         peer_address: address,
         version: welcome.version,
         timing: welcome.timing,
+        beat: None,
         own_frame_bytes_max: hello.frame_bytes_max as usize,
         peer_frame_bytes_max: welcome.frame_bytes_max as usize,
         send_queue_bytes_max: options.send_queue_bytes_max,

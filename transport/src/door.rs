@@ -26,6 +26,7 @@ use crate::descriptors::Budget;
 use crate::greeting::{self, GreetingError};
 use crate::hellos::{Hellos, Line, Turn};
 use crate::link::{Link, Peer, Terms};
+use crate::liveness::Beat;
 use crate::log_limit::LogLimit;
 use crate::negotiation::{self, Identity, Refused};
 use crate::options::ListenerOptions;
@@ -47,6 +48,8 @@ pub(crate) struct Door {
     /// Diallers for whom there was no place, no turn or no descriptor.
     busy: AtomicU64,
     log: Mutex<LogLimit>,
+    /// Of all links' heartbeats.
+    beat: Beat,
     ready: mpsc::Sender<Link>,
 }
 
@@ -67,6 +70,7 @@ impl Door {
             stopping: AtomicBool::new(false),
             busy: AtomicU64::new(0),
             log: Mutex::new(LogLimit::new(Instant::now().into_std())),
+            beat: Beat { origin: Instant::now().into_std() },
             identity,
             options,
             ready,
@@ -202,6 +206,7 @@ impl Door {
             peer_address,
             version: welcome.version,
             timing: welcome.timing,
+            beat: Some(self.beat),
             own_frame_bytes_max: welcome.frame_bytes_max as usize,
             peer_frame_bytes_max: hello.frame_bytes_max as usize,
             send_queue_bytes_max: self.options.send_queue_bytes_max,

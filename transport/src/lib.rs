@@ -63,7 +63,7 @@ pub use dial::{DialError, dial};
 pub use end::LinkEnd;
 pub use link::{Link, Peer};
 pub use listener::{BindError, Listener, PlacesHandle};
-pub use liveness::{Due, Liveness};
+pub use liveness::{Beat, Due, Liveness};
 pub use negotiation::Identity;
 pub use oldest::{OldestCommand, SlowDisk};
 pub use options::{

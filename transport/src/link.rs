@@ -7,6 +7,7 @@ use longshore_protocol::{Hello, LinkTiming, Welcome};
 
 use crate::frames::FrameReader;
 use crate::keeper;
+use crate::liveness::Beat;
 use crate::oldest::OldestCommand;
 use crate::places::Place;
 use crate::queue::Shared;
@@ -50,6 +51,8 @@ pub(crate) struct Terms {
     pub(crate) peer_address: SocketAddr,
     pub(crate) version: u16,
     pub(crate) timing: LinkTiming,
+    /// On the accepting side: what its links' heartbeats are in time with.
+    pub(crate) beat: Option<Beat>,
     /// The longest frame body that this side takes, in bytes.
     pub(crate) own_frame_bytes_max: usize,
     /// The longest frame body that the other side takes, in bytes.

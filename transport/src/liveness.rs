@@ -14,9 +14,34 @@ use longshore_protocol::LinkTiming;
 #[derive(Clone, Debug)]
 pub struct Liveness {
     timing: LinkTiming,
+    beat: Option<Beat>,
     sent_at: Instant,
     received_at: Instant,
     refused_since: Option<Instant>,
+}
+
+/// When the side that has accepted many links sends their heartbeats: a tick early, so that those of the diallers are answers
+/// ([`Liveness::answers`]), and many at a time. Ten thousand links with a moment each of their own would wake the process ten thousand
+/// times for each interval, and twice that for what comes; so it is 64 times, each for 156 of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Beat {
+    /// The moment that the ticks are counted from: one for all links.
+    pub origin: Instant,
+}
+
+impl Beat {
+    /// Of an interval.
+    const TICKS: u32 = 64;
+
+    /// The last tick at which nothing will have been sent for the interval less a tick since `sent_at`.
+    fn after(self, sent_at: Instant, interval: Duration) -> Instant {
+        let tick = interval / Beat::TICKS;
+        let latest = sent_at + interval - tick;
+        let since_origin = latest.checked_duration_since(self.origin).unwrap_or_default();
+        let late_by = since_origin.as_nanos().checked_rem(tick.as_nanos()).unwrap_or(0);
+        // Less than a tick, which is less than the interval.
+        latest - Duration::from_nanos(u64::try_from(late_by).unwrap_or(0))
+    }
 }
 
 /// What [`Liveness::poll`] finds due.
@@ -39,7 +64,12 @@ pub enum Due {
 impl Liveness {
     /// A link that began at `now`, which counts as a byte sent and a byte received.
     pub fn new(now: Instant, timing: LinkTiming) -> Liveness {
-        Liveness { timing, sent_at: now, received_at: now, refused_since: None }
+        Liveness { timing, beat: None, sent_at: now, received_at: now, refused_since: None }
+    }
+
+    /// The same, with heartbeats in time with those of other links.
+    pub fn in_time(now: Instant, timing: LinkTiming, beat: Beat) -> Liveness {
+        Liveness { beat: Some(beat), ..Liveness::new(now, timing) }
     }
 
     /// The socket took at least one byte.
@@ -58,11 +88,18 @@ impl Liveness {
         self.received_at = self.received_at.max(now);
     }
 
+    /// Whether a heartbeat that came at `now` is to be answered with one: this side has sent nothing for half the interval. The answer
+    /// takes the place of the heartbeat that would be due soon, and carries the acknowledgement of the one that came.
+    pub fn answers(&self, now: Instant) -> bool {
+        let quiet_for = now.saturating_duration_since(self.sent_at);
+        self.refused_since.is_none() && quiet_for >= self.timing.heartbeat / 2
+    }
+
     /// The first moment at which something is due if nothing happens until then.
     pub fn next_deadline(&self) -> Instant {
         let out = match self.refused_since {
             Some(since) => since + self.timing.hang,
-            None => self.sent_at + self.timing.heartbeat,
+            None => self.heartbeat_at(),
         };
         out.min(self.received_at + self.timing.hang)
     }
@@ -79,10 +116,14 @@ impl Liveness {
                 let stalled_for = now.saturating_duration_since(since);
                 (stalled_for >= self.timing.hang).then_some(Due::SendStalled { stalled_for })
             }
-            None => {
-                let quiet_for = now.saturating_duration_since(self.sent_at);
-                (quiet_for >= self.timing.heartbeat).then_some(Due::SendHeartbeat)
-            }
+            None => (now >= self.heartbeat_at()).then_some(Due::SendHeartbeat),
+        }
+    }
+
+    fn heartbeat_at(&self) -> Instant {
+        match self.beat {
+            Some(beat) => beat.after(self.sent_at, self.timing.heartbeat),
+            None => self.sent_at + self.timing.heartbeat,
         }
     }
 }
@@ -172,6 +213,17 @@ mod tests {
     }
 
     #[test]
+    fn a_heartbeat_is_answered_if_nothing_was_sent_for_half_the_interval() {
+        let (start, mut link) = begun();
+        assert!(!link.answers(start + HEARTBEAT / 2 - TICK));
+        assert!(link.answers(start + HEARTBEAT / 2));
+        link.sent(start + HEARTBEAT / 2);
+        assert!(!link.answers(start + HEARTBEAT / 2), "an answer is not answered");
+        link.refused(start + HEARTBEAT);
+        assert!(!link.answers(start + 2 * HEARTBEAT), "bytes that are stuck are before it");
+    }
+
+    #[test]
     fn late_word_of_an_earlier_byte_changes_nothing() {
         let (start, mut link) = begun();
         link.received(start + Duration::from_secs(5));
@@ -182,13 +234,49 @@ mod tests {
         );
     }
 
+    #[test]
+    fn beats_in_time_come_together_a_little_early_and_never_late() {
+        let origin = Instant::now();
+        let tick = HEARTBEAT / Beat::TICKS;
+        // Sent within one tick of each other, at any moment of it: due at the same moment.
+        let sent = |after: Duration| {
+            let sent_at = origin + 5 * HEARTBEAT + after;
+            let link = Liveness::in_time(sent_at, LinkTiming::WORK, Beat { origin });
+            let due = link.next_deadline();
+            assert_eq!((link.poll(due - TICK), link.poll(due)), (None, Some(Due::SendHeartbeat)));
+            assert!(due <= sent_at + HEARTBEAT - tick);
+            assert!(due > sent_at + HEARTBEAT - 2 * tick);
+            due
+        };
+        let first = sent(Duration::ZERO);
+        assert_eq!(first, origin + 6 * HEARTBEAT - tick);
+        assert_eq!(sent(tick / 2), first);
+        assert_eq!(sent(tick - TICK), first);
+        assert_eq!(sent(tick), first + tick);
+    }
+
+    #[test]
+    fn a_beat_without_ticks_or_before_them_is_early_all_the_same() {
+        let origin = Instant::now() + 10 * HEARTBEAT;
+        let start = Instant::now();
+        let link = Liveness::in_time(start, LinkTiming::WORK, Beat { origin });
+        assert_eq!(link.next_deadline(), start + HEARTBEAT - HEARTBEAT / Beat::TICKS);
+        let timing = LinkTiming { heartbeat: Duration::from_nanos(40), hang: HANG };
+        let link = Liveness::in_time(start, timing, Beat { origin: start });
+        assert_eq!(link.next_deadline(), start + timing.heartbeat);
+    }
+
     proptest! {
         /// Whoever sleeps until the deadline never sleeps too long and never wakes for nothing.
         #[test]
         fn something_is_due_at_the_deadline_and_nothing_before(
-            events in prop::collection::vec((0u8..3, 0u64..3_000), 0..20)
+            events in prop::collection::vec((0u8..3, 0u64..3_000), 0..20),
+            in_time in any::<bool>(),
         ) {
             let (mut now, mut link) = begun();
+            if in_time {
+                link = Liveness::in_time(now, LinkTiming::WORK, Beat { origin: now });
+            }
             for (event, wait) in events {
                 now += Duration::from_millis(wait);
                 match event {

@@ -23,7 +23,7 @@ use crate::liveness::{Due, Liveness};
 use crate::oldest::OldestCommand;
 use crate::refusals::Refusals;
 use crate::sender::SendError;
-use crate::socket::Pulse;
+use crate::socket::{Pulse, try_write};
 
 /// Longest frame, in bytes, that `send` writes itself; longer ones are worth another core.
 const DIRECT_BYTES_MAX: usize = 16 * 1024;
@@ -133,7 +133,10 @@ impl Shared {
                 keeper_busy: false,
                 closing: None,
                 broken: false,
-                liveness: Liveness::new(now.into_std(), terms.timing),
+                liveness: match terms.beat {
+                    Some(beat) => Liveness::in_time(now.into_std(), terms.timing, beat),
+                    None => Liveness::new(now.into_std(), terms.timing),
+                },
                 sent_at: now,
                 refusals: Refusals::default(),
             }),
@@ -201,7 +204,7 @@ impl Shared {
         if now.saturating_duration_since(queue.sent_at) < BURST_GAP {
             return false;
         }
-        let written = with_slices(&queue.parts, |slices| self.raw.try_write_vectored(slices));
+        let written = with_slices(&queue.parts, |slices| try_write(&self.raw, slices));
         if let Ok(written @ 1..) = written {
             advance(&mut queue.parts, written);
             queue.took(written, now);
@@ -219,14 +222,9 @@ impl Shared {
         if queue.parts.is_empty() && queue.closing.is_none() {
             match self.due(&mut queue) {
                 Some(Due::SendHeartbeat) => {
-                    let age = self.oldest.age_ms(Instant::now().into_std());
-                    let mut heartbeat = FrameWriter::with_capacity(16);
-                    heartbeat.message(messages::HEARTBEAT, |out| {
-                        age.iter().for_each(|ms| out.u64(*ms));
-                    });
-                    let heartbeat = heartbeat.finish();
-                    queue.taken += heartbeat.len() as u64;
-                    queue.parts.extend(heartbeat.into_parts());
+                    self.queue_heartbeat(&mut queue);
+                    // What the kernel does not take is written below.
+                    let _taken = self.direct && self.write_at_once(&mut queue);
                 }
                 Some(death) => {
                     drop(queue);
@@ -246,6 +244,37 @@ impl Shared {
         }
         queue.keeper_busy = false;
         Task::Rest(queue.liveness.next_deadline().into())
+    }
+
+    /// A heartbeat has come. Answered at once, this side's own next one needs no timer and no wake-up, and carries the
+    /// acknowledgement.
+    pub(crate) fn heard_heartbeat(&self) {
+        let mut queue = self.queue.lock();
+        let idle = queue.parts.is_empty() && !queue.keeper_busy;
+        if !idle || self.end.get().is_some() || queue.closing.is_some() || queue.broken {
+            return;
+        }
+        // What TLS has sent is known only then.
+        let _ = self.due(&mut queue);
+        if !queue.liveness.answers(Instant::now().into_std()) {
+            return;
+        }
+        self.queue_heartbeat(&mut queue);
+        if self.direct && self.write_at_once(&mut queue) {
+            return;
+        }
+        queue.keeper_busy = true;
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    fn queue_heartbeat(&self, queue: &mut Queue) {
+        let age = self.oldest.age_ms(Instant::now().into_std());
+        let mut heartbeat = FrameWriter::with_capacity(16);
+        heartbeat.message(messages::HEARTBEAT, |out| age.iter().for_each(|ms| out.u64(*ms)));
+        let heartbeat = heartbeat.finish();
+        queue.taken += heartbeat.len() as u64;
+        queue.parts.extend(heartbeat.into_parts());
     }
 
     /// The kernel took `bytes` of what the keeper holds.

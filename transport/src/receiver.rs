@@ -38,8 +38,15 @@ impl LinkReceiver {
                 return Err(end.clone());
             }
             match self.frames.next() {
-                Ok(Some(body)) if is_heartbeat(&body) => continue,
-                Ok(Some(body)) => return Ok(body),
+                Ok(Some(body)) => {
+                    if body.first() == Some(&HEARTBEAT) {
+                        shared.heard_heartbeat();
+                    }
+                    if !is_bare_heartbeat(&body) {
+                        return Ok(body);
+                    }
+                    continue;
+                }
                 Ok(None) => {}
                 Err(end) => return Err(shared.end(end)),
             }
@@ -69,7 +76,7 @@ async fn ended(shared: &Shared) {
 
 /// A frame with nothing in it but a bare heartbeat, or with nothing at all. A heartbeat that carries a number is for the
 /// layer above.
-fn is_heartbeat(body: &[u8]) -> bool {
+fn is_bare_heartbeat(body: &[u8]) -> bool {
     body.is_empty() || (body.len() == MESSAGE_HEADER_BYTES && body == [HEARTBEAT, 0, 0, 0, 0])
 }
 

@@ -161,9 +161,7 @@ impl WriteSide {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match self {
-            WriteSide::Plain(raw) => {
-                ready!(poll_write_raw(raw, cx, |raw| raw.try_write_vectored(slices)))?
-            }
+            WriteSide::Plain(raw) => ready!(poll_write_raw(raw, cx, |raw| try_write(raw, slices)))?,
             WriteSide::Tls(half) => ready!(Pin::new(half).poll_write_vectored(cx, slices))?,
         };
         if written == 0 {
@@ -186,6 +184,14 @@ impl WriteSide {
             WriteSide::Plain(raw) => Poll::Ready(shutdown(raw, Shutdown::Write)),
             WriteSide::Tls(half) => Pin::new(half).poll_shutdown(cx),
         }
+    }
+}
+
+/// Writes what fits without waiting. A single slice, which a heartbeat is, takes the kernel's shorter way.
+pub(crate) fn try_write(raw: &OwnedWriteHalf, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    match slices {
+        [one] => raw.try_write(one),
+        several => raw.try_write_vectored(several),
     }
 }
 
@@ -289,7 +295,7 @@ impl AsyncWrite for Metered {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(poll_write_raw(&self.raw, cx, |raw| raw.try_write_vectored(slices)))?;
+        let written = ready!(poll_write_raw(&self.raw, cx, |raw| try_write(raw, slices)))?;
         if written > 0 {
             self.pulse.sent();
         }

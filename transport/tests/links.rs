@@ -127,6 +127,35 @@ async fn a_quiet_link_lives_on_heartbeats_alone() {
 }
 
 #[tokio::test]
+async fn a_heartbeat_is_answered_at_once_but_not_twice_within_half_the_interval() {
+    const HEARTBEAT: [u8; 9] = [5, 0, 0, 0, 1, 0, 0, 0, 0];
+    let timing =
+        LinkTiming { heartbeat: Duration::from_secs(60), hang: Duration::from_secs(1_000) };
+    let mut listener = listener(ListenerOptions { timing, ..listening() }).await;
+    let mut stream = raw_dialler(listener.local_address(), timing).await;
+    let (sender, mut receiver) = soon(listener.accept()).await.split();
+    let reading = tokio::spawn(async move { receiver.recv().await });
+    tokio::time::pause();
+    tokio::time::advance(timing.heartbeat / 2).await;
+    tokio::time::resume();
+    let mut answer = [0; HEARTBEAT.len()];
+    stream.write_all(&HEARTBEAT).await.unwrap();
+    soon(stream.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(answer, HEARTBEAT);
+
+    // Behind the second one comes a frame: once that was read, an answer would have been sent.
+    stream.write_all(&HEARTBEAT).await.unwrap();
+    stream.write_all(&bytes_of(&frame(3, 0))).await.unwrap();
+    assert_eq!(number(&soon(reading).await.unwrap().unwrap()), 3);
+    let next = frame(4, 0);
+    let expected = bytes_of(&next);
+    sender.send(next).unwrap();
+    let mut came = vec![0; expected.len()];
+    soon(stream.read_exact(&mut came)).await.unwrap();
+    assert_eq!(came, expected);
+}
+
+#[tokio::test]
 async fn a_heartbeat_that_carries_a_number_is_for_the_layer_above() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();

@@ -7,13 +7,10 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
-cargo xtask test                               formatting, clippy, all tests, doc tests, examples built and the quick ones run
+cargo xtask test                               formatting, clippy, all tests (they run the examples) and doc tests
 cargo xtask mutants [--list] [--only NAME]…    plants faults one after another; the suite has to fail on each
 cargo xtask bench resolver [OPTION]…           Longshore's resolver beside netidx's; --help tells the options
 cargo xtask bench values [OPTION]…             Longshore's live values beside netidx's";
-
-/// Examples that end by themselves within seconds. They need no system: each starts its own.
-const QUICK_EXAMPLES: [&str; 2] = ["embedded", "fan_out"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -53,19 +50,14 @@ impl Step {
 }
 
 fn steps() -> Vec<Step> {
-    let mut steps = vec![
+    vec![
         Step::cargo("formatting", "fmt --all --check"),
         Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
         Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
         Step::cargo("tests", "test --workspace --all-targets --locked --no-fail-fast"),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
-    ];
-    for example in QUICK_EXAMPLES {
-        let run = format!("run --quiet --locked --package longshore-examples --example {example}");
-        steps.push(Step::cargo(&format!("example {example}"), &run));
-    }
-    steps
+    ]
 }
 
 /// Runs every step, also after one has failed: one run tells everything that is wrong.

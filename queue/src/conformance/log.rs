@@ -76,12 +76,15 @@ async fn what_was_committed_is_read_back_whole_and_in_parts<L: Log>(
 
 fn assert_reads<L: Log>(log: &L) {
     let reader = log.reader();
+    let mut neighbours = reader.neighbours();
     for index in 1..=log.committed() {
         let whole = [HEAD, &body(index)].concat();
         for (at, length) in [(0, whole.len()), (HEAD.len(), whole.len() - HEAD.len()), (1, 2)] {
-            let read = reader.read(RecordRef { index, at: at as u32, length: length as u32 });
+            let part = RecordRef { index, at: at as u32, length: length as u32 };
             let wanted = &whole[at..at + length];
-            assert!(matches!(&read, Ok(part) if part[..] == *wanted), "{index} {at}: {read:?}");
+            for read in [reader.read(part), neighbours.read(part), neighbours.read(part)] {
+                assert!(matches!(&read, Ok(part) if part[..] == *wanted), "{index} {at}: {read:?}");
+            }
         }
     }
 }

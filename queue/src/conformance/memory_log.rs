@@ -7,7 +7,7 @@ use longshore_protocol::{PublisherId, WireError};
 use parking_lot::Mutex;
 
 use crate::journal::Replayed;
-use crate::log::{Log, LogFigures, Poisoned, ReadError, Reader, Records, part_of};
+use crate::log::{Log, LogFigures, Piece, Poisoned, ReadError, Reader, Records};
 use crate::{Now, RecordRef};
 
 /// What a [`MemoryLog`] writes to: it outlives the log, as a disk does. Its clones are the same one.
@@ -125,10 +125,11 @@ impl Log for MemoryLog {
 }
 
 impl Records for MemoryDisk {
-    fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
+    fn piece(&self, at: RecordRef) -> Result<Piece, ReadError> {
         let records = self.records.lock();
         let place = usize::try_from(at.index).ok().and_then(|index| index.checked_sub(1));
         let record = place.and_then(|place| records.get(place));
-        part_of(&record.ok_or(ReadError::NotThere { index: at.index })?.whole(), at)
+        let record = record.ok_or(ReadError::NotThere { index: at.index })?;
+        Ok(Piece { from: 0, bytes: record.whole() })
     }
 }

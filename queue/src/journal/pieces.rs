@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::record::RECORD_HEADER_BYTES;
 use crate::RecordRef;
+use crate::log::Piece;
 
 /// Bytes kept. A body without blocks (of a format 2 segment, up to 20 MiB) is kept whole: it can only be checked whole.
 const PIECES_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -16,61 +17,61 @@ const PIECES_MAX: usize = 64;
 /// Where a record stands: its file's sequence, and its offset there.
 pub(crate) type At = (u64, u64);
 
-/// Bytes of one record's body.
-struct Piece {
+/// A piece of one record's body.
+struct Kept {
     record: At,
-    /// Where they begin in the body.
-    from: usize,
-    bytes: Bytes,
+    piece: Piece,
 }
 
 /// The pieces that were read last.
 #[derive(Default)]
 pub(crate) struct Pieces {
     /// The latest at the end.
-    kept: VecDeque<Piece>,
+    kept: VecDeque<Kept>,
     bytes: usize,
 }
 
 impl Pieces {
-    /// A part of that record's body, if one piece has all of it.
-    pub(crate) fn get(&mut self, record: At, part: RecordRef) -> Option<Bytes> {
+    /// The piece of that record's body that has all of a part.
+    pub(crate) fn get(&mut self, record: At, part: RecordRef) -> Option<Piece> {
         let (from, to) = (part.at as usize, part.at as usize + part.length as usize);
-        let has = |piece: &Piece| {
-            piece.record == record && piece.from <= from && to <= piece.from + piece.bytes.len()
-        };
-        let piece = self.touch(has)?;
-        Some(piece.bytes.slice(from - piece.from..to - piece.from))
+        self.touch(|kept| {
+            let Piece { from: begins, bytes } = &kept.piece;
+            kept.record == record && *begins <= from && to <= begins + bytes.len()
+        })
     }
 
     /// What was kept of a record from its beginning on: all of it, if it is one that is read whole.
     pub(crate) fn whole(&mut self, record: At) -> Option<Bytes> {
-        let piece = self.touch(|piece| piece.record == record && piece.from == 0)?;
-        Some(piece.bytes.clone())
+        let piece = self.touch(|kept| kept.record == record && kept.piece.from == 0)?;
+        Some(piece.bytes)
     }
 
-    fn touch(&mut self, wanted: impl Fn(&Piece) -> bool) -> Option<&Piece> {
+    fn touch(&mut self, wanted: impl Fn(&Kept) -> bool) -> Option<Piece> {
         let place = self.kept.iter().rposition(wanted)?;
         let found = self.kept.remove(place)?;
+        let piece = found.piece.clone();
         self.kept.push_back(found);
-        self.kept.back()
+        Some(piece)
     }
 
-    /// Keeps checked bytes of a record's body, which begin at `from` there.
-    pub(crate) fn keep(&mut self, record: At, from: usize, bytes: Bytes) {
+    /// Keeps a checked piece of a record's body.
+    pub(crate) fn keep(&mut self, record: At, piece: Piece) {
         // Another thread may have read the same.
-        let is_same = |piece: &Piece| {
-            piece.record == record && piece.from == from && piece.bytes.len() >= bytes.len()
+        let is_same = |kept: &Kept| {
+            kept.record == record
+                && kept.piece.from == piece.from
+                && kept.piece.bytes.len() >= piece.bytes.len()
         };
         if self.kept.iter().any(is_same) {
             return;
         }
-        self.bytes += weight(&bytes);
-        self.kept.push_back(Piece { record, from, bytes });
+        self.bytes += weight(&piece.bytes);
+        self.kept.push_back(Kept { record, piece });
         while self.kept.len() > PIECES_MAX || (self.kept.len() > 1 && self.bytes > PIECES_BYTES_MAX)
         {
-            if let Some(piece) = self.kept.pop_front() {
-                self.bytes -= weight(&piece.bytes);
+            if let Some(kept) = self.kept.pop_front() {
+                self.bytes -= weight(&kept.piece.bytes);
             }
         }
     }
@@ -85,36 +86,37 @@ mod tests {
     use super::*;
 
     fn get(pieces: &mut Pieces, offset: u64, at: u32, length: u32) -> Option<Bytes> {
-        pieces.get((1, offset), RecordRef { index: 9, at, length })
+        let part = RecordRef { index: 9, at, length };
+        pieces.get((1, offset), part)?.part(part)
     }
 
     #[test]
     fn few_pieces_are_kept_however_small_they_are_and_the_latest_read_among_them() {
         let mut pieces = Pieces::default();
         for offset in 0..10 * PIECES_MAX as u64 {
-            pieces.keep((1, offset), 0, Bytes::from_static(b"small"));
+            pieces.keep((1, offset), Piece { from: 0, bytes: Bytes::from_static(b"small") });
             assert!(get(&mut pieces, 0, 0, 5).is_some(), "read again each time");
             assert!(pieces.kept.len() <= PIECES_MAX);
         }
         assert!(get(&mut pieces, 1, 0, 5).is_none());
-        let bytes = pieces.kept.iter().map(|piece| weight(&piece.bytes));
+        let bytes = pieces.kept.iter().map(|kept| weight(&kept.piece.bytes));
         assert_eq!(pieces.bytes, bytes.sum::<usize>());
     }
 
     #[test]
     fn one_over_the_whole_room_is_kept_alone() {
         let mut pieces = Pieces::default();
-        pieces.keep((1, 1), 0, Bytes::from_static(b"small"));
-        pieces.keep((1, 2), 0, vec![0; PIECES_BYTES_MAX + 1].into());
+        pieces.keep((1, 1), Piece { from: 0, bytes: Bytes::from_static(b"small") });
+        pieces.keep((1, 2), Piece { from: 0, bytes: vec![0; PIECES_BYTES_MAX + 1].into() });
         assert!(get(&mut pieces, 1, 0, 5).is_none() && get(&mut pieces, 2, 0, 5).is_some());
-        pieces.keep((1, 3), 0, Bytes::from_static(b"small"));
+        pieces.keep((1, 3), Piece { from: 0, bytes: Bytes::from_static(b"small") });
         assert!(get(&mut pieces, 2, 0, 5).is_none() && get(&mut pieces, 3, 0, 5).is_some());
     }
 
     #[test]
     fn a_piece_gives_the_parts_that_lie_in_it_and_no_others() {
         let mut pieces = Pieces::default();
-        pieces.keep((1, 1), 10, Bytes::from_static(b"0123456789"));
+        pieces.keep((1, 1), Piece { from: 10, bytes: Bytes::from_static(b"0123456789") });
         assert_eq!(get(&mut pieces, 1, 12, 3).as_deref(), Some(&b"234"[..]));
         assert_eq!(get(&mut pieces, 1, 10, 10).as_deref(), Some(&b"0123456789"[..]));
         for (at, length) in [(9, 3), (18, 3), (0, 5), (30, 1)] {

@@ -11,7 +11,7 @@ use super::locations::Place;
 use super::record::{
     BLOCK_BYTES, BLOCK_CRC_BYTES, FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader, is_good_block,
 };
-use crate::log::ReadError;
+use crate::log::{Piece, ReadError};
 use crate::{Now, RecordRef};
 
 /// Bytes of a record that are read first: the whole of most that are not batches, and the checksums of a body of 4 MiB.
@@ -27,11 +27,9 @@ pub(crate) struct Reading<'a> {
     pub(crate) place: Place,
 }
 
-/// Checked bytes of a body.
+/// What was read for a part.
 pub(crate) struct Read {
-    /// Where they begin in the body.
-    pub(crate) from: usize,
-    pub(crate) bytes: Bytes,
+    pub(crate) piece: Piece,
     /// It is the whole body.
     pub(crate) is_whole: bool,
 }
@@ -56,7 +54,7 @@ impl Reading<'_> {
         if to > bytes.len() {
             return Err(ReadError::OutOfRange { at: part, body_bytes: bytes.len() });
         }
-        Ok(Read { from: 0, bytes, is_whole: true })
+        Ok(Read { piece: Piece { from: 0, bytes }, is_whole: true })
     }
 
     /// The whole body of a carried record.
@@ -127,7 +125,7 @@ impl Reading<'_> {
             return Err(self.damaged(blocks_at + (good * BLOCK_BYTES) as u64));
         }
         bytes.truncate(good * BLOCK_BYTES);
-        Ok(Read { from: begins, bytes: bytes.into(), is_whole: false })
+        Ok(Read { piece: Piece { from: begins, bytes: bytes.into() }, is_whole: false })
     }
 
     /// Exactly these bytes of the file.
@@ -227,7 +225,7 @@ mod tests {
     fn read(file: &Watched, place: Place, at: usize, length: usize) -> Result<Bytes, ReadError> {
         let reading = Reading { file, path: Path::new("segment"), seed: SEED, place };
         let part = RecordRef { index: 9, at: at as u32, length: length as u32 };
-        let read = reading.log_piece(part)?;
+        let read = reading.log_piece(part)?.piece;
         assert!(read.from <= at, "the piece holds the part");
         let ends = read.from + read.bytes.len();
         assert_eq!(read.bytes, body(ends)[read.from..], "all of it is what was written");

@@ -14,8 +14,8 @@ use super::files::JournalFile;
 use super::format::crc_seed;
 use super::locations::{Bounds, Locations, Place, Run};
 use super::pieces::Pieces;
-use super::reading::{AHEAD_BYTES, Reading, damaged, failed};
-use crate::log::{ReadError, Records};
+use super::reading::{AHEAD_BYTES, Read, Reading, damaged, failed};
+use crate::log::{Piece, ReadError, Records};
 use crate::{Now, RecordRef};
 
 /// Files kept open for reading.
@@ -118,8 +118,8 @@ impl JournalRecords {
 }
 
 impl Records for JournalRecords {
-    fn part(&self, at: RecordRef) -> Result<Bytes, ReadError> {
-        self.part_with(at, &self.pieces)
+    fn piece(&self, at: RecordRef) -> Result<Piece, ReadError> {
+        self.piece_with(at, &self.pieces)
     }
 }
 
@@ -136,7 +136,7 @@ impl JournalRecords {
         at: RecordRef,
         sideline: &mut Sideline,
     ) -> Result<Bytes, ReadError> {
-        self.part_with(at, &sideline.pieces)
+        self.piece_with(at, &sideline.pieces)?.part_or_error(at)
     }
 
     /// When a command was logged, as its record or the carried record of that part says; nothing checks it.
@@ -154,7 +154,7 @@ impl JournalRecords {
         self.locations.read().run_of(index).map(Run::bounds)
     }
 
-    fn part_with(&self, at: RecordRef, pieces: &Mutex<Pieces>) -> Result<Bytes, ReadError> {
+    fn piece_with(&self, at: RecordRef, pieces: &Mutex<Pieces>) -> Result<Piece, ReadError> {
         let mut missing = None;
         loop {
             let located = self.locations.read().locate(at.index, at.at);
@@ -176,44 +176,42 @@ impl JournalRecords {
         place: Place,
         at: RecordRef,
         pieces: &Mutex<Pieces>,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<Piece, ReadError> {
         if place.carried {
-            self.carried_part(place, at, pieces)
+            self.carried_piece(place, at, pieces)
         } else {
-            self.log_part(place, at, pieces)
+            self.log_piece(place, at, pieces)
         }
     }
 
-    fn log_part(
+    fn log_piece(
         &self,
         place: Place,
         at: RecordRef,
         pieces: &Mutex<Pieces>,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<Piece, ReadError> {
         let record = (place.sequence, place.offset);
         // Most parts are found here: nothing is allocated for them, not even a name.
-        if let Some(part) = pieces.lock().get(record, at) {
-            return Ok(part);
+        if let Some(piece) = pieces.lock().get(record, at) {
+            return Ok(piece);
         }
         let path = &self.directory.path_of(place.sequence, false);
         let _reading = self.reading.read();
         let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
-        let piece = self.reading(&*file, place, path).log_piece(at)?;
-        let from = at.at as usize - piece.from;
-        let part = piece.bytes.slice(from..from + at.length as usize);
+        let Read { piece, is_whole } = self.reading(&*file, place, path).log_piece(at)?;
         // Nobody asks again for a piece that holds this part alone.
-        if piece.is_whole || piece.bytes.len() <= AHEAD_BYTES {
-            pieces.lock().keep(record, piece.from, piece.bytes);
+        if is_whole || piece.bytes.len() <= AHEAD_BYTES {
+            pieces.lock().keep(record, piece.clone());
         }
-        Ok(part)
+        Ok(piece)
     }
 
-    fn carried_part(
+    fn carried_piece(
         &self,
         place: Place,
         at: RecordRef,
         pieces: &Mutex<Pieces>,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<Piece, ReadError> {
         let record = (place.sequence, place.offset);
         let path = || self.directory.path_of(place.sequence, true);
         let kept = pieces.lock().whole(record);
@@ -224,12 +222,13 @@ impl JournalRecords {
                 let _reading = self.reading.read();
                 let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
                 let body = self.reading(&*file, place, path).carried_body(at.index)?;
-                pieces.lock().keep(record, 0, body.clone());
+                pieces.lock().keep(record, Piece { from: 0, bytes: body.clone() });
                 body
             }
         };
         match carried::part_of(&body, at) {
-            CarriedRead::Bytes(bytes) => Ok(bytes),
+            // What lies beside it in a carried record is not what lay beside it in the command.
+            CarriedRead::Bytes(bytes) => Ok(Piece { from: at.at as usize, bytes }),
             CarriedRead::Rotten => Err(damaged(&path(), place.offset)),
             CarriedRead::NotHere => Err(ReadError::NotThere { index: at.index }),
         }

@@ -341,7 +341,7 @@ impl crate::Log for ManualLog {
     fn reader(&self) -> Reader {
         struct Nothing;
         impl crate::Records for Nothing {
-            fn part(&self, at: crate::RecordRef) -> Result<Bytes, crate::ReadError> {
+            fn piece(&self, at: crate::RecordRef) -> Result<crate::Piece, crate::ReadError> {
                 Err(crate::ReadError::NotThere { index: at.index })
             }
         }
