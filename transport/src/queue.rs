@@ -444,6 +444,7 @@ mod tests {
             peer_frame_bytes_max: FRAME_BYTES_MAX,
             send_queue_bytes_max: FRAME_BYTES_MAX,
             oldest: OldestCommand::default(),
+            beat: None,
         };
         let shared = Arc::new(Shared::new(raw, pulse, false, &terms));
         (LinkSender { hold: Arc::new(Hold { shared: shared.clone() }) }, shared)

@@ -140,7 +140,7 @@ pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
             paths_max: n[12],
             connections_max: n[13],
             watches_max: n[14],
-            requests: std::array::from_fn(|kind| n[15 + kind]).into(),
+            requests: Box::new(std::array::from_fn(|kind| n[15 + kind]).into()),
         },
     );
     prop_oneof![

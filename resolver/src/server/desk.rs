@@ -84,7 +84,7 @@ struct Standing<'a> {
     connections: u64,
     uptime: Duration,
     slice_max: Duration,
-    requests: RequestCounts,
+    requests: &'a RequestCounts,
     places: Option<&'a PlacesHandle>,
 }
 
@@ -109,7 +109,7 @@ impl Standing<'_> {
             paths_max: directory.rules().paths_max as u64,
             connections_max: self.places.map_or(0, |places| places.most() as u64),
             watches_max: directory.rules().watches_max as u64,
-            requests: self.requests,
+            requests: Box::new(*self.requests),
         }
     }
 }
@@ -293,7 +293,7 @@ impl Desk {
                     connections: self.clients.len() as u64,
                     uptime: now().saturating_duration_since(self.started),
                     slice_max: self.slice_max,
-                    requests: self.requests,
+                    requests: &self.requests,
                     places: self.places.as_ref(),
                 };
                 // Nobody may want it any more.
@@ -369,7 +369,7 @@ impl Desk {
             connections: self.clients.len() as u64,
             uptime: now().saturating_duration_since(self.started),
             slice_max: self.slice_max,
-            requests: self.requests,
+            requests: &self.requests,
             places: self.places.as_ref(),
         };
         let status = |directory: &Directory| standing.status(directory);

@@ -75,7 +75,7 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     let is = |set: &[Publication]| PathAnswer::Publishers { set: set.into(), by_default: false };
     let mut story = Story::new(single());
     story.ask();
-    story.resolve_with(is(&[of_value.clone()]), true);
+    story.resolve_with(is(std::slice::from_ref(&of_value)), true);
     assert_eq!(story.ask(), Routed::No(NoRoute::Value("p2".into())));
     assert!(story.dialled.is_empty(), "nobody is dialled for it");
 
