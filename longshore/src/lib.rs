@@ -113,8 +113,8 @@ pub use longshore_resolver::{
     BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Limits,
     LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
     PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError, ReplicaStanding,
-    ReplicaState, ReplicaStatus, Resolution, ResolverServer, ServerOptions, StandingHandle,
-    TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
+    ReplicaState, ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions,
+    StandingHandle, TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{

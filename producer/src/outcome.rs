@@ -53,6 +53,16 @@ pub enum EnqueueError {
         /// The path.
         path: Path,
     },
+    /// The path holds a live value, and no queue; the job was not sent.
+    #[error(
+        "{path} is a live value of the publisher {publisher:?}; enqueue to another path, or stop publishing the value"
+    )]
+    IsValue {
+        /// The path.
+        path: Path,
+        /// The publisher's name.
+        publisher: Arc<str>,
+    },
     /// The resolver refuses the path; the job was not sent.
     #[error("the resolver refused {path}: {reason}")]
     PathRefused {

@@ -210,8 +210,10 @@ impl Values {
         self.len() == 0
     }
 
-    /// Waits until all that was committed before this call is in the kernel's buffer of every subscriber. One that cannot take its part
-    /// within `timeout`, counted from its first refused byte, is disconnected; none is waited for because of another. Cancel safe: dropped, it disconnects nobody any more.
+    /// Waits until all that was committed before this call is in the kernel's buffer of every subscriber; none is waited for because of
+    /// another. One that cannot take its part, what was committed before and has not been taken yet, within `timeout` is disconnected. The time
+    /// runs from the first byte of that part which the kernel refuses, at this call at the earliest: who was behind once and takes what
+    /// comes is not disconnected for it; who takes too slowly is. Cancel safe: dropped, it disconnects nobody any more.
     pub async fn flush(&self, timeout: Option<Duration>) -> FlushReport {
         flush::flush(&self.shared, timeout).await
     }

@@ -292,11 +292,13 @@ impl Board {
             "paths",
             "connections",
             "watches",
+            "reads",
+            "writes",
             "memory",
         ]);
         for (path, figure) in self.of_kind("replicas") {
             let Some(r) = figure else {
-                let unknown = std::iter::repeat_n("-".to_owned(), 8);
+                let unknown = std::iter::repeat_n("-".to_owned(), 10);
                 table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
                 continue;
             };
@@ -310,6 +312,8 @@ impl Board {
                 count(r, "paths"),
                 count(r, "connections"),
                 count(r, "watches"),
+                count(r, "reads"),
+                count(r, "writes"),
                 mebibytes(number(r, "memory_bytes")),
             ]);
         }
