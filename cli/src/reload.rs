@@ -1,6 +1,7 @@
 //! SIGHUP: a service reads its configuration file again, and applies what is safe to change while it runs.
 
 use std::io;
+use std::path::PathBuf;
 
 use longshore::LimitsHandle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,7 +17,8 @@ pub(crate) struct Reload {
     given: Given,
     /// Keys that the service's own command line has said.
     fixed: Vec<&'static str>,
-    had_file: bool,
+    /// What was read last.
+    file: Option<PathBuf>,
     in_force: Vec<Row>,
     log: LogFilter,
 }
@@ -33,7 +35,7 @@ impl Reload {
             service,
             given: context.given.clone(),
             fixed: fixed.iter().filter(|(_, said)| *said).map(|(key, _)| *key).collect(),
-            had_file: context.config.file.is_some(),
+            file: context.config.file.as_ref().map(|file| file.value.clone()),
             in_force: rows(&context.config),
             log: context.log.clone(),
         })
@@ -50,10 +52,13 @@ impl Reload {
 
     async fn once(&mut self, limits: Option<&LimitsHandle>) -> Result<(), String> {
         let config = Config::load(&self.given).map_err(|error| error.to_string())?;
-        if self.had_file && config.file.is_none() {
-            return Err("the configuration file is gone".to_owned());
+        let file = config.file.as_ref().map(|file| file.value.clone());
+        // Neither the defaults nor another of the usual places is what was meant by that.
+        let is_gone = |last: &&PathBuf| file.as_ref() != Some(*last) && !last.exists();
+        if let Some(gone) = self.file.as_ref().filter(is_gone) {
+            return Err(format!("the configuration file {} is gone", gone.display()));
         }
-        self.had_file = config.file.is_some();
+        self.file = file;
         let read = rows(&config);
         let plan = plan(self.service, &self.fixed, &self.in_force, &read);
         let filter = config.log.value.as_deref();

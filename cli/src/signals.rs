@@ -37,7 +37,9 @@ impl Stop {
                     times = *n;
                 });
                 if times == 1 {
-                    eprintln!("stopping; once more to stop now");
+                    // Beside this: a terminal that takes no output keeps nobody from being heard the second time.
+                    let say = || eprintln!("stopping; once more to stop now");
+                    let _ = std::thread::Builder::new().spawn(say);
                 } else if times == 2 {
                     tokio::spawn(async {
                         tokio::time::sleep(LAST_WORDS).await;

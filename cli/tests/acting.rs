@@ -1,4 +1,4 @@
-//! What operators do to jobs and queues: dead letters, pausing, settings, cancelling. What does not apply is said by name.
+//! What operators do to jobs, queues and workers: dead letters, pausing, settings, cancelling, quiet workers. What does not apply is said by name.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 mod common;
@@ -380,4 +380,88 @@ fn jobs_are_cancelled_by_pattern_and_state() {
     );
     assert_eq!(cancel(&[]), 2);
     assert_eq!(states(&system, "/jobs/**", &[]), ["cancelled"; 4]);
+}
+
+/// The one worker that publishers list.
+fn worker(system: &System) -> Value {
+    let listed = json(system.run(&["workers", "ls", "--json"]));
+    let workers = listed["workers"].as_array().unwrap();
+    assert!(workers.len() < 2, "{listed}");
+    workers.first().cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resumed() {
+    let system = System::up();
+    let folder = system.folder.path().display().to_string();
+    let script = format!(
+        "id=$(cat); echo $id >> {folder}/begun; while ! test -e {folder}/$id; do sleep 0.01; done"
+    );
+    let begun = || std::fs::read_to_string(format!("{folder}/begun")).unwrap_or_default();
+    let go_on = |id: &str| std::fs::write(format!("{folder}/{id}"), "").unwrap();
+    for id in ["one", "two", "three"] {
+        system.enqueue("/jobs/a", id, &[]);
+    }
+    let arguments = ["work", "/jobs/a", "--until-empty", "--name", "mail-1", "--json", "--"];
+    let command = ["sh", "-c", &script];
+    let mut working = system.beside(&[&arguments[..], &command].concat());
+    until("the first job runs", || begun() == "one\n");
+    let nobody = system.run(&["workers", "quiet", "mail-2", "mail-*", "--dry-run"]).code(1);
+    assert!(nobody.stdout.starts_with("would be quiet: mail-1 "), "{nobody:?}");
+    nobody.says(&["mail-2", "workers ls"]);
+    system.run(&["workers", "quiet", "mail"]).code(1).says(&["mail"]);
+    let before = worker(&system);
+    assert_eq!((&before["quiet"], &before["held"]), (&false.into(), &1.into()), "{before}");
+
+    let quieted = json(system.run(&["workers", "quiet", "mail-*", "--json"]));
+    let of = ["name", "session"].map(|field| &quieted["workers"][0][field]);
+    assert_eq!(of, ["name", "session"].map(|field| &before[field]), "{quieted}");
+    assert_eq!(quieted["workers"][0]["confirmed"].as_array().unwrap().len(), 1, "{quieted}");
+    until("the publisher tells", || worker(&system)["quiet"] == true);
+    let shown = system.run(&["workers", "ls"]).code(0).stdout;
+    assert!(shown.lines().any(|line| line.starts_with("mail-1") && line.ends_with("quiet")));
+    working.says("this worker is quiet");
+    go_on("one");
+    until("it holds nothing", || worker(&system)["held"] == 0);
+    let after = worker(&system);
+    let can_get = (&after["credits"], &after["held"]);
+    assert_eq!((can_get, &after["quiet"]), ((&0.into(), &0.into()), &true.into()), "{after}");
+    let left = system.stat("/jobs/a");
+    assert_eq!((&left["ready"], &left["completed"]), (&2.into(), &1.into()), "{left}");
+    // Another worker gets them meanwhile, and the quiet one still waits for the last.
+    let script = format!("id=$(cat); echo other $id >> {folder}/begun");
+    let other = ["work", "/jobs/a", "--name", "other", "--", "sh", "-c", &script];
+    let other = system.beside(&other);
+    until("another worker is done", || system.stat("/jobs/a")["completed"] == 3);
+    drop(other);
+    assert_eq!(begun(), "one\nother two\nother three\n");
+    assert_eq!(working.ended().code(0).json()["completed"], 1, "nothing is left to wait for");
+}
+
+#[test]
+fn a_resumed_worker_goes_on_and_one_that_is_started_anew_is_not_quiet() {
+    let system = System::up();
+    let arguments = ["work", "/jobs/a", "--name", "w", "--", "cat"];
+    let working = system.beside(&arguments);
+    until("the worker is linked", || worker(&system)["name"] == "w");
+    let again = ["workers", "quiet", "--all"];
+    for _ in 0..2 {
+        let quieted = system.run(&again).code(0).stdout;
+        assert!(quieted.starts_with("quiet: w "), "{quieted}");
+    }
+    let job = system.enqueue("/jobs/a", "x", &[]);
+    assert_eq!(system.job(&job)["state"], "ready");
+    let session = worker(&system)["session"].as_str().unwrap().to_owned();
+    let resumed = system.run(&["workers", "resume", &session]).code(0).stdout;
+    assert!(resumed.starts_with("resumed: w "), "{resumed}");
+    system.run(&["job", &job, "--wait"]).code(0);
+
+    system.run(&again).code(0);
+    drop(working);
+    until("the worker is gone", || worker(&system).is_null());
+    system.run(&again).code(1).says(&["no worker"]);
+    let _working = system.beside(&arguments);
+    let job = system.enqueue("/jobs/a", "x", &[]);
+    system.run(&["job", &job, "--wait"]).code(0);
+    until("it is listed, and not quiet", || worker(&system)["quiet"] == false);
 }

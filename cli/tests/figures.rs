@@ -3,6 +3,11 @@
 
 mod common;
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::site::Site;
@@ -12,6 +17,10 @@ use longshore::{
     Cluster, Job, JobContext, Path, Producer, ProducerOptions, Publisher, PublisherOptions,
     ResolverServer, ServerOptions, Worker, new_job,
 };
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -230,6 +239,150 @@ fn top_shows_the_system_once_as_lines_and_as_json() {
         }
     };
     assert_eq!(rated["queues"][0]["enqueued_per_s"], 0.0);
-    top.send(rustix::process::Signal::INT);
+    top.send(Signal::INT);
     top.ended().code(0);
+}
+
+/// `longshore top` on a terminal, of which the test has the other side. Killed when dropped.
+struct TopOnTerminal {
+    process: Child,
+    ours: File,
+    theirs: OwnedFd,
+    drawn: Arc<Mutex<Vec<u8>>>,
+    /// The terminal's modes before.
+    found: String,
+}
+
+/// The alternate screen and back.
+const ENTER: &str = "\x1b[?1049h";
+const LEAVE: &str = "\x1b[?1049l";
+
+impl TopOnTerminal {
+    fn start(system: &System, rows: u16, columns: u16) -> TopOnTerminal {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let theirs = open(name, flags, Mode::empty()).unwrap();
+        resize(&theirs, rows, columns);
+        let found = modes(&theirs);
+        let end = || Stdio::from(theirs.try_clone().unwrap());
+        let mut command = system.command(&["top"]);
+        let process = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let (ours, drawn) = (File::from(ours), Arc::new(Mutex::new(Vec::new())));
+        let (mut reads, keeps) = (ours.try_clone().unwrap(), drawn.clone());
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = reads.read(&mut some) {
+                keeps.lock().unwrap().extend(&some[..count]);
+            }
+        });
+        TopOnTerminal { process, ours, theirs, drawn, found }
+    }
+
+    fn drawn(&self) -> String {
+        String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
+    }
+
+    /// The pictures that are whole, as lines.
+    fn pictures(&self) -> Vec<Vec<String>> {
+        let drawn = self.drawn();
+        let whole = drawn.split("\x1b[H").skip(1).filter_map(|one| one.split_once("\x1b[J"));
+        whole.map(|(one, _)| one.split("\r\n").map(str::to_owned).collect()).collect()
+    }
+
+    /// Waits for a picture with this in it.
+    #[track_caller]
+    fn shows(&self, what: &str) {
+        let is_in = |lines: &Vec<String>| lines.iter().any(|line| line.contains(what));
+        common::until(what, || self.pictures().iter().any(is_in));
+    }
+
+    /// Waits for its end: in order, and with the terminal as it was.
+    #[track_caller]
+    fn ended(mut self) {
+        common::until("it ends", || self.process.try_wait().unwrap().is_some());
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+        assert_eq!(modes(&self.theirs), self.found);
+        // What is said of a signal may come after.
+        common::until("the terminal is left", || self.drawn().contains(LEAVE));
+        assert!(!self.drawn().contains("panicked"), "{}", self.drawn());
+    }
+}
+
+impl Drop for TopOnTerminal {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn resize(terminal: &OwnedFd, rows: u16, columns: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).unwrap();
+}
+
+fn modes(terminal: &OwnedFd) -> String {
+    format!("{:?}", tcgetattr(terminal).unwrap())
+}
+
+#[test]
+fn top_leaves_its_terminal_as_it_was_however_it_is_ended() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    for ending in [None, Some(Signal::INT), Some(Signal::TERM)] {
+        let mut top = TopOnTerminal::start(&system, 24, 120);
+        top.shows("/jobs/a");
+        assert!(top.drawn().starts_with(ENTER), "{}", top.drawn());
+        let local = tcgetattr(&top.theirs).unwrap().local_modes;
+        assert!(!local.intersects(LocalModes::ICANON | LocalModes::ECHO), "{local:?}");
+        assert!(local.contains(LocalModes::ISIG), "Ctrl-C is a signal still: {local:?}");
+        match ending {
+            Some(signal) => common::send(&top.process, signal),
+            // All other keys say nothing, and are not seen.
+            None => top.ours.write_all(b"xyzzy\rq").unwrap(),
+        }
+        assert!(!top.drawn().contains("xyzzy"), "{}", top.drawn());
+        top.ended();
+    }
+}
+
+#[test]
+fn top_fits_into_a_terminal_that_is_small_or_becomes_so() {
+    let system = System::up();
+    for n in 0..12 {
+        system.enqueue(&format!("/jobs/with-a-name-longer-than-the-terminal/{n}"), "x", &[]);
+    }
+    let mut top = TopOnTerminal::start(&system, 10, 40);
+    top.shows("/jobs/with-a-name");
+    // The queues that there is no room for are counted.
+    top.shows(" more");
+    assert!(top.pictures().iter().all(|lines| lines.len() <= 10), "{:?}", top.pictures());
+    for (rows, columns) in [(1, 1), (3, 200), (50, 20)] {
+        resize(&top.theirs, rows, columns);
+        // One may be on its way with the size of before.
+        let before = top.pictures().len();
+        common::until("it is drawn anew", || top.pictures().len() > before + 1);
+        let last = top.pictures().pop().unwrap();
+        assert!(last.len() <= usize::from(rows), "{last:?} in {rows} rows");
+    }
+    top.ours.write_all(b"q").unwrap();
+    top.ended();
+}
+
+#[test]
+fn top_puts_its_terminal_back_also_when_that_takes_no_output() {
+    let system = System::up();
+    let mut top = TopOnTerminal::start(&system, 24, 80);
+    top.shows("replica ");
+    tcflow(&top.theirs, Action::OOff).unwrap();
+    // Who is told once waits for the terminal, who is told twice does not.
+    let ended = || {
+        common::send(&top.process, Signal::TERM);
+        top.process.try_wait().unwrap().is_some()
+    };
+    common::until("it ends", ended);
+    assert_eq!(top.process.wait().unwrap().code(), Some(143));
+    assert_eq!(modes(&top.theirs), top.found);
 }

@@ -1,17 +1,25 @@
-//! Publishers killed with SIGKILL: nothing acknowledged is lost, nothing is there twice, and work goes on.
-#![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
+//! Publishers killed with SIGKILL, or stopped with SIGSTOP: nothing acknowledged is lost, nothing is there twice, and work goes on.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 mod common;
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::site::{Site, inside, jobs_of, stat_of};
-use common::{eventually, long};
-use longshore::{Job, JobContext, JobId, NewJob, Path, PipelineOptions, Receipts, Worker, new_job};
+use common::site::{Site, info_of, inside, jobs_of, stat_of};
+use common::{Beside, eventually, long};
+use longshore::values::{DurableValue, Event, Subscriber, SubscriberOptions, ValueState};
+use longshore::{
+    AttemptOutcome, BatchOptions, Job, JobContext, JobId, JobName, LinkTiming, NewJob, Path,
+    PipelineOptions, Producer, ProducerOptions, Receipts, Value, Worker, new_job,
+};
+use rustix::process::Signal;
 use tokio::time::timeout;
 
 const QUEUE: &str = "/jobs/load";
@@ -19,6 +27,8 @@ const QUEUE: &str = "/jobs/load";
 const SMALL_SEGMENTS: &str = "\n[publisher]\nsegment_bytes = 1048576\n";
 /// A job that is ready is with a worker again, and a batch answered, this soon after a killed publisher was started again.
 const RECOVERY: Duration = Duration::from_secs(5);
+/// What processes that share a busy machine may take beyond a promised time.
+const SLACK: Duration = Duration::from_secs(3);
 
 fn numbered(n: u64, priority: i32) -> NewJob {
     let mut job = new_job(Path::new(QUEUE).unwrap(), n.to_be_bytes().to_vec());
@@ -200,4 +210,281 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     let first = names("segments").into_iter().min().unwrap();
     assert!(!first.starts_with("0000000001."), "no segment was removed");
     println!("{sent} jobs, {kills} kills, slowest recovery {slowest:?}");
+}
+
+/// Jobs of the publisher that is stopped that the worker holds, of two kinds each.
+const HELD: usize = 4;
+/// Those that wait there for one.
+const WAITING: usize = 40;
+/// Jobs handed in at the other publisher at a time.
+const MEANWHILE: usize = 16;
+/// A lease that outlives the stop, and one that does not.
+const LEASES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(2)];
+
+/// Jobs at one publisher, by the label that each has for its payload and is to have for its result.
+struct Handed {
+    producer: Producer,
+    jobs: BTreeMap<String, JobName>,
+}
+
+impl Handed {
+    fn to(site: &Site, publisher: usize) -> Handed {
+        let info = info_of(&site.publishers[publisher].service);
+        let producer = Producer::to_publishers(vec![info], ProducerOptions::default());
+        Handed { producer, jobs: BTreeMap::new() }
+    }
+
+    async fn more(&mut self, count: usize, kind: &str, lease: Duration) {
+        let mut jobs = Vec::new();
+        for _ in 0..count {
+            let label = format!("{kind}-{}", self.jobs.len());
+            let mut job = new_job(Path::new(QUEUE).unwrap(), format!("{label}\n").into_bytes());
+            job.options.keep_result = true;
+            job.options.lease_ms = Some(lease.as_millis() as u32);
+            self.jobs.insert(label, JobName::from(job.id));
+            jobs.push(job);
+        }
+        let receipts = self.producer.enqueue_all(jobs, BatchOptions::default()).await;
+        assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
+    }
+}
+
+/// Notes that it began; waits for the file that its kind of jobs waits for; notes that it ended.
+const COMMAND: &str = "read label; echo began $label >> notes; \
+    case $label in late*|short*) while [ ! -e ${label%-*} ]; do sleep 0.05; done;; esac; \
+    sleep 0.05; echo ended $label >> notes; printf %s $label";
+
+/// A job of the stopped one takes effect once, whether its command, its lease or nothing of it ended meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn to_a_worker_a_stopped_publisher_is_a_crashed_one_and_each_of_its_jobs_ends_once() {
+    let site = Site::of(1, 2, None).await;
+    let folder = site.folder.path();
+    let notes = || std::fs::read_to_string(folder.join("notes")).unwrap_or_default();
+    let noted = |what: &str| notes().lines().filter(|line| line.starts_with(what)).count();
+    let inside = [site.inside(0), site.inside(1)];
+    let done = async |publisher: usize| stat_of(&inside[publisher], QUEUE).await.completed;
+    let [long, short] = LEASES;
+    let mut handed = [Handed::to(&site, 0), Handed::to(&site, 1)];
+    let [first, second] = &mut handed;
+    first.more(HELD, "late", long).await;
+    first.more(HELD, "short", short).await;
+    first.more(WAITING, "waiting", long).await;
+    second.more(MEANWHILE, "other", long).await;
+
+    let arguments = ["work", QUEUE, "--json", "--concurrency", "12", "--", "sh", "-c", COMMAND];
+    let mut worker = site.command(&arguments);
+    worker.current_dir(folder).env("LONGSHORE_LOG", "warn");
+    let mut worker = Beside::start(worker);
+    let both_held = || async { noted("began late") == HELD && noted("began short") == HELD };
+    eventually("jobs of both kinds are held", both_held).await;
+    eventually("the other publisher's are done", || async { done(1).await > 0 }).await;
+
+    let stopped = &site.publishers[0].service;
+    stopped.send(Signal::STOP);
+    let began = Instant::now();
+    // Their commands end now, and nobody takes the results.
+    std::fs::write(folder.join("late"), "").unwrap();
+    let losing = std::thread::spawn(move || {
+        let line = worker.says("link to the publisher lost");
+        (worker, line, Instant::now())
+    });
+    let mut slowest = Duration::ZERO;
+    while !losing.is_finished() {
+        let since = Instant::now();
+        second.more(MEANWHILE, "other", long).await;
+        let all = second.jobs.len() as u64;
+        eventually("jobs of the other are done", || async { done(1).await == all }).await;
+        slowest = slowest.max(since.elapsed());
+    }
+    let (worker, line, lost) = losing.join().unwrap();
+    let noticed = lost - began;
+    println!("noticed after {noticed:?}; {MEANWHILE} jobs of the other took at most {slowest:?}");
+    assert!(line.contains(stopped.text("publisher")), "another one was lost: {line}");
+    assert!(noticed <= LinkTiming::WORK.hang + SLACK, "noticed after {noticed:?}");
+    // Those that waited for the hang would have taken as long as that.
+    assert!(slowest < LinkTiming::WORK.hang / 2, "{MEANWHILE} jobs of the other: {slowest:?}");
+    assert_eq!(noted("ended late"), HELD);
+
+    std::fs::write(folder.join("short"), "").unwrap();
+    stopped.send(Signal::CONT);
+    let all = first.jobs.len() as u64;
+    let took = eventually("all its jobs have ended", || async { done(0).await >= all }).await;
+    first.more(MEANWHILE, "waiting", long).await;
+    let all = first.jobs.len() as u64;
+    eventually("its new jobs are done", || async { done(0).await >= all }).await;
+    println!("all its jobs had ended {took:?} after SIGCONT");
+
+    worker.send(Signal::TERM);
+    let report = worker.ended().code(0).json();
+    println!("{report}");
+    assert_eq!(report["completed"], first.jobs.len() + second.jobs.len(), "{report}");
+    for (inside, handed) in inside.iter().zip(&handed) {
+        let (stat, all) = (stat_of(inside, QUEUE).await, handed.jobs.len() as u64);
+        assert_eq!((stat.enqueued, stat.completed, stat.died), (all, all, 0));
+        for (label, name) in &handed.jobs {
+            let job = inside.job(name).await.unwrap().job;
+            assert_eq!(job.result.as_deref(), Some(label.as_bytes()), "{job:?}");
+            let outcomes = job.attempts.iter().map(|attempt| attempt.outcome);
+            let completed = outcomes.filter(|outcome| *outcome == AttemptOutcome::Completed);
+            assert_eq!(completed.count(), 1, "{job:?}");
+            // What was with the worker may have run twice.
+            let ran = notes().lines().filter(|line| line[6..] == **label).count() / 2;
+            assert!(ran == 1 || (!label.starts_with("other") && ran == 2), "{label}: {ran} times");
+        }
+    }
+}
+
+/// A publisher of one value, that takes what is next from lines.
+struct ValueProcess {
+    process: Child,
+    input: ChildStdin,
+    id: String,
+}
+
+impl ValueProcess {
+    fn start(site: &Site, priority: u16, value: u64) -> ValueProcess {
+        let priority = priority.to_string();
+        let mut command = site.command(&["publish", VALUE, "-", "--json", "--priority", &priority]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = process.stdin.take().unwrap();
+        writeln!(input, "{value}").unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+        ValueProcess { process, input, id: ready["publisher"].as_str().unwrap().to_owned() }
+    }
+
+    fn set(&mut self, value: u64) {
+        writeln!(self.input, "{value}").unwrap();
+    }
+
+    fn send(&self, signal: Signal) {
+        common::send(&self.process, signal);
+    }
+}
+
+impl Drop for ValueProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// `longshore subscribe`, which prints into a file.
+struct Following {
+    process: Child,
+    file: PathBuf,
+}
+
+impl Following {
+    fn start(site: &Site) -> Following {
+        let file = site.folder.path().join("followed");
+        let mut command = site.command(&["subscribe", VALUE]);
+        let stdout = std::fs::File::create(&file).unwrap();
+        let process = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+        Following { process, file }
+    }
+
+    /// The values that it has printed.
+    fn told(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.file).unwrap();
+        text.lines().map(|line| line.strip_prefix("/values/a ").unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const VALUE: &str = "/values/a";
+/// For a test; on values 5 s and 100 s are usual. The shorter of both sides' holds.
+const SHORT: LinkTiming =
+    LinkTiming { heartbeat: Duration::from_millis(300), hang: Duration::from_millis(1_500) };
+
+/// The numbers that come, up to this one.
+async fn up_to(value: &mut DurableValue, wanted: u64) -> Vec<u64> {
+    let mut seen = Vec::new();
+    let coming = async {
+        while seen.last() != Some(&wanted) {
+            match value.next().await.unwrap() {
+                Event::Update(Value::U64(n)) => seen.push(n),
+                Event::Update(other) => panic!("{other}"),
+                Event::Dead(_) => {}
+            }
+        }
+    };
+    let in_time = timeout(Duration::from_secs(30), coming).await.is_ok();
+    assert!(in_time, "{wanted} never comes, but {seen:?}");
+    seen
+}
+
+/// With `LONGSHORE_LONG=1` also the program's own subscriber is waited for, whose links hang after 100 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_durable_value_goes_from_a_stopped_publisher_to_the_next_and_has_its_final_value() {
+    let site = Site::of(1, 0, None).await;
+    // Held at the one with the lowest number.
+    let mut first = ValueProcess::start(&site, 0, 1);
+    let mut second = ValueProcess::start(&site, 1, 100);
+    let mut options = SubscriberOptions::default();
+    assert_eq!(options.link.timing, LinkTiming::VALUES);
+    options.link.timing = SHORT;
+    let subscriber = Subscriber::connect_with(site.cluster(), options).await.unwrap();
+    let mut value = subscriber.durable_subscribe(Path::new(VALUE).unwrap());
+    let followed = Following::start(&site);
+    up_to(&mut value, 1).await;
+    first.set(2);
+    up_to(&mut value, 2).await;
+    eventually("it is followed", || async { followed.told().last().is_some_and(|n| n == "2") })
+        .await;
+    let held_by = |value: &DurableValue| match value.state() {
+        ValueState::Alive { publisher, .. } => publisher.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(held_by(&value), first.id);
+
+    first.send(Signal::STOP);
+    let began = Instant::now();
+    // It has not said this when it is given up, and nobody hears of it once it goes on.
+    first.set(3);
+    second.set(101);
+    assert_eq!(up_to(&mut value, 101).await, [101]);
+    let took = began.elapsed();
+    println!("{took:?} after SIGSTOP it is held at the next");
+    assert!(took <= SHORT.hang + SLACK, "{took:?}");
+    assert_eq!(held_by(&value), second.id);
+    // Who comes new need not wait for a hang.
+    let since = Instant::now();
+    let once = site.run(&["subscribe", VALUE, "--once"]).code(0);
+    assert_eq!(once.stdout, "/values/a 101\n");
+    println!("who comes new has it after {:?}", since.elapsed());
+    assert!(since.elapsed() < SLACK, "{:?}", since.elapsed());
+    if long() {
+        let told = || async { followed.told().last().is_some_and(|n| n == "101") };
+        let patience = LinkTiming::VALUES.hang + SLACK;
+        while !told().await {
+            assert!(began.elapsed() <= patience, "not within {patience:?}: {:?}", followed.told());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        println!("{:?} after SIGSTOP the program's subscriber has it", began.elapsed());
+        assert!(!followed.told().contains(&"3".to_owned()), "{:?}", followed.told());
+    }
+
+    first.send(Signal::CONT);
+    second.set(102);
+    assert_eq!(up_to(&mut value, 102).await, [102]);
+    // The one that stood still has gone on, with what it was told meanwhile; who holds on elsewhere hears nothing of it.
+    let went_on = || async { site.run(&["subscribe", VALUE, "--once"]).stdout == "/values/a 3\n" };
+    eventually("the first goes on", went_on).await;
+    second.set(103);
+    assert_eq!(up_to(&mut value, 103).await, [103]);
+    assert_eq!(held_by(&value), second.id);
+    if !long() {
+        // Its link had not hung yet, so it has lost nothing.
+        eventually("it is followed", || async { followed.told().last().is_some_and(|n| n == "3") })
+            .await;
+        assert!(followed.told().iter().all(|n| n.len() == 1), "{:?}", followed.told());
+    }
 }

@@ -111,6 +111,45 @@ async fn a_file_that_does_not_check_is_refused_and_nothing_changes() {
     assert_eq!(replica.ended().code, 0);
 }
 
+/// Nobody said where it is, so it might as well not be there: it is the same fault all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_at_the_usual_place_that_is_gone_is_named_and_nothing_changes() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(".config/longshore");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("config.toml");
+    std::fs::write(&file, OLD).unwrap();
+    let mut command = longshore(&["resolver", "--fresh", "--json", "--listen", "127.0.0.1:0"]);
+    command.env("HOME", home.path());
+    let mut replica = Beside::start(command);
+    let ready: Value = serde_json::from_str(&replica.line()).unwrap();
+    let address = ready["address"].as_str().unwrap().to_owned();
+    assert_eq!(status(&address).await.paths_max, 1_000);
+
+    std::fs::remove_file(&file).unwrap();
+    // The second time as the first: that it was gone is not forgotten.
+    for _ in 0..2 {
+        replica.send(Signal::HUP);
+        let line = replica.says("SIGHUP: ");
+        let gone =
+            format!("the configuration file {} is gone; nothing has changed", file.display());
+        assert!(line.contains(&gone), "{line}");
+        let now = status(&address).await;
+        assert_eq!((now.paths_max, now.watches_max), (1_000, 100));
+    }
+    // With its folder, too.
+    std::fs::remove_dir_all(home.path().join(".config")).unwrap();
+    replica.send(Signal::HUP);
+    assert!(replica.says("SIGHUP: ").contains("is gone; nothing has changed"));
+
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(&file, OLD.replace("1000", "2000")).unwrap();
+    replica.send(Signal::HUP);
+    replica.says("resolver.paths_max from 1000 to 2000");
+    let now = status(&address).await;
+    assert_eq!((now.paths_max, now.watches_max), (2_000, 100));
+}
+
 #[test]
 fn a_publisher_goes_on_and_says_what_its_next_start_will_do() {
     let case = Case::new("log = 'info'\n");

@@ -11,7 +11,7 @@ use common::{eventually, long};
 use longshore::{
     BatchOptions, Cluster, Path, PathAnswer, Producer, ProducerOptions, ReadClient, new_job,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Answers are awaited for so long, at least, in this file: a hang is longer than every wait.
 const TIMING: &str = "reader_ttl = \"4s\"\nrequest_timeout_min = \"1s\"\nhello_timeout = \"1s\"\nconnect_timeout = \"500ms\"\n";
@@ -22,11 +22,6 @@ const READ_WITHIN: Duration = Duration::from_secs(8);
 
 /// More than the worker can do during the test: a command takes 10 ms and its start, and four run at a time.
 const BACKLOG: usize = 10_000;
-
-fn signal(site: &Site, replica: usize, signal: Signal) {
-    let id = Pid::from_raw(site.replicas[replica].service.id().try_into().unwrap()).unwrap();
-    kill_process(id, signal).unwrap();
-}
 
 fn short(cluster: Cluster) -> Cluster {
     let mut cluster = cluster;
@@ -86,7 +81,7 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
     let linked = reader_of(&site, 0);
     assert!(knows(&linked, OLD).await);
 
-    signal(&site, 0, Signal::STOP);
+    site.replicas[0].service.send(Signal::STOP);
     let (began, before) = (Instant::now(), done().await);
     // Published meanwhile, and found at the others, by readers that may try the stopped one first.
     enqueue(&site, "/jobs/new", 10).await;
@@ -114,13 +109,16 @@ async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_no
     );
     assert!(worker.try_wait().unwrap().is_none(), "the worker has ended");
 
-    signal(&site, 0, Signal::CONT);
+    site.replicas[0].service.send(Signal::CONT);
     let returned = Instant::now();
     let back = reader_of(&site, 0);
+    let status = back.replica_status().await.remove(0).1.unwrap();
+    // Its clock went on: nobody was silent for it, and what was said meanwhile it does not know.
+    assert!(status.warming && status.publishers == 2 && status.hidden == 0, "{status:?}");
+    assert!(knows(&back, OLD).await, "a replica that stood still hides nobody");
     eventually("what was published meanwhile is there", || knows(&back, "/jobs/new")).await;
     let took = returned.elapsed();
     assert!(took < WRITER_TTL / 2 + SLACK, "published there {took:?} after its return");
-    assert!(knows(&back, OLD).await, "a replica that stood still hides nobody");
     worker.kill().unwrap();
     worker.wait().unwrap();
     println!("published again {took:?} after SIGCONT");

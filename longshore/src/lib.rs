@@ -273,7 +273,8 @@ pub use longshore_producer::{
 // would be put before the page of each of them.
 pub use longshore_protocol::messages::work::{
     Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
-    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, ReplaceOutcome, Room,
+    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, QuietEnd,
+    QuietedWorker, ReplaceOutcome, Room, WorkerPattern, WorkerPatternError,
 };
 pub use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,
@@ -289,8 +290,8 @@ pub use longshore_resolver::{
     BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Limits,
     LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
     PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError, ReplicaStanding,
-    ReplicaState, ReplicaStatus, Resolution, ResolverServer, ServerOptions, StandingHandle,
-    TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
+    ReplicaState, ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions,
+    StandingHandle, TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{

@@ -35,7 +35,7 @@ impl fmt::Display for Receipt {
 ///
 /// | What | What to do |
 /// |---|---|
-/// | `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused` | The job or the call is wrong: it would be refused again. Mend it. |
+/// | `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | The job or the call is wrong: it would be refused again. Mend it. |
 /// | `NoPublisher` | Nobody is set up for that path, or its publisher has been away for minutes: look, then try again. |
 /// | `Resolver`, `NotSent` | It was away: try again. |
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` say for each whether to try again. |
@@ -67,6 +67,16 @@ pub enum EnqueueError {
     NoPublisher {
         /// The path.
         path: Path,
+    },
+    /// The path holds a live value, and no queue; the job was not sent. Use another path.
+    #[error(
+        "{path} is a live value of the publisher {publisher:?}; enqueue to another path, or stop publishing the value"
+    )]
+    IsValue {
+        /// The path.
+        path: Path,
+        /// The publisher's name.
+        publisher: Arc<str>,
     },
     /// The resolver refuses the path; the job was not sent.
     #[error("the resolver refused {path}: {reason}")]

@@ -223,6 +223,7 @@ fn is_of_the_path(error: &EnqueueError) -> bool {
     matches!(
         error,
         EnqueueError::NoPublisher { .. }
+            | EnqueueError::IsValue { .. }
             | EnqueueError::PathRefused { .. }
             | EnqueueError::Resolver { .. }
             | EnqueueError::NotSent { .. }

@@ -336,6 +336,7 @@ impl Shell {
 fn no_route(path: longshore_protocol::Path, no: NoRoute) -> EnqueueError {
     match no {
         NoRoute::Nobody => EnqueueError::NoPublisher { path },
+        NoRoute::Value(publisher) => EnqueueError::IsValue { path, publisher },
         NoRoute::Refused(reason) => EnqueueError::PathRefused { path, reason },
         NoRoute::Resolver(error) => EnqueueError::Resolver { path, error },
     }

@@ -10,12 +10,12 @@ use std::time::Duration;
 use fake::{FakePublisher, RequestFate};
 use longshore_producer::{ActEnd, JobName, Queues, QueuesOptions, ReplaceError, new_id, new_job};
 use longshore_protocol::messages::work::{
-    ActOutcome, Action, ActionReport, Answer, DeadGroup, DeadGroups, Filter, PauseReport,
-    ReplaceOutcome, Request, RequestError, Selection,
+    ActOutcome, Action, ActionReport, Answer, DeadGroup, DeadGroups, Filter, PauseReport, QuietEnd,
+    QuietedWorker, ReplaceOutcome, Request, RequestError, Selection, WorkerPattern,
 };
 use longshore_protocol::{
     DeathReason, Fingerprint, Glob, JobError, JobId, JobRef, JobState, Path, QueueSettings,
-    Refusal, Runs,
+    Refusal, Runs, SessionId,
 };
 use parking_lot::Mutex;
 
@@ -306,6 +306,28 @@ async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost()
     let partly = queues.pause(pattern).await.expect("known");
     assert_eq!((partly.answers.len(), partly.missing.len()), (1, 1));
     assert_eq!(partly.missing[0].publisher.name, "fake-1");
+}
+
+#[tokio::test]
+async fn workers_are_asked_at_every_publisher_and_again_when_the_answer_was_lost() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let wanted = vec![WorkerPattern::new("mail-*").expect("a pattern")];
+    let (said, end) = (Arc::new(Mutex::new(Vec::new())), QuietEnd::Confirmed);
+    let worker = QuietedWorker { name: "mail-1".into(), session: SessionId([7; 16]), end };
+    for publisher in [&one, &two] {
+        let (said, worker) = (said.clone(), worker.clone());
+        publisher.answer_requests(move |request| {
+            let Request::Quiet { workers, quiet, dry_run } = request else { panic!("{request:?}") };
+            said.lock().push((workers, quiet, dry_run));
+            Some(Ok(Answer::Quieted(vec![worker.clone()])))
+        });
+    }
+    one.script_requests([RequestFate::DoAndBreak]);
+    let queues = to(&[&one, &two]);
+    let quieted = queues.quiet_workers(wanted.clone(), true, false).await.expect("known");
+    assert!(quieted.is_whole());
+    assert!(quieted.answers.iter().all(|answered| answered.answer == [worker.clone()]));
+    assert_eq!(*said.lock(), vec![(wanted, true, false); 3], "one of them twice");
 }
 
 #[tokio::test]

@@ -233,7 +233,7 @@ fn could_match(parts: &[GlobPart], base: &[&str]) -> bool {
 }
 
 /// `*` and `?` within one segment: greedy with one point to fall back to, so linear in practice and quadratic at worst.
-fn matches_segment(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_segment(pattern: &str, text: &str) -> bool {
     let (mut p, mut t) = (pattern.chars(), text.chars());
     let mut fall_back: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
     loop {

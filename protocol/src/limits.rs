@@ -117,6 +117,10 @@ pub const AWAITS_MAX: usize = 10_000;
 pub const DEAD_GROUPS_MAX: usize = 1_000;
 /// Most patterns that may be paused at one publisher.
 pub const PAUSES_MAX: usize = 1_024;
+/// Most patterns of workers that one request may name.
+pub const WORKER_PATTERNS_MAX: usize = 64;
+/// Most workers that one request may ask to be quiet or to go on.
+pub const QUIETED_WORKERS_MAX: usize = 10_000;
 /// Shortest heartbeat interval that a hello may ask for, in milliseconds: every one costs a system call on both sides.
 pub const HEARTBEAT_MS_MIN: u32 = 10;
 /// Largest encoded value, in bytes.

@@ -69,6 +69,8 @@ codes! {
         TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; use fewer paths";
         /// The queue is paused: it takes no jobs until the pattern that pauses it is resumed. Try again later.
         Paused = 11, "Paused: the queue is paused; it takes no jobs until the pattern that pauses it is resumed (longshore stat names it)";
+        /// The publisher has a live value at the path. Use another path, or stop publishing the value.
+        IsValue = 12, "IsValue: this publisher has a live value at the path; enqueue to another path, or stop publishing the value";
     }
 }
 

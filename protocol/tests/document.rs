@@ -97,7 +97,7 @@ fn every_code_is_in_its_table_and_no_other() {
         Change: resolver::Change, RequestRefusal: resolver::RequestRefusal,
         AttemptOutcome: AttemptOutcome, CheckpointOutcome: CheckpointOutcome,
         JobChange: JobChange, Order: work::Order, FeedEnd: work::FeedEnd,
-        ReplaceOutcome: work::ReplaceOutcome, Room: work::Room,
+        ReplaceOutcome: work::ReplaceOutcome, Room: work::Room, QuietEnd: work::QuietEnd,
         PublicationKind: PublicationKind, Departure: resolver::Departure,
         Policy: values::Policy, ValueRefusal: values::ValueRefusal,
         SubscriptionEnd: values::SubscriptionEnd, WriteRefusal: values::WriteRefusal,

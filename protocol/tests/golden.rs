@@ -51,8 +51,8 @@ fn every_tag_has_a_vector() {
         .collect();
     let expected: BTreeSet<u8> = [HEARTBEAT]
         .into_iter()
-        .chain(work::tag::ATTACH..=work::tag::FORGET)
-        .chain(work::tag::ATTACHED..=work::tag::FEED_ENDED)
+        .chain(work::tag::ATTACH..=work::tag::QUIETED)
+        .chain(work::tag::ATTACHED..=work::tag::WORKER_QUIET)
         .chain(resolver::tag::RESOLVE..=resolver::tag::LIST_PUBLISHERS)
         .chain(resolver::tag::RESOLVED..=resolver::tag::PUBLISHERS_KNOWN)
         .chain(values::tag::SUBSCRIBE_VALUES..=values::tag::WRITE_VALUE)

@@ -29,6 +29,7 @@ mod options;
 mod owner;
 mod pauses;
 mod publisher;
+mod quiets;
 mod recording;
 mod refusals;
 mod registry;

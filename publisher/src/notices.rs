@@ -61,6 +61,14 @@ impl Notices {
         }
     }
 
+    /// A tool asks workers to begin no job, or to go on; its answer says what came of it.
+    pub(crate) fn quiet(&self, workers: usize, quiet: bool) {
+        match quiet {
+            true => info!(workers, "asked to let workers begin no job"),
+            false => info!(workers, "asked to let quiet workers go on"),
+        }
+    }
+
     /// A tool asks to change a queue's settings; its answer says what came of it.
     pub(crate) fn settings(&self, path: &Path, changes: &QueueSettings, reset: bool) {
         info!(%path, ?changes, reset, "asked to change a queue's settings");

@@ -48,6 +48,8 @@ pub struct PublisherOptions {
     /// Most links at once; more are told `Busy`. Fewer if the process's limit of open files would not leave the journal its
     /// own. 16,384 by default.
     pub connections_max: usize,
+    /// Most of them that follow live values, so that these never keep workers out; none, the default, for half.
+    pub value_connections_max: Option<usize>,
     /// Bytes of a journal segment: 1 MiB to 1 GiB. 64 MiB by default.
     pub segment_bytes: u64,
     /// Starts although acknowledged records are damaged, and writes what it drops to a side file. False by default: then it
@@ -68,6 +70,9 @@ pub struct PublisherOptions {
     /// believed: nothing that waits for it moves until it is right again or somebody confirms it (`Queues::confirm_clock`).
     /// 30 s by default; at least 1 s.
     pub clock_skew_max: Duration,
+    /// Whether it tells its figures as live values, at `/sys/publishers/NAME`. They are taken while somebody follows them.
+    /// True by default.
+    pub figures: bool,
     /// What time it is, for tests; none for the machine's clocks.
     pub clock: Option<TestClock>,
 }
@@ -81,6 +86,11 @@ impl PublisherOptions {
             weight: self.weight,
             ..Terms::default()
         })
+    }
+
+    /// How many of so many links follow live values at most, unless told otherwise: half, and at least one.
+    pub fn usual_value_connections(connections_max: usize) -> usize {
+        connections_max.div_ceil(2)
     }
 
     /// Most links at once, unless told otherwise.
@@ -120,6 +130,7 @@ impl PublisherOptions {
             insecure: false,
             tls: None,
             connections_max: PublisherOptions::CONNECTIONS_MAX,
+            value_connections_max: None,
             segment_bytes: PublisherOptions::SEGMENT_BYTES,
             accept_loss: false,
             leases: LeaseTiming::default(),
@@ -128,6 +139,7 @@ impl PublisherOptions {
             value_timing: LinkTiming::VALUES,
             hang_after: PublisherOptions::HANG_AFTER,
             clock_skew_max: PublisherOptions::CLOCK_SKEW_MAX,
+            figures: true,
             clock: None,
         }
     }

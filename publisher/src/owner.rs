@@ -3,6 +3,7 @@
 mod figures;
 mod follow;
 mod hanging;
+mod quiet;
 mod release;
 mod requests;
 mod verbs;
@@ -26,6 +27,7 @@ use crate::idle::IdleQueues;
 use crate::input::{Input, Inputs, Up};
 use crate::notices::Notices;
 use crate::pauses::Pauses;
+use crate::quiets::Quiets;
 use crate::recording::Recording;
 use crate::refusals::{Refusals, Refused};
 use crate::registry::Registry;
@@ -62,6 +64,7 @@ pub(crate) struct Owner {
     recording: Recording,
     notices: Notices,
     pauses: Pauses,
+    quiets: Quiets,
     refusals: Refusals,
     /// Those of them that are due; used again.
     refused: Vec<Refused>,
@@ -102,6 +105,7 @@ impl Owner {
             feeds: Feeds::default(),
             recording: Recording::started(Instant::now()),
             notices: Notices::default(),
+            quiets: Quiets::default(),
             refusals: Refusals::default(),
             refused: Vec::new(),
             disk,
@@ -197,14 +201,15 @@ impl Owner {
         self.refuse(now)?;
         self.store.flush();
         self.notices.clock(self.clock.alarm());
-        if self.feeds.next(at).is_some_and(|due| due <= at) {
+        if self.turn_quiets(at) || self.feeds.next(at).is_some_and(|due| due <= at) {
             self.send()?;
         }
         let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
         let feeds = self.feeds.next(at);
         let deaths = self.notices.deaths(at, self.store.appended(), self.store.state().deaths());
         let idle = self.turn_idle(at);
-        Ok([next, self.turn_recording(at), feeds, deaths, self.refusals.next(), idle]
+        let (refusals, quiets) = (self.refusals.next(), self.quiets.next());
+        Ok([next, self.turn_recording(at), feeds, deaths, refusals, quiets, idle]
             .into_iter()
             .flatten()
             .min())
@@ -224,6 +229,7 @@ impl Owner {
                 self.awaits.link_lost(link);
                 self.feeds.link_lost(link);
                 self.refusals.link_lost(link);
+                self.quiet_link_lost(link);
                 if self.router.remove(link) {
                     self.store.submit(now, Command::LinkLost { link })?;
                 } else {

@@ -98,6 +98,11 @@ impl Publisher {
             timing: options.timing,
             value_timing: options.value_timing,
             connections_max: options.connections_max,
+            value_connections_max: Some(
+                options
+                    .value_connections_max
+                    .unwrap_or(PublisherOptions::usual_value_connections(options.connections_max)),
+            ),
             insecure: options.insecure,
             tls: options.tls.clone(),
             ..ListenerOptions::default()
@@ -138,8 +143,8 @@ impl Publisher {
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
         let told = (registry.clone(), names);
         // Its only value; it cannot have been published before.
-        let figures =
-            values.publish_reserved_default(figures_path("publishers", &options.name)).ok();
+        let base = figures_path("publishers", &options.name);
+        let figures = options.figures.then(|| values.publish_reserved_default(base).ok()).flatten();
         let watched = (disk, idle);
         let (owner, inputs) =
             Owner::new(store, clock, told, options.name, watched, values.clone(), moves);

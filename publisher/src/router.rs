@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{Deliver, Delivery, FromPublisher};
-use longshore_protocol::{FrameWriter, LinkId, Path, SessionId};
+use longshore_protocol::{FrameWriter, LinkId, Path, Role, SessionId};
 use longshore_queue::{Handed, QueueId};
 use longshore_transport::LinkSender;
 use tokio::sync::mpsc;
@@ -40,8 +40,11 @@ pub(crate) struct Router {
 
 struct Outlet {
     sender: LinkSender,
+    role: Role,
     session: SessionId,
     name: String,
+    /// It was told that it is attached: until then it is told nothing else.
+    attached: bool,
     /// When it came, in milliseconds since 1970.
     since_ms: u64,
     frame: FrameWriter,
@@ -105,6 +108,19 @@ impl Router {
         self.links.contains_key(&link)
     }
 
+    /// The link is told that it is attached.
+    pub(crate) fn attached(&mut self, link: LinkId) {
+        if let Some(outlet) = self.links.get_mut(&link) {
+            outlet.attached = true;
+        }
+    }
+
+    /// The attached links of workers, with their names and sessions, in no order.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = (LinkId, &str, SessionId)> {
+        let workers = self.links.iter().filter(|(_, o)| o.attached && o.role == Role::Worker);
+        workers.map(|(&link, outlet)| (link, &*outlet.name, outlet.session))
+    }
+
     /// Notes a request of the link; false if as many as may wait for their answers, or the link is gone.
     pub(crate) fn begin_request(&mut self, link: LinkId) -> bool {
         let open = self.links.get_mut(&link).filter(|outlet| outlet.requests < REQUESTS_OPEN_MAX);
@@ -130,8 +146,10 @@ impl Router {
         }
         let outlet = Outlet {
             sender: up.sender.clone(),
+            role: up.role,
             session: up.session,
             name: up.name.clone(),
+            attached: false,
             since_ms: now_ms,
             frame: FrameWriter::new(),
             backlog: VecDeque::new(),

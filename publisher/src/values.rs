@@ -214,9 +214,11 @@ impl Values {
     }
 
     /// Waits until all that was committed before this call is in the kernel's buffer of every subscriber, which is not yet
-    /// the subscriber's program. One that cannot take its part within `timeout`, counted from its first refused byte, is
-    /// disconnected; none is waited for because of another. With `None` it waits for as long as that takes, and disconnects
-    /// nobody; a subscriber that hangs is given up by its heartbeats. Cancel safe: dropped, it disconnects nobody any more.
+    /// the subscriber's program; none is waited for because of another. One that cannot take its part, what was committed
+    /// before and has not been taken yet, within `timeout` is disconnected. The time runs from the first byte of that part
+    /// which the kernel refuses, at this call at the earliest: who was behind once and takes what comes is not disconnected
+    /// for it; who takes too slowly is. With `None` it waits for as long as that takes, and disconnects nobody; a subscriber
+    /// that hangs is given up by its heartbeats. Cancel safe: dropped, it disconnects nobody any more.
     pub async fn flush(&self, timeout: Option<Duration>) -> FlushReport {
         flush::flush(&self.shared, timeout).await
     }

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use client::{A_WHILE, Client, LONG};
 use longshore_protocol::messages::values::*;
+use longshore_protocol::messages::work::{Answer, Request};
 use longshore_protocol::{
-    FrameWriter, Hello, LinkTiming, Messages, NewJob, Path, Role, SessionId, Value,
+    EnqueueOutcome, FrameWriter, Hello, JobId, LinkTiming, Messages, NewJob, Path, QueueSettings,
+    Refusal, Role, SessionId, Value,
 };
 use longshore_publisher::{
     PublishError, Published, Publisher, PublisherOptions, UpdateError, ValuePublisher,
@@ -367,6 +369,27 @@ async fn a_publisher_with_queues_serves_values_too_and_keeps_their_paths_apart()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_tells_its_figures_unless_it_is_told_not_to() {
+    for figures in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PublisherOptions { figures, ..PublisherOptions::new(dir.path()) };
+        let publisher = Publisher::open(options).await.unwrap();
+        let address = publisher.local_address();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let serving = tokio::spawn(publisher.run(async { stopped.await.unwrap_or(()) }));
+        let mut follower = Follower::dial(address).await;
+        follower.subscribe(0, "/sys/publishers/publisher", Policy::Conflate);
+        let told = follower.next().await;
+        let not_here =
+            matches!(told, FromValuePublisher::Refused { code: ValueRefusal::NotHere, .. });
+        assert_eq!(matches!(told, FromValuePublisher::Subscribed(_)), figures, "{told:?}");
+        assert_eq!(not_here, !figures, "{told:?}");
+        stop.send(()).unwrap();
+        timeout(LONG, serving).await.unwrap().unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_a_job_made_is_no_place_for_a_value() {
     let dir = tempfile::tempdir().unwrap();
     let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
@@ -378,6 +401,41 @@ async fn a_queue_that_a_job_made_is_no_place_for_a_value() {
     client.enqueue([NewJob::new(path("/made/by/job"), id, &b"x"[..])]).await;
     let taken = values.publish(path("/made/by/job"), 1u64).unwrap_err();
     assert_eq!(taken, PublishError::IsQueue(path("/made/by/job")));
+    stop.send(()).unwrap();
+    timeout(LONG, serving).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_holds_a_value_is_no_place_for_jobs_and_those_beside_them_are_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
+    let (values, address) = (publisher.values(), publisher.local_address());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(publisher.run(async { stopped.await.unwrap_or(()) }));
+    let live = values.publish(path("/jobs/live"), 1u64).unwrap();
+    let mut client = Client::attach_at(address, Role::Producer, 1).await;
+    let job = |text: &str, n| NewJob::new(path(text), JobId([n; 16]), &b"x"[..]);
+    let refused = EnqueueOutcome::Refused(Refusal::IsValue);
+    let told = client.enqueue([job("/jobs/a", 1), job("/jobs/live", 2), job("/jobs/a", 3)]).await;
+    let outcomes: Vec<EnqueueOutcome> = told.outcome.unwrap().iter().collect();
+    assert_eq!(outcomes, [EnqueueOutcome::Created, refused, EnqueueOutcome::Created]);
+    let mut tool = Client::attach_at(address, Role::Tool, 2).await;
+    let (at, changes) = (path("/jobs/live"), QueueSettings::default());
+    let configured = tool.ask(Request::Configure { path: at, changes, reset: false }).await;
+    assert_eq!(configured, Answer::Configured(Err(Refusal::IsValue)));
+    // It made no queue: the value goes on, and may go and come back.
+    live.set(2u64).unwrap();
+    drop(live);
+    let live = values.publish(path("/jobs/live"), 3u64).unwrap();
+    drop(live);
+    let told = client.enqueue([job("/jobs/live", 2)]).await;
+    assert_eq!(
+        told.outcome.unwrap().iter().next(),
+        Some(EnqueueOutcome::Created),
+        "a value no more"
+    );
+    let taken = values.publish(path("/jobs/live"), 1u64).unwrap_err();
+    assert_eq!(taken, PublishError::IsQueue(path("/jobs/live")));
     stop.send(()).unwrap();
     timeout(LONG, serving).await.unwrap().unwrap().unwrap();
 }

@@ -6,16 +6,18 @@ mod client;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use longshore_protocol::limits::{CHECKPOINT_BYTES_MAX, PAUSES_MAX, SETTLES_MAX};
+use longshore_protocol::limits::{
+    CHECKPOINT_BYTES_MAX, PAUSES_MAX, SETTLES_MAX, WORKER_PATTERNS_MAX,
+};
 use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, Answer, BatchBuilder, Checkpoint, CheckpointInfo, DeadGroups,
-    Filter, FromPublisher, NewSettle, Pace, PauseReport, Progress, ReplaceOutcome, Request,
-    RequestError, Selection, Started, ToPublisher, Tokens, tag,
+    Filter, FromPublisher, NewSettle, Pace, PauseReport, Progress, Quiet, QuietEnd, ReplaceOutcome,
+    Request, RequestError, Selection, Started, ToPublisher, Tokens, WorkerPattern, tag,
 };
 use longshore_protocol::{
     AttemptOutcome, Backoff, CheckpointOutcome, DeathReason, EnqueueOutcome, Fingerprint,
-    FrameWriter, JobId, JobState, NewJob, QueueSettings, Refusal, Revoked, Role, SettleOutcome,
-    Token,
+    FrameWriter, JobId, JobState, NewJob, QueueSettings, Refusal, Revoked, Role, SessionId,
+    SettleOutcome, Token,
 };
 
 use client::{Client, error, glob, id, job, job_in, path, usual};
@@ -61,6 +63,28 @@ impl Client {
             Answer::Paused(report) => report,
             other => panic!("{other:?}"),
         }
+    }
+
+    async fn ask_workers(&mut self, which: &[&str], dry_run: bool) -> u64 {
+        let workers = which.iter().map(|text| WorkerPattern::new(text).unwrap()).collect();
+        self.request(Request::Quiet { workers, quiet: true, dry_run })
+    }
+
+    async fn quieted(&mut self, number: u64) -> Vec<(SessionId, QuietEnd)> {
+        match self.answer(number).await {
+            Ok(Answer::Quieted(workers)) => {
+                workers.into_iter().map(|worker| (worker.session, worker.end)).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn asked_to_be_quiet(&mut self) -> Quiet {
+        self.until(|message| match message {
+            FromPublisher::WorkerQuiet(quiet) => Some(quiet),
+            _ => None,
+        })
+        .await
     }
 
     async fn replace(&mut self, dead: JobId, new: &NewJob) -> ReplaceOutcome {
@@ -336,6 +360,68 @@ async fn one_pause_too_many_is_refused_by_name() {
     tool.sender.send(out.finish()).unwrap();
     let refused = tool.answer(1_000 + PAUSES_MAX as u64).await;
     assert_eq!(refused, Err(RequestError::TooManyPauses));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_are_asked_to_be_quiet_and_the_tool_is_told_who_said_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut first = Client::attach(&running, Role::Worker, 2).await;
+    let mut second = Client::attach(&running, Role::Worker, 3).await;
+    let _producer = Client::attach(&running, Role::Producer, 4).await;
+    let [a, b] = [2, 3].map(|n| SessionId([n; 16]));
+
+    let looked = tool.ask_workers(&["te?t"], true).await;
+    let matched = [(a, QuietEnd::Matched), (b, QuietEnd::Matched)];
+    assert_eq!(tool.quieted(looked).await, matched, "only workers, and none of them is asked");
+    let nobody = tool.ask_workers(&["tes", "04040404"], false).await;
+    assert_eq!(tool.quieted(nobody).await, []);
+
+    let asked = tool.ask_workers(&["te*", "nobody"], false).await;
+    let told = first.asked_to_be_quiet().await;
+    assert_eq!(second.asked_to_be_quiet().await, told);
+    assert!(told.quiet && told.ask > 0);
+    first.say(&ToPublisher::Quieted(told));
+    // The other link ends, and with it the wait for its answer.
+    drop(second);
+    let ends = [(a, QuietEnd::Confirmed), (b, QuietEnd::NotAnswered)];
+    assert_eq!(tool.quieted(asked).await, ends);
+
+    let asked = tool.ask_workers(&["02020202"], false).await;
+    let again = first.asked_to_be_quiet().await;
+    assert!(again.ask > told.ask);
+    first.say(&ToPublisher::Quieted(Quiet { quiet: false, ..again }));
+    assert_eq!(tool.quieted(asked).await, [(a, QuietEnd::Otherwise)]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_does_not_know_how_to_be_quiet_is_named_after_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    let began = Instant::now();
+    let asked = tool.ask_workers(&["*"], false).await;
+    worker.asked_to_be_quiet().await;
+    let ends = [(SessionId([2; 16]), QuietEnd::NotAnswered)];
+    assert_eq!(tool.quieted(asked).await, ends);
+    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_pattern_of_workers_too_many_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let most = vec!["w"; WORKER_PATTERNS_MAX];
+    let asked = tool.ask_workers(&most, false).await;
+    assert_eq!(tool.quieted(asked).await, []);
+    let asked = tool.ask_workers(&[&most[..], &["w"]].concat(), false).await;
+    assert_eq!(tool.answer(asked).await, Err(RequestError::OverLimit));
     running.stop().await;
 }
 

@@ -24,6 +24,6 @@ pub use server::{
 pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{
-    Column, Departure, KnownPublisher, PathListed, ReplicaStatus, Tracked, Tracker,
+    Column, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts, Tracked, Tracker,
 };
 pub use longshore_transport::BindError;

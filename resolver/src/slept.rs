@@ -28,7 +28,25 @@ impl Reading {
         };
         let [before, boot, after] =
             [ClockId::Monotonic, ClockId::Boottime, ClockId::Monotonic].map(at);
+        #[cfg(test)]
+        let boot = boot + pretended::SLEPT.get();
         Reading { before, boot, after }
+    }
+}
+
+/// Sleep that a test has this thread's readings tell of: no test can send its machine to sleep.
+#[cfg(test)]
+pub(crate) mod pretended {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    thread_local! {
+        pub(super) static SLEPT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// From the next reading on the machine has slept for so long more.
+    pub(crate) fn sleep(more: Duration) {
+        SLEPT.set(SLEPT.get() + more);
     }
 }
 
@@ -114,5 +132,16 @@ mod tests {
         let mut slept = Slept::new(read(1_000, 50_000, 0));
         assert_eq!(slept.since_last(read(2_000, 40_000, 0)), ms(0));
         assert_eq!(slept.since_last(read(3_000, 50_000, 0)), ms(0));
+    }
+
+    /// Nothing here tells what the machine really slept: the clock that goes on through it is that by which Linux says how long it is up.
+    #[test]
+    fn the_clock_that_is_read_goes_on_through_sleep() {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        let up: f64 = text.split(' ').next().unwrap().parse().unwrap();
+        let (first, boot) = (Reading::take(), Duration::from_secs_f64(up));
+        let apart = boot.saturating_sub(first.boot).max(first.boot.saturating_sub(boot));
+        assert!(apart < Duration::from_secs(1), "{first:?} {up}");
+        assert!(first.before <= first.after && first.before <= first.boot, "{first:?}");
     }
 }

@@ -13,6 +13,7 @@ use longshore_resolver::{
     Cluster, PathAnswer, PublicationTerms, ReadClient, ReadError, ReplicaStanding, ServerOptions,
     WriteClient,
 };
+use longshore_transport::{TlsAcceptor, TlsDialer};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -183,21 +184,37 @@ async fn writers_reach_the_honest_replica_and_call_the_other_degraded() {
     kinds.join_all().await;
 }
 
+/// What is true of the others, of one that TLS keeps apart from its clients.
+async fn is_passed_over(kind: Kind, theirs: &TlsAcceptor, honest: TlsAcceptor, ours: &TlsDialer) {
+    let tls =
+        |addresses: Vec<_>| Cluster { tls: Some(ours.clone()), ..cluster(quick(), addresses) };
+    let honest =
+        crate::honest(ServerOptions { tls: Some(honest), ..ServerOptions::default() }).await;
+    let _writer = published(&tls(vec![honest.address])).await;
+    let hostile = || Hostile::secured(kind, theirs.clone());
+
+    let beside = hostile().await;
+    readers_are_answered(tls(vec![beside.address, honest.address]), &beside).await;
+    let beside = hostile().await;
+    writers_go_on(tls(vec![beside.address, honest.address]), &beside).await;
+    let alone = hostile().await;
+    unanswered(tls(vec![alone.address]), &[alone]).await;
+}
+
 #[tokio::test]
 async fn a_replica_whose_certificate_nobody_knows_is_passed_over_too() {
-    let pem = Pem::new();
-    let tls =
-        |addresses: Vec<_>| Cluster { tls: Some(pem.dialer()), ..cluster(quick(), addresses) };
-    let honest =
-        honest(ServerOptions { tls: Some(pem.acceptor()), ..ServerOptions::default() }).await;
-    let _writer = published(&tls(vec![honest.address])).await;
+    let (ours, strange) = (Pem::new(), Pem::new().acceptor(None));
+    is_passed_over(Kind::Stranger, &strange, ours.acceptor(None), &ours.dialer(None)).await;
+}
 
-    let hostile = Hostile::start(Kind::Stranger).await;
-    readers_are_answered(tls(vec![hostile.address, honest.address]), &hostile).await;
-    let hostile = Hostile::start(Kind::Stranger).await;
-    writers_go_on(tls(vec![hostile.address, honest.address]), &hostile).await;
-    let hostile = Hostile::start(Kind::Stranger).await;
-    unanswered(tls(vec![hostile.address]), &[hostile]).await;
+#[tokio::test]
+async fn a_replica_that_does_not_take_the_clients_certificate_is_passed_over_too() {
+    let (servers, clients, others) = (Pem::new(), Pem::new(), Pem::new());
+    let theirs = servers.acceptor(Some(&others));
+    // Without one the honest replica asks for none, and with one it knows whose it is.
+    is_passed_over(Kind::Demanding, &theirs, servers.acceptor(None), &servers.dialer(None)).await;
+    let (honest, ours) = (servers.acceptor(Some(&clients)), servers.dialer(Some(&clients)));
+    is_passed_over(Kind::Demanding, &theirs, honest, &ours).await;
 }
 
 #[tokio::test]

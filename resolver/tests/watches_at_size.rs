@@ -1,7 +1,8 @@
-//! Many watches of one subtree while it changes a thousand times a second: whatever becomes of the replica that tells them, each
-//! ends with what is true, and no replica needs more memory for it than its limits say. Replicas are processes of their own.
+//! Replicas at size. Many watches of one subtree while it changes a thousand times a second: whatever becomes of the replica that tells
+//! them, each ends with what is true, and no replica needs more memory for it than its limits say. A huge publish: what its paths take
+//! of memory, and that other publishers need not wait for it. Replicas are processes of their own.
 //!
-//! `LONGSHORE_LONG=1` has 10,000 watches and 10 s of changes.
+//! `LONGSHORE_LONG=1` has 10,000 watches and 10 s of changes, and a million paths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -13,15 +14,17 @@ use std::time::{Duration, Instant};
 use common::crowd::{Belief, Crowd, Writer};
 use common::process::{ReplicaProcess, is_replica, serve};
 use common::*;
-use longshore_protocol::frame::{FrameWriter, Messages};
-use longshore_protocol::messages::resolver::{FromReplica, ToReplica, WatchPaths};
-use longshore_protocol::{Glob, Hello, LinkTiming, ResolverTiming, Role, SessionId};
-use longshore_resolver::Cluster;
+use longshore_protocol::frame::{Frame, FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{
+    Announce, Change, Digest, FromReplica, Group, ToReplica, WatchPaths, Write,
+};
+use longshore_protocol::{Glob, Hello, LinkTiming, Path, ResolverTiming, Role, SessionId, Terms};
+use longshore_resolver::{Cluster, PublicationTerms};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, block_in_place};
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Changes a second.
 const RATE: usize = 1_000;
@@ -345,4 +348,110 @@ async fn a_watcher_that_does_not_read_costs_a_bounded_part_of_the_memory_and_nob
     slow.sender.close("enough");
     settled(&crowd, &writer, || weight.look(&replica)).await;
     weight.is_within(bound(links + 2, 2 * UNREAD + watches));
+}
+
+/// What a path may take of a replica's memory, all indexes included.
+const OF_A_PATH: u64 = 150;
+/// Paths of 30 bytes that one publisher has.
+const HUGE: usize = 250_000;
+const HUGE_LONG: usize = 1_000_000;
+/// In 99 of 100 cases a path of another publisher is registered as soon as this, where nobody else uses the machine.
+const ANOTHERS: Duration = Duration::from_millis(50);
+/// How often it registers one; each waits for a slice of the other one's, of 2 ms, and a turn of its own. It is counted from when it was
+/// due: who waits for one does not leave out those after it.
+const ANOTHER_EVERY: Duration = Duration::from_millis(10);
+/// Paths of one request, which may have a mebibyte.
+const A_REQUEST: usize = 25_000;
+/// Requests that are not waited for.
+const UNDER_WAY: usize = 8;
+
+/// Requests, as long as they may be, that publish so many paths.
+fn requests(count: usize) -> Vec<Frame> {
+    let path = |n: usize| path(&format!("/jobs/{:04}/job-{n:015}", n / 1_000));
+    assert_eq!(path(0).as_str().len(), 30);
+    let request = |id: usize| {
+        let paths: Vec<Path> = (id * A_REQUEST..(id + 1) * A_REQUEST).map(path).collect();
+        let (change, paths) = (Change::Publish, paths.iter().collect());
+        let groups = vec![Group { change, terms: Terms::default(), paths }];
+        let mut out = FrameWriter::new();
+        ToReplica::Write(Write { id: id as u64, groups }).encode(&mut out);
+        out.finish()
+    };
+    (0..count / A_REQUEST).map(request).collect()
+}
+
+/// Makes them as fast as a replica takes them. The link on which it did.
+async fn publish_huge(replica: SocketAddr, requests: Vec<Frame>) -> (LinkSender, LinkReceiver) {
+    let link = dial(replica, &hello(Role::ResolverWriter), &LinkOptions::default()).await;
+    let mut link = link.unwrap().split();
+    let wanted = vec![Digest::default()];
+    let announce = Announce { id: 1, publisher: publisher(1), wanted };
+    let answer = in_time(ask(&mut link, &ToReplica::Announce(announce))).await;
+    assert!(matches!(answer, FromReplica::Announced(_)), "{answer:?}");
+    let (mut sent, mut done) = (0, 0);
+    while done < requests.len() {
+        while sent < requests.len().min(done + UNDER_WAY) {
+            link.0.send(requests[sent].clone()).unwrap();
+            sent += 1;
+        }
+        for message in Messages::new(in_time(link.1.recv()).await.unwrap()) {
+            let (tag, body) = message.unwrap();
+            match FromReplica::decode(tag, body).unwrap() {
+                Some(FromReplica::Written(written)) => {
+                    assert_eq!(written.refused, []);
+                    done += usize::from(written.last);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    link
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_huge_publish_takes_its_memory_and_no_other_publishers_time() {
+    let long = std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1");
+    let count = if long { HUGE_LONG } else { HUGE };
+    let replica = start(LOOPBACK, true);
+    let cluster = cluster(quick(), [replica.address]);
+    let (other, terms) = (writer(&cluster, 2), PublicationTerms::default());
+    // What the replica needs for any request at all is no part of a path.
+    let before = (0..1_000).map(|n| (path(&format!("/other/before/{n}")), terms.clone()));
+    other.publish_all(before);
+    in_time(other.flushed(1)).await;
+    let mut weight = Weight::of(&replica);
+
+    let mut publishing = tokio::spawn(publish_huge(replica.address, requests(count)));
+    let mut due = interval(ANOTHER_EVERY);
+    due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let (began, mut took) = (Instant::now(), Vec::new());
+    let _link = loop {
+        let since = due.tick().await;
+        other.publish(path(&format!("/other/{}", took.len())), &terms);
+        let done = tokio::select! {
+            () = other.flushed(1) => None,
+            done = &mut publishing => Some(done.unwrap()),
+        };
+        // The last one has waited for as long as the rest of it.
+        in_time(other.flushed(1)).await;
+        took.push(since.elapsed());
+        weight.look(&replica);
+        if let Some(link) = done {
+            break link;
+        }
+    };
+    let registered = began.elapsed();
+    let status = reader(&cluster).replica_status().await.remove(0).1.unwrap();
+    assert_eq!(status.paths as usize, 1_000 + count + took.len());
+    took.sort();
+    let p99 = took[took.len() * 99 / 100];
+    println!(
+        "{count} paths in {registered:?}; meanwhile {} of another publisher, p99 {p99:?}, at most {:?}",
+        took.len(),
+        took[took.len() - 1],
+    );
+    assert!(!long || p99 <= ANOTHERS, "p99 is {p99:?}");
+    println!("{} bytes a path", (replica.resident() - weight.before) / count as u64);
+    // At any time: while its tables grow, too.
+    weight.is_within(OF_A_PATH * count as u64);
 }

@@ -1,8 +1,12 @@
 //! How many jobs a second one worker takes, runs and settles when its handler does nothing. The publisher is a stand-in on a
 //! thread of its own: it pushes against credits and accepts every settle at once, so what is measured is the worker.
 //!
-//!     cargo run --release -p longshore-subscriber --example worker_speed -- [JOBS] [CONCURRENCY] [PREFETCH] [PAYLOAD BYTES]
+//!     cargo run --release -p longshore-subscriber --example worker_speed -- [JOBS] [CONCURRENCY] [PREFETCH] [PAYLOAD BYTES] [LAYERS]
+//!
+//! Of layers there may be 0, 1 or 3 around the handler. They do nothing, but box their futures as most do that are written by hand.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,8 +18,10 @@ use longshore_protocol::{
     Role, Runs, SessionId, SettleOutcome, Token,
 };
 use longshore_resolver::{Cluster, PublicationTerms, ResolverServer, ServerOptions, WriteClient};
-use longshore_subscriber::{Job, ShutdownHandle, Worker};
+use longshore_subscriber::{Job, JobContext, JobFailure, ShutdownHandle, Worker};
 use longshore_transport::{Identity, LinkReceiver, LinkSender, Listener, ListenerOptions};
+use tower_layer::Layer;
+use tower_service::Service;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -28,7 +34,7 @@ fn main() -> Result<(), Failure> {
         std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
     let number = |at: usize, otherwise| numbers.get(at).copied().unwrap_or(otherwise);
     let (jobs, concurrency) = (number(0, 3_000_000) as u64, number(1, 64));
-    let (prefetch, payload) = (number(2, 4_096), number(3, 256));
+    let (prefetch, payload, layers) = (number(2, 4_096), number(3, 256), number(4, 0));
 
     let (ready, resolver) = std::sync::mpsc::channel();
     let publisher = std::thread::spawn(move || -> Result<(), Failure> {
@@ -44,16 +50,54 @@ fn main() -> Result<(), Failure> {
             worker.durable_subscribe("/jobs/**").concurrency(concurrency).prefetch(prefetch);
         let (handle, stats) = (subscription.handle(), subscription.stats());
         let timer = tokio::spawn(time(jobs, handle, move || stats.now().completed));
-        let report = subscription.run(|_: Job<Bytes>, _| async { Ok(()) }).await?;
+        let report = match layers {
+            0 => subscription.run(nothing).await?,
+            1 => subscription.layer(NoOp).run(nothing).await?,
+            3 => subscription.layer(NoOp).layer(NoOp).layer(NoOp).run(nothing).await?,
+            _ => return Err("0, 1 or 3 layers".into()),
+        };
         Ok::<_, Failure>((timer.await?, report))
     })?;
     println!(
-        "{} jobs of {payload} bytes, concurrency {concurrency}, prefetch {prefetch}: {:.0} jobs/s",
+        "{} jobs of {payload} bytes, concurrency {concurrency}, prefetch {prefetch}, {layers} layers: {:.0} jobs/s",
         report.completed,
         jobs as f64 / took.as_secs_f64()
     );
     drop(runtime);
     publisher.join().map_err(|_| "the publisher panicked")?
+}
+
+async fn nothing(_: Job<Bytes>, _: JobContext) -> Result<(), JobFailure> {
+    Ok(())
+}
+
+/// A layer that does nothing, and what it makes of a service.
+#[derive(Clone)]
+struct NoOp;
+
+#[derive(Clone)]
+struct Around<S>(S);
+
+impl<S> Layer<S> for NoOp {
+    type Service = Around<S>;
+
+    fn layer(&self, inner: S) -> Around<S> {
+        Around(inner)
+    }
+}
+
+impl<R, S: Service<R, Future: Send + 'static>> Service<R> for Around<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        Box::pin(self.0.call(request))
+    }
 }
 
 /// From the first completion to the last.

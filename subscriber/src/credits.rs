@@ -23,6 +23,8 @@ pub(crate) enum Move {
 pub(crate) struct Credits {
     bound: u32,
     stopped: bool,
+    /// Nothing is granted, and what was is asked back.
+    quiet: bool,
     /// Publishers whose first try is under way: the even split leaves their share.
     expected: u32,
     /// In the order of ids, so that nothing depends on a hash.
@@ -71,7 +73,8 @@ impl Account {
 
 impl Credits {
     pub(crate) fn new(bound: u32) -> Credits {
-        Credits { bound, stopped: false, expected: 0, accounts: BTreeMap::new(), grants: 0 }
+        let accounts = BTreeMap::new();
+        Credits { bound, stopped: false, quiet: false, expected: 0, accounts, grants: 0 }
     }
 
     pub(crate) fn account(&self, id: &PublisherId) -> Account {
@@ -147,6 +150,9 @@ impl Credits {
         }
         self.distribute(None, moves);
         self.recall(self.idle_floor(), moves);
+        if self.quiet {
+            self.recall_all(moves);
+        }
     }
 
     /// A publisher has work and no credit: idle credits of others are asked back for it.
@@ -164,6 +170,34 @@ impl Credits {
     /// No more grants, ever.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
+    }
+
+    /// No grants for a while, and every publisher is asked for what it has; or grants again, to those first that have said meanwhile
+    /// that they wait.
+    pub(crate) fn be_quiet(&mut self, quiet: bool, moves: &mut Vec<Move>) {
+        self.quiet = quiet;
+        if quiet {
+            self.recall_all(moves);
+        } else {
+            self.distribute(None, moves);
+            self.recall(self.idle_floor(), moves);
+        }
+    }
+
+    /// A grant that its publisher was not told of is taken back. It may have said that it waits, and does not say so twice: it is first
+    /// when there are grants again.
+    pub(crate) fn ungranted(&mut self, id: PublisherId, credits: u32) {
+        if let Some(account) = self.accounts.get_mut(&id) {
+            account.credits = account.credits.saturating_sub(credits);
+            account.granted_since = account.granted_since.saturating_sub(credits);
+            account.wanted = account.wanted.saturating_add(credits).min(self.bound);
+        }
+    }
+
+    /// True when the publisher has no credit: none that it was asked for, and none that it could be.
+    pub(crate) fn are_back(&self, id: &PublisherId) -> bool {
+        let account = self.account(id);
+        account.recalled.is_none() && account.unspent() == 0
     }
 
     /// What every publisher would have if all were alike.
@@ -187,7 +221,7 @@ impl Credits {
     /// shares of those that are expected, to all alive.
     fn distribute(&mut self, home: Option<(PublisherId, u32)>, moves: &mut Vec<Move>) {
         let mut pool = self.pool();
-        if pool == 0 || self.stopped {
+        if pool == 0 || self.stopped || self.quiet {
             return;
         }
         let alive = || self.accounts.iter().filter(|(_, account)| account.alive);
@@ -223,7 +257,7 @@ impl Credits {
     /// until it has answered: it would get back what it gave. One that still has work uses its credits before it reads of the recall,
     /// and has none to give.
     fn recall(&mut self, keep: u32, moves: &mut Vec<Move>) {
-        if self.stopped {
+        if self.stopped || self.quiet {
             return;
         }
         let alive = || self.accounts.values().filter(|account| account.alive);
@@ -251,6 +285,21 @@ impl Credits {
             (account.recalled, account.granted_since) = (Some(asked), 0);
             missing = for_others - asked;
             moves.push(Move::Recall(id, asked));
+        }
+    }
+
+    /// Asks everybody for everything. Who is asked already is asked for the rest once it has answered.
+    fn recall_all(&mut self, moves: &mut Vec<Move>) {
+        if self.stopped {
+            return;
+        }
+        for (id, account) in &mut self.accounts {
+            let asked = account.unspent();
+            if account.alive && account.recalled.is_none() && asked > 0 {
+                account.claim = std::mem::take(&mut account.wanted);
+                (account.recalled, account.granted_since) = (Some(asked), 0);
+                moves.push(Move::Recall(*id, asked));
+            }
         }
     }
 }

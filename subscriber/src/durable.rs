@@ -37,6 +37,10 @@ pub(crate) enum Input {
     Returned { publisher: PublisherId, credits: u32 },
     /// It has work and no credit.
     Waiting { publisher: PublisherId, jobs: u64 },
+    /// A grant was not said, and will not be.
+    Ungranted { publisher: PublisherId, credits: u32 },
+    /// No jobs are wanted for a while, or they are again.
+    Quiet(bool),
     /// No more jobs are wanted. Publishers that are owed the ends of jobs are still tried.
     Drain,
     /// Time has passed.
@@ -156,6 +160,8 @@ impl Durable {
             Input::Waiting { publisher, jobs } => {
                 self.credits.waiting(publisher, jobs, &mut self.moves);
             }
+            Input::Ungranted { publisher, credits } => self.credits.ungranted(publisher, credits),
+            Input::Quiet(quiet) => self.credits.be_quiet(quiet, &mut self.moves),
             Input::Drain => self.drain(actions),
             Input::Tick => {}
         }
@@ -192,6 +198,11 @@ impl Durable {
             }
         };
         self.publishers.iter().map(state).collect()
+    }
+
+    /// True when the publisher can push no job.
+    pub(crate) fn has_no_credit(&self, publisher: &PublisherId) -> bool {
+        self.credits.are_back(publisher)
     }
 
     /// Publishers alive, and all of them.

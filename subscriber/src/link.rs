@@ -174,6 +174,7 @@ impl Session<'_> {
             FromPublisher::Revoked { reason, tokens } => desk.revoked(place, reason, &tokens.0),
             FromPublisher::Checkpointed(answer) => desk.checkpointed(place, &answer),
             FromPublisher::Answer { id, answer } => desk.told(place, id, answer),
+            FromPublisher::WorkerQuiet(asked) => desk.be_quiet(place, asked),
             FromPublisher::SubscribeRefused { reason, .. } => return Err(Lost::Refused(reason)),
             FromPublisher::Goodbye { reason } => return Err(Lost::Goodbye(reason)),
             FromPublisher::Attached(_) => return Err(Lost::Order),
@@ -185,7 +186,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Checkpoints before ends of jobs, as their leases end with these; and these before credits: a credit that follows them
+    /// Of a quiet worker, the recall comes first: what it gives back would come again. Checkpoints before ends of jobs, as their leases end with these; and these before credits: a credit that follows them
     /// never raises what the publisher counts above the bound.
     fn send_all(&self, out: Outgoing) -> Result<(), Lost> {
         let mut frame = FrameWriter::new();
@@ -193,6 +194,10 @@ impl Session<'_> {
             0..FRAME_BYTES => Ok(()),
             _ => self.sender.send(std::mem::take(frame).finish()),
         };
+        let credit = |count| Credit { subscription: SUBSCRIPTION, count };
+        if out.recall > 0 && out.recall_first {
+            ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
+        }
         for asked in out.asked {
             match asked {
                 ToSend::Store(body) => Checkpoint::encode(&body, &mut frame),
@@ -207,7 +212,6 @@ impl Session<'_> {
             SettleBatchBuilder::encode(body, &mut frame);
             send_when_full(&mut frame)?;
         }
-        let credit = |count| Credit { subscription: SUBSCRIPTION, count };
         if out.unsubscribe {
             ToPublisher::Unsubscribe(SUBSCRIPTION).encode(&mut frame);
         }
@@ -215,11 +219,14 @@ impl Session<'_> {
             ToPublisher::Credit(credit(out.grant)).encode(&mut frame);
         }
         // After the credit: used at once, or given back.
-        if out.recall > 0 {
+        if out.recall > 0 && !out.recall_first {
             ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
         }
         if !out.renew.is_empty() {
             ToPublisher::Renew(Tokens(out.renew)).encode(&mut frame);
+        }
+        if let Some(quiet) = out.quiet {
+            ToPublisher::Quieted(quiet).encode(&mut frame);
         }
         let mut progress = out.progress;
         while !progress.is_empty() {

@@ -61,8 +61,10 @@ impl Door {
         budget: Budget,
         ready: mpsc::Sender<Link>,
     ) -> Door {
+        let places = Places::new(budget.links, &options.kept);
+        let places = places.with_values_at_most(values_most(&options, budget.links));
         Door {
-            places: Arc::new(Mutex::new(Places::new(budget.links, &options.kept))),
+            places: Arc::new(Mutex::new(places)),
             hellos: Arc::new(Hellos::new(budget.hellos)),
             refusals: Arc::new(Semaphore::new(budget.refusals)),
             stopping: AtomicBool::new(false),
@@ -340,4 +342,15 @@ enum Unwelcome {
     TooSlow(Duration),
     #[error("refused as {role}: {reason}")]
     Refused { role: String, reason: String },
+}
+
+/// How many of `links` places those of the role `Values` may take.
+fn values_most(options: &ListenerOptions, links: usize) -> Option<usize> {
+    let wanted = options.value_connections_max?;
+    if links >= options.connections_max {
+        return Some(wanted);
+    }
+    // Not more than `wanted`, which was a usize.
+    let part = (wanted as u128 * links as u128).div_ceil(options.connections_max.max(1) as u128);
+    Some(part as usize)
 }

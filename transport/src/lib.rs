@@ -31,7 +31,7 @@
 //! ```
 //!
 //! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `places` counts links, `liveness` knows
-//! what is due (all four are pure); `queue` is what the halves of a link share, `keeper` the task that writes and ends it;
+//! what is due, `refusals` since when the kernel takes nothing (all five are pure); `queue` is what the halves of a link share, `keeper` the task that writes and ends it;
 //! `listener` accepts, `door` lets in or refuses, `hellos` bounds who is between; `socket` is the TCP connection below, with or
 //! without TLS.
 
@@ -54,6 +54,7 @@ mod own_address;
 mod places;
 mod queue;
 mod receiver;
+mod refusals;
 mod sender;
 mod socket;
 mod tls;

@@ -64,6 +64,9 @@ pub struct ListenerOptions {
     pub connections_max: usize,
     /// Places among them that only links of one role take; together at most half, what is over is cut in proportion.
     pub kept: Vec<Kept>,
+    /// Most of them that links of the role `Values` take; none for as many as there are. Where there are fewer places than wanted these are
+    /// fewer in proportion.
+    pub value_connections_max: Option<usize>,
     /// Most hellos under way at a time. One more takes the turn of whoever has been silent the longest; that one is told `Busy`, as
     /// is the one more if all are speaking. With TLS the silent one is closed without a word: there was no handshake.
     pub hellos_max: usize,
@@ -86,7 +89,7 @@ pub struct ListenerOptions {
 }
 
 impl Default for ListenerOptions {
-    /// Work links, 10 s for the hello, 768 connections, none kept, 1,024 hellos, 256 refusals, 256 descriptors for the rest, 20 MiB
+    /// Work links, 10 s for the hello, 768 connections of whatever role, none kept, 1,024 hellos, 256 refusals, 256 descriptors for the rest, 20 MiB
     /// frames, 64 MiB of queue each, no TLS, loopback only.
     fn default() -> ListenerOptions {
         ListenerOptions {
@@ -95,6 +98,7 @@ impl Default for ListenerOptions {
             hello_timeout: Duration::from_secs(10),
             connections_max: CONNECTIONS_MAX,
             kept: Vec::new(),
+            value_connections_max: None,
             hellos_max: HELLOS_MAX,
             refusals_max: REFUSALS_MAX,
             descriptors_kept: DESCRIPTORS_KEPT,

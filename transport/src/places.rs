@@ -20,6 +20,8 @@ pub struct Kept {
 #[derive(Debug)]
 pub(crate) struct Places {
     most: usize,
+    /// Of these for links of the role `Values`, if they may not have all.
+    values_most: Option<usize>,
     kept: BTreeMap<Role, usize>,
     open: BTreeMap<Role, usize>,
 }
@@ -39,17 +41,26 @@ impl Places {
             *of_role.entry(kept.role).or_default() += cut(kept.places);
         }
         of_role.retain(|_, places| *places > 0);
-        Places { most, kept: of_role, open: BTreeMap::new() }
+        Places { most, values_most: None, kept: of_role, open: BTreeMap::new() }
+    }
+
+    /// Links of the role `Values` take so many at most: they are idle for longer than others, and may be many.
+    pub(crate) fn with_values_at_most(self, values_most: Option<usize>) -> Places {
+        Places { values_most, ..self }
     }
 
     /// Changes how many there are. Who has one keeps it, also beyond a lower number; then nobody gets one but whom some are kept for.
     pub(crate) fn resize(&mut self, most: usize, kept: &[Kept]) {
         let open = std::mem::take(&mut self.open);
-        *self = Places { open, ..Places::new(most, kept) };
+        let values_most = self.values_most;
+        *self = Places { open, values_most, ..Places::new(most, kept) };
     }
 
     /// Takes a place: one that is kept for the role first.
     fn take(&mut self, role: Role) -> bool {
+        if self.is_full_of(role) {
+            return false;
+        }
         let (open, kept) = (self.open_in(role), self.kept_for(role));
         let beyond = self.open.iter().map(|(role, open)| open.saturating_sub(self.kept_for(*role)));
         let for_all = self.most - self.kept.values().sum::<usize>();
@@ -58,6 +69,24 @@ impl Places {
             *self.open.entry(role).or_default() += 1;
         }
         free
+    }
+
+    /// True if the role has all that it may have, whatever there is.
+    fn is_full_of(&self, role: Role) -> bool {
+        role == Role::Values && self.values_most.is_some_and(|most| self.open_in(role) >= most)
+    }
+
+    /// Why there is no place for the role.
+    fn reason(&self, role: Role) -> String {
+        match self.values_most {
+            Some(most) if self.is_full_of(role) => {
+                let (open, all) = (self.open_in(role), self.most);
+                format!(
+                    "{open} of {most} connections for live values are taken; the rest of {all} is for other roles"
+                )
+            }
+            _ => self.to_string(),
+        }
     }
 
     fn give_back(&mut self, role: Role) {
@@ -111,7 +140,7 @@ impl Place {
         if counted.take(role) {
             Ok(Place { places: places.clone(), role })
         } else {
-            Err(counted.to_string())
+            Err(counted.reason(role))
         }
     }
 }
@@ -160,6 +189,25 @@ mod tests {
         assert!(!places.take(Role::ResolverReader));
         places.give_back(Role::ResolverWriter);
         assert!(places.take(Role::ResolverReader), "it was one of those for all");
+    }
+
+    #[test]
+    fn links_of_values_leave_places_for_others_and_others_may_take_theirs() {
+        let places = Places::new(8, &kept(0, 1));
+        let places = Arc::new(Mutex::new(places.with_values_at_most(Some(4))));
+        let values: Vec<Place> =
+            (0..4).map(|_| Place::take(&places, Role::Values).unwrap()).collect();
+        assert_eq!(
+            Place::take(&places, Role::Values).unwrap_err(),
+            "4 of 4 connections for live values are taken; the rest of 8 is for other roles"
+        );
+        assert_eq!(taken(&mut places.lock(), Role::Worker), 3, "all but the tools'");
+        drop(values);
+        assert_eq!(taken(&mut places.lock(), Role::Worker), 4, "they are places for all");
+        let reason = Place::take(&places, Role::Values).unwrap_err();
+        assert!(reason.starts_with("7 of 8 connections are taken"), "{reason}");
+        places.lock().resize(20, &kept(0, 1));
+        assert_eq!(taken(&mut places.lock(), Role::Values), 4, "as before");
     }
 
     #[test]

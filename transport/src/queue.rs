@@ -21,6 +21,7 @@ use crate::end::LinkEnd;
 use crate::link::Terms;
 use crate::liveness::{Due, Liveness};
 use crate::oldest::OldestCommand;
+use crate::refusals::Refusals;
 use crate::sender::SendError;
 use crate::socket::{Pulse, try_write};
 
@@ -67,13 +68,20 @@ struct Queue {
     broken: bool,
     liveness: Liveness,
     sent_at: Instant,
-    /// When the kernel first refused a byte since nothing was queued.
-    refused_at: Option<Instant>,
+    refusals: Refusals,
 }
 
 impl Queue {
     fn bytes(&self) -> usize {
         (self.taken - self.written) as usize
+    }
+
+    /// The kernel took so many bytes.
+    fn took(&mut self, bytes: usize, now: Instant) {
+        self.written += bytes as u64;
+        self.sent_at = now;
+        self.liveness.sent(now.into_std());
+        self.refusals.took(now.into_std());
     }
 }
 
@@ -130,7 +138,7 @@ impl Shared {
                     None => Liveness::new(now.into_std(), terms.timing),
                 },
                 sent_at: now,
-                refused_at: None,
+                refusals: Refusals::default(),
             }),
             end: OnceLock::new(),
             wake: Notify::new(),
@@ -199,9 +207,7 @@ impl Shared {
         let written = with_slices(&queue.parts, |slices| try_write(&self.raw, slices));
         if let Ok(written @ 1..) = written {
             advance(&mut queue.parts, written);
-            queue.written += written as u64;
-            queue.sent_at = now;
-            queue.liveness.sent(now.into_std());
+            queue.took(written, now);
         }
         queue.parts.is_empty()
     }
@@ -274,14 +280,7 @@ impl Shared {
     /// The kernel took `bytes` of what the keeper holds.
     pub(crate) fn wrote(&self, bytes: usize) {
         let now = Instant::now();
-        let mut queue = self.queue.lock();
-        queue.written += bytes as u64;
-        queue.sent_at = now;
-        queue.liveness.sent(now.into_std());
-        if queue.bytes() == 0 {
-            queue.refused_at = None;
-        }
-        drop(queue);
+        self.queue.lock().took(bytes, now);
         self.progress.notify_waiters();
     }
 
@@ -291,8 +290,7 @@ impl Shared {
         let _ = self.due(&mut queue);
         let now = Instant::now();
         queue.liveness.refused(now.into_std());
-        let first = queue.refused_at.is_none();
-        queue.refused_at.get_or_insert(now);
+        let first = queue.refusals.refused(now.into_std());
         let next = queue.liveness.next_deadline().into();
         drop(queue);
         if first {
@@ -313,6 +311,7 @@ impl Shared {
         if !self.direct && self.pulse.sent_at() > queue.sent_at {
             queue.sent_at = self.pulse.sent_at();
             liveness.sent(queue.sent_at.into_std());
+            queue.refusals.took(queue.sent_at.into_std());
         }
         let now = Instant::now().into_std();
         let due = liveness.poll(now)?;
@@ -342,9 +341,9 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// When the kernel first refused a byte since nothing was queued; none while it takes what there is.
-    pub(crate) fn refused_at(&self) -> Option<Instant> {
-        self.queue.lock().refused_at
+    /// When the kernel first refused a byte, at or after `moment`; one that stands refused then counts from then.
+    pub(crate) fn refused_after(&self, moment: std::time::Instant) -> Option<std::time::Instant> {
+        self.queue.lock().refusals.first_after(moment)
     }
 
     /// Bytes that `send` took and the kernel has not.
@@ -412,8 +411,71 @@ pub(crate) fn advance(parts: &mut VecDeque<Bytes>, mut written: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::TcpListener;
+
+    use futures_util::FutureExt as _;
+    use longshore_protocol::{Hello, Role, SessionId};
     use proptest::prelude::*;
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::link::{Hold, Peer};
+    use crate::sender::LinkSender;
+    use crate::socket::Connection;
+
+    /// A link that nobody keeps: what the kernel takes and refuses is the test's to say.
+    fn unkept() -> (LinkSender, Arc<Shared>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let peer_address = stream.peer_addr().unwrap();
+        let Connection { raw, pulse, .. } = Connection::plain(TcpStream::from_std(stream).unwrap());
+        let terms = Terms {
+            peer: Peer::Client(Hello::new(
+                Role::Values,
+                SessionId([1; 16]),
+                "s",
+                LinkTiming::VALUES,
+            )),
+            peer_address,
+            version: 1,
+            timing: LinkTiming::VALUES,
+            own_frame_bytes_max: FRAME_BYTES_MAX,
+            peer_frame_bytes_max: FRAME_BYTES_MAX,
+            send_queue_bytes_max: FRAME_BYTES_MAX,
+            oldest: OldestCommand::default(),
+            beat: None,
+        };
+        let shared = Arc::new(Shared::new(raw, pulse, false, &terms));
+        (LinkSender { hold: Arc::new(Hold { shared: shared.clone() }) }, shared)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_and_taken_before_a_moment_is_not_held_against_what_follows_it() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let (sender, shared) = unkept();
+        for n in 0..10 {
+            let mut out = FrameWriter::new();
+            out.message(50, |out| out.u64(n));
+            sender.send(out.finish()).unwrap();
+        }
+        shared.refused();
+        // It takes a few bytes every second, and never all.
+        for _ in 0..10 {
+            tokio::time::advance(SECOND).await;
+            shared.wrote(1);
+        }
+        let asked = Instant::now().into_std();
+        let mut refused = std::pin::pin!(sender.refused_after(asked));
+        let waits = refused.as_mut().now_or_never().is_none();
+        assert!(waits, "nothing was refused since");
+        tokio::time::advance(3 * SECOND).await;
+        shared.refused();
+        tokio::time::advance(SECOND).await;
+        assert_eq!(refused.await, Ok(asked + 3 * SECOND));
+        let later = Instant::now().into_std();
+        assert_eq!(sender.refused_after(later).await, Ok(later), "it stands refused");
+    }
 
     proptest! {
         #[test]

@@ -53,17 +53,18 @@ impl LinkSender {
         self.hold.shared.send_within(frame, limit)
     }
 
-    /// Waits until the kernel refuses a byte of what is queued; gives the moment at which it first did since nothing was queued. Cancel
-    /// safe.
-    pub async fn refused(&self) -> Result<Instant, SendError> {
+    /// Waits until the kernel refuses a byte, at or after `moment`, and gives when it first did. A byte that stands refused at `moment`, since
+    /// the kernel has taken none after it was offered, counts from `moment`; what was refused before that, and taken since, does not
+    /// count. Cancel safe.
+    pub async fn refused_after(&self, moment: Instant) -> Result<Instant, SendError> {
         let shared = &self.hold.shared;
-        self.wait(|position| match (position.open, shared.refused_at()) {
-            (true, refused) => Ok(refused.is_some()),
-            (false, _) => Err(SendError::Closed),
+        let mut refused_at = None;
+        self.wait(|position| {
+            refused_at = shared.refused_after(moment);
+            position.open.then_some(refused_at.is_some()).ok_or(SendError::Closed)
         })
         .await?;
-        // It may have been taken since: then this was the moment.
-        Ok(shared.refused_at().unwrap_or_else(tokio::time::Instant::now).into_std())
+        Ok(refused_at.unwrap_or(moment))
     }
 
     /// Ends the link with [`LinkEnd::Local`] now; what is queued is dropped.
@@ -127,7 +128,7 @@ impl LinkSender {
 
     async fn wait(
         &self,
-        reached: impl Fn(&Position) -> Result<bool, SendError>,
+        mut reached: impl FnMut(&Position) -> Result<bool, SendError>,
     ) -> Result<(), SendError> {
         let shared = &self.hold.shared;
         loop {

@@ -49,6 +49,23 @@ async fn waiting(listener: &Listener, count: usize, bytes: &[u8]) -> Vec<TcpStre
 }
 
 #[tokio::test]
+async fn a_flood_of_links_for_values_leaves_places_for_workers_and_hears_why_it_ends() {
+    let options =
+        ListenerOptions { connections_max: 4, value_connections_max: Some(2), ..patient() };
+    let mut listener = listener(options).await;
+    let mut links = Vec::new();
+    for role in [Role::Values, Role::Values, Role::Worker, Role::Worker] {
+        if links.len() == 2 {
+            let reason = busy(dial_as(&listener, Role::Values).await.unwrap_err());
+            assert!(reason.contains("2 of 2 connections for live values are taken"), "{reason}");
+        }
+        links.push((dial_as(&listener, role).await.unwrap(), listener.accept().await));
+    }
+    let reason = busy(dial_as(&listener, Role::Worker).await.unwrap_err());
+    assert!(reason.contains("4 of 4 connections are taken"), "{reason}");
+}
+
+#[tokio::test]
 async fn places_are_kept_for_roles_and_the_others_hear_for_whom() {
     let kept = vec![Kept { role: Role::Tool, places: 1 }];
     let mut listener = listener(ListenerOptions { connections_max: 3, kept, ..patient() }).await;

@@ -296,7 +296,7 @@ async fn flushed_waits_until_the_kernel_has_everything() {
 }
 
 #[tokio::test]
-async fn the_first_refused_byte_is_told_once_since_the_queue_was_empty() {
+async fn the_first_refused_byte_after_a_moment_is_told() {
     let (dialled, accepted, _listener) = link().await;
     let (sender, _replies) = dialled.split();
     let (_back, mut receiver) = accepted.split();
@@ -304,16 +304,15 @@ async fn the_first_refused_byte_is_told_once_since_the_queue_was_empty() {
     assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 0);
     soon(sender.flushed()).await.unwrap();
     for round in [1, 2] {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         for _ in 0..4 {
             sender.send(frame(round, 15 * MIB)).unwrap();
         }
-        let first = soon(sender.refused()).await.unwrap();
-        assert!(first >= begun, "what was refused before the queue was empty counts no more");
-        // A part is read, and the rest refused again: the first time counts still.
-        assert_eq!(number(&soon(receiver.recv()).await.unwrap()), round);
-        assert_eq!(soon(sender.refused()).await.unwrap(), first);
-        for _ in 0..3 {
+        let first = soon(sender.refused_after(begun)).await.unwrap();
+        assert!(first >= begun, "what was refused and taken before counts no more");
+        let later = Instant::now();
+        assert_eq!(soon(sender.refused_after(later)).await.unwrap(), later, "it stands refused");
+        for _ in 0..4 {
             assert_eq!(number(&soon(receiver.recv()).await.unwrap()), round);
         }
         soon(sender.flushed()).await.unwrap();
@@ -337,7 +336,7 @@ async fn a_queue_may_be_full_sooner_and_a_link_is_cut_though_nothing_is_read() {
     sender.cut("enough");
     let LinkEnd::Local(reason) = soon(sender.closed()).await else { panic!("ended here") };
     assert_eq!(&*reason, "enough");
-    assert_eq!(sender.refused().await.unwrap_err(), SendError::Closed);
+    assert_eq!(sender.refused_after(Instant::now()).await.unwrap_err(), SendError::Closed);
 }
 
 #[tokio::test]

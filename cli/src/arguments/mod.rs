@@ -27,7 +27,7 @@ pub(crate) use enqueue::Enqueue;
 pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use look::{Check, Job, Jobs, Ls, PathTable, Resolve, Stat, State, Tail, Tree, Watch};
 pub(crate) use service::{Demo, Publisher, Resolver, ResolverAction, Up};
-pub(crate) use values::{Publish, Subscribe, Top, Workers, WorkersAction, Write};
+pub(crate) use values::{Publish, Subscribe, Top, WhichWorkers, Workers, WorkersAction, Write};
 pub(crate) use work::{Take, Work};
 
 /// Moves jobs from the programs that produce them to the workers that run them.
@@ -258,6 +258,9 @@ mod tests {
             "longshore write /values/a on --within 2s",
             "longshore workers ls",
             "longshore workers ls /jobs/** --json",
+            "longshore workers quiet mail-* 3f2a91c0 --dry-run",
+            "longshore workers quiet --all --json",
+            "longshore workers resume mail-1",
             "longshore top --once --json",
             "longshore check --nagios",
             "longshore config --json",
@@ -298,6 +301,9 @@ mod tests {
             "longshore subscribe /values/a --once --count 3",
             "longshore write /values/a",
             "longshore workers",
+            "longshore workers quiet",
+            "longshore workers resume --dry-run",
+            "longshore workers quiet mail-1 --all",
             "longshore journal verify",
             "longshore journal dump /data --from last",
             "longshore journal copy /data",

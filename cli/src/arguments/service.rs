@@ -47,7 +47,7 @@ pub(crate) struct Resolver {
     /// What operators see [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Where it serves its figures, /sys/replicas/NAME [default: a free port of where it listens]
+    /// Where it serves its figures, /sys/replicas/NAME [default: a free port of where it listens; resolver.figures in the configuration file]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub(crate) figures: Option<SocketAddr>,
     /// This replica starts a new cluster: nobody can have published anything before

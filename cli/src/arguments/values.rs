@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use longshore::{Glob, Path};
+use longshore::protocol::limits::WORKER_PATTERNS_MAX;
+use longshore::{Glob, Path, WorkerPattern};
 
 use crate::config::parse_address;
 use crate::time::parse_length;
@@ -73,6 +74,27 @@ pub(crate) enum WorkersAction {
         /// Only those that take from this queue, or whose pattern is one that this pattern matches [default: all]
         pattern: Option<Glob>,
     },
+    /// Have workers begin no job until they are resumed or started anew; those that run go on
+    ///
+    /// A quiet worker takes no new jobs, gives back at once those that it has not begun, goes on with those that it runs, and stays linked:
+    /// at every publisher, and after a reconnect. Before a deploy: quiet it, wait until workers ls says of it quiet and that it holds 0, stop it. Once
+    /// this command says that a worker is quiet, it begins nothing.
+    Quiet(WhichWorkers),
+    /// Have quiet workers take jobs again
+    Resume(WhichWorkers),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WhichWorkers {
+    /// Names or sessions, as workers ls shows them; in a name, * stands for any characters and ? for one
+    #[arg(value_name = "WORKER", required_unless_present = "all", conflicts_with = "all", num_args = 1..=WORKER_PATTERNS_MAX)]
+    pub(crate) workers: Vec<WorkerPattern>,
+    /// All workers
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only say which they are
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Args, Debug)]

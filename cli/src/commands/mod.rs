@@ -16,6 +16,7 @@ mod pause;
 mod publish;
 mod publisher;
 mod queue;
+mod quiet;
 mod replica_figures;
 mod resolve;
 mod resolver;

@@ -9,7 +9,7 @@ use longshore::{Cluster, Path, ReplicaStatus, StandingHandle, Value, ValuePublis
 use tokio::task::JoinHandle;
 
 use super::Context;
-use crate::config::Origin;
+use crate::config::{Origin, ReplicaFigures};
 
 /// Most links of those who follow a replica's figures: its own clients need the descriptors.
 const CONNECTIONS_MAX: usize = 64;
@@ -43,21 +43,24 @@ pub(super) fn serve(
 }
 
 /// A publisher for the figures of a replica that is a service of its own, registered at its cluster: the one that is configured, or
-/// the replica alone. None if it has no address that others could dial.
+/// the replica alone. None if it is to tell none, or has no address that others could dial.
 pub(super) async fn publisher(
     context: &Context,
     name: &str,
     replica: SocketAddr,
-    listen: Option<SocketAddr>,
+    told: ReplicaFigures,
     insecure: bool,
 ) -> anyhow::Result<Option<ValuePublisher>> {
-    let listen = match listen {
-        Some(listen) => listen,
-        None if replica.ip().is_unspecified() => {
-            tracing::info!("no figures at /sys/replicas: --figures IP:PORT has them served");
+    let listen = match told {
+        ReplicaFigures::Off => return Ok(None),
+        ReplicaFigures::At(listen) => listen,
+        ReplicaFigures::Beside if replica.ip().is_unspecified() => {
+            tracing::info!(
+                "no figures at /sys/replicas: --figures IP:PORT, or resolver.figures, has them served"
+            );
             return Ok(None);
         }
-        None => SocketAddr::new(replica.ip(), 0),
+        ReplicaFigures::Beside => SocketAddr::new(replica.ip(), 0),
     };
     let mut cluster = context.cluster();
     if context.config.resolvers.origin == Origin::Default {
@@ -104,5 +107,8 @@ fn figures(s: &ReplicaStatus) -> Value {
         ("paths_max", s.paths_max.into()),
         ("connections_max", s.connections_max.into()),
         ("watches_max", s.watches_max.into()),
+        ("reads", s.requests.reads().into()),
+        ("writes", s.requests.writes().into()),
+        ("requests", Value::map(s.requests.iter().map(|(kind, count)| (kind, Value::from(count))))),
     ])
 }

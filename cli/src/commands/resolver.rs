@@ -1,15 +1,16 @@
 //! `longshore resolver`: one replica as a service, and what the replicas say of themselves.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore::{KnownPublisher, ReplicaStatus, ResolverServer, ServerOptions};
+use longshore::{KnownPublisher, ReplicaStatus, RequestCounts, ResolverServer, ServerOptions};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{Context, replica_figures};
 use crate::arguments::{Resolver, ResolverAction};
-use crate::config::Service;
+use crate::config::{ReplicaFigures, Service};
 use crate::failure::Reported;
 use crate::output::{Table, grouped};
 use crate::reload::Reload;
@@ -30,6 +31,7 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
         ("resolver.name", arguments.name.is_some()),
         ("resolver.listen", arguments.listen.is_some()),
         ("resolver.insecure", arguments.insecure),
+        ("resolver.figures", arguments.figures.is_some()),
     ];
     let reload = Reload::listen(Service::Resolver, &context, &fixed)?;
     let mut options = ServerOptions { fresh: arguments.fresh, ..context.config.server_options() };
@@ -44,8 +46,9 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
 
     let at = server.local_address();
     let address = at.to_string();
-    let figures =
-        replica_figures::publisher(&context, &name, at, arguments.figures, insecure).await?;
+    let told = arguments.figures.map(ReplicaFigures::At);
+    let told = told.unwrap_or(context.config.resolver.figures.value);
+    let figures = replica_figures::publisher(&context, &name, at, told, insecure).await?;
     if let Some(figures) = &figures {
         replica_figures::serve(&figures.values(), &name, server.standing())?;
     }
@@ -131,10 +134,19 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
             let most = [s.publishers_max, s.paths_max, s.connections_max, s.watches_max];
             limits.row([replica.clone()].into_iter().chain(most.map(limit)));
         }
+        let mut kinds = vec!["asked for"];
+        kinds.extend(RequestCounts::KINDS);
+        let mut asked = Table::new(&kinds);
+        for (replica, s) in answered() {
+            let counts = s.requests.iter().map(|(_, count)| grouped(count));
+            asked.row(std::iter::once(replica.clone()).chain(counts));
+        }
         if !table.is_empty() {
             context.output.table(&table)?;
             context.output.line("")?;
             context.output.table(&limits)?;
+            context.output.line("")?;
+            context.output.table(&asked)?;
         }
         for (replica, status) in &replicas {
             if let Err(why) = status {
@@ -155,6 +167,8 @@ fn figures(replica: &str, s: &ReplicaStatus) -> Value {
         "slice_max_us": s.slice_max_us, "memory_bytes": s.memory_bytes,
         "publishers_max": s.publishers_max, "paths_max": s.paths_max,
         "connections_max": s.connections_max, "watches_max": s.watches_max,
+        "reads": s.requests.reads(), "writes": s.requests.writes(),
+        "requests": s.requests.iter().collect::<BTreeMap<_, _>>(),
     })
 }
 

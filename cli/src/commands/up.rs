@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::{Context, publisher, replica_figures};
 use crate::arguments::Up;
+use crate::config::ReplicaFigures;
 use crate::signals::Stop;
 
 /// How long it is waited until every replica knows the publisher.
@@ -91,7 +92,8 @@ impl System {
         options.cluster = Some(cluster);
         options.accept_loss = arguments.accept_loss;
         let publisher = publisher::open(options).await?;
-        for (name, standing) in standings {
+        let told = context.config.resolver.figures.value != ReplicaFigures::Off;
+        for (name, standing) in standings.into_iter().filter(|_| told) {
             replica_figures::serve(&publisher.values(), &name, standing)?;
         }
         if let Some(registry) = publisher.write_client() {

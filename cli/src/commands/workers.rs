@@ -1,4 +1,4 @@
-//! `longshore workers ls`: who is linked to publishers, what they take and what they hold.
+//! `longshore workers`: who is linked to publishers, what they take and what they hold.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use longshore::{Glob, Subscriber};
 use serde_json::{Value as Json, json};
 
 use super::sys::{bases, below, name_of, number, read, text};
-use super::{Context, warn_if_incomplete};
+use super::{Context, quiet, warn_if_incomplete};
 use crate::arguments::{Workers, WorkersAction};
 use crate::failure::Reported;
 use crate::output::{Table, grouped};
@@ -15,6 +15,8 @@ use crate::time::{show_length, wall_ms};
 pub(crate) async fn run(arguments: Workers, context: Context) -> anyhow::Result<()> {
     match arguments.action {
         WorkersAction::Ls { pattern } => ls(pattern, context).await,
+        WorkersAction::Quiet(which) => quiet::run(which, true, context).await,
+        WorkersAction::Resume(which) => quiet::run(which, false, context).await,
     }
 }
 
@@ -62,7 +64,7 @@ async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
 /// A row for each worker at each publisher.
 pub(super) fn table(workers: &[Json]) -> Table {
     let mut table =
-        Table::new(&["worker", "session", "publisher", "takes", "ready", "holds", "for"]);
+        Table::new(&["worker", "session", "publisher", "takes", "ready", "holds", "for", "quiet"]);
     let now = wall_ms();
     for worker in workers {
         let patterns = worker["patterns"].as_array().into_iter().flatten();
@@ -79,6 +81,7 @@ pub(super) fn table(workers: &[Json]) -> Table {
             grouped(number(worker, "credits")),
             grouped(number(worker, "held")),
             since,
+            if worker["quiet"] == true { "quiet" } else { "-" }.to_owned(),
         ]);
     }
     table

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::values::Exactly;
+use super::values::{Exactly, ReplicaFigures};
 use super::{Config, Origin, Setting};
 
 /// What every process of a cluster has to hold to.
@@ -53,11 +53,21 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
     let (publisher, resolver) = (&config.publisher, &config.resolver);
     let publishes_at = ("publisher.listen", &publisher.listen);
     let resolves_at = ("resolver.listen", &resolver.listen);
+    let figures_at = match resolver.figures.value {
+        ReplicaFigures::At(value) => {
+            Some(Setting { value, origin: resolver.figures.origin.clone() })
+        }
+        ReplicaFigures::Off | ReplicaFigures::Beside => None,
+    };
+    let of_figures =
+        figures_at.iter().map(|at| (("resolver.figures", at), resolver.insecure.value));
     for ((key, listen), insecure) in
         [(publishes_at, publisher.insecure.value), (resolves_at, resolver.insecure.value)]
+            .into_iter()
+            .chain(of_figures)
     {
         if !insecure && !is_loopback(listen.value.ip()) {
-            let section = key.trim_end_matches(".listen");
+            let section = key.split('.').next().unwrap_or(key);
             return Err(wrong(
                 key,
                 listen,

@@ -37,8 +37,10 @@ pub(crate) struct PublisherSection {
     pub(crate) segment_bytes: Option<Spanned<u64>>,
     pub(crate) cache_bytes: Option<Spanned<u64>>,
     pub(crate) connections_max: Option<Spanned<u64>>,
+    pub(crate) value_connections_max: Option<Spanned<u64>>,
     pub(crate) hang_after: Option<Spanned<String>>,
     pub(crate) clock_skew_max: Option<Spanned<String>>,
+    pub(crate) figures: Option<Spanned<bool>>,
     pub(crate) insecure: Option<Spanned<bool>>,
 }
 
@@ -54,7 +56,16 @@ pub(crate) struct ResolverSection {
     pub(crate) watches_max: Option<Spanned<u64>>,
     pub(crate) paths_max: Option<Spanned<u64>>,
     pub(crate) requests_bytes_max: Option<Spanned<u64>>,
+    pub(crate) figures: Option<Spanned<FiguresWritten>>,
     pub(crate) insecure: Option<Spanned<bool>>,
+}
+
+/// Whether a replica tells its figures, or where.
+#[derive(Deserialize, Debug)]
+#[serde(untagged)]
+pub(crate) enum FiguresWritten {
+    Told(bool),
+    At(String),
 }
 
 /// The timing of resolver clients and servers: lengths of time like `"120s"`, and how often they try.

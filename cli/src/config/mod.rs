@@ -18,7 +18,7 @@ use longshore::{Durability, Limits, Path, PublisherOptions, ResolverTiming, Serv
 pub(crate) use reload::{Plan, Service, plan};
 pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
-pub(crate) use values::{parse_address, parse_durability};
+pub(crate) use values::{ReplicaFigures, parse_address, parse_durability};
 
 use crate::failure::WrongUsage;
 use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
@@ -77,8 +77,10 @@ pub(crate) struct PublisherConfig {
     pub(crate) segment_bytes: Setting<u64>,
     pub(crate) cache_bytes: Setting<usize>,
     pub(crate) connections_max: Setting<usize>,
+    pub(crate) value_connections_max: Setting<usize>,
     pub(crate) hang_after: Setting<Duration>,
     pub(crate) clock_skew_max: Setting<Duration>,
+    pub(crate) figures: Setting<bool>,
     pub(crate) insecure: Setting<bool>,
 }
 
@@ -93,6 +95,7 @@ pub(crate) struct ResolverConfig {
     pub(crate) watches_max: Setting<usize>,
     pub(crate) paths_max: Setting<usize>,
     pub(crate) requests_bytes_max: Setting<usize>,
+    pub(crate) figures: Setting<ReplicaFigures>,
     pub(crate) insecure: Setting<bool>,
 }
 
@@ -244,8 +247,10 @@ impl Config {
         options.segment_bytes = configured.segment_bytes.value;
         options.cache_bytes = configured.cache_bytes.value;
         options.connections_max = configured.connections_max.value;
+        options.value_connections_max = Some(configured.value_connections_max.value);
         options.hang_after = configured.hang_after.value;
         options.clock_skew_max = configured.clock_skew_max.value;
+        options.figures = configured.figures.value;
         options
     }
 }
@@ -258,6 +263,12 @@ impl PublisherConfig {
     ) -> Result<PublisherConfig, String> {
         let name = host.to_owned();
         let listen = values::local(PUBLISHER_PORT);
+        let connections_max = layers.of_file(
+            "publisher.connections_max",
+            written.connections_max,
+            values::within(1..=values::CONNECTIONS_MOST),
+            PublisherOptions::CONNECTIONS_MAX,
+        )?;
         Ok(PublisherConfig {
             name: layers.of_file("publisher.name", written.name, values::name, name)?,
             listen: layers.of_file("publisher.listen", written.listen, values::address, listen)?,
@@ -293,12 +304,13 @@ impl PublisherConfig {
                 |n| usize::try_from(n).map_err(|_| format!("{n} is out of range")),
                 PublisherOptions::CACHE_BYTES,
             )?,
-            connections_max: layers.of_file(
-                "publisher.connections_max",
-                written.connections_max,
+            value_connections_max: layers.of_file(
+                "publisher.value_connections_max",
+                written.value_connections_max,
                 values::within(1..=values::CONNECTIONS_MOST),
-                PublisherOptions::CONNECTIONS_MAX,
+                PublisherOptions::usual_value_connections(connections_max.value),
             )?,
+            connections_max,
             hang_after: layers.of_file(
                 "publisher.hang_after",
                 written.hang_after,
@@ -311,6 +323,7 @@ impl PublisherConfig {
                 values::clock_skew_max,
                 PublisherOptions::CLOCK_SKEW_MAX,
             )?,
+            figures: layers.of_file("publisher.figures", written.figures, Ok, true)?,
             insecure: layers.of_file("publisher.insecure", written.insecure, Ok, false)?,
         })
     }
@@ -365,6 +378,12 @@ impl ResolverConfig {
                 written.requests_bytes_max,
                 values::within(Limits::REQUESTS_BYTES_LEAST..=usize::MAX),
                 default.requests_bytes_max,
+            )?,
+            figures: layers.of_file(
+                "resolver.figures",
+                written.figures,
+                values::figures,
+                ReplicaFigures::Beside,
             )?,
             insecure: layers.of_file("resolver.insecure", written.insecure, Ok, false)?,
         })
@@ -573,7 +592,8 @@ mod tests {
             "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhello_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
              read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
              [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nrequests_bytes_max = 16777217\n\
-             [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nconnections_max = 17\n",
+             [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nconnections_max = 17\n\
+             value_connections_max = 3\nfigures = false\n",
         );
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();
         let secs = Duration::from_secs;
@@ -603,11 +623,46 @@ mod tests {
         let publisher = config.publisher_options("data".into());
         assert_eq!((publisher.clock_skew_max, publisher.hang_after), (secs(14), secs(15)));
         assert_eq!((publisher.segment_bytes, publisher.cache_bytes), (1_048_577, 16));
-        assert_eq!(publisher.connections_max, 17);
+        assert_eq!((publisher.connections_max, publisher.value_connections_max), (17, Some(3)));
+        assert!(!publisher.figures);
         let shown = rows(&config);
         let shown = |key| shown.iter().find(|row| row.key == key).unwrap();
         assert_eq!(shown("timing.write_op_timeout").text(), "7us");
         assert!(shown("timing.tries").origin.ends_with("config.toml:10"));
+    }
+
+    #[test]
+    fn figures_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
+        let at = |text: &str| text.parse().unwrap();
+        for (text, told, shown, origin) in [
+            ("", ReplicaFigures::Beside, "true", "default"),
+            ("figures = true", ReplicaFigures::Beside, "true", "config.toml:2"),
+            ("figures = false", ReplicaFigures::Off, "false", "config.toml:2"),
+            (
+                "figures = '127.0.0.1:4790'",
+                ReplicaFigures::At(at("127.0.0.1:4790")),
+                "127.0.0.1:4790",
+                "config.toml:2",
+            ),
+        ] {
+            let case = with_file(&format!("[resolver]\n{text}\n"));
+            let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+            assert_eq!(config.resolver.figures.value, told);
+            assert!(config.publisher.figures.value);
+            let rows = rows(&config);
+            let row = rows.iter().find(|row| row.key == "resolver.figures").unwrap();
+            assert_eq!(row.text(), shown);
+            assert!(row.origin.ends_with(origin), "{}", row.origin);
+        }
+        let case = with_file("[resolver]\nfigures = '192.0.2.1:4790'\n");
+        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        let refused = config.check_services().unwrap_err().0;
+        assert!(refused.contains("other machines can reach 192.0.2.1:4790"), "{refused}");
+        for wrong in ["'0.0.0.0:4790'", "'here'", "3"] {
+            let case = with_file(&format!("[resolver]\nfigures = {wrong}\n"));
+            let refused = Config::resolve(&Given::default(), &case.environment).unwrap_err();
+            assert!(refused.contains("config.toml:2"), "{refused}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::values::Exactly;
+use super::values::{Exactly, ReplicaFigures};
 use super::{Config, PublisherConfig, ResolverConfig, Setting, TimingConfig};
 
 /// A key.
@@ -45,7 +45,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
     rows
 }
 
-fn of_publisher(publisher: &PublisherConfig) -> [Row; 13] {
+fn of_publisher(publisher: &PublisherConfig) -> [Row; 15] {
     fn texts<T: ToString>(list: &[T]) -> Value {
         json!(list.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
@@ -60,15 +60,17 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 13] {
         row("publisher.segment_bytes", &publisher.segment_bytes, |v| json!(v)),
         row("publisher.cache_bytes", &publisher.cache_bytes, |v| json!(v)),
         row("publisher.connections_max", &publisher.connections_max, |v| json!(v)),
+        row("publisher.value_connections_max", &publisher.value_connections_max, |v| json!(v)),
         row("publisher.hang_after", &publisher.hang_after, |v| json!(Exactly(*v).to_string())),
         row("publisher.clock_skew_max", &publisher.clock_skew_max, |v| {
             json!(Exactly(*v).to_string())
         }),
+        row("publisher.figures", &publisher.figures, |v| json!(v)),
         row("publisher.insecure", &publisher.insecure, |v| json!(v)),
     ]
 }
 
-fn of_resolver(resolver: &ResolverConfig) -> [Row; 9] {
+fn of_resolver(resolver: &ResolverConfig) -> [Row; 10] {
     [
         row("resolver.name", &resolver.name, |v| json!(v)),
         row("resolver.listen", &resolver.listen, |v| json!(v.to_string())),
@@ -78,6 +80,11 @@ fn of_resolver(resolver: &ResolverConfig) -> [Row; 9] {
         row("resolver.watches_max", &resolver.watches_max, |v| json!(v)),
         row("resolver.paths_max", &resolver.paths_max, |v| json!(v)),
         row("resolver.requests_bytes_max", &resolver.requests_bytes_max, |v| json!(v)),
+        row("resolver.figures", &resolver.figures, |v| match v {
+            ReplicaFigures::Off => json!(false),
+            ReplicaFigures::Beside => json!(true),
+            ReplicaFigures::At(address) => json!(address.to_string()),
+        }),
         row("resolver.insecure", &resolver.insecure, |v| json!(v)),
     ]
 }

@@ -10,6 +10,7 @@ use longshore::protocol::limits::NAME_BYTES_MAX;
 use longshore::{Durability, Path, PublisherOptions};
 
 use super::RESOLVER_PORT;
+use super::file::FiguresWritten;
 use crate::logging;
 use crate::time::parse_length;
 
@@ -64,6 +65,30 @@ pub(super) fn local(port: u16) -> SocketAddr {
 
 pub(super) fn address(text: String) -> Result<SocketAddr, String> {
     parse_address(&text)
+}
+
+/// Whether a replica tells its figures, and where it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReplicaFigures {
+    /// Not at all.
+    Off,
+    /// At a free port of the address that it listens on.
+    Beside,
+    /// There.
+    At(SocketAddr),
+}
+
+pub(super) fn figures(written: FiguresWritten) -> Result<ReplicaFigures, String> {
+    match written {
+        FiguresWritten::Told(true) => Ok(ReplicaFigures::Beside),
+        FiguresWritten::Told(false) => Ok(ReplicaFigures::Off),
+        FiguresWritten::At(text) => match parse_address(&text)? {
+            at if at.ip().is_unspecified() => {
+                Err(format!("nobody can dial {at}; write the address that those who look on reach"))
+            }
+            at => Ok(ReplicaFigures::At(at)),
+        },
+    }
 }
 
 /// Where others dial a publisher: all addresses are nowhere, and so is port 0.

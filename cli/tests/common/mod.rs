@@ -121,6 +121,12 @@ impl Service {
         self.process.try_wait().unwrap().is_none()
     }
 
+    /// Sends a signal to it.
+    #[track_caller]
+    pub(crate) fn send(&self, signal: Signal) {
+        send(&self.process, signal);
+    }
+
     /// Sends SIGTERM, and waits. Its exit code.
     pub(crate) fn stop(&mut self) -> i32 {
         let id = self.process.id().to_string();

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::SealedBatch;
-use longshore_protocol::{JobId, NewJob, Path, PublisherId, PublisherInfo};
-use longshore_resolver::{PathAnswer, ReadError, Resolution};
+use longshore_protocol::{JobId, NewJob, Path, PublicationKind, PublisherId, PublisherInfo};
+use longshore_resolver::{PathAnswer, Publication, ReadError, Resolution};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 
@@ -378,15 +378,24 @@ impl<T: Default + Clone> Core<T> {
             self.routing.ask_at(path, now + WARMING_WAIT);
             return;
         }
-        let route = match &answer {
-            PathAnswer::Publishers { set, .. } if !set.is_empty() => {
-                set.iter().for_each(|one| self.learn(now, &one.publisher));
-                let set = set.iter().map(|one| one.publisher.id).collect();
+        let (queues, value_of) = match &answer {
+            PathAnswer::Publishers { set, by_default } => {
+                let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
+                let (queues, values): (Vec<_>, Vec<_>) = set.iter().partition(is_queue);
+                let value_of = values.first().filter(|_| queues.is_empty() && !by_default);
+                (queues, value_of.map(|one| Arc::from(one.publisher.name.as_str())))
+            }
+            _ => (Vec::new(), None),
+        };
+        let route = match queues.is_empty() {
+            false => {
+                queues.iter().for_each(|one| self.learn(now, &one.publisher));
+                let set = queues.iter().map(|one| one.publisher.id).collect();
                 let route = self.routing.route_of(now, set);
                 self.order_links(now, route);
                 Some(route)
             }
-            _ => None,
+            true => None,
         };
         let Some(entry) = self.routing.paths.get_mut(path) else { return };
         entry.asked = false;
@@ -394,7 +403,7 @@ impl<T: Default + Clone> Core<T> {
         entry.answered_at = Some(now);
         entry.no = match answer {
             PathAnswer::Refused(reason) => Some(NoRoute::Refused(reason.into())),
-            _ if route.is_none() => Some(NoRoute::Nobody),
+            _ if route.is_none() => Some(value_of.map_or(NoRoute::Nobody, NoRoute::Value)),
             _ => None,
         };
         // The directory opens links; it never closes them: a publisher that answers is good, whatever a replica forgot.

@@ -27,6 +27,8 @@ pub(super) struct PathEntry {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum NoRoute {
     Nobody,
+    /// It holds a live value, of the publisher of that name.
+    Value(Arc<str>),
     Refused(Arc<str>),
     Resolver(Arc<ReadError>),
 }

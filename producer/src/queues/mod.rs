@@ -11,6 +11,7 @@ mod name;
 mod pages;
 mod rules;
 mod wait;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -120,7 +120,7 @@ pub(crate) fn resolved() -> impl Strategy<Value = Resolved> {
 
 pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
     let refused = (any::<u32>(), text()).prop_map(|(place, reason)| RefusedPath { place, reason });
-    let status = (text(), any::<[u8; 16]>(), any::<bool>(), any::<[u64; 15]>()).prop_map(
+    let status = (text(), any::<[u8; 16]>(), any::<bool>(), any::<[u64; 28]>()).prop_map(
         |(name, incarnation, warming, n)| ReplicaStatus {
             name,
             incarnation: Incarnation(incarnation),
@@ -140,6 +140,7 @@ pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
             paths_max: n[12],
             connections_max: n[13],
             watches_max: n[14],
+            requests: Box::new(std::array::from_fn(|kind| n[15 + kind]).into()),
         },
     );
     prop_oneof![

@@ -133,6 +133,19 @@ pub(crate) fn position() -> impl Strategy<Value = FeedPosition> {
     any::<(u64, u64)>().prop_map(|(epoch, index)| FeedPosition { epoch: Epoch(epoch), index })
 }
 
+pub(crate) fn worker_pattern() -> impl Strategy<Value = WorkerPattern> {
+    "[a-z*?é/-]{1,20}".prop_map(|text| WorkerPattern::new(&text).unwrap())
+}
+
+pub(crate) fn quiet() -> impl Strategy<Value = Quiet> {
+    any::<(u64, bool)>().prop_map(|(ask, quiet)| Quiet { ask, quiet })
+}
+
+pub(crate) fn quieted_worker() -> impl Strategy<Value = QuietedWorker> {
+    (text(), any::<[u8; 16]>(), select(QuietEnd::ALL))
+        .prop_map(|(name, session, end)| QuietedWorker { name, session: SessionId(session), end })
+}
+
 pub(crate) fn request() -> impl Strategy<Value = Request> {
     let selection = prop_oneof![
         vec(job_id(), 0..20).prop_map(Selection::Ids),
@@ -165,6 +178,8 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         (path(), settings(), any::<bool>())
             .prop_map(|(path, changes, reset)| { Request::Configure { path, changes, reset } }),
         (job_id(), bytes()).prop_map(|(id, entry)| Request::Replace { id, entry }),
+        (vec(worker_pattern(), 0..4), any::<(bool, bool)>())
+            .prop_map(|(workers, (quiet, dry_run))| Request::Quiet { workers, quiet, dry_run }),
     ];
     prop_oneof![looking, acting]
 }
@@ -223,6 +238,7 @@ pub(crate) fn to_publisher() -> impl Strategy<Value = ToPublisher> {
         vec(progress(), 0..6).prop_map(ToPublisher::Progress),
         checkpoint().prop_map(ToPublisher::Checkpoint),
         any::<u64>().prop_map(ToPublisher::Forget),
+        quiet().prop_map(ToPublisher::Quieted),
         settles.prop_map(ToPublisher::Settle),
         tokens().prop_map(ToPublisher::Renew),
         (any::<u64>(), request()).prop_map(|(id, request)| ToPublisher::Request { id, request }),
@@ -442,6 +458,7 @@ pub(crate) fn answer() -> impl Strategy<Value = Answer> {
         vec(checkpoint_info(), 0..4).prop_map(Answer::Checkpoints),
         position().prop_map(Answer::Feed),
         Just(Answer::Done),
+        vec(quieted_worker(), 0..4).prop_map(Answer::Quieted),
     ]
 }
 
@@ -512,5 +529,6 @@ pub(crate) fn from_publisher() -> impl Strategy<Value = FromPublisher> {
         ),
         feed().prop_map(FromPublisher::Feed),
         any::<u64>().prop_map(|id| FromPublisher::FeedEnded { id, end: FeedEnd::TooOld }),
+        quiet().prop_map(FromPublisher::WorkerQuiet),
     ]
 }

@@ -25,6 +25,8 @@ pub(crate) struct Serving<'a> {
     pub(crate) status: PublisherStatus,
     /// When a link came, in milliseconds since 1970.
     pub(crate) since: &'a dyn Fn(LinkId) -> Option<u64>,
+    /// Whether its worker says that it is quiet.
+    pub(crate) is_quiet: &'a dyn Fn(LinkId) -> bool,
 }
 
 /// Takes one.
@@ -147,6 +149,7 @@ fn workers(store: &LogStore, serving: &Serving<'_>) -> Value {
             ("credits", link.credits.into()),
             ("held", link.held.into()),
             ("since_ms", (serving.since)(link.link).into()),
+            ("quiet", (serving.is_quiet)(link.link).into()),
         ])
     };
     let workers = store.state().link_uses().filter(of_workers).take(LISTED_WORKERS_MAX).map(one);

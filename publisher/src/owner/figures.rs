@@ -28,6 +28,7 @@ impl Owner {
             value_links: self.figures.values.links(),
             status: self.status(now),
             since: &|link| self.router.since(link),
+            is_quiet: &|link| self.quiets.is_quiet(link),
         };
         let one = |figure: &Option<_>| match figure {
             Some(figure) => take(figure, &self.store, now, &serving),

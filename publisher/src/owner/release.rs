@@ -30,8 +30,10 @@ impl Owner {
             match reply {
                 Reply::LinkRefused { reason } => self.router.refuse(link, reason),
                 reply => {
-                    if let Reply::Paused { .. } = reply {
-                        self.pauses.released(self.store.state().pauses());
+                    match reply {
+                        Reply::Paused { .. } => self.pauses.released(self.store.state().pauses()),
+                        Reply::Attached(_) => self.router.attached(link),
+                        _ => {}
                     }
                     self.router.say(link, &message_of(reply));
                 }

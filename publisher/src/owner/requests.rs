@@ -35,7 +35,7 @@ impl Owner {
             }
             Request::Configure { path, changes, reset } => {
                 self.notices.settings(&path, &changes, reset);
-                Command::Configure { link, request: id, path, changes, reset }
+                return self.configure(now, (link, id), path, (changes, reset));
             }
             // Figures of what is durable, and a clock that is in no command: nothing to wait for.
             Request::Status => {
@@ -47,6 +47,10 @@ impl Owner {
                 self.clock.confirm();
                 self.notices.clock_confirmed();
                 self.answer(link, id, Ok(Answer::Done));
+                return Ok(());
+            }
+            Request::Quiet { workers, quiet, dry_run } => {
+                self.ask_workers((link, id), &workers, quiet, dry_run);
                 return Ok(());
             }
             Request::Await { id: job } => {

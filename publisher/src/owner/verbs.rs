@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
-use longshore_protocol::messages::work::{FromPublisher, ToPublisher, Tokens};
-use longshore_protocol::{LinkId, Refusal, Revoked};
-use longshore_queue::{Command, Now, Poisoned};
+use longshore_protocol::messages::work::{
+    Answer, EnqueueBatch, FromPublisher, ToPublisher, Tokens,
+};
+use longshore_protocol::{LinkId, Path, QueueSettings, Refusal, Revoked};
+use longshore_queue::{Command, Now, Poisoned, QueueId};
 
 use super::Owner;
 use crate::refusals::Refused;
@@ -23,7 +25,7 @@ impl Owner {
                     self.refusals.put(Instant::now(), Refused { link, sequence, jobs });
                     return Ok(());
                 }
-                Command::Enqueue { link, batch }
+                return self.enqueue(now, link, batch);
             }
             ToPublisher::Settle(batch) => Command::Settle { link, batch },
             ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
@@ -59,11 +61,62 @@ impl Owner {
                 self.forget(link, id);
                 return Ok(());
             }
+            ToPublisher::Quieted(quiet) => {
+                self.quieted(link, quiet);
+                return Ok(());
+            }
             // Once is enough; a second one on a link that stands changes nothing.
             ToPublisher::Attach(_) => return Ok(()),
         };
         self.store.submit(now, command)?;
         Ok(())
+    }
+
+    /// Takes a batch; jobs that go where a live value is are refused, the others are not.
+    fn enqueue(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
+        let names = self.names.clone();
+        names.make_queues(|is_value| {
+            let command = if !batch.paths.iter().any(is_value) {
+                Command::Enqueue { link, batch }
+            } else if let Some(batch) = batch.with_values_marked(is_value) {
+                Command::Enqueue { link, batch }
+            } else {
+                let (sequence, jobs) = (batch.sequence, batch.len() as u32);
+                Command::Refuse { link, sequence, jobs, refusal: Refusal::IsValue }
+            };
+            self.submit_and_tell_queues(now, command)
+        })
+    }
+
+    /// Changes a queue's settings, and makes it if it is not there.
+    pub(super) fn configure(
+        &mut self,
+        now: Now,
+        (link, request): (LinkId, u64),
+        path: Path,
+        (changes, reset): (QueueSettings, bool),
+    ) -> Result<(), Poisoned> {
+        let names = self.names.clone();
+        names.make_queues(|is_value| {
+            if is_value(&path) {
+                let refused = Answer::Configured(Err(Refusal::IsValue));
+                self.answer(link, request, Ok(refused));
+                return Ok(Vec::new());
+            }
+            let command = Command::Configure { link, request, path, changes, reset };
+            self.submit_and_tell_queues(now, command)
+        })
+    }
+
+    /// Gives the paths of the queues that the command made.
+    fn submit_and_tell_queues(
+        &mut self,
+        now: Now,
+        command: Command,
+    ) -> Result<Vec<Path>, Poisoned> {
+        let known = QueueId(self.store.state().queues_len());
+        self.store.submit(now, command)?;
+        Ok(self.store.state().queue_uses(known).map(|made| made.path.clone()).collect())
     }
 
     /// Refuses the batches that are due to be.

@@ -42,6 +42,18 @@ impl Names {
         self.names.lock().queues.contains(path)
     }
 
+    /// Lets `take` make queues: it is told which paths hold a value, and gives those that it made. No value is published meanwhile, so that no
+    /// path ever holds both.
+    pub(crate) fn make_queues<E>(
+        &self,
+        take: impl FnOnce(&dyn Fn(&Path) -> bool) -> Result<Vec<Path>, E>,
+    ) -> Result<(), E> {
+        let mut names = self.names.lock();
+        let Known { queues, values, .. } = &mut *names;
+        queues.extend(take(&|path| !values.is_empty() && values.contains(path))?);
+        Ok(())
+    }
+
     /// True if it holds a value: then that is what the resolver knows it as.
     pub(crate) fn is_value(&self, path: &Path) -> bool {
         self.names.lock().values.contains(path)

@@ -22,7 +22,14 @@ pub struct FlushReport {
     pub ended: usize,
 }
 
-/// How much longer one link has to take its part. Pure: it is told the time.
+/// How much longer one link has to take its part: what was committed before the flush and is not in its kernel buffer. Pure: it is told the
+/// time.
+///
+/// - The time runs from the first byte of the part that the kernel refuses. A byte that stands refused when the flush is asked for is one: then
+///   it runs from the call.
+/// - What was refused before the call, and taken since, is not held against it: neither the time until then, nor that it was.
+/// - It is for the whole part. Bytes that are taken meanwhile give no more of it: who takes, but not fast enough, is parted with as well.
+/// - Who has taken the part is done, whatever is refused of that which came after.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     asked_at: Instant,
@@ -35,8 +42,13 @@ impl Patience {
         Patience { asked_at, timeout }
     }
 
-    /// When it ends, for a link of which the kernel first refused a byte at `refused_at`. While it refuses none there is no end: then it is
-    /// this process that is slow. What was refused before the part was waited for is not held against it.
+    /// From when on refused bytes count.
+    pub(super) fn asked_at(&self) -> Instant {
+        self.asked_at
+    }
+
+    /// When it ends, for a link of which the kernel first refused a byte of the part at `refused_at`. While it refuses none there is no end:
+    /// then it is this process that is slow.
     pub(super) fn ends_at(&self, refused_at: Instant) -> Option<Instant> {
         refused_at.max(self.asked_at).checked_add(self.timeout?)
     }
@@ -88,7 +100,9 @@ async fn take_part(wire: Wire, end: u64, patience: Patience) -> Part {
     };
     let mut taken = std::pin::pin!(taken);
     let late = async {
-        let Ok(refused_at) = sender.refused().await else { return std::future::pending().await };
+        let Ok(refused_at) = sender.refused_after(patience.asked_at()).await else {
+            return std::future::pending().await;
+        };
         match patience.ends_at(refused_at) {
             Some(at) => sleep_until(at.into()).await,
             None => std::future::pending().await,
@@ -126,8 +140,7 @@ mod tests {
         let start = Instant::now();
         let patience = Patience::new(start, Some(SECOND));
         assert_eq!(patience.ends_at(start + 5 * SECOND), Some(start + 6 * SECOND));
-        let before = start.checked_sub(SECOND / 2).unwrap();
-        assert_eq!(patience.ends_at(before), Some(start + SECOND));
+        assert_eq!(patience.ends_at(start), Some(start + SECOND));
         assert_eq!(Patience::new(start, None).ends_at(start), None);
     }
 }

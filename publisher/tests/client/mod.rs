@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
-    Answer, Attach, BatchBuilder, Credit, Delivery, Filter, FromPublisher, JobCounts, JobInfo,
-    NewSettle, PublisherStatus, Request, RequestError, Selection, SettleBatchBuilder, Sources,
-    Subscribe, ToPublisher, Tokens,
+    Answer, Attach, BatchBuilder, Credit, Delivery, Enqueued, Filter, FromPublisher, JobCounts,
+    JobInfo, NewSettle, PublisherStatus, Request, RequestError, Selection, SettleBatchBuilder,
+    Sources, Subscribe, ToPublisher, Tokens,
 };
 use longshore_protocol::{
     FrameWriter, Glob, Hello, JobError, JobId, LinkTiming, Messages, NewJob, Path, Revoked, Role,
@@ -180,12 +180,16 @@ impl Client {
     }
 
     /// Hands jobs in as the next batch, and waits for its answer.
-    pub(crate) async fn enqueue(&mut self, jobs: impl IntoIterator<Item = NewJob>) {
+    pub(crate) async fn enqueue(&mut self, jobs: impl IntoIterator<Item = NewJob>) -> Enqueued {
         self.batches += 1;
         let mut batch = BatchBuilder::new();
         jobs.into_iter().for_each(|job| batch.push(&job));
         self.say(&ToPublisher::Enqueue(batch.seal(false).to_batch(self.batches).unwrap()));
-        self.until(|message| matches!(message, FromPublisher::Enqueued(_)).then_some(())).await;
+        self.until(|message| match message {
+            FromPublisher::Enqueued(told) => Some(told),
+            _ => None,
+        })
+        .await
     }
 
     /// Ends leases, and waits for what becomes of each.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use longshore_protocol::limits::BATCH_PAYLOAD_BYTES_MAX;
-use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued};
+use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued, PATH_OF_A_VALUE};
 use longshore_protocol::{
     Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
     Runs, WireError,
@@ -242,7 +242,8 @@ impl State {
             return Lane::Closed(Refusal::BadPath);
         }
         if path.is_reserved() {
-            return Lane::Closed(Refusal::Reserved);
+            let is_value = path.as_str() == PATH_OF_A_VALUE;
+            return Lane::Closed(if is_value { Refusal::IsValue } else { Refusal::Reserved });
         }
         match self.by_path.get(path) {
             Some(&queue) if self.queues[queue as usize].accepts => Lane::Queue(queue),

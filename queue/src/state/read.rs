@@ -107,6 +107,11 @@ impl State {
         &self.queues[queue.0 as usize].path
     }
 
+    /// How many queues there are: the next one that is made has this number.
+    pub fn queues_len(&self) -> u32 {
+        self.queues.len() as u32
+    }
+
     /// The paths of all queues, in the order in which they were made.
     pub fn queue_paths(&self) -> impl Iterator<Item = &Path> {
         self.queues.iter().map(|queue| &queue.path)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use longshore_protocol::frame::FrameWriter;
-use longshore_protocol::messages::resolver::{ReplicaStatus, ToReplica};
+use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts, ToReplica};
 use longshore_transport::{LinkSender, PlacesHandle, SendError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -84,6 +84,7 @@ struct Standing<'a> {
     connections: u64,
     uptime: Duration,
     slice_max: Duration,
+    requests: &'a RequestCounts,
     places: Option<&'a PlacesHandle>,
 }
 
@@ -108,6 +109,7 @@ impl Standing<'_> {
             paths_max: directory.rules().paths_max as u64,
             connections_max: self.places.map_or(0, |places| places.most() as u64),
             watches_max: directory.rules().watches_max as u64,
+            requests: Box::new(*self.requests),
         }
     }
 }
@@ -139,6 +141,8 @@ pub(super) struct Desk {
     pub(super) pushing: VecDeque<Client>,
     /// The longest that one pass has taken.
     slice_max: Duration,
+    /// What it was asked. Its own alone, as all that is here: counting takes no lock.
+    pub(super) requests: RequestCounts,
     /// Of the listener, for the status. None of a desk that is tested alone.
     pub(super) places: Option<PlacesHandle>,
 }
@@ -192,6 +196,7 @@ impl Desk {
             sweeping: false,
             pushing: VecDeque::new(),
             slice_max: Duration::ZERO,
+            requests: RequestCounts::default(),
             places: None,
         }
     }
@@ -259,6 +264,10 @@ impl Desk {
             }
             Said::Request { client, request, at, held } => {
                 self.directory.heard(client, at);
+                match &request {
+                    Ok(request) => self.requests.add(request),
+                    Err(_) => self.requests.add_refused(),
+                }
                 if let Some(at) = self.clients.get_mut(&client) {
                     at.jobs.push_back((Job::new(request), held));
                     self.turn(client);
@@ -284,6 +293,7 @@ impl Desk {
                     connections: self.clients.len() as u64,
                     uptime: now().saturating_duration_since(self.started),
                     slice_max: self.slice_max,
+                    requests: &self.requests,
                     places: self.places.as_ref(),
                 };
                 // Nobody may want it any more.
@@ -359,6 +369,7 @@ impl Desk {
             connections: self.clients.len() as u64,
             uptime: now().saturating_duration_since(self.started),
             slice_max: self.slice_max,
+            requests: &self.requests,
             places: self.places.as_ref(),
         };
         let status = |directory: &Directory| standing.status(directory);

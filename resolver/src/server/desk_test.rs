@@ -17,6 +17,8 @@ use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::connection::Held;
 use crate::server::desk::{Desk, SAID_MAX, SWEPT_MAX, Said};
+use crate::server::job::Refusal;
+use crate::slept::pretended;
 
 const TTL: Duration = Duration::from_secs(120);
 const STAND_STILL_MAX: Duration = Duration::from_secs(15);
@@ -77,6 +79,10 @@ impl Story {
     async fn ask(&mut self, client: Client, request: ToReplica) {
         let said = Said::Request { client, request: Ok(request), at: now(), held: Held::nothing() };
         self.said.send(said).await.unwrap();
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.desk.requests.iter().filter(|(_, count)| *count > 0).collect()
     }
 
     fn sees(&self, number: u8) -> bool {
@@ -204,6 +210,27 @@ async fn a_stand_still_while_warming_is_made_up_for() {
     assert!(!story.is_complete());
     story.pass_until(now() + secs(2)).await;
     assert!(story.is_complete());
+}
+
+/// The clock by which the desk does everything stands still while its machine sleeps: it has to ask the other one.
+#[tokio::test(start_paused = true)]
+async fn after_the_machine_slept_for_long_the_replica_warms_for_half_a_writer_ttl() {
+    let mut story = Story::new().await;
+    pretended::sleep(STAND_STILL_MAX - secs(1));
+    story.pass().await;
+    assert!(story.is_complete(), "its writers have not given up yet");
+    // An hour with nothing to do, and one in the middle of its work.
+    pretended::sleep(secs(3_600));
+    story.pass().await;
+    assert!(!story.is_complete() && story.sees(1));
+    story.pass_until(now() + TTL / 2 - secs(1)).await;
+    assert!(!story.is_complete());
+    story.pass_until(now() + secs(2)).await;
+    assert!(story.is_complete() && story.sees(1));
+    story.give_work().await;
+    pretended::sleep(secs(3_600));
+    story.pass().await;
+    assert!(!story.is_complete() && story.sees(1));
 }
 
 const WATCHER: Client = Client(5);
@@ -369,6 +396,25 @@ async fn hearing_ends_with_its_slice() {
     while story.desk.directory.watches_len() > 0 {
         story.pass().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_is_counted_by_its_kind_and_what_is_not_begun_apart() {
+    let mut story = Story::new().await;
+    assert!(story.counts().is_empty());
+    story.ask(WATCHER, ToReplica::Status { id: 1 }).await;
+    for _ in 0..3 {
+        story.ask(Client(1), ToReplica::Confirm { id: 2 }).await;
+    }
+    let refused = Said::Request {
+        client: WATCHER,
+        request: Err(Refusal::unknown(3, 69)),
+        at: now(),
+        held: Held::nothing(),
+    };
+    story.said.send(refused).await.unwrap();
+    story.pass().await;
+    assert_eq!(story.counts(), [("status", 1), ("confirm", 3), ("refused", 1)]);
 }
 
 #[tokio::test]

@@ -1,22 +1,27 @@
 //! Replicas that fail their clients, each in its own way.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::hello::MAGIC;
-use longshore_protocol::messages::resolver::tag;
-use longshore_protocol::{Encode, HelloAnswer, LinkTiming, Role, Welcome};
+use longshore_protocol::messages::resolver::{
+    FromReplica, PathAnswer, Resolved, SetMember, Tracker, tag,
+};
+use longshore_protocol::{Encode, HelloAnswer, Incarnation, LinkTiming, Role, Terms, Welcome};
 use longshore_resolver::ServerOptions;
-use longshore_transport::{Identity, Link, Listener, ListenerOptions};
+use longshore_transport::{Identity, Link, Listener, ListenerOptions, TlsAcceptor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
-use super::pem::Pem;
 use super::relay::Relay;
-use super::{LOOPBACK, Replica};
+use super::{LOOPBACK, Replica, publisher};
+
+/// How long each byte of a slow answer takes: one of the shortest timeouts sees many of them, and a hello takes two.
+const A_BYTE: Duration = Duration::from_millis(50);
 
 /// How it fails them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,13 +44,19 @@ pub enum Kind {
     Busy,
     /// It is stopped: the kernel takes no connection for it any more.
     Stopped,
+    /// It answers the hello as slowly as a byte at a time takes.
+    TricklesHello,
+    /// After a good hello it answers so: a good answer, of which the end never comes.
+    Trickles,
     /// Its certificate is of an authority that nobody here knows.
     Stranger,
+    /// It wants a certificate of its clients, and theirs is none of those that it knows; or they have none.
+    Demanding,
 }
 
 impl Kind {
     /// All but those that need TLS.
-    pub const PLAIN: [Kind; 9] = [
+    pub const PLAIN: [Kind; 11] = [
         Kind::Silent,
         Kind::Mute,
         Kind::Garbage,
@@ -55,13 +66,15 @@ impl Kind {
         Kind::WrongRole,
         Kind::Busy,
         Kind::Stopped,
+        Kind::TricklesHello,
+        Kind::Trickles,
     ];
 
     /// What clients should say of it.
     pub fn why(self) -> &'static str {
         match self {
-            Kind::Silent => "did not finish the hello within",
-            Kind::Mute => "no answer for",
+            Kind::Silent | Kind::TricklesHello => "did not finish the hello within",
+            Kind::Mute | Kind::Trickles => "no answer for",
             Kind::Garbage => "does not speak Longshore's protocol",
             Kind::Damaged => "does not decode",
             Kind::Endless => "a frame of 4294967295 bytes was announced",
@@ -70,6 +83,7 @@ impl Kind {
             Kind::Busy => "has no place for a resolver",
             Kind::Stopped => "cannot connect",
             Kind::Stranger => "TLS with",
+            Kind::Demanding => "received fatal alert",
         }
     }
 }
@@ -86,6 +100,15 @@ pub struct Hostile {
 
 impl Hostile {
     pub async fn start(kind: Kind) -> Hostile {
+        Hostile::with(kind, None).await
+    }
+
+    /// One that does not know who comes, or whom nobody knows.
+    pub async fn secured(kind: Kind, tls: TlsAcceptor) -> Hostile {
+        Hostile::with(kind, Some(tls)).await
+    }
+
+    async fn with(kind: Kind, tls: Option<TlsAcceptor>) -> Hostile {
         let (mut replica, idle) = (None, tokio::spawn(async {}));
         let (address, task) = match kind {
             Kind::Silent => by_hand(|stream| async move { forever(stream).await }).await,
@@ -97,11 +120,10 @@ impl Hostile {
             Kind::WrongRole => {
                 listening(|role| !role.is_for_resolver(), ListenerOptions::default(), false).await
             }
-            Kind::Stranger => {
-                let options = ListenerOptions {
-                    tls: Some(Pem::new().acceptor()),
-                    ..ListenerOptions::default()
-                };
+            Kind::TricklesHello => by_hand(|stream| trickle(stream, Vec::new(), greeting(1))).await,
+            Kind::Trickles => by_hand(|stream| trickle(stream, greeting(1), long_answer())).await,
+            Kind::Stranger | Kind::Demanding => {
+                let options = ListenerOptions { tls, ..ListenerOptions::default() };
                 listening(|_| true, options, false).await
             }
             Kind::Busy => {
@@ -185,6 +207,45 @@ fn greeting(version: u16) -> Vec<u8> {
     let mut out = FrameWriter::new();
     welcome.encode(&mut out);
     [&MAGIC[..], &out.finish().parts().concat()].concat()
+}
+
+/// Says one part at once and the other a byte at a time, and then nothing.
+async fn trickle(mut stream: TcpStream, at_once: Vec<u8>, slowly: Vec<u8>) {
+    let (mut reads, mut writes) = stream.split();
+    let say = async {
+        writes.write_all(&at_once).await?;
+        let mut pace = interval(A_BYTE);
+        for byte in slowly {
+            pace.tick().await;
+            writes.write_all(&[byte]).await?;
+        }
+        std::future::pending::<io::Result<()>>().await
+    };
+    let mut scratch = [0; 4096];
+    let heard = async { while reads.read(&mut scratch).await.is_ok_and(|read| read > 0) {} };
+    tokio::select! {
+        _ = say => {}
+        () = heard => {}
+    }
+}
+
+/// A right answer to request 1: so many publishers that it takes far longer than any test to say it a byte at a time.
+fn long_answer() -> Vec<u8> {
+    let publishers: Vec<_> = (0..=255).map(publisher).collect();
+    let set = (0..256).map(|publisher| SetMember { publisher, terms: 0 }).collect();
+    let answer = FromReplica::Resolved(Resolved {
+        id: 1,
+        last: true,
+        complete: true,
+        tracker: Tracker { incarnation: Incarnation([3; 16]), revision: 1 },
+        publishers,
+        terms: vec![Terms::default()],
+        sets: vec![set],
+        answers: vec![PathAnswer::Published { set: 0 }],
+    });
+    let mut out = FrameWriter::new();
+    answer.encode(&mut out);
+    out.finish().parts().concat()
 }
 
 /// Answers hellos of the roles that it serves; then nothing, or what does not decode.

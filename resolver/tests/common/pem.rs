@@ -33,11 +33,17 @@ impl Pem {
         self.directory.path().join(name)
     }
 
-    pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from_pem(&self.file("chain.pem"), &self.file("key.pem"), None).unwrap()
+    /// With `clients`, only those come in whose certificate is of that authority.
+    pub fn acceptor(&self, clients: Option<&Pem>) -> TlsAcceptor {
+        let clients = clients.map(|pem| pem.file("authority.pem"));
+        let (chain, key) = (self.file("chain.pem"), self.file("key.pem"));
+        TlsAcceptor::from_pem(&chain, &key, clients.as_deref()).unwrap()
     }
 
-    pub fn dialer(&self) -> TlsDialer {
-        TlsDialer::from_pem(&self.file("authority.pem"), None, None).unwrap()
+    /// With `identity`, it shows that certificate.
+    pub fn dialer(&self, identity: Option<&Pem>) -> TlsDialer {
+        let files = identity.map(|pem| (pem.file("chain.pem"), pem.file("key.pem")));
+        let identity = files.as_ref().map(|(chain, key)| (chain.as_path(), key.as_path()));
+        TlsDialer::from_pem(&self.file("authority.pem"), None, identity).unwrap()
     }
 }

@@ -296,6 +296,70 @@ fn nothing_is_granted_after_a_stop() {
     assert_eq!(moves, []);
 }
 
+#[test]
+fn a_quiet_worker_asks_everybody_for_everything_and_grants_nothing() {
+    let (mut credits, mut moves) = credits(9);
+    for (id, expected) in [(A, 2), (B, 1), (C, 0)] {
+        credits.opened(id, expected, &mut moves);
+    }
+    credits.delivered(A, 3);
+    credits.delivered(B, 1);
+    taken(&mut moves);
+    credits.be_quiet(true, &mut moves);
+    assert_eq!(taken(&mut moves), [Move::Recall(B, 2), Move::Recall(C, 3)]);
+    assert!(credits.are_back(&A) && !credits.are_back(&B));
+    credits.waiting(A, 50, &mut moves);
+    credits.freed(A, 3, &mut moves);
+    credits.returned(B, 2, &mut moves);
+    credits.lost(C, &mut moves);
+    credits.opened(C, 0, &mut moves);
+    assert_eq!(taken(&mut moves), []);
+    assert!([A, B, C].iter().all(|id| credits.are_back(id)));
+    credits.be_quiet(false, &mut moves);
+    let granted: u32 = taken(&mut moves)
+        .into_iter()
+        .map(|one| match one {
+            Move::Grant(B, _) => panic!("B has no work"),
+            Move::Grant(_, n) => n,
+            Move::Recall(id, _) => {
+                assert_eq!(id, C, "A has said that it waits");
+                0
+            }
+        })
+        .sum();
+    assert_eq!(granted, 8, "all but the job that B's worker still runs");
+}
+
+#[test]
+fn what_is_granted_after_a_recall_is_asked_back_once_that_is_answered() {
+    let (mut credits, mut moves) = credits(10);
+    credits.opened(A, 0, &mut moves);
+    credits.opened(B, 0, &mut moves);
+    assert_eq!(taken(&mut moves), [Move::Grant(A, 10), Move::Recall(A, 5)]);
+    credits.be_quiet(true, &mut moves);
+    assert_eq!(taken(&mut moves), [], "A is asked already");
+    credits.returned(A, 5, &mut moves);
+    assert_eq!(taken(&mut moves), [Move::Recall(A, 5)]);
+    assert!(!credits.are_back(&A));
+    credits.returned(A, 5, &mut moves);
+    assert!(credits.are_back(&A));
+    credits.be_quiet(false, &mut moves);
+    assert_eq!(moves.len(), 2, "{moves:?}");
+}
+
+#[test]
+fn a_grant_that_was_not_said_is_there_to_be_granted_again() {
+    let (mut credits, mut moves) = credits(4);
+    credits.opened(A, 0, &mut moves);
+    taken(&mut moves);
+    credits.ungranted(A, 4);
+    credits.be_quiet(true, &mut moves);
+    assert_eq!(taken(&mut moves), []);
+    assert!(credits.are_back(&A));
+    credits.be_quiet(false, &mut moves);
+    assert_eq!(moves, [Move::Grant(A, 4)]);
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Expect(usize),
@@ -305,6 +369,7 @@ enum Event {
     Free(u8, u32),
     Return(u8, u32),
     Wait(u8, u64),
+    Quiet(bool),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -317,6 +382,7 @@ fn event() -> impl Strategy<Value = Event> {
         (p.clone(), 1u32..20).prop_map(|(p, n)| Event::Free(p, n)),
         (p.clone(), 0u32..20).prop_map(|(p, n)| Event::Return(p, n)),
         (p, 0u64..50).prop_map(|(p, n)| Event::Wait(p, n)),
+        any::<bool>().prop_map(Event::Quiet),
     ]
 }
 
@@ -455,6 +521,74 @@ proptest! {
         prop_assert!(left.iter().all(|jobs| *jobs == 0), "{left:?} of {jobs:?} are left");
     }
 
+    /// A worker that is quiet now and then, whatever is on its way: once it has its answers, no publisher has a credit, and after
+    /// the last time every publisher is rid of its jobs.
+    #[test]
+    fn a_quiet_worker_has_all_credits_back_and_goes_on_when_it_is_resumed(
+        bound in 1u32..120,
+        jobs in proptest::collection::vec(0u32..400, 2..4),
+        turns in proptest::collection::vec((0usize..4, 0u8..=255, proptest::bool::weighted(0.05)), 1..300),
+    ) {
+        let mut credits = Credits::new(bound);
+        let mut moves = Vec::new();
+        let mut all: Vec<Truthful> = jobs
+            .iter()
+            .map(|&jobs| Truthful { jobs, untold: true, ..Truthful::default() })
+            .collect();
+        for (n, one) in all.iter_mut().enumerate() {
+            one.serve(publisher(n as u8));
+            credits.opened(publisher(n as u8), jobs.len() - n - 1, &mut moves);
+        }
+        let (mut quiet, mut steps, mut again) = (false, 0, 1);
+        for (first, which, turn) in turns.iter().cycle() {
+            for one in moves.drain(..) {
+                let (Move::Grant(id, _) | Move::Recall(id, _)) = one;
+                prop_assert!(!quiet || matches!(one, Move::Recall(..)), "{one:?} while quiet");
+                all[id.0[0] as usize].to.push_back(one);
+            }
+            if *turn && again < 20 {
+                quiet = !quiet;
+                again += 1;
+                for (n, one) in all.iter_mut().enumerate().filter(|_| quiet) {
+                    // Those that wait to be sent are not sent.
+                    while which % 2 == 0
+                        && let Some(&Move::Grant(_, unsaid)) = one.to.back()
+                    {
+                        one.to.pop_back();
+                        credits.ungranted(publisher(n as u8), unsaid);
+                    }
+                }
+                credits.be_quiet(quiet, &mut moves);
+            }
+            let count = all.len();
+            let went_on = (0..count).any(|nth| {
+                let n = (first + nth) % count;
+                let (one, id) = (&mut all[n], publisher(n as u8));
+                let went_on = one.step(id, *which, &mut credits, &mut moves);
+                if quiet && one.running > 0 {
+                    // What comes is given back, and what runs may be, too.
+                    let back = std::mem::take(&mut one.running);
+                    credits.freed(id, back, &mut moves);
+                    one.jobs += back;
+                    one.serve(id);
+                }
+                went_on
+            });
+            if !went_on && moves.is_empty() {
+                if !quiet {
+                    break;
+                }
+                prop_assert!(all.iter().all(|one| one.credits == 0), "a publisher has credits");
+                prop_assert!((0..count).all(|n| credits.are_back(&publisher(n as u8))));
+                quiet = false;
+                credits.be_quiet(false, &mut moves);
+            }
+            steps += 1;
+            prop_assert!(steps < 100_000, "asked and given for ever");
+        }
+        prop_assert!(all.iter().all(|one| one.jobs == 0), "jobs are left");
+    }
+
     /// However publishers come, go, push, wait and give back: what they were granted and have not used or returned,
     /// and what is held of them, never exceeds the bound; and no credit is lost for good.
     #[test]
@@ -465,6 +599,7 @@ proptest! {
         let mut credits = Credits::new(bound);
         let mut sides = [Side::default(); 4];
         let mut moves = Vec::new();
+        let mut quiet = false;
         for event in events {
             match event {
                 Event::Expect(n) => credits.expect(n, &mut moves),
@@ -500,13 +635,17 @@ proptest! {
                 Event::Wait(p, n) if sides[p as usize].alive => {
                     credits.waiting(publisher(p), n, &mut moves);
                 }
+                Event::Quiet(is) => {
+                    quiet = is;
+                    credits.be_quiet(is, &mut moves);
+                }
                 _ => {}
             }
             for one in moves.drain(..) {
                 match one {
                     Move::Grant(id, n) => {
                         let side = &mut sides[id.0[0] as usize];
-                        prop_assert!(side.alive && n > 0);
+                        prop_assert!(side.alive && n > 0 && !quiet);
                         side.credits += n;
                     }
                     Move::Recall(id, n) => {
@@ -520,6 +659,7 @@ proptest! {
             prop_assert!(out <= bound, "{out} are out, {bound} may be");
         }
         credits.expect(0, &mut moves);
+        credits.be_quiet(false, &mut moves);
         for one in moves {
             if let Move::Grant(id, n) = one {
                 sides[id.0[0] as usize].credits += n;

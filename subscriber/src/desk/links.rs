@@ -51,6 +51,9 @@ impl Desk {
         at.progress_again();
         let (tokens, running_ms) = at.leases.under_way(now).into_iter().unzip();
         let publisher = at.id;
+        if state.quiet {
+            state.place(place).quiet_to_say = Some(0);
+        }
         self.lose(&mut state, place, lost, CancelReason::LeaseLost);
         self.step(&mut state, Input::Attached(publisher));
         Started { tokens: Tokens(tokens), running_ms }
@@ -79,7 +82,7 @@ impl Desk {
         self.step(&mut state, input);
         // Last: what was freed just now may have been granted to it once more, and that ended with its link.
         let at = state.place(place);
-        (at.grant, at.recall, at.unsubscribe) = (0, 0, false);
+        (at.grant, at.recall, at.unsubscribe, at.quiet_to_say) = (0, 0, false, None);
         self.director.notify_one();
     }
 
@@ -99,7 +102,7 @@ impl Desk {
         let at = &mut state.places[place as usize];
         for job in deliver.jobs {
             state.stats.redelivered += u64::from(job.deliveries > 1);
-            if state.stage > Stage::Open {
+            if state.stage > Stage::Open || state.quiet {
                 at.settles.push(job.token, &NewSettle::Release, true);
                 continue;
             }
@@ -240,6 +243,8 @@ impl Desk {
         out.unsubscribe = std::mem::take(&mut at.unsubscribe);
         let again = at.settles.again_at();
         out.deadline = at.leases.next_due().into_iter().chain(progress).chain(again).min();
+        out.recall_first = state.quiet;
+        out.quiet = state.quiet_to_say(place);
         out
     }
 

@@ -5,6 +5,7 @@ mod checkpoints;
 mod lanes;
 mod links;
 mod progress;
+mod quiet;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use longshore_protocol::messages::work::{NewSettle, Progress, Tokens};
+use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Tokens};
 use longshore_protocol::{Path, PublisherId, PublisherInfo, Token};
 use longshore_transport::LinkSender;
 use parking_lot::Mutex;
@@ -61,6 +62,8 @@ struct State {
     concurrency: usize,
     running: usize,
     stage: Stage,
+    /// An operator asked that no job begins: what waits is given back, and what comes.
+    quiet: bool,
     stats: WorkerStats,
 }
 
@@ -88,6 +91,8 @@ struct Place {
     grant: u32,
     recall: u32,
     unsubscribe: bool,
+    /// The publisher is to be told whether the worker is quiet: the number of what it asked, or 0.
+    quiet_to_say: Option<u64>,
 }
 
 /// A job that waits for a lane.
@@ -133,7 +138,10 @@ pub(crate) struct Outgoing {
     pub(crate) unsubscribe: bool,
     pub(crate) grant: u32,
     pub(crate) recall: u32,
+    /// Credits are asked back before anything is settled: what is given back would come again by them.
+    pub(crate) recall_first: bool,
     pub(crate) renew: Vec<Token>,
+    pub(crate) quiet: Option<Quiet>,
     pub(crate) progress: Vec<Progress>,
     /// There are more settles or checkpoints: ask again once these are sent.
     pub(crate) more: bool,
@@ -167,6 +175,7 @@ impl Desk {
                 concurrency,
                 running: 0,
                 stage: Stage::Open,
+                quiet: false,
                 stats: WorkerStats::default(),
             }),
             lanes: Notify::new(),
@@ -212,6 +221,7 @@ impl State {
                 grant: 0,
                 recall: 0,
                 unsubscribe: false,
+                quiet_to_say: None,
             });
             (places.len() - 1) as PlaceId
         })
@@ -288,6 +298,11 @@ impl StatsWatch {
     /// The counts as they are now.
     pub fn now(&self) -> WorkerStats {
         self.desk.get().map(|desk| desk.stats()).unwrap_or_default()
+    }
+
+    /// True while an operator has asked that no job begins (`longshore workers quiet`): those that run go on.
+    pub fn is_quiet(&self) -> bool {
+        self.desk.get().is_some_and(|desk| desk.is_quiet())
     }
 
     /// How the subscription stands at each publisher; none before the run.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longshore_protocol::PublisherInfo;
 use longshore_protocol::messages::work::NewSettle;
-use longshore_protocol::{PublisherInfo, Token};
 
 use super::checkpoints::Gone;
 use super::{Desk, PlaceId, Stage, State};
@@ -48,18 +48,8 @@ impl Desk {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.stage = state.stage.max(Stage::Draining);
-        state.ready.clear();
-        state.announced.clear();
-        for place in &mut state.places {
-            let linked = place.sender.is_some();
-            let unbegun = place.leases.iter().filter(|(_, lease)| lease.holder.is_none());
-            let unbegun: Vec<Token> = unbegun.map(|(token, _)| token).collect();
-            for token in unbegun {
-                place.leases.remove(token);
-                place.settles.push(token, &NewSettle::Release, linked);
-            }
-            place.wake.notify_one();
-        }
+        // Nothing is granted any more: who holds how many is nobody's concern.
+        let _ = state.give_back_unbegun();
         self.step(state, Input::Drain);
         self.lanes.notify_waiters();
         self.lanes.notify_one();

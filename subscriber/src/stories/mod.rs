@@ -5,6 +5,7 @@ mod checkpoints;
 mod fake_publisher;
 mod layers;
 mod progress;
+mod quiet;
 mod sources;
 mod traces;
 

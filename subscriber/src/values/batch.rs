@@ -11,7 +11,7 @@ use super::sub::{Lost, Sub};
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     state: Mutex<State>,
-    answered: Notify,
+    news: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -39,21 +39,29 @@ impl Batch {
     fn answer(&self, refused: Option<(Arc<Sub>, Arc<str>)>) {
         let mut state = self.state.lock();
         state.open = state.open.saturating_sub(1);
+        let news = refused.is_some() || state.open == 0;
         state.refused.extend(refused);
-        if state.open == 0 {
-            self.answered.notify_one();
+        if news {
+            self.news.notify_one();
         }
     }
 
-    /// Waits until all are answered. Cancel safe.
-    pub(crate) async fn answered(&self) {
-        while self.state.lock().open > 0 {
-            self.answered.notified().await;
+    /// Waits until some came to nothing, or all are answered. For one who waits. Cancel safe.
+    pub(crate) async fn news(&self) {
+        while !self.state.lock().has_news() {
+            self.news.notified().await;
         }
     }
 
-    /// Those that came to nothing so far.
-    pub(crate) fn take_refused(&self) -> Lost {
-        std::mem::take(&mut self.state.lock().refused)
+    /// Those that came to nothing since this was asked last, and whether others are still to be answered.
+    pub(crate) fn take_refused(&self) -> (Lost, bool) {
+        let mut state = self.state.lock();
+        (std::mem::take(&mut state.refused), state.open > 0)
+    }
+}
+
+impl State {
+    fn has_news(&self) -> bool {
+        self.open == 0 || !self.refused.is_empty()
     }
 }

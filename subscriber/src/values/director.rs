@@ -12,13 +12,13 @@ use longshore_protocol::{PublisherId, PublisherInfo};
 use longshore_resolver::{PathAnswer, Publication};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::batch::Batch;
 use super::choice::Choice;
+use super::groups::Groups;
+use super::hold::Hold;
 use super::link::{self, End, ValueLink};
 use super::net::Net;
-use super::race::race;
 use super::retries::Retries;
 use super::sub::{Lost, Sub};
 use super::subscriber::SubscribeError;
@@ -26,9 +26,6 @@ use super::subscriber::SubscribeError;
 /// The longest that one try may take, whatever the number of publishers; then the next begins with a fresh answer of the
 /// resolver.
 pub(crate) const TRY_WAIT_MAX: Duration = Duration::from_secs(60);
-/// The longest that a publisher may take to answer those that are subscribed together; it gives its program 10 s to make
-/// a value. One that has welcomed the link and says nothing counts as failed.
-pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Everything that subscriptions of one subscriber have in common.
 pub(crate) struct Director<N: Net> {
@@ -51,9 +48,6 @@ struct State {
     /// A task looks after wishes and retries.
     running: bool,
 }
-
-/// Publishers, and the subscriptions that are to be held at one of them.
-type Group = (Arc<[Publication]>, Vec<Arc<Sub>>);
 
 type Dial = BoxFuture<'static, Result<Arc<ValueLink>, Arc<str>>>;
 
@@ -84,7 +78,7 @@ impl<N: Net> Director<N> {
         self.state.lock().links.len()
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
@@ -134,20 +128,12 @@ impl<N: Net> Director<N> {
                 return self.failed(subs, &SubscribeError::Resolver(reason));
             }
         };
-        // Paths with the same publishers go to the same one.
-        let mut groups: Vec<Group> = Vec::new();
-        let mut by_set: HashMap<usize, usize> = HashMap::new();
+        let mut groups = Groups::default();
         let mut nowhere = Vec::new();
         let complete = resolution.complete;
         for (sub, answer) in subs.into_iter().zip(resolution.answers) {
             match answer {
-                PathAnswer::Publishers { set, .. } => {
-                    let at = *by_set.entry(set.as_ptr().addr()).or_insert_with(|| {
-                        groups.push((set, Vec::new()));
-                        groups.len() - 1
-                    });
-                    groups[at].1.push(sub);
-                }
+                PathAnswer::Publishers { set, .. } => groups.add(set, sub),
                 PathAnswer::NotFound => nowhere.push(sub),
                 PathAnswer::Refused(reason) => {
                     self.failed(vec![sub], &SubscribeError::Refused(reason.into()));
@@ -164,11 +150,11 @@ impl<N: Net> Director<N> {
     async fn hold(
         self: &Arc<Self>,
         set: Arc<[Publication]>,
-        mut subs: Vec<Arc<Sub>>,
+        subs: Vec<Arc<Sub>>,
         complete: bool,
         until: Instant,
     ) {
-        let mut candidates: VecDeque<PublisherInfo> = {
+        let candidates: VecDeque<PublisherInfo> = {
             let local = |publisher: &PublisherInfo| self.net.is_local(publisher);
             let order = self.state.lock().choice.order(self.now(), &set, local);
             order.into_iter().cloned().collect()
@@ -176,69 +162,19 @@ impl<N: Net> Director<N> {
         if candidates.is_empty() {
             return self.failed(subs, &SubscribeError::NotFound { complete });
         }
-        let mut reasons: Vec<String> = Vec::new();
-        // Why each of those that were refused last was.
-        let mut refusals: HashMap<u64, Arc<str>> = HashMap::new();
-        while !candidates.is_empty() && !subs.is_empty() && Instant::now() < until {
-            let winner = race(&mut candidates, |publisher| self.link_to(publisher));
-            let (publisher, link) = match timeout_at(until, winner).await {
-                Ok(Ok(won)) => won,
-                Ok(Err(failures)) => {
-                    reasons.extend(failures);
-                    break;
-                }
-                Err(_) => break,
-            };
-            for (sub, reason) in self.hold_at(&link, std::mem::take(&mut subs)).await {
-                if sub.is_dropped() {
-                    continue;
-                }
-                if *reason == *link::IDLE && candidates.front() != Some(&publisher) {
-                    // It closed for want of subscriptions just before these came.
-                    candidates.push_front(publisher.clone());
-                }
-                let reason = format!("{}: {reason}", publisher.name);
-                refusals.insert(sub.key.0, reason.into());
-                subs.push(sub);
-            }
-        }
-        if subs.is_empty() {
-            return;
-        }
-        let none = reasons.join("; ");
-        if refusals.is_empty() {
-            let none =
-                if none.is_empty() { format!("no answer within {TRY_WAIT_MAX:?}") } else { none };
-            return self.failed(subs, &SubscribeError::NoLink(none.into()));
-        }
-        let mut by_reason: HashMap<Arc<str>, Vec<Arc<Sub>>> = HashMap::new();
-        for sub in subs {
-            let reason = refusals.remove(&sub.key.0).unwrap_or_else(|| none.as_str().into());
-            by_reason.entry(reason).or_default().push(sub);
-        }
-        for (reason, subs) in by_reason {
-            self.failed(subs, &SubscribeError::Refused(reason));
-        }
+        Hold::new(self, candidates, subs, until).run().await;
     }
 
-    /// Holds `subs` at one link, and gives back those that do not stand there within the time for it.
-    async fn hold_at(&self, link: &Arc<ValueLink>, subs: Vec<Arc<Sub>>) -> Lost {
-        let batch = Arc::new(Batch::default());
-        let mut refused = link.hold(self.now(), subs.clone(), &batch);
-        if timeout(ANSWER_WAIT_MAX, batch.answered()).await.is_err() {
-            let reason: Arc<str> = format!("no answer within {ANSWER_WAIT_MAX:?}").into();
-            let withdrawn = subs.iter().filter(|sub| sub.withdraw(link));
-            refused.extend(withdrawn.map(|sub| (sub.clone(), reason.clone())));
-            self.state.lock().choice.failed(self.now(), link.publisher);
-        }
-        // Whoever is being refused at this moment holds the table: all that was put off before this is in the batch after it.
-        drop(link.table.lock());
-        refused.extend(batch.take_refused());
-        refused
+    /// A publisher took its link, and did not answer in time.
+    pub(super) fn is_mute(&self, publisher: PublisherId) {
+        self.state.lock().choice.failed(self.now(), publisher);
     }
 
     /// The link to that publisher: the one that stands, or that which is being made, or a new one.
-    async fn link_to(self: &Arc<Self>, publisher: PublisherInfo) -> Result<Arc<ValueLink>, String> {
+    pub(super) async fn link_to(
+        self: &Arc<Self>,
+        publisher: PublisherInfo,
+    ) -> Result<Arc<ValueLink>, String> {
         let dial = {
             let mut state = self.state.lock();
             if let Some(link) = state.links.get(&publisher.id).filter(|link| link.is_open()) {
@@ -303,7 +239,7 @@ impl<N: Net> Director<N> {
     }
 
     /// A try came to nothing.
-    fn failed(self: &Arc<Self>, subs: Vec<Arc<Sub>>, why: &SubscribeError) {
+    pub(super) fn failed(self: &Arc<Self>, subs: Vec<Arc<Sub>>, why: &SubscribeError) {
         let now = self.now();
         let fails = |sub: Arc<Sub>| Some((sub.failed(now, why)?, sub));
         let resting: Vec<_> = subs.into_iter().filter_map(fails).collect();

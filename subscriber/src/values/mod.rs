@@ -1,8 +1,8 @@
 //! Live values: followed at one publisher each, over one link to each publisher.
 //!
-//! What decides is in cores without clock, socket or randomness of their own: `choice` (which publisher), `retries` (when
-//! to try again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`.
-//! `race` tries publishers beside each other; `director` and `link` are the tasks around all that; `net` is the world
+//! What decides is in cores without clock, socket or randomness of their own: `groups` (which paths go together), `choice` (which
+//! publisher), `retries` (when to try again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`.
+//! `race` tries publishers beside each other, `hold` one after the other; `director` and `link` are the tasks around all that; `net` is the world
 //! that they act on.
 
 /// What counts as for ever: a clock cannot count to any end.
@@ -12,6 +12,8 @@ mod batch;
 mod choice;
 mod director;
 mod event;
+mod groups;
+mod hold;
 mod holders;
 mod kept;
 mod link;

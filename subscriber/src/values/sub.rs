@@ -9,6 +9,7 @@ use longshore_protocol::{Path, PublisherId, Value};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
+use super::batch::Batch;
 use super::event::{Event, KeyedEvent, SubscriptionKey};
 use super::link::ValueLink;
 use super::retries::Tries;
@@ -174,14 +175,12 @@ impl Sub {
         }
     }
 
-    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not there.
-    pub(crate) fn withdraw(&self, from: &Arc<ValueLink>) -> bool {
+    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not there, or came there again since, in
+    /// another batch.
+    pub(crate) fn withdraw(&self, from: &Arc<ValueLink>, batch: &Arc<Batch>) -> bool {
         let Some((link, slot)) = self.place() else { return false };
         let mut table = link.table.lock();
-        // None within: here, and not standing.
-        let waits = Arc::ptr_eq(&link, from)
-            && !table.stands(slot, self.key)
-            && table.last(slot, self.key).is_some();
+        let waits = Arc::ptr_eq(&link, from) && table.waits(slot, self.key, batch);
         if waits {
             table.leave(slot, self.key);
         }

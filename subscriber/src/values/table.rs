@@ -442,6 +442,12 @@ impl Table {
         holder.is_some_and(|holder| holder.stands)
     }
 
+    /// True if it is here, came in that batch, and does not stand yet.
+    pub(crate) fn waits(&self, at: u32, key: SubscriptionKey, batch: &Arc<Batch>) -> bool {
+        let holder = self.slots.get(at as usize).and_then(|slot| slot.holders.get(key));
+        holder.and_then(|holder| holder.batch.as_ref()).is_some_and(|own| Arc::ptr_eq(own, batch))
+    }
+
     /// The newest value, if its reader was behind; from now on it is not.
     pub(crate) fn take_marked(&mut self, at: u32, key: SubscriptionKey) -> Option<Value> {
         let slot = self.slots.get_mut(at as usize)?;

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::commands::sys::{name_of, number, text};
 use crate::commands::workers;
-use crate::output::{Table, grouped};
+use crate::output::{Table, grouped, printable};
 use crate::time::show_length;
 
 /// Rates are told over so many samples, one a second.
@@ -178,7 +178,7 @@ impl Board {
             .why
             .iter()
             .filter(|(path, _)| path.depth() == 3)
-            .map(|(path, why)| format!("{path}: {why}"))
+            .map(|(path, why)| printable(&format!("{path}: {why}")).into_owned())
             .collect();
         lost.truncate(PART_LEAST);
         // A blank line between two parts.
@@ -292,11 +292,13 @@ impl Board {
             "paths",
             "connections",
             "watches",
+            "reads",
+            "writes",
             "memory",
         ]);
         for (path, figure) in self.of_kind("replicas") {
             let Some(r) = figure else {
-                let unknown = std::iter::repeat_n("-".to_owned(), 8);
+                let unknown = std::iter::repeat_n("-".to_owned(), 10);
                 table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
                 continue;
             };
@@ -310,6 +312,8 @@ impl Board {
                 count(r, "paths"),
                 count(r, "connections"),
                 count(r, "watches"),
+                count(r, "reads"),
+                count(r, "writes"),
                 mebibytes(number(r, "memory_bytes")),
             ]);
         }

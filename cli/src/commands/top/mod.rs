@@ -37,6 +37,14 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
         false if std::io::stdout().is_terminal() => Some(Screen::open()?),
         _ => None,
     };
+    if let Some(found) = screen.as_ref().map(Screen::found) {
+        // While the terminal takes no output the first time comes to nothing, and after the second nothing is dropped.
+        let at_once = stop.asked_twice();
+        tokio::spawn(async move {
+            at_once.await;
+            found.restore();
+        });
+    }
     let mut whole = false;
     let mut ticks = interval(SHOWN_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -79,10 +87,19 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
                 anyhow::bail!("not all that the directory names has told its figures");
             }
             () = stop.asked() => return Ok(()),
+            () = quit(screen.as_mut()) => return Ok(()),
         }
         if arguments.once && whole && board.is_whole() {
             return show(&board, None, &mut context);
         }
+    }
+}
+
+/// Waits until somebody at the terminal wants no more of it.
+async fn quit(screen: Option<&mut Screen>) {
+    match screen {
+        Some(screen) => screen.quit().await,
+        None => std::future::pending().await,
     }
 }
 

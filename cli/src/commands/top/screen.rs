@@ -1,6 +1,11 @@
 //! A terminal that is drawn over, and left as it was found.
 
-use std::io::{self, Write, stdout};
+use std::io::{self, Read, Write, stdin, stdout};
+
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
+use tokio::sync::oneshot;
 
 /// The alternate screen, without a cursor, and without wrapping lines.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -8,21 +13,45 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 /// What a terminal has that does not say.
 const ROWS_USUAL: usize = 24;
+/// The key that ends it, as Ctrl-C does.
+const QUIT: u8 = b'q';
 
 /// Dropped, the terminal is as it was.
-pub(super) struct Screen(());
+pub(super) struct Screen {
+    found: Found,
+    /// Told, or closed, by whoever reads the keys.
+    quit: oneshot::Receiver<()>,
+}
 
 impl Screen {
     pub(super) fn open() -> io::Result<Screen> {
-        let screen = Screen(());
+        let (told, quit) = oneshot::channel();
+        let found = Found(keys_at_once());
+        if found.0.is_some() {
+            std::thread::spawn(move || until_quit(told));
+        }
+        let screen = Screen { found, quit };
         write(ENTER)?;
         Ok(screen)
     }
 
+    /// How its keys were found: to be put back also where this is not dropped.
+    pub(super) fn found(&self) -> Found {
+        self.found.clone()
+    }
+
+    /// Waits until somebody wants no more of it; for ever where nobody types. Cancel safe.
+    pub(super) async fn quit(&mut self) {
+        // Without keys, or after the last one, there is nobody who could.
+        if self.quit.is_terminated() || (&mut self.quit).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// How many lines it has now.
     pub(super) fn rows(&self) -> usize {
-        let size = rustix::termios::tcgetwinsize(stdout());
-        size.map_or(ROWS_USUAL, |size| usize::from(size.ws_row)).max(8)
+        let rows = tcgetwinsize(stdout()).map_or(0, |size| usize::from(size.ws_row));
+        if rows == 0 { ROWS_USUAL } else { rows }
     }
 
     /// Draws these lines over those before.
@@ -33,8 +62,41 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
+        self.found.restore();
         // A terminal that is gone needs nothing.
         let _ = write(LEAVE);
+    }
+}
+
+/// The modes of the terminal that keys come from, as they were found; none where they do not come from one.
+#[derive(Clone)]
+pub(super) struct Found(Option<Termios>);
+
+impl Found {
+    /// Puts them back, also while the terminal takes no output.
+    pub(super) fn restore(&self) {
+        if let Some(modes) = &self.0 {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
+        }
+    }
+}
+
+/// Has keys come one by one and not be drawn into the picture; Ctrl-C stays a signal. The modes as they were, if it could.
+fn keys_at_once() -> Option<Termios> {
+    let found = tcgetattr(stdin()).ok()?;
+    let mut modes = found.clone();
+    modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+    modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+    tcsetattr(stdin(), OptionalActions::Now, &modes).ok()?;
+    Some(found)
+}
+
+/// Reads keys, on a thread of its own, up to the one that ends it.
+fn until_quit(told: oneshot::Sender<()>) {
+    if stdin().lock().bytes().map_while(Result::ok).any(|key| key == QUIT) {
+        // Nobody may want to know any more.
+        let _ = told.send(());
     }
 }
 

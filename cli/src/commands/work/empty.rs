@@ -38,9 +38,10 @@ pub(crate) async fn until(
     patterns: &[Glob],
     mut first: Option<Figures>,
     mut completed: impl FnMut(u64),
+    is_quiet: impl Fn() -> bool,
 ) -> anyhow::Result<Left> {
     let mut waited_for: Vec<String> = Vec::new();
-    let mut told_paused = false;
+    let (mut told_paused, mut told_quiet) = (false, false);
     let mut answered = Instant::now();
     loop {
         let stats = match stats(queues, patterns).await {
@@ -65,6 +66,12 @@ pub(crate) async fn until(
             }
         }
         tell_once(&stats, &mut waited_for);
+        // Others may do them; this worker was not asked to end.
+        let quiet = is_quiet();
+        if quiet && !told_quiet && figures.active > 0 {
+            eprintln!("this worker is quiet; jobs are waited for: longshore workers resume");
+        }
+        told_quiet = quiet;
         let paused =
             merged.iter().find(|queue| queue.counts.ready > 0 && !queue.paused_by.is_empty());
         if let Some(queue) = paused.filter(|_| !std::mem::replace(&mut told_paused, true)) {

@@ -76,7 +76,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     let shown = async {
         if arguments.until_empty {
             let (patterns, done) = (&arguments.patterns, |done| progress.at(done));
-            return empty::until(&queues, patterns, first, done).await;
+            return empty::until(&queues, patterns, first, done, || stats.is_quiet()).await;
         }
         loop {
             progress.at(stats.now().completed);

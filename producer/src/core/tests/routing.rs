@@ -65,6 +65,35 @@ fn a_default_serves_once_the_answer_is_complete() {
     assert_eq!(story.dialled.pop_front().expect("a dial").publisher, default.id);
 }
 
+#[test]
+fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
+    let (queue, value) = (publisher(1), publisher(2));
+    let of_value = Publication {
+        terms: Terms { kind: PublicationKind::Value, ..Terms::default() },
+        ..publication(&value)
+    };
+    let is = |set: &[Publication]| PathAnswer::Publishers { set: set.into(), by_default: false };
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve_with(is(std::slice::from_ref(&of_value)), true);
+    assert_eq!(story.ask(), Routed::No(NoRoute::Value("p2".into())));
+    assert!(story.dialled.is_empty(), "nobody is dialled for it");
+
+    // A default for values above it makes no value of it.
+    let mut story = Story::new(single());
+    story.ask();
+    let by_default = PathAnswer::Publishers { set: [of_value.clone()].into(), by_default: true };
+    story.resolve_with(by_default, true);
+    assert_eq!(story.ask(), Routed::No(NoRoute::Nobody));
+
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve_with(is(&[of_value, publication(&queue)]), true);
+    story.push(1);
+    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, queue.id);
+    assert!(story.dialled.is_empty());
+}
+
 /// Hands in a job each second, and has it answered: the path stays in use.
 fn send_each_second(story: &mut Story, seconds: u64) {
     for n in 0..seconds {

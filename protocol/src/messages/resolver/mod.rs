@@ -21,7 +21,7 @@ pub use answer::{
 pub use digest::{Digest, KeyHash};
 pub use path_texts::{PathText, PathTexts};
 pub use read::{CheckChanged, List, ListMatching, Resolve, Table, Tracked};
-pub use status::{KnownPublisher, PublishersKnown, ReplicaStatus};
+pub use status::{KnownPublisher, PublishersKnown, ReplicaStatus, RequestCounts};
 pub use tracker::Tracker;
 pub use watch::{
     Departure, PathChanges, PathSnapshot, PublisherGone, Publishers, WatchPaths, WatchPublishers,

@@ -4,7 +4,7 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::id::Incarnation;
 use crate::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
-use crate::messages::resolver::Departure;
+use crate::messages::resolver::{Departure, ToReplica};
 use crate::publisher_info::PublisherInfo;
 
 /// Figures of a replica.
@@ -46,6 +46,100 @@ pub struct ReplicaStatus {
     pub connections_max: u64,
     /// Most watches.
     pub watches_max: u64,
+    /// Requests that it has been asked since it started, by kind.
+    pub requests: Box<RequestCounts>,
+}
+
+/// Requests of a replica by kind, since it started. A batch counts once, however many paths it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RequestCounts([u64; RequestCounts::KINDS.len()]);
+
+impl RequestCounts {
+    /// The kinds, in their order on the wire. Later versions may add some at the end.
+    pub const KINDS: [&'static str; 13] = [
+        "resolve",
+        "list",
+        "table",
+        "check_changed",
+        "watch",
+        "unwatch",
+        "status",
+        "list_publishers",
+        "announce",
+        "write",
+        "confirm",
+        "clear",
+        "refused",
+    ];
+    /// Where writers' kinds are among them; the last is of requests that were not even begun.
+    const WRITES: std::ops::Range<usize> = 8..12;
+    /// Most kinds that a reader takes.
+    const KINDS_MAX: usize = 256;
+
+    /// One more.
+    pub fn add(&mut self, request: &ToReplica) {
+        let kind = match request {
+            ToReplica::Resolve(_) => 0,
+            ToReplica::List(_) | ToReplica::ListMatching(_) => 1,
+            ToReplica::Table(_) => 2,
+            ToReplica::CheckChanged(_) => 3,
+            ToReplica::WatchPublishers(_) | ToReplica::WatchPaths(_) => 4,
+            ToReplica::Unwatch { .. } => 5,
+            ToReplica::Status { .. } => 6,
+            ToReplica::ListPublishers { .. } => 7,
+            ToReplica::Announce(_) => 8,
+            ToReplica::Write(_) => 9,
+            ToReplica::Confirm { .. } => 10,
+            ToReplica::Clear { .. } => 11,
+        };
+        self.0[kind] += 1;
+    }
+
+    /// One more that was not even begun.
+    pub fn add_refused(&mut self) {
+        self.0[Self::KINDS.len() - 1] += 1;
+    }
+
+    /// Each kind and how many.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Self::KINDS.into_iter().zip(self.0)
+    }
+
+    /// How many were of readers and tools.
+    pub fn reads(&self) -> u64 {
+        self.0[..Self::WRITES.start].iter().sum()
+    }
+
+    /// How many were of publishers.
+    pub fn writes(&self) -> u64 {
+        self.0[Self::WRITES].iter().sum()
+    }
+}
+
+impl From<[u64; RequestCounts::KINDS.len()]> for RequestCounts {
+    fn from(counts: [u64; RequestCounts::KINDS.len()]) -> RequestCounts {
+        RequestCounts(counts)
+    }
+}
+
+impl Encode for RequestCounts {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.0.len() as u64);
+        self.0.iter().for_each(|count| out.u64(*count));
+    }
+}
+
+impl Decode for RequestCounts {
+    fn decode(r: &mut Reader) -> Result<RequestCounts, WireError> {
+        let mut counts = RequestCounts::default();
+        for kind in 0..r.count("kinds of requests", Self::KINDS_MAX, 1)? {
+            let count = r.u64()?;
+            if let Some(known) = counts.0.get_mut(kind) {
+                *known = count;
+            }
+        }
+        Ok(counts)
+    }
 }
 
 /// Some of the publishers that a replica knows, hidden ones included.
@@ -97,6 +191,7 @@ impl Encode for ReplicaStatus {
             ] {
                 out.u64(figure);
             }
+            self.requests.encode(out);
         });
     }
 }
@@ -123,6 +218,11 @@ impl Decode for ReplicaStatus {
                 paths_max: r.u64()?,
                 connections_max: r.u64()?,
                 watches_max: r.u64()?,
+                // A replica of before does not count them.
+                requests: match r.is_empty() {
+                    true => Box::default(),
+                    false => Box::new(RequestCounts::decode(r)?),
+                },
             })
         })
     }
@@ -164,5 +264,35 @@ impl Decode for KnownPublisher {
                 departure: r.option()?,
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_a_replica_that_counts_nothing_is_read() {
+        let mut out = FrameWriter::new();
+        out.record(|out| {
+            out.string("r1");
+            Incarnation([1; 16]).encode(out);
+            out.u64(60_000);
+            out.bool(false);
+            (1..=14).for_each(|figure| out.u64(figure));
+        });
+        let status = ReplicaStatus::decode(&mut Reader::new(out.into_body())).unwrap();
+        assert_eq!((status.watches_max, *status.requests), (14, RequestCounts::default()));
+    }
+
+    #[test]
+    fn counts_of_a_later_version_are_read_as_far_as_they_are_known() {
+        let mut out = FrameWriter::new();
+        out.u64(15);
+        (1..=15).for_each(|count| out.u64(count));
+        let counts = RequestCounts::decode(&mut Reader::new(out.into_body())).unwrap();
+        assert_eq!(counts, RequestCounts::from([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]));
+        assert_eq!((counts.reads(), counts.writes()), ((1..=8).sum(), 9 + 10 + 11 + 12));
+        assert_eq!(counts.iter().last(), Some(("refused", 13)));
     }
 }

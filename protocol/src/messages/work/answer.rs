@@ -2,6 +2,7 @@
 
 use super::feed::FeedPosition;
 use super::job_info::{CheckpointInfo, JobInfo};
+use super::quiet::QuietedWorker;
 use super::status::{PublisherStatus, QueueStat};
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fingerprint::Fingerprint;
@@ -11,6 +12,7 @@ use crate::id::JobId;
 use crate::job::JobError;
 use crate::limits::{
     BATCH_JOBS_MAX, CHECKPOINTS_MAX, DEAD_GROUPS_MAX, PAGE_JOBS_MAX, PAUSES_MAX, QUEUES_MAX,
+    QUIETED_WORKERS_MAX,
 };
 use crate::path::Path;
 use crate::refusal::{DeathReason, JobState, Refusal, codes};
@@ -45,6 +47,8 @@ pub enum Answer {
     Feed(FeedPosition),
     /// To [`Request::ConfirmClock`](super::Request::ConfirmClock).
     Done,
+    /// To [`Request::Quiet`](super::Request::Quiet): the workers that are meant; at most 10,000.
+    Quieted(Vec<QuietedWorker>),
 }
 
 /// A page of jobs, in the order in which the publisher holds them.
@@ -208,6 +212,10 @@ impl Encode for Answer {
                 position.encode(out);
             }
             Answer::Done => out.u8(12),
+            Answer::Quieted(workers) => {
+                out.u8(13);
+                workers.encode(out);
+            }
         }
     }
 }
@@ -243,6 +251,7 @@ impl Decode for Answer {
             10 => Answer::Checkpoints(r.list("checkpoints", CHECKPOINTS_MAX)?),
             11 => Answer::Feed(FeedPosition::decode(r)?),
             12 => Answer::Done,
+            13 => Answer::Quieted(r.list("workers", QUIETED_WORKERS_MAX)?),
             _ => return Err(unknown),
         })
     }

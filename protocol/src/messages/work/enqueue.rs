@@ -18,6 +18,9 @@ use crate::path::Path;
 use crate::refusal::{BatchRefusal, EnqueueOutcome};
 use crate::runs::Runs;
 
+/// What stands for a path at which a live value is published, in a batch as the publisher's log has it: the log knows of no values, which end
+/// with their publisher. Jobs that go there are refused with [`Refusal::IsValue`](crate::Refusal::IsValue).
+pub const PATH_OF_A_VALUE: &str = "/sys/value";
 const ATOMIC: u8 = 1;
 /// The length of a path takes at most this many bytes.
 const PATH_LENGTH_BYTES: usize = 2;
@@ -204,6 +207,21 @@ impl EnqueueBatch {
         Ok(EnqueueBatch { sequence, atomic: flags & ATOMIC != 0, paths, count, entries_at, body })
     }
 
+    /// The same batch with [`PATH_OF_A_VALUE`] in place of those of its paths for which `is_value` holds. `None` if it would be too long then.
+    pub fn with_values_marked(&self, is_value: impl Fn(&Path) -> bool) -> Option<EnqueueBatch> {
+        let mark = Path::new(PATH_OF_A_VALUE).ok()?;
+        let marked = |path: &Path| if is_value(path) { mark.clone() } else { path.clone() };
+        let paths: Vec<Path> = self.paths.iter().map(marked).collect();
+        let entries = self.body.slice(self.entries_at..);
+        let mut out = FrameWriter::with_capacity(64);
+        out.u64(self.sequence);
+        out.u8(if self.atomic { ATOMIC } else { 0 });
+        paths.encode(&mut out);
+        out.u64(self.count as u64);
+        out.put_shared(entries);
+        EnqueueBatch::decode(out.into_body()).ok()
+    }
+
     /// Jobs in it.
     pub fn len(&self) -> usize {
         self.count
@@ -273,5 +291,34 @@ impl Decode for Enqueued {
             Err(BatchRefusal::decode(r)?)
         };
         Ok(Enqueued { sequence, outcome })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobId;
+
+    #[test]
+    fn a_batch_with_its_values_marked_is_the_same_but_for_these_paths() {
+        let path = |text: &str| Path::new(text).unwrap();
+        for large in [1, 100_000] {
+            let mut batch = BatchBuilder::new();
+            for (n, text) in ["/a", "/v", "/b", "/v"].into_iter().enumerate() {
+                let payload = Bytes::from(vec![n as u8; large]);
+                batch.push(&NewJob::new(path(text), JobId([n as u8; 16]), payload));
+            }
+            let batch = batch.seal(true).to_batch(7).unwrap();
+            let marked = batch.with_values_marked(|at| at.as_str() == "/v").unwrap();
+            assert_eq!(marked.paths, [path("/a"), path(PATH_OF_A_VALUE), path("/b")]);
+            assert_eq!((marked.sequence, marked.atomic, marked.len()), (7, true, 4));
+            for (was, is) in batch.entries().zip(marked.entries()) {
+                assert_eq!((was.path, was.head.as_ref()), (is.path, is.head.as_ref()));
+                let bytes = |of: &EnqueueBatch, entry: &BatchEntry| {
+                    of.body().slice(entry.at as usize..(entry.at + entry.length) as usize)
+                };
+                assert_eq!(bytes(&batch, &was), bytes(&marked, &is));
+            }
+        }
     }
 }

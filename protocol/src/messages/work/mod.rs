@@ -11,6 +11,7 @@ mod enqueue;
 mod feed;
 mod job_info;
 mod progress;
+mod quiet;
 mod request;
 mod selection;
 mod settle;
@@ -24,10 +25,11 @@ pub use answer::{
 pub use attach::{Attach, Attached};
 pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};
 pub use deliver::{Deliver, Delivery};
-pub use enqueue::{BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, SealedBatch};
+pub use enqueue::{BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, PATH_OF_A_VALUE, SealedBatch};
 pub use feed::{FeedEnd, FeedEvent, FeedEvents, FeedPosition};
 pub use job_info::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};
 pub use progress::{Checkpoint, Checkpointed, Progress, Started};
+pub use quiet::{Quiet, QuietEnd, QuietedWorker, WorkerPattern, WorkerPatternError};
 pub use request::{Action, JobsQuery, Pace, Request, RequestError};
 pub use selection::{Filter, Selection};
 pub use settle::{NewSettle, SettleBatch, SettleBatchBuilder, SettleItem, Settled, Span, Verdict};
@@ -54,6 +56,7 @@ pub mod tag {
     pub const PROGRESS: u8 = 20;
     pub const CHECKPOINT: u8 = 21;
     pub const FORGET: u8 = 22;
+    pub const QUIETED: u8 = 23;
 
     pub const ATTACHED: u8 = 30;
     pub const ENQUEUED: u8 = 31;
@@ -69,6 +72,7 @@ pub mod tag {
     pub const CHECKPOINTED: u8 = 41;
     pub const FEED: u8 = 42;
     pub const FEED_ENDED: u8 = 43;
+    pub const WORKER_QUIET: u8 = 44;
 }
 
 /// What a client says to a publisher.
@@ -105,6 +109,8 @@ pub enum ToPublisher {
     },
     /// The feed, or the end of a job, that the client asked for by that number is wanted no more.
     Forget(u64),
+    /// Whether the worker is quiet: the answer to [`FromPublisher::WorkerQuiet`], or since something else has told it.
+    Quieted(Quiet),
 }
 
 /// What a publisher says to a client.
@@ -164,6 +170,8 @@ pub enum FromPublisher {
         /// Why.
         end: FeedEnd,
     },
+    /// An operator asks that the worker begins no job, or begins jobs again. Answered by [`ToPublisher::Quieted`].
+    WorkerQuiet(Quiet),
 }
 
 impl ToPublisher {
@@ -182,6 +190,7 @@ impl ToPublisher {
             tag::PROGRESS => ToPublisher::Progress(progress::read_progresses(r)?),
             tag::CHECKPOINT => ToPublisher::Checkpoint(Checkpoint::decode(r.body().clone())?),
             tag::FORGET => ToPublisher::Forget(r.u64()?),
+            tag::QUIETED => ToPublisher::Quieted(Quiet::decode(r)?),
             tag::SETTLE => ToPublisher::Settle(SettleBatch::decode(r.body().clone())?),
             tag::RENEW => ToPublisher::Renew(Tokens::decode(r)?),
             tag::REQUEST => ToPublisher::Request { id: r.u64()?, request: Request::decode(r)? },
@@ -221,6 +230,7 @@ impl ToPublisher {
             }
             ToPublisher::Checkpoint(checkpoint) => Checkpoint::encode(checkpoint.body(), out),
             ToPublisher::Forget(id) => out.message(tag::FORGET, |out| out.u64(*id)),
+            ToPublisher::Quieted(quiet) => out.message(tag::QUIETED, |out| quiet.encode(out)),
             ToPublisher::Settle(batch) => {
                 out.message(tag::SETTLE, |out| out.put_shared(batch.body().clone()))
             }
@@ -265,6 +275,7 @@ impl FromPublisher {
             tag::CHECKPOINTED => FromPublisher::Checkpointed(Checkpointed::decode(r)?),
             tag::FEED => FromPublisher::Feed(FeedEvents::decode(r)?),
             tag::FEED_ENDED => FromPublisher::FeedEnded { id: r.u64()?, end: FeedEnd::decode(r)? },
+            tag::WORKER_QUIET => FromPublisher::WorkerQuiet(Quiet::decode(r)?),
             _ => return Ok(None),
         }))
     }
@@ -310,6 +321,9 @@ impl FromPublisher {
                 out.u64(*id);
                 end.encode(out);
             }),
+            FromPublisher::WorkerQuiet(quiet) => {
+                out.message(tag::WORKER_QUIET, |out| quiet.encode(out));
+            }
         }
     }
 }

@@ -3,12 +3,13 @@
 use bytes::Bytes;
 
 use super::feed::FeedPosition;
+use super::quiet::WorkerPattern;
 use super::selection::{Filter, Selection};
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
 use crate::id::{JobId, Token};
-use crate::limits::BATCH_BYTES_MAX;
+use crate::limits::{BATCH_BYTES_MAX, WORKER_PATTERNS_MAX};
 use crate::path::Path;
 use crate::refusal::codes;
 use crate::settings::QueueSettings;
@@ -90,6 +91,16 @@ pub enum Request {
     },
     /// The wall clock is right, though it jumped: what waits for it is to go on.
     ConfirmClock,
+    /// Workers are to begin no job, or to go on: the worker's whole process, at every publisher. Answered by
+    /// [`Answer::Quieted`](super::Answer::Quieted) once each of them has said that it does, or 5 s are over.
+    Quiet {
+        /// Those that any of these means; at most 64.
+        workers: Vec<WorkerPattern>,
+        /// True to begin no job, false to go on.
+        quiet: bool,
+        /// Only say which they are.
+        dry_run: bool,
+    },
 }
 
 /// Which jobs to list, and how much of each.
@@ -132,8 +143,9 @@ pub struct Pace {
 codes! {
     /// Why a request has no answer. Nothing was changed. [`TooMany`](RequestError::TooMany) passes by itself.
     RequestError, "request error" {
-        /// It asks for more than a page may hold (1,000 jobs), or names more jobs than one action may (10,000).
-        OverLimit = 1, "OverLimit: a page holds at most 1,000 jobs, an action names at most 10,000";
+        /// It asks for more than a page may hold (1,000 jobs), or names more jobs than one action may (10,000), or more
+        /// workers (10,000, by 64 patterns) than one request may.
+        OverLimit = 1, "OverLimit: a page holds at most 1,000 jobs, an action names at most 10,000, one request 64 patterns of workers and 10,000 workers";
         /// The publisher's journal could not be read; its log says where. Its operator has to look.
         Unreadable = 2, "Unreadable: the publisher could not read its journal; its log says where";
         /// The publisher does not know that request: its version is older.
@@ -212,6 +224,12 @@ impl Encode for Request {
                 after.encode(out);
             }
             Request::ConfirmClock => out.u8(13),
+            Request::Quiet { workers, quiet, dry_run } => {
+                out.u8(14);
+                workers.encode(out);
+                out.bool(*quiet);
+                out.bool(*dry_run);
+            }
         }
     }
 }
@@ -250,6 +268,11 @@ impl Decode for Request {
             11 => Request::Checkpoints { token: Token::decode(r)? },
             12 => Request::Feed { pattern: Glob::decode(r)?, after: r.option()? },
             13 => Request::ConfirmClock,
+            14 => Request::Quiet {
+                workers: r.list("patterns of workers", WORKER_PATTERNS_MAX)?,
+                quiet: r.bool()?,
+                dry_run: r.bool()?,
+            },
             _ => return Err(unknown),
         })
     }

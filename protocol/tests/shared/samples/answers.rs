@@ -123,6 +123,20 @@ pub(super) fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher
             answer(Ok(Answer::Feed(position())))
         }),
         ("answer-done", "Answer 9: done", answer(Ok(Answer::Done))),
+        ("answer-quieted", "Answer 9: w1 confirmed, w2 did not answer", {
+            let worker = |n: u8, end| QuietedWorker {
+                name: format!("w{n}"),
+                session: SessionId([n; 16]),
+                end,
+            };
+            answer(Ok(Answer::Quieted(vec![
+                worker(1, QuietEnd::Confirmed),
+                worker(2, QuietEnd::NotAnswered),
+            ])))
+        }),
+        ("worker-quiet", "Worker, be quiet: ask 300", {
+            FromPublisher::WorkerQuiet(Quiet { ask: 300, quiet: true })
+        }),
         ("answer-error", "Answer 9: OverLimit", answer(Err(RequestError::OverLimit))),
         ("subscribe-refused", "Subscription 1 refused", {
             FromPublisher::SubscribeRefused { subscription: 1, reason: "too many".into() }

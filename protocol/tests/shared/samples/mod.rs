@@ -351,6 +351,9 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
             ToPublisher::Checkpoint(checkpoint(Token(1_000), 2, b"row 400"))
         }),
         ("forget", "Forget request 9", ToPublisher::Forget(9)),
+        ("quieted", "Quieted: the worker is quiet, as ask 300 said", {
+            ToPublisher::Quieted(Quiet { ask: 300, quiet: true })
+        }),
         ("settle", "Settle batch 2: one of every verdict", ToPublisher::Settle(settles(2))),
         ("renew", "Renew: tokens 1000 and 999", ToPublisher::Renew(tokens(&[1_000, 999]))),
         ("request-status", "Request 9: status", request(Request::Status)),
@@ -413,6 +416,10 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
             request(Request::Feed { pattern: glob("/jobs/**"), after: Some(position()) })
         }),
         ("request-confirm-clock", "Request 9: the clock is right", request(Request::ConfirmClock)),
+        ("request-quiet", "Request 9: w1 and mail-* are to be quiet, only looking", {
+            let workers = ["w1", "mail-*"].map(|text| WorkerPattern::new(text).expect("a name"));
+            request(Request::Quiet { workers: workers.into(), quiet: true, dry_run: true })
+        }),
     ]
 }
 

@@ -158,6 +158,7 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 paths_max: 16_000_000,
                 connections_max: 768,
                 watches_max: 16_384,
+                requests: Box::new([900, 30, 2, 40, 8, 4, 5, 1, 100, 70, 6, 3, 300].into()),
             };
             FromReplica::Status { id: 9, status }
         }),

@@ -5,6 +5,7 @@ use tokio::time::{Instant, sleep};
 
 use super::world::{Dialling, World, path};
 use super::*;
+use crate::values::hold::ANSWER_WAIT_MAX;
 use crate::values::link::LINGER;
 use crate::values::{SubscribeError, Updates};
 
@@ -36,6 +37,92 @@ async fn a_thousand_subscriptions_are_made_and_made_again_in_few_messages() {
     assert_eq!(world.asked().last().unwrap().1, 1_000, "all at once");
     let asks = world.with(3 - first, |publisher| publisher.asks.clone());
     assert_eq!(asks, [1_000], "at the other one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn paths_with_the_same_publishers_go_to_the_same_one_over_all_slices_of_an_answer() {
+    for seed in 0..20 {
+        let world = World::default();
+        let paths: Vec<String> = (0..1_000).map(|n| format!("/v/{n}")).collect();
+        let values: Vec<(&str, u64)> = paths.iter().map(|at| (at.as_str(), 1)).collect();
+        (1..=5).for_each(|n| world.publish(n, &values));
+        world.answer_in_slices(64);
+        let subscriber = world.subscriber(seed);
+        let all = paths.iter().map(|at| path(at)).collect();
+        let held = subscriber.durable_subscribe_all(all, &plain());
+        for durable in &held {
+            durable.alive().await;
+        }
+        assert_eq!(world.dials().len(), 1);
+        let asks = world.with(world.dials()[0].1, |publisher| publisher.asks.clone());
+        assert_eq!(asks, [1_000]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn paths_of_the_same_publishers_on_other_terms_are_chosen_for_apart() {
+    let world = World::default();
+    world.publish(1, &[("/a", 1)]);
+    world.publish(2, &[("/a", 2)]);
+    world.publish(3, &[("/a", 3), ("/b", 3)]);
+    world.with(3, |publisher| publisher.terms.priority = 1);
+    let subscriber = world.subscriber(1);
+    let held = subscriber.durable_subscribe_all(vec![path("/a"), path("/b"), path("/a")], &plain());
+    for durable in &held {
+        durable.alive().await;
+    }
+    assert_eq!(world.with(3, |publisher| publisher.asks.clone()), [1], "/b alone");
+    assert_eq!(world.dials().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_refused_goes_on_at_once_whatever_the_others_wait_for() {
+    let world = World::default();
+    for n in 1..=3 {
+        world.publish(n, &[("/a", n.into()), ("/b", n.into()), ("/c", n.into())]);
+        world.with(n, |publisher| publisher.terms.priority = n.into());
+    }
+    world.with(1, |publisher| {
+        publisher.refuses_only = Some(path("/a"));
+        publisher.mute_of = Some(path("/b"));
+    });
+    world.with(2, |publisher| publisher.refuses_only = Some(path("/a")));
+    let subscriber = world.subscriber(1);
+    let asked = Instant::now();
+    let all = vec![path("/a"), path("/b"), path("/c")];
+    let held = subscriber.durable_subscribe_all(all, &plain());
+    held[2].alive().await;
+    held[0].alive().await;
+    assert!(asked.elapsed() < seconds(1), "{:?} for one that two refused", asked.elapsed());
+    assert_eq!(held[0].last(), Some(Value::U64(3)));
+    held[1].alive().await;
+    assert_eq!((held[1].last(), held[2].last()), (Some(Value::U64(2)), Some(Value::U64(1))));
+    let took = asked.elapsed();
+    assert!(took >= ANSWER_WAIT_MAX && took < ANSWER_WAIT_MAX + seconds(1), "{took:?}");
+    // What held nothing for a while was closed, and is dialled anew.
+    let dials: Vec<u8> = world.dials().iter().map(|(_, n)| *n).collect();
+    assert_eq!(dials, [1, 2, 3, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_all_refuse_fails_at_once_whatever_the_others_wait_for() {
+    let world = World::default();
+    world.publish(1, &[("/a", 1), ("/b", 1)]);
+    world.with(1, |publisher| {
+        publisher.refuses_only = Some(path("/a"));
+        publisher.mute_of = Some(path("/b"));
+    });
+    let subscriber = world.subscriber(1);
+    let asked = Instant::now();
+    let held = subscriber.durable_subscribe_all(vec![path("/a"), path("/b")], &plain());
+    let mut state = held[0].watch_state();
+    soon(state.wait_for(|state| attempts(state) == 1)).await.unwrap();
+    assert!(asked.elapsed() < seconds(1), "{:?}", asked.elapsed());
+    // Tried again and refused again meanwhile, as often as it may be; the other has its whole time.
+    let mut state = held[1].watch_state();
+    soon(state.wait_for(|state| attempts(state) == 1)).await.unwrap();
+    let took = asked.elapsed();
+    assert!(took >= ANSWER_WAIT_MAX && took < ANSWER_WAIT_MAX + seconds(1), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,8 @@ struct WorldState {
     /// What the resolver is asked and does.
     resolver_down: bool,
     incomplete: bool,
+    /// It answers in slices of so many paths, each with sets of its own; all at once if none.
+    slices_of: Option<usize>,
     asked: Vec<(Duration, usize)>,
     dials: Vec<(Duration, u8)>,
     began: Option<Instant>,
@@ -52,6 +54,10 @@ pub(super) struct Publisher {
     pub(super) mute: bool,
     /// Refuses paths though they are listed.
     pub(super) refuses: bool,
+    /// Says nothing of this path.
+    pub(super) mute_of: Option<Path>,
+    /// Refuses this path.
+    pub(super) refuses_only: Option<Path>,
     pub(super) local: bool,
     links: Vec<Arc<Pipe>>,
     /// Messages of subscriptions that it was sent, with how many subscriptions.
@@ -110,6 +116,8 @@ impl World {
             dialling: Dialling::Answers(Duration::from_millis(1)),
             mute: false,
             refuses: false,
+            mute_of: None,
+            refuses_only: None,
             local: false,
             links: Vec::new(),
             asks: Vec::new(),
@@ -142,6 +150,10 @@ impl World {
 
     pub(super) fn set_incomplete(&self, incomplete: bool) {
         self.state.lock().incomplete = incomplete;
+    }
+
+    pub(super) fn answer_in_slices(&self, of: usize) {
+        self.state.lock().slices_of = Some(of);
     }
 
     /// Publishes new values, in one batch.
@@ -231,7 +243,11 @@ impl Net for World {
             return Err("no resolver replica answered".into());
         }
         let mut sets: Vec<Arc<[Publication]>> = Vec::new();
-        let answers = paths.iter().map(|at| {
+        let slices_of = state.slices_of.unwrap_or(usize::MAX);
+        let answers = paths.iter().enumerate().map(|(n, at)| {
+            if n % slices_of == 0 {
+                sets.clear();
+            }
             let holds = |(_, p): &(&u8, &Publisher)| p.listed && p.values.contains_key(at);
             let set: Vec<Publication> = state
                 .publishers
@@ -377,7 +393,11 @@ impl Publisher {
                 for ask in all {
                     let subscription = ask.subscription;
                     assert!(matches!(ask.policy, Policy::Conflate | Policy::Disconnect));
-                    let value = self.values.get(&ask.path).filter(|_| !self.refuses);
+                    if self.mute_of.as_ref() == Some(&ask.path) {
+                        continue;
+                    }
+                    let refuses = self.refuses || self.refuses_only.as_ref() == Some(&ask.path);
+                    let value = self.values.get(&ask.path).filter(|_| !refuses);
                     let Some(value) = value.cloned() else {
                         let code = ValueRefusal::NotHere;
                         let reason = code.to_string();
