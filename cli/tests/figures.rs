@@ -301,7 +301,7 @@ impl TopOnTerminal {
 
     /// Waits for its end: in order, and with the terminal as it was.
     #[track_caller]
-    fn ended(mut self) {
+    fn ended(&mut self) {
         common::until("it ends", || self.process.try_wait().unwrap().is_some());
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
         assert_eq!(modes(&self.theirs), self.found);
@@ -343,8 +343,8 @@ fn top_leaves_its_terminal_as_it_was_however_it_is_ended() {
             // All other keys say nothing, and are not seen.
             None => top.ours.write_all(b"xyzzy\rq").unwrap(),
         }
-        assert!(!top.drawn().contains("xyzzy"), "{}", top.drawn());
         top.ended();
+        assert!(!top.drawn().contains("xyzzy"), "{}", top.drawn());
     }
 }
 
@@ -377,6 +377,8 @@ fn top_puts_its_terminal_back_also_when_that_takes_no_output() {
     let mut top = TopOnTerminal::start(&system, 24, 80);
     top.shows("replica ");
     tcflow(&top.theirs, Action::OOff).unwrap();
+    // It draws each second: by then it waits for its terminal.
+    std::thread::sleep(Duration::from_millis(2_500));
     // Who is told once waits for the terminal, who is told twice does not.
     let ended = || {
         common::send(&top.process, Signal::TERM);

@@ -268,7 +268,12 @@ impl BatchReceipt {
             EnqueueOutcome::Created => false,
             EnqueueOutcome::Existing => true,
             EnqueueOutcome::Refused(refusal) => {
-                return Err(EnqueueError::Refused { publisher: *publisher, refusal });
+                let refused = EnqueueError::Refused { publisher: *publisher, refusal };
+                let Some(first) = *may_be_at else { return Err(refused) };
+                // That one had it before, and has not answered.
+                let ids = Arc::from([self.ids[place]]);
+                let why = refused.to_string().into();
+                return Err(EnqueueError::Unknown { publisher: first, ids, why });
             }
         };
         Ok(Receipt {
@@ -277,5 +282,33 @@ impl BatchReceipt {
             durability: *durability,
             may_be_at: *may_be_at,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_another_publisher_refuses_may_still_be_at_the_first() {
+        let (first, second) = (PublisherId([1; 16]), PublisherId([2; 16]));
+        let id = JobId::default();
+        let receipt = |may_be_at| BatchReceipt {
+            ids: [id].into(),
+            tickets: vec![(0, 1)],
+            end: BatchEnd::Answered {
+                publisher: second,
+                durability: Durability::Fsync,
+                outcomes: Runs::all(EnqueueOutcome::Refused(Refusal::NoSpace), 1),
+                may_be_at,
+            },
+        };
+        let refused = EnqueueError::Refused { publisher: second, refusal: Refusal::NoSpace };
+        let why = refused.to_string().into();
+        let unknown = EnqueueError::Unknown { publisher: first, ids: [id].into(), why };
+        assert_eq!(receipt(None).outcome(0), Err(refused));
+        assert_eq!(receipt(Some(first)).outcome(0), Err(unknown.clone()));
+        let told = receipt(Some(first)).iter().next().map(|job| job.outcome);
+        assert_eq!(told, Some(Err(unknown)));
     }
 }

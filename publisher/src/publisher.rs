@@ -191,12 +191,13 @@ impl Publisher {
     /// every link, and takes its paths back at every replica that can be reached. An error means that the journal failed:
     /// the process should end, and be started again.
     ///
-    /// Dropping the future stops the queues at once, as a crash would: what was acknowledged is kept. It does not stop
-    /// listening: the port stays taken, and live values are served, until the runtime ends. So it is for a process that
-    /// ends; otherwise resolve `stop`.
+    /// Dropping the future stops the queues at once, as a crash would: what was acknowledged is kept. Links hear a goodbye, and the port is
+    /// free within a second; paths stay at the replicas until they expire.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
         let Publisher { owner, inputs, listener, info, registry, values, figures, .. } = self;
         let closing = CancellationToken::new();
+        // Also if this future is dropped.
+        let _closes = closing.clone().drop_guard();
         // Dropped at the end, it ends.
         let mut telling = JoinSet::new();
         if let Some(default) = figures {

@@ -14,7 +14,7 @@ use longshore_protocol::{DeathReason, Due, FrameWriter, Glob, Path, Role};
 use longshore_publisher::{OpenError, Publisher, PublisherOptions};
 use tokio::task::JoinHandle;
 
-use client::{A_WHILE, Client, MIB, Running, everything, id, job, publisher, usual};
+use client::{A_WHILE, Client, LONG, MIB, Running, everything, id, job, publisher, usual};
 
 /// Turns a bit of the first such bytes in the journal.
 fn rot(dir: &FilePath, bytes: &[u8]) {
@@ -94,6 +94,24 @@ async fn what_is_cancelled_while_it_waits_for_its_link_is_not_sent_and_its_credi
     let more = worker.delivered_for_a_while().await.len();
     assert_eq!(more, JOBS as usize - sent, "a credit for each that was not sent");
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_that_is_dropped_while_it_runs_lets_go_of_its_links_and_its_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
+    let address = publisher.local_address();
+    let running = tokio::spawn(publisher.run(std::future::pending()));
+    let mut client = Client::attach_at(address, Role::Producer, 1).await;
+    running.abort();
+    let ends = async { while client.receiver.recv().await.is_ok() {} };
+    tokio::time::timeout(LONG, ends).await.unwrap();
+    let free = async {
+        while std::net::TcpListener::bind(address).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, free).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -186,8 +186,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Of a quiet worker, the recall comes first: what it gives back would come again. Checkpoints before ends of jobs, as their leases end with these; and these before credits: a credit that follows them
-    /// never raises what the publisher counts above the bound.
+    /// The recall of a quiet worker and the end of the subscription come first: what is given back behind them would come again. Checkpoints
+    /// before ends of jobs, as their leases end with these; and these before credits: a credit that follows them never raises what
+    /// the publisher counts above the bound.
     fn send_all(&self, out: Outgoing) -> Result<(), Lost> {
         let mut frame = FrameWriter::new();
         let send_when_full = |frame: &mut FrameWriter| match frame.body_len() {
@@ -197,6 +198,9 @@ impl Session<'_> {
         let credit = |count| Credit { subscription: SUBSCRIPTION, count };
         if out.recall > 0 && out.recall_first {
             ToPublisher::Recall(credit(out.recall)).encode(&mut frame);
+        }
+        if out.unsubscribe {
+            ToPublisher::Unsubscribe(SUBSCRIPTION).encode(&mut frame);
         }
         for asked in out.asked {
             match asked {
@@ -211,9 +215,6 @@ impl Session<'_> {
         for body in &out.settles {
             SettleBatchBuilder::encode(body, &mut frame);
             send_when_full(&mut frame)?;
-        }
-        if out.unsubscribe {
-            ToPublisher::Unsubscribe(SUBSCRIPTION).encode(&mut frame);
         }
         if out.grant > 0 && !out.unsubscribe {
             ToPublisher::Credit(credit(out.grant)).encode(&mut frame);

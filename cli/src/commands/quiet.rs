@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::WhichWorkers;
 use crate::failure::Reported;
+use crate::output::printable;
 
 /// Asks the workers, and says what each publisher says of them.
 pub(crate) async fn run(
@@ -48,7 +49,9 @@ pub(crate) async fn run(
         true => !gathered.missing.is_empty(),
         false => warn_of_missing(&gathered.missing, gathered.complete),
     };
-    let whole = asked.iter().all(|worker| worker.doubts.is_empty());
+    // A worker that is linked only to a publisher that was not asked goes on.
+    let whole =
+        asked.iter().all(|worker| worker.doubts.is_empty()) && (gathered.complete || dry_run);
     if missing || !unmatched.is_empty() || !whole { Err(Reported.into()) } else { Ok(()) }
 }
 
@@ -103,14 +106,16 @@ impl Asked {
     }
 
     fn say(&self, quiet: bool, dry_run: bool, context: &mut Context) -> anyhow::Result<()> {
-        let (name, session) = (&self.name, self.session());
+        let (name, session) = (printable(&self.name), self.session());
         if !self.confirmed.is_empty() {
             let word = if quiet { "quiet" } else { "resumed" };
             let word = if dry_run { format!("would be {word}") } else { word.to_owned() };
             let at = self.confirmed.join(", ");
+            let at = printable(&at);
             context.output.line(format!("{word}: {name} {session} at {at}"))?;
         }
         for (publisher, end) in &self.doubts {
+            let publisher = printable(publisher);
             match end {
                 QuietEnd::Otherwise => eprintln!(
                     "error: worker {name} {session} was asked for the opposite meanwhile, at {publisher}"

@@ -366,27 +366,32 @@ impl<T: Default + Clone> Core<T> {
     }
 
     fn path_answered(&mut self, now: Time, path: &Path, answer: PathAnswer, complete: bool) {
-        let no_publisher = matches!(
-            answer,
-            PathAnswer::NotFound | PathAnswer::Publishers { by_default: true, .. }
-        );
-        if no_publisher && !complete {
-            // Every replica is warming: this "no" is worth nothing yet, and a default would make a second queue of the path.
+        let set = match &answer {
+            PathAnswer::Publishers { set, .. } => set.as_ref(),
+            _ => &[],
+        };
+        let by_default = matches!(answer, PathAnswer::Publishers { by_default: true, .. });
+        let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
+        let (mut queues, values): (Vec<_>, Vec<_>) = set.iter().partition(is_queue);
+        let refused = matches!(answer, PathAnswer::Refused(_));
+        if (by_default || queues.is_empty()) && !complete && !refused {
+            // Replicas are warming: this "no" is worth nothing yet, and a default would make a second queue of the path.
             if let Some(entry) = self.routing.paths.get_mut(path) {
                 entry.asked = false;
             }
             self.routing.ask_at(path, now + WARMING_WAIT);
             return;
         }
-        let (queues, value_of) = match &answer {
-            PathAnswer::Publishers { set, by_default } => {
-                let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
-                let (queues, values): (Vec<_>, Vec<_>) = set.iter().partition(is_queue);
-                let value_of = values.first().filter(|_| queues.is_empty() && !by_default);
-                (queues, value_of.map(|one| Arc::from(one.publisher.name.as_str())))
+        let mut value_of = None;
+        if queues.is_empty() {
+            match by_default {
+                // The nearest default is one for values; a publisher of it may have one for queues further up, and knows best.
+                true => queues = values,
+                false => {
+                    value_of = values.first().map(|one| Arc::from(one.publisher.name.as_str()))
+                }
             }
-            _ => (Vec::new(), None),
-        };
+        }
         let route = match queues.is_empty() {
             false => {
                 queues.iter().for_each(|one| self.learn(now, &one.publisher));

@@ -74,6 +74,11 @@ impl Owner {
 
     /// Takes a batch; jobs that go where a live value is are refused, the others are not.
     fn enqueue(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
+        // What is a queue holds no value, and stays a queue: most batches look no further, and make nobody wait.
+        if batch.paths.iter().all(|path| self.store.state().has_queue(path)) {
+            self.store.submit(now, Command::Enqueue { link, batch })?;
+            return Ok(());
+        }
         let names = self.names.clone();
         names.make_queues(|is_value| {
             let command = if !batch.paths.iter().any(is_value) {

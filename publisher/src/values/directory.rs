@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::ValueOptions;
 
-/// Which of a publisher's paths hold jobs, and which a live value. Looked at when one is made or let go, never on the way of a job.
+/// Which of a publisher's paths hold jobs, and which a live value. Looked at when one is made or let go, and by
+/// batches for paths that are no queue yet; never for a queue that is there.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     names: Mutex<Known>,

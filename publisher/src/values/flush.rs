@@ -29,7 +29,7 @@ pub struct FlushReport {
 ///   it runs from the call.
 /// - What was refused before the call, and taken since, is not held against it: neither the time until then, nor that it was.
 /// - It is for the whole part. Bytes that are taken meanwhile give no more of it: who takes, but not fast enough, is parted with as well.
-/// - Who has taken the part is done, whatever is refused of that which came after.
+/// - What was queued on the link behind the part while it was taken, at most the link's queue, is waited for with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     asked_at: Instant,

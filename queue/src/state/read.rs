@@ -112,6 +112,11 @@ impl State {
         self.queues.len() as u32
     }
 
+    /// True if there is a queue at that path.
+    pub fn has_queue(&self, path: &Path) -> bool {
+        self.by_path.contains_key(path)
+    }
+
     /// The paths of all queues, in the order in which they were made.
     pub fn queue_paths(&self) -> impl Iterator<Item = &Path> {
         self.queues.iter().map(|queue| &queue.path)

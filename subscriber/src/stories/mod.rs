@@ -402,6 +402,8 @@ async fn a_drain_finishes_what_runs_gives_back_what_does_not_and_wants_no_more()
     let ctx = within(begun.recv()).await.unwrap();
     worker.handle.drain();
     link.unsubscribe().await;
+    let settles = |message: &ToPublisher| matches!(message, ToPublisher::Settle(_));
+    assert!(!link.has_unread(settles), "given back before, it would come again for the credit");
     let batch = link.settle().await;
     assert_eq!(ends(&batch), [(2, Verdict::Release)]);
     link.accept(&batch);

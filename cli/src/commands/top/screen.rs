@@ -2,8 +2,10 @@
 
 use std::io::{self, Read, Write, stdin, stdout};
 
+use rustix::process::getpgrp;
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr,
 };
 use tokio::sync::oneshot;
 
@@ -75,14 +77,25 @@ pub(super) struct Found(Option<Termios>);
 impl Found {
     /// Puts them back, also while the terminal takes no output.
     pub(super) fn restore(&self) {
-        if let Some(modes) = &self.0 {
+        if let Some(modes) = &self.0
+            && in_foreground()
+        {
             let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
         }
     }
 }
 
+/// Whether the terminal is this process's to change. Otherwise (`top &`, `timeout 10 longshore top`, or after Ctrl-Z) whoever tries is
+/// stopped by SIGTTOU. A terminal that controls nobody here stops nobody.
+fn in_foreground() -> bool {
+    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
+}
+
 /// Has keys come one by one and not be drawn into the picture; Ctrl-C stays a signal. The modes as they were, if it could.
 fn keys_at_once() -> Option<Termios> {
+    if !in_foreground() {
+        return None;
+    }
     let found = tcgetattr(stdin()).ok()?;
     let mut modes = found.clone();
     modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;

@@ -79,12 +79,23 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     assert_eq!(story.ask(), Routed::No(NoRoute::Value("p2".into())));
     assert!(story.dialled.is_empty(), "nobody is dialled for it");
 
-    // A default for values above it makes no value of it.
+    // A default for values above it makes no value of it: its publisher may have one for queues further up.
     let mut story = Story::new(single());
     story.ask();
     let by_default = PathAnswer::Publishers { set: [of_value.clone()].into(), by_default: true };
     story.resolve_with(by_default, true);
-    assert_eq!(story.ask(), Routed::No(NoRoute::Nobody));
+    story.push(1);
+    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, value.id);
+
+    // Who has a queue there may not be known to a replica that has just started.
+    let mut story = Story::new(single());
+    story.ask();
+    story.resolve_with(is(std::slice::from_ref(&of_value)), false);
+    assert_eq!(story.ask(), Routed::Asked);
+    story.pass(ms(500));
+    story.resolve_with(is(&[of_value.clone(), publication(&queue)]), true);
+    story.push(1);
+    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, queue.id);
 
     let mut story = Story::new(single());
     story.ask();

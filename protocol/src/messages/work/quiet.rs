@@ -47,10 +47,18 @@ impl WorkerPattern {
         matches_segment(&self.0, name) || self.begins(session)
     }
 
+    /// Whether its digits are the session's first ones. Nothing is allocated: a publisher asks this of each of its workers.
     fn begins(&self, session: SessionId) -> bool {
-        let digits = self.0.replace('-', "").to_ascii_lowercase();
-        digits.len() >= SESSION_DIGITS_MIN
-            && session.to_string().replace('-', "").starts_with(&digits)
+        let mut of_session = session.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let mut digits = 0;
+        for digit in self.0.chars().filter(|&char| char != '-') {
+            if digit.to_digit(16) != of_session.next().map(u32::from) || !digit.is_ascii_hexdigit()
+            {
+                return false;
+            }
+            digits += 1;
+        }
+        digits >= SESSION_DIGITS_MIN
     }
 }
 
