@@ -226,7 +226,7 @@ pub mod journal {
 /// is held. It is not on any disk: what counts is the newest, and [`Policy`](values::Policy) says what a subscriber that is
 /// slower than the updates gets. The `longshore` program's own figures are values below `/sys`.
 pub mod values {
-    pub use longshore_protocol::messages::values::Policy;
+    pub use longshore_protocol::messages::values::{Policy, WriteRefused};
     pub use longshore_protocol::{Text, Value, ValueError, ValueMap};
     /// Longshore's own figures, below `/sys`.
     #[cfg(feature = "publisher")]
@@ -245,8 +245,8 @@ pub mod values {
     #[cfg(feature = "worker")]
     pub use longshore_subscriber::{
         CallError, DurableValue, Event, KeyedEvent, SubscribeError, SubscribeOptions, Subscriber,
-        SubscriberOptions, SubscriptionKey, Updates, UpdatesSink, ValueState, ValueSubscription,
-        WriteError,
+        SubscriberOptions, SubscriptionKey, UPDATES_MAX, Updates, UpdatesSink, ValueState,
+        ValueSubscription, WriteError,
     };
 }
 
@@ -277,29 +277,31 @@ pub use longshore_protocol::messages::work::{
     QuietedWorker, ReplaceOutcome, Room, WorkerPattern, WorkerPatternError,
 };
 pub use longshore_protocol::{
-    AttemptOutcome, Backoff, DeathReason, Due, Durability, Fingerprint, FingerprintError, Glob,
-    GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef, JobState, LinkTiming,
-    NewJob, Path, PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal,
-    ResolverTiming, Terms, Token, TraceContext,
+    AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability, Fingerprint,
+    FingerprintError, Glob, GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef,
+    JobState, LinkTiming, NewJob, Path, PathError, PublicationKind, PublisherId, PublisherInfo,
+    QueueSettings, Refusal, ResolverTiming, Terms, Token, TraceContext,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};
 #[cfg(feature = "publisher")]
-pub use longshore_queue::{LeaseTiming, Opened};
+pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapshot};
 pub use longshore_resolver::{
     BindError, ChangedSince, Cluster, Column, Departure, DirectoryStopped, KnownPublisher, Limits,
     LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
-    PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError, ReplicaStanding,
-    ReplicaState, ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions,
-    StandingHandle, TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
+    PublicationTerms, PublisherSet, PublisherWatch, ReadClient, ReadError, ReplicaFailure,
+    ReplicaStanding, ReplicaState, ReplicaStatus, RequestCounts, Resolution, ResolverServer,
+    ServerOptions, StandingHandle, TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded,
+    WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{
-    CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload, Job,
-    JobContext, JobFailure, JobOutput, Json, PayloadError, RunError, ShutdownHandle, StatsWatch,
-    Subscription, Take, TakeError, Worker, WorkerOptions, WorkerReport, WorkerStats,
+    CancelReason, Checkpoint, CheckpointError, CheckpointsError, ConnectError, FromPayload,
+    HELD_MAX, Job, JobContext, JobFailure, JobOutput, Json, PayloadError, PublisherState, RunError,
+    ShutdownHandle, Standing, StatsWatch, Subscription, Take, TakeError, Worker, WorkerOptions,
+    WorkerReport, WorkerStats,
 };
-pub use longshore_transport::{LinkOptions, TlsAcceptor, TlsDialer};
+pub use longshore_transport::{LinkOptions, TlsAcceptor, TlsDialer, TlsError};
 #[cfg(feature = "worker")]
 pub use values::Subscriber;
 pub use values::Value;
