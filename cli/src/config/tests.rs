@@ -1,0 +1,265 @@
+//! Where values come from, and what is refused.
+
+use super::*;
+
+struct Case {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+    environment: BTreeMap<String, String>,
+}
+
+fn with_file(text: &str) -> Case {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, text).unwrap();
+    let environment = [
+        (ENV_CONFIG.to_owned(), file.display().to_string()),
+        ("HOME".to_owned(), "/home/somebody".to_owned()),
+    ];
+    Case { _folder: folder, file, environment: environment.into() }
+}
+
+#[test]
+fn flag_beats_environment_beats_file_beats_default() {
+    let mut case = with_file("# two replicas\nresolvers = [\"file:1\", \"file:2\"]\n");
+    let mut given = Given::default();
+
+    let config = Config::resolve(&given, &case.environment).unwrap();
+    assert_eq!(config.resolvers.value, ["file:1", "file:2"]);
+    let origin = Origin::File { file: case.file.clone(), line: 2 };
+    assert_eq!(config.resolvers.origin, origin);
+
+    case.environment.insert(ENV_RESOLVERS.to_owned(), "env:1, env:2".to_owned());
+    let config = Config::resolve(&given, &case.environment).unwrap();
+    assert_eq!(config.resolvers.value, ["env:1", "env:2"]);
+    assert_eq!(config.resolvers.origin, Origin::Environment(ENV_RESOLVERS));
+
+    given.resolvers = Some(vec!["flag:1".to_owned()]);
+    let config = Config::resolve(&given, &case.environment).unwrap();
+    assert_eq!(config.resolvers.value, ["flag:1"]);
+    assert_eq!(config.resolvers.origin, Origin::Flag("--resolver"));
+
+    case.environment.clear();
+    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    assert_eq!(config.resolvers, Setting::default_of(vec!["127.0.0.1:4770".to_owned()]));
+}
+
+#[test]
+fn sections_are_read_and_know_their_lines() {
+    let case = with_file(
+        "data = '~/jobs'\n[publisher]\nlisten = '127.0.0.1:0'\npaths = ['/a', '/b']\n[timing]\nwriter_ttl = '2s'\n",
+    );
+    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    assert_eq!(config.data.value, FilePath::new("/home/somebody/jobs"));
+    assert_eq!(config.publisher.paths.value.len(), 2);
+    assert_eq!(config.timing().writer_ttl, Duration::from_secs(2));
+    assert_eq!(config.timing().reader_ttl, ResolverTiming::default().reader_ttl);
+    assert!(matches!(config.publisher.listen.origin, Origin::File { line: 3, .. }));
+}
+
+#[test]
+fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
+    for (text, line, expected) in [
+        ("[publisher]\nlisten = 'localhost'\n", 2, "127.0.0.1:4780"),
+        ("\n[publisher]\npaths = ['jobs']\n", 3, "begin with '/'"),
+        ("[publisher]\ndurability = 'sometimes'\n", 2, "fsync or none"),
+        ("[timing]\nwriter_ttl = '2 weeks'\n", 2, "1h30m"),
+        ("[timing]\nwriter_ttl = '0s'\n", 2, "above 0"),
+        ("[publisher]\nhang_after = '999ms'\n", 2, "at least 1s"),
+        ("[publisher]\nhang_after = 'soon'\n", 2, "1h30m"),
+        ("resolvers = ['host:port']\n", 1, "HOST:PORT"),
+        ("resolvers = []\n", 1, "at least one"),
+        ("resolvers = [\n'a', 'b',\n'A:4770']\n", 1, "name each replica once"),
+        ("resolvers = ['0.0.0.0:4770']\n", 1, "the address that clients reach"),
+        ("log = 'longshore=loud'\n[publisher]\n", 1, "expected error, warn, info"),
+        ("[publisher]\nname = ''\n", 2, "expected 1 to 128"),
+        ("[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n", 2, "nobody can dial [::]:4780"),
+        ("[publisher]\nadvertise = ['10.0.0.1:0']\n", 2, "the port that the publisher listens on"),
+        ("[publisher]\nsegment_bytes = 1048575\n", 2, "expected 1048576 to 1073741824"),
+        ("[publisher]\nconnections_max = 0\n", 2, "expected 1 to 1000000"),
+        ("[publisher]\nclock_skew_max = '999ms'\n", 2, "at least 1s"),
+        ("[resolver]\nname = 'r'\nwatches_max = 16385\n", 3, "expected 1 to 16384"),
+        (
+            "[resolver]\nconnections_max = 100\nwriters_kept = 40\ntools_kept = 11\n",
+            3,
+            "at most half",
+        ),
+        ("[resolver]\nconnections_max = 9\ntools_kept = 5\n", 3, "at most half"),
+        ("[resolver]\npaths_max = 268435457\n", 2, "expected 1 to 268435456"),
+        ("[resolver]\nrequests_bytes_max = 16777215\n", 2, "at least 16777216"),
+        ("[timing]\nwriter_ttl = '199ms'\n", 2, "four heartbeats"),
+        ("[timing]\nreader_ttl = '199ms'\n", 2, "at least 200ms"),
+        ("[timing]\nhello_timeout = '25h'\n", 2, "at most 1d"),
+        ("[timing]\nread_op_timeout = '0us'\n", 2, "above 0"),
+        ("[timing]\ntries = 0\n", 2, "expected 1 to 100"),
+        ("[timing]\ntries = 101\n", 2, "expected 1 to 100"),
+        ("[timing]\nretry_wait_min = '13s'\n", 2, "retry_wait_max"),
+        ("[timing]\nretry_wait_max = '999ms'\n", 2, "retry_wait_min"),
+        (
+            "[timing]\nretry_wait_min = '3s'\nretry_wait_max = '2s'\n",
+            3,
+            "the shorter one as timing.retry_wait_min",
+        ),
+    ] {
+        let case = with_file(text);
+        let error = Config::resolve(&Given::default(), &case.environment).unwrap_err();
+        let start = format!("{}:{line}: ", case.file.display());
+        assert!(error.starts_with(&start) && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_was_asked_for_must_be_there() {
+    let given = Given { config: Some("/nowhere/config.toml".into()), ..Given::default() };
+    let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+    assert!(error.contains("/nowhere/config.toml (--config)"), "{error}");
+}
+
+#[test]
+fn the_configuration_in_the_documentation_is_understood_and_complete() {
+    let page = include_str!("../../../docs/OPERATING.md");
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let case = with_file(text);
+    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    assert_eq!(config.check_services().map_err(|error| error.0), Ok(()));
+    assert_eq!(config.timing(), ResolverTiming::default());
+    assert_eq!(config.limits(), Limits::from(&ServerOptions::default()));
+    let unlike_default = ["resolvers", "data", "log"];
+    let named = ["name", "listen", "paths", "insecure"];
+    let defaults = Config::resolve(&Given::default(), &BTreeMap::new()).unwrap();
+    for (row, default) in rows(&config).into_iter().zip(rows(&defaults)) {
+        assert!(row.origin.contains("config.toml:"), "{} is not in it", row.key);
+        let own = unlike_default.contains(&row.key)
+            || row.key.starts_with("publisher.defaults")
+            || named.iter().any(|name| row.key.ends_with(&format!(".{name}")));
+        assert!(own || row.value == default.value, "{} is not the default", row.key);
+    }
+}
+
+#[test]
+fn every_number_of_the_defaults_table_can_be_set() {
+    let case = with_file(
+        "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhello_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
+         read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
+         [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nrequests_bytes_max = 16777217\n\
+         [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nconnections_max = 17\n\
+         value_connections_max = 3\nfigures = false\n",
+    );
+    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    let secs = Duration::from_secs;
+    let timing = ResolverTiming {
+        reader_ttl: secs(1),
+        writer_ttl: secs(2),
+        hello_timeout: secs(3),
+        retry_wait_min: secs(4),
+        retry_wait_max: secs(5),
+        read_op_timeout: Duration::from_micros(6),
+        write_op_timeout: Duration::from_micros(7),
+        request_timeout_min: secs(8),
+        tries: 9,
+        connect_timeout: secs(10),
+    };
+    let limits = Limits {
+        connections_max: 11,
+        writers_kept: 4,
+        tools_kept: 0,
+        watches_max: 12,
+        paths_max: 13,
+        requests_bytes_max: 16_777_217,
+    };
+    assert_eq!(config.timing(), timing);
+    let server = config.server_options();
+    assert_eq!((Limits::from(&server), server.timing), (limits, timing));
+    let publisher = config.publisher_options("data".into());
+    assert_eq!((publisher.clock_skew_max, publisher.hang_after), (secs(14), secs(15)));
+    assert_eq!((publisher.segment_bytes, publisher.cache_bytes), (1_048_577, 16));
+    assert_eq!((publisher.connections_max, publisher.value_connections_max), (17, Some(3)));
+    assert!(!publisher.figures);
+    let shown = rows(&config);
+    let shown = |key| shown.iter().find(|row| row.key == key).unwrap();
+    assert_eq!(shown("timing.write_op_timeout").text(), "7us");
+    assert!(shown("timing.tries").origin.ends_with("config.toml:10"));
+}
+
+#[test]
+fn figures_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
+    let at = |text: &str| text.parse().unwrap();
+    for (text, told, shown, origin) in [
+        ("", ReplicaFigures::Beside, "true", "default"),
+        ("figures = true", ReplicaFigures::Beside, "true", "config.toml:2"),
+        ("figures = false", ReplicaFigures::Off, "false", "config.toml:2"),
+        (
+            "figures = '127.0.0.1:4790'",
+            ReplicaFigures::At(at("127.0.0.1:4790")),
+            "127.0.0.1:4790",
+            "config.toml:2",
+        ),
+    ] {
+        let case = with_file(&format!("[resolver]\n{text}\n"));
+        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        assert_eq!(config.resolver.figures.value, told);
+        assert!(config.publisher.figures.value);
+        let rows = rows(&config);
+        let row = rows.iter().find(|row| row.key == "resolver.figures").unwrap();
+        assert_eq!(row.text(), shown);
+        assert!(row.origin.ends_with(origin), "{}", row.origin);
+    }
+    let case = with_file("[resolver]\nfigures = '192.0.2.1:4790'\n");
+    let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+    let refused = config.check_services().unwrap_err().0;
+    assert!(refused.contains("other machines can reach 192.0.2.1:4790"), "{refused}");
+    for wrong in ["'0.0.0.0:4790'", "'here'", "3"] {
+        let case = with_file(&format!("[resolver]\nfigures = {wrong}\n"));
+        let refused = Config::resolve(&Given::default(), &case.environment).unwrap_err();
+        assert!(refused.contains("config.toml:2"), "{refused}");
+    }
+}
+
+#[test]
+fn what_the_command_line_says_is_checked_too() {
+    let given = Given { resolvers: Some(vec!["a".into(), "a:4770".into()]), ..Given::default() };
+    let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+    assert!(error.starts_with("--resolver: ") && error.contains("twice"), "{error}");
+    let given = Given { log: Some("longshore=loud".into()), ..Given::default() };
+    let error = Config::resolve(&given, &BTreeMap::new()).unwrap_err();
+    assert!(error.starts_with("--log: "), "{error}");
+}
+
+#[test]
+fn services_that_would_not_start_are_named_before_they_are_started() {
+    for (text, line, key, remedy) in [
+        (
+            "[publisher]\nlisten = '10.0.0.1:4780'\n",
+            2,
+            "publisher.listen",
+            "publisher.insecure = true",
+        ),
+        ("[resolver]\nlisten = '[::]:4770'\n", 2, "resolver.listen", "resolver.insecure = true"),
+        (
+            "[publisher]\ninsecure = true\nlisten = '0.0.0.0:4780'\n",
+            3,
+            "publisher.listen",
+            "publisher.advertise = ",
+        ),
+        ("[resolver]\nlisten = '127.0.0.1:4780'\n", 2, "resolver.listen", "another port"),
+        ("[publisher]\nlisten = '127.0.0.1:4770'\n", 2, "publisher.listen", "another port"),
+    ] {
+        let case = with_file(text);
+        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        let error = config.check_services().unwrap_err().0;
+        let start = format!("{}:{line}: {key}: ", case.file.display());
+        assert!(error.starts_with(&start) && error.contains(remedy), "{error}");
+    }
+    for text in [
+        "",
+        "[publisher]\nlisten = '[::ffff:127.0.0.1]:4780'\n",
+        "[publisher]\nlisten = '127.0.0.1:0'\n[resolver]\nlisten = '127.0.0.1:0'\n",
+        "[publisher]\nlisten = '10.0.0.1:1'\ninsecure = true\n[resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
+        "[publisher]\nlisten = '0.0.0.0:1'\ninsecure = true\nadvertise = ['10.0.0.2:1']\n",
+    ] {
+        let case = with_file(text);
+        let config = Config::resolve(&Given::default(), &case.environment).unwrap();
+        assert!(config.check_services().is_ok(), "{text}");
+    }
+}
