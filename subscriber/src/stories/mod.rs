@@ -83,6 +83,7 @@ fn work_on(
     found: &[&[&FakePublisher]],
     handler: impl JobService,
 ) -> Running {
+    traces::every_test_can_listen();
     let desk = Desk::new(bound.concurrency, bound.concurrency + bound.prefetch, 7);
     let handle = ShutdownHandle::new();
     let sets: Vec<_> = found.iter().map(|_| watch::Sender::new(Vec::new())).collect();
