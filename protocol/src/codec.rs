@@ -89,6 +89,11 @@ impl Reader {
         &self.body
     }
 
+    /// The whole body again.
+    pub fn into_body(self) -> Bytes {
+        self.body
+    }
+
     /// The error for a field that begins here and holds what it never may.
     pub fn invalid(&self, what: &'static str) -> WireError {
         WireError::Invalid { offset: self.at, what }

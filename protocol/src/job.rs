@@ -450,6 +450,12 @@ impl EntryHead {
         r.skip(payload_len)?;
         Ok(EntryHead { id, crc, options, payload_len })
     }
+
+    /// False when the payload, the last bytes of `entry`, is not what its producer wrote.
+    pub fn is_intact(&self, entry: &[u8]) -> bool {
+        let payload = entry.len().checked_sub(self.payload_len).and_then(|at| entry.get(at..));
+        payload.is_some_and(|payload| crc32c::crc32c(payload) == self.crc)
+    }
 }
 
 /// An entry, read whole: what a worker makes of it.

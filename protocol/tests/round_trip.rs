@@ -102,6 +102,13 @@ proptest! {
             let head = entry.head.unwrap();
             let bytes = batch.body().slice(entry.at as usize..(entry.at + entry.length) as usize);
             prop_assert_eq!(&batch.paths[entry.path], &job.path);
+            prop_assert!(head.is_intact(&bytes));
+            let mut rotten = bytes.to_vec();
+            let at = rotten.len() - head.payload_len;
+            if let Some(byte) = rotten.get_mut(at + head.payload_len / 2) {
+                *byte ^= 1;
+                prop_assert!(!head.is_intact(&rotten) && !head.is_intact(&rotten[..at / 2]));
+            }
             prop_assert_eq!(head.options.unwrap_or_default(), job.options.clone());
             let read = Entry::read(bytes).unwrap();
             prop_assert!(read.is_intact());

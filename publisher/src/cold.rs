@@ -8,7 +8,7 @@ use longshore_protocol::limits::PAGE_BYTES_MAX;
 use longshore_protocol::messages::work::{
     Answer, CheckpointInfo, DeadGroups, JobInfo, JobsPage, RequestError,
 };
-use longshore_protocol::{Decode, Entry, JobError, LinkId, Reader as FieldReader};
+use longshore_protocol::{Decode, Entry, EntryHead, JobError, LinkId, Reader as FieldReader};
 use longshore_queue::{
     Asked, CheckpointView, DeadGroupView, Handed, JobView, Neighbours, ReadError, Reader, RecordRef,
 };
@@ -156,14 +156,13 @@ impl ColdLoads {
     /// Starts as many loads as may run.
     pub(crate) fn start(&mut self) {
         while self.job_loads.open() < LOADS_MAX as u64 && !self.jobs.is_empty() {
-            let (mut jobs, mut bytes) = (Vec::new(), 0);
-            while let Some((handed, _)) = self.jobs.front() {
+            let mut bytes = 0;
+            let fits = |(handed, _): &&ColdJob| {
                 bytes += handed.entry.length as usize;
-                if !jobs.is_empty() && (bytes > LOAD_BYTES_MAX || jobs.len() == LOAD_JOBS_MAX) {
-                    break;
-                }
-                jobs.extend(self.jobs.pop_front());
-            }
+                bytes <= LOAD_BYTES_MAX
+            };
+            let count = self.jobs.iter().take(LOAD_JOBS_MAX).take_while(fits).count().max(1);
+            let mut jobs: Vec<ColdJob> = self.jobs.drain(..count).collect();
             let number = self.job_loads.begin();
             let (reader, inputs) = (self.reader.clone(), self.inputs.clone());
             tokio::task::spawn_blocking(move || {
@@ -175,8 +174,9 @@ impl ColdLoads {
                 let mut reader = reader.neighbours();
                 let mut load =
                     |handed: &Handed| load_entry(&mut reader, handed, || may_wait(handed));
-                let whole = |(handed, hot): ColdJob| (handed, hot.or_else(|| load(&handed)));
-                let jobs = jobs.into_iter().map(whole).collect();
+                for (handed, entry) in jobs.iter_mut().filter(|(_, entry)| entry.is_none()) {
+                    *entry = load(handed);
+                }
                 let _stopping = inputs.blocking_send(Input::Loaded { load: number, jobs });
             });
         }
@@ -215,10 +215,14 @@ fn load_entry(
             }
         }
     };
-    match Entry::read(entry.clone()) {
-        Ok(read) if read.is_intact() => Some(entry),
-        Ok(read) => {
-            error!(job = %read.id, at = ?handed.entry, "a job's payload is not what its producer wrote");
+    let length = entry.len();
+    let mut fields = FieldReader::new(entry);
+    let head = EntryHead::read(&mut fields, length);
+    let entry = fields.into_body();
+    match head {
+        Ok(head) if head.is_intact(&entry) => Some(entry),
+        Ok(head) => {
+            error!(job = %head.id, at = ?handed.entry, "a job's payload is not what its producer wrote");
             None
         }
         Err(why) => {

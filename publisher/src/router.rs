@@ -50,8 +50,6 @@ struct Outlet {
     frame: FrameWriter,
     /// Jobs that are this link's, and have not been written to a frame.
     backlog: VecDeque<Handed>,
-    /// Leases of jobs in the backlog may have ended.
-    doubted: bool,
     /// Its jobs that are being read back, or wait behind such a job.
     loading: usize,
     /// Bytes of their entries: as good as under way.
@@ -74,8 +72,8 @@ struct Outlet {
 pub(crate) trait Entries {
     /// The entry, if it is in memory.
     fn hot(&self, handed: &Handed) -> Option<Bytes>;
-    /// True while the lease is still the link's.
-    fn holds(&self, handed: &Handed) -> bool;
+    /// True while the lease is still the link's, which has not been told of it.
+    fn still_holds(&self, handed: &Handed) -> bool;
     /// The queue's path.
     fn path(&self, queue: QueueId) -> Path;
 }
@@ -153,7 +151,6 @@ impl Router {
             since_ms: now_ms,
             frame: FrameWriter::new(),
             backlog: VecDeque::new(),
-            doubted: false,
             loading: 0,
             loading_bytes: 0,
             answers: VecDeque::new(),
@@ -252,43 +249,26 @@ impl Router {
         }
     }
 
-    /// Some of the link's leases have ended: its jobs are looked at again before they are sent.
-    pub(crate) fn doubt(&mut self, link: LinkId) {
-        if let Some(outlet) = self.links.get_mut(&link) {
-            outlet.doubted = true;
-        }
-    }
-
-    /// Entries were read back, or could not be: their links have room for more.
-    pub(crate) fn loaded<'a>(&mut self, jobs: impl Iterator<Item = &'a Handed>) {
-        for handed in jobs {
-            if let Some(outlet) = touch(&mut self.links, &mut self.touched, handed.link) {
-                let bytes = handed.entry.length as usize;
-                outlet.loading = outlet.loading.saturating_sub(1);
-                outlet.loading_bytes = outlet.loading_bytes.saturating_sub(bytes);
-            }
-        }
-    }
-
-    /// Puts a job on its way whose entry was read back from the journal.
-    pub(crate) fn hand_loaded(&mut self, jobs: &[(Handed, Bytes)], entries: &impl Entries) {
+    /// Puts jobs on their way whose entries were read back from the journal; those without one go nowhere. Their links have
+    /// room for more.
+    pub(crate) fn hand_loaded(&mut self, mut jobs: Vec<ColdJob>, entries: &impl Entries) {
         let Router { links, touched, deliver, places, .. } = self;
-        let mut rest = jobs;
-        while let [(first, _), ..] = rest {
-            let run = rest
-                .iter()
-                .take_while(|(h, _)| h.link == first.link && h.subscription == first.subscription);
-            let (run, later) = rest.split_at(run.count());
-            rest = later;
-            let Some(outlet) = touch(links, touched, first.link) else { continue };
-            begin(deliver, places, first.subscription);
+        let target = |handed: &Handed| (handed.link, handed.subscription);
+        for run in jobs.chunk_by_mut(|(a, _), (b, _)| target(a) == target(b)) {
+            let (link, subscription) = target(&run[0].0);
+            let Some(outlet) = touch(links, touched, link) else { continue };
+            begin(deliver, places, subscription);
             for (handed, entry) in run {
+                outlet.loading = outlet.loading.saturating_sub(1);
+                let bytes = handed.entry.length as usize;
+                outlet.loading_bytes = outlet.loading_bytes.saturating_sub(bytes);
+                let Some(entry) = entry.take() else { continue };
                 if places.len() >= DELIVER_PATHS_MAX || deliver.jobs.len() >= BATCH_JOBS_MAX {
-                    outlet.write(first.link, deliver, places);
+                    outlet.write(link, deliver, places);
                 }
-                add(deliver, places, handed, entry.clone(), entries);
+                add(deliver, places, handed, entry, entries);
             }
-            outlet.write(first.link, deliver, places);
+            outlet.write(link, deliver, places);
         }
     }
 
@@ -353,7 +333,7 @@ impl Outlet {
         begin(deliver, places, 0);
         while self.bytes_under_way() + bytes < LINK_BYTES_UNDER_WAY_MAX {
             let Some(handed) = self.backlog.pop_front() else { break };
-            if self.doubted && !entries.holds(&handed) {
+            if !entries.still_holds(&handed) {
                 unsent.push(handed);
                 continue;
             }
@@ -378,8 +358,6 @@ impl Outlet {
             add(deliver, places, &handed, entry, entries);
         }
         self.write(link, deliver, places);
-        // What waits may lose its lease meanwhile; straight through nothing does.
-        self.doubted = !self.backlog.is_empty();
     }
 
     /// Bytes that the link has taken, or is as good as to take.

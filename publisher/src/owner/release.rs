@@ -42,8 +42,6 @@ impl Owner {
         for handed in released.handed.drain(..) {
             self.router.hand(handed);
         }
-        // A job that is revoked in the release that hands it out is not sent at all.
-        released.revoked.iter().for_each(|&(link, ..)| self.router.doubt(link));
         self.revoked.append(&mut released.revoked);
         self.say_revoked();
         self.tell_awaits();
@@ -104,22 +102,18 @@ impl Owner {
         Ok(())
     }
 
-    fn hand_loaded(&mut self, now: Now, jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
-        self.router.loaded(jobs.iter().map(|(handed, _)| handed));
-        let mut whole = Vec::with_capacity(jobs.len());
-        for (handed, entry) in jobs {
-            match entry {
-                _ if !self.store.state().holds(handed.token, handed.link) => {
-                    self.router.unsent.push(handed);
-                }
-                Some(entry) => whole.push((handed, entry)),
-                None => {
-                    self.store.submit(now, Command::Damaged { token: handed.token })?;
-                    self.router.unsent.push(handed);
-                }
+    fn hand_loaded(&mut self, now: Now, mut jobs: Vec<ColdJob>) -> Result<(), Poisoned> {
+        for (handed, entry) in &mut jobs {
+            if !Source(&self.store).still_holds(handed) {
+                *entry = None;
+            } else if entry.is_none() {
+                self.store.submit(now, Command::Damaged { token: handed.token })?;
+            }
+            if entry.is_none() {
+                self.router.unsent.push(*handed);
             }
         }
-        self.router.hand_loaded(&whole, &Source(&self.store));
+        self.router.hand_loaded(jobs, &Source(&self.store));
         Ok(())
     }
 }
@@ -132,8 +126,8 @@ impl Entries for Source<'_> {
         self.0.payload(handed.entry)
     }
 
-    fn holds(&self, handed: &Handed) -> bool {
-        self.0.state().holds(handed.token, handed.link)
+    fn still_holds(&self, handed: &Handed) -> bool {
+        self.0.state().still_holds(handed.token, handed.link)
     }
 
     fn path(&self, queue: QueueId) -> Path {

@@ -86,6 +86,8 @@ pub struct State {
     start: Option<Arc<Start>>,
     served: Served,
     next_token: u64,
+    /// Since this token was due, no lease has ended against its holder's will: those from it on are sure. Not in snapshots.
+    sure_from: u64,
     next_link: u64,
     stale_refused: u64,
     rows: Rows,
@@ -125,6 +127,7 @@ impl State {
             start: None,
             served: Served::default(),
             next_token: 1,
+            sure_from: 1,
             next_link: 1,
             stale_refused: 0,
             rows: Rows::default(),

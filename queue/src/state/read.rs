@@ -237,6 +237,12 @@ impl State {
         slot.is_some_and(|slot| self.session_of(link) == Some(self.rows[slot].session))
     }
 
+    /// The same, of a link that is up and a lease that it was handed and cannot have settled, because it has not been told of
+    /// it: while no lease is taken from anybody, that is known without a look at the job.
+    pub fn still_holds(&self, token: Token, link: LinkId) -> bool {
+        token.0 >= self.sure_from || self.holds(token, link)
+    }
+
     /// Figures of the whole state.
     pub fn totals(&self) -> Totals {
         Totals {

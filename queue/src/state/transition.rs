@@ -154,6 +154,7 @@ impl State {
     pub(super) fn take_lease(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &self.rows[slot];
         out.ended.push(Token(row.when));
+        self.sure_from = self.next_token;
         self.sessions.table[row.session].remember_lost(row.when, row.queue);
     }
 

@@ -34,6 +34,7 @@ impl State {
         self.index = r.u64()?;
         self.now = Now { mono_ms: r.u64()?, wall_ms: r.u64()? };
         self.next_token = r.u64()?;
+        self.sure_from = self.next_token;
         self.next_link = r.u64()?;
         self.stale_refused = r.u64()?;
         self.held = r.bool()?;

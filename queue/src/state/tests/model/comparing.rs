@@ -140,6 +140,22 @@ impl Stage {
         }
     }
 
+    /// A lease is its holder's until it is taken; what was taken is never thought to be there still.
+    pub(super) fn compare_leases(&self) {
+        let still_holds = |token, session: usize| {
+            self.model.sessions[session].link.map(|link| self.state.still_holds(token, link))
+        };
+        for job in &self.model.jobs {
+            let Place::Running { token, session } = job.place else { continue };
+            assert_ne!(still_holds(token, session), Some(false), "{token:?} runs");
+        }
+        for (number, session) in self.model.sessions.iter().enumerate() {
+            for &(token, _) in &session.lost {
+                assert_ne!(still_holds(token, number), Some(true), "{token:?} was taken");
+            }
+        }
+    }
+
     /// A lease's holder, and nobody else, reads the job's checkpoints.
     pub(super) fn compare_checkpoints(&self) {
         for job in &self.model.jobs {

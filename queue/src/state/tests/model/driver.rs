@@ -122,6 +122,7 @@ impl Stage {
             let filter = self.draw_filter(&mut draw);
             self.compare_dead(&filter);
             self.compare_checkpoints();
+            self.compare_leases();
         }
     }
 
