@@ -105,6 +105,14 @@ pub enum ReadError {
         /// The limit, in bytes.
         limit: usize,
     },
+    /// More globs than one request may have. Nobody was asked; list them in parts.
+    #[error("a list of {globs} globs is over the limit of {limit}; list them in parts")]
+    TooManyGlobs {
+        /// How many were given.
+        globs: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// The cluster names no replica: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,

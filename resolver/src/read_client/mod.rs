@@ -17,6 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{
     FromReplica, KnownPublisher, ReplicaStatus, ToReplica, Tracked,
 };
@@ -92,9 +93,13 @@ impl ReadClient {
         self.listing(Question::List(path)).await
     }
 
-    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs: more
-    /// are not checked here, and no replica would answer. Takes as long as [`ReadClient::resolve`]. Cancel safe.
+    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs; with more nobody is
+    /// asked ([`ReadError::TooManyGlobs`]). Takes as long as [`ReadClient::resolve`]. Cancel safe.
     pub async fn list_matching(&self, globs: Vec<Glob>) -> Result<Listing, ReadError> {
+        let limit = RESOLVER_GLOBS_MAX;
+        if globs.len() > limit {
+            return Err(ReadError::TooManyGlobs { globs: globs.len(), limit });
+        }
         self.listing(Question::ListMatching(globs.into())).await
     }
 
