@@ -244,6 +244,31 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         ),
         ("[resolver]\nlisten = '127.0.0.1:4780'\n", 2, "resolver.listen", "another port"),
         ("[publisher]\nlisten = '127.0.0.1:4770'\n", 2, "publisher.listen", "another port"),
+        (
+            "[publisher]\nlisten = '127.0.0.1:1'\n[resolver]\nlisten = '127.0.0.1:1'\n",
+            2,
+            "publisher.listen",
+            "a replica on 127.0.0.1:1 (resolver.listen)",
+        ),
+        // Figures have a listener of their own beside both.
+        (
+            "[resolver]\nfigures = '127.0.0.1:4770'\n",
+            2,
+            "resolver.figures",
+            "a replica on 127.0.0.1:4770 (resolver.listen); give one of them another port",
+        ),
+        (
+            "[resolver]\nfigures = '[::ffff:127.0.0.1]:4780'\n",
+            2,
+            "resolver.figures",
+            "the publisher on 127.0.0.1:4780 (publisher.listen); give one of them another port",
+        ),
+        (
+            "[resolver]\ninsecure = true\nfigures = '10.0.0.1:4790'\nlisten = '0.0.0.0:4790'\n",
+            3,
+            "resolver.figures",
+            "a replica on 0.0.0.0:4790",
+        ),
     ] {
         let case = with_file(text);
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();
@@ -257,6 +282,8 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         "[publisher]\nlisten = '127.0.0.1:0'\n[resolver]\nlisten = '127.0.0.1:0'\n",
         "[publisher]\nlisten = '10.0.0.1:1'\ninsecure = true\n[resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
         "[publisher]\nlisten = '0.0.0.0:1'\ninsecure = true\nadvertise = ['10.0.0.2:1']\n",
+        "[resolver]\nfigures = '127.0.0.1:4790'\n",
+        "[resolver]\nlisten = '127.0.0.1:0'\nfigures = '127.0.0.1:0'\n",
     ] {
         let case = with_file(text);
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();
