@@ -71,7 +71,7 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ("resolvers = []\n", 1, "at least one"),
         ("resolvers = [\n'a', 'b',\n'A:4770']\n", 1, "name each replica once"),
         ("resolvers = ['0.0.0.0:4770']\n", 1, "the address that clients reach"),
-        ("log = 'longshore=loud'\n[publisher]\n", 1, "expected error, warn, info"),
+        ("log = 'longshore=loud'\n[publisher]\n", 1, "expected off, error, warn, info"),
         ("[publisher]\nname = ''\n", 2, "has 0 bytes; give one of 1 to 128"),
         ("[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n", 2, "nobody can dial [::]:4780"),
         ("[publisher]\nadvertise = ['10.0.0.1:0']\n", 2, "the port that the publisher listens on"),
