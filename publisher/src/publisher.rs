@@ -35,7 +35,7 @@ const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 /// A publisher that is open: its journal recovered, its start durable, its address bound. [`Publisher::run`] serves. Dropped
 /// before, it listens no more.
 pub struct Publisher {
-    owner: Owner,
+    pub(crate) owner: Owner,
     inputs: Inputs,
     listener: Listener,
     info: PublisherInfo,

@@ -106,7 +106,9 @@ impl Owner {
         for (handed, entry) in &mut jobs {
             if !Source(&self.store).still_holds(handed) {
                 *entry = None;
-            } else if entry.is_none() {
+            } else if entry.is_none() && self.router.has(handed.link) {
+                // Of a link that is gone the lease ends, and the job is read again: only what fails while somebody waits for
+                // it is damage.
                 self.store.submit(now, Command::Damaged { token: handed.token })?;
             }
             if entry.is_none() {
@@ -159,5 +161,59 @@ fn message_of(reply: Reply) -> FromPublisher {
         Reply::Configured { request, result } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Configured(result)) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use longshore_protocol::messages::work::{BatchBuilder, Sources};
+    use longshore_protocol::{JobId, LinkId, NewJob, Role, SessionId};
+
+    use super::*;
+    use crate::{Publisher, PublisherOptions};
+
+    const GONE: LinkId = LinkId(7);
+
+    #[tokio::test]
+    async fn a_job_that_could_not_be_read_for_a_link_that_is_gone_is_not_buried() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PublisherOptions::new(dir.path());
+        let mut owner = Publisher::open(options).await.unwrap().owner;
+        let now = owner.clock.now();
+        let mut batch = BatchBuilder::new();
+        batch.push(&NewJob::new(
+            "/jobs/a".parse().unwrap(),
+            JobId([1; 16]),
+            Bytes::from_static(b"x"),
+        ));
+        let batch = batch.seal(false).to_batch(1).unwrap();
+        let (subscription, sources) = (1, Sources::one("/jobs/a".parse().unwrap()));
+        for command in [
+            Command::LinkUp {
+                link: GONE,
+                role: Role::Worker,
+                session: SessionId([1; 16]),
+                name: "test".to_owned(),
+                resume: Tokens::default(),
+            },
+            Command::Enqueue { link: GONE, batch },
+            Command::Subscribe { link: GONE, subscription, sources },
+            Command::Credit { link: GONE, subscription, count: 1 },
+        ] {
+            owner.store.submit(now, command).unwrap();
+        }
+        owner.store.flush();
+        let mut released = Released::default();
+        while released.handed.is_empty() {
+            owner.store.released(&mut released).await.unwrap();
+        }
+        let handed = released.handed[0];
+        owner.store.submit(now, Command::LinkLost { link: GONE }).unwrap();
+
+        // The router has no such link any more.
+        owner.hand_loaded(now, vec![(handed, None)]).unwrap();
+        let running = owner.store.state().totals().running;
+        assert_eq!(running, 1, "its lease ends, and then it is read again");
     }
 }
