@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::failure::WrongUsage;
 
@@ -49,7 +50,63 @@ impl fmt::Debug for LogFilter {
 
 /// Reads a filter.
 pub(crate) fn parse(filter: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(filter).map_err(|error| {
-        format!("log filter '{filter}': {error}; expected error, warn, info, debug or trace")
-    })
+    let parsed = EnvFilter::try_new(filter).map_err(|error| {
+        format!("log filter '{filter}': {error}; expected off, error, warn, info, debug or trace")
+    })?;
+    match filter.split(',').map(str::trim).find(|part| is_misspelt_level(part)) {
+        None => Ok(parsed),
+        Some(part) => Err(format!(
+            "log filter '{filter}': '{part}' is no level; expected off, error, warn, info, debug or trace; for \
+             all that the target {part} says write {part}=trace"
+        )),
+    }
+}
+
+/// A bare word is a level or a target, and as a target it silences all others. The targets of this program can be told
+/// from levels; any other can still be written with its level.
+fn is_misspelt_level(part: &str) -> bool {
+    let bare = !part.is_empty() && !part.contains(['=', '[', ']', '{', '}', '"', ':']);
+    bare && part.parse::<LevelFilter>().is_err() && !part.starts_with("longshore")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_level_is_refused_and_no_target_is_taken_for_one() {
+        for (filter, part) in [
+            ("inof", "inof"),
+            ("verbose", "verbose"),
+            ("info,wran", "wran"),
+            ("longshore_queue=debug, eror", "eror"),
+            ("warning", "warning"),
+        ] {
+            let error = parse(filter).unwrap_err();
+            let says =
+                format!("'{part}' is no level; expected off, error, warn, info, debug or trace");
+            assert!(error.contains(&says), "{error}");
+            assert!(error.contains(&format!("{part}=trace")), "{error}");
+        }
+        for filter in [
+            "",
+            "info",
+            "WARN",
+            "off",
+            "3",
+            "info,",
+            "info,longshore_queue=debug",
+            "longshore_resolver",
+            "longshore::up",
+            "longshore",
+            "rustls::client",
+            "inof=trace",
+            "rustls=warn",
+            "[job{id=7}]=debug",
+            "longshore_queue[commit]",
+        ] {
+            assert!(parse(filter).is_ok(), "{filter}: {:?}", parse(filter));
+        }
+        assert!(parse("longshore=inof").is_err());
+    }
 }

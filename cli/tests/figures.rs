@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::site::Site;
-use common::{Beside, System, eventually};
+use common::{Beside, Service, System, eventually, longshore};
 use longshore::values::{Event, Subscriber};
 use longshore::{
     Cluster, Job, JobContext, Path, Producer, ProducerOptions, Publisher, PublisherOptions,
@@ -100,6 +100,25 @@ fn the_figures_of_a_queue_follow_what_happens_to_its_jobs() {
     let mut paths: Vec<&str> = all.iter().map(|line| line["path"].as_str().unwrap()).collect();
     paths.sort_unstable();
     assert_eq!(paths, [&format!("/sys/publishers/{name}"), "/sys/replicas/up-1"]);
+}
+
+#[test]
+fn up_tells_its_replicas_figures_where_the_configuration_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, "[resolver]\nfigures = '127.0.0.9:0'\n").unwrap();
+    let mut up = longshore(&["up", "--json", "--replicas", "2", "--config"]);
+    up.arg(&file).args(["--resolver-port", "0", "--publisher-port", "0", "--data"]);
+    up.arg(folder.path().join("data"));
+    let system = System { service: Service::start(up), folder };
+    for replica in ["up-1", "up-2"] {
+        let figure = format!("/sys/replicas/{replica}");
+        let shown = system.run(&["subscribe", &figure, "--once", "--json"]).code(0).json();
+        assert_eq!(shown["value"]["name"], replica, "{shown}");
+        let found = system.run(&["resolve", &figure, "--json"]).code(0).json().to_string();
+        assert!(found.contains("\"127.0.0.9:") && found.contains("replica-up"), "{found}");
+        assert!(!found.contains(system.publisher()), "{found}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -8,7 +8,7 @@ use longshore::prelude::*;
 use longshore::testing::{ClockUnused, DrainError, StartError, System, TestClock};
 use longshore::{
     Backoff, CancelReason, DeathReason, Due, Durability, FeedFrom, FeedNews, Filter, Glob,
-    JobChange, JobEnd, JobState, OpenError, Publisher, PublisherOptions, Receipt, Take,
+    JobChange, JobEnd, JobState, NameError, OpenError, Publisher, PublisherOptions, Receipt, Take,
 };
 use tokio::sync::mpsc;
 
@@ -358,7 +358,7 @@ async fn a_clock_serves_one_publisher_and_says_when_it_serves_none() -> anyhow::
     assert_eq!(clock.advance(SECOND).await, Err(ClockUnused));
 
     let refused = System::start_with(|options| options.name = String::new()).await;
-    assert!(matches!(refused, Err(StartError::Publisher(OpenError::BadName(0)))));
+    assert!(matches!(refused, Err(StartError::Publisher(OpenError::BadName(NameError(0))))));
     system.stop().await;
     Ok(())
 }

@@ -10,8 +10,8 @@ pub(crate) const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 3_
 /// How a [`Producer`](crate::Producer) works.
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
-    /// What operators see; 1 to 128 bytes. A longer one is not checked here, and no link would be made with it. The default
-    /// is `producer-` and the process's id.
+    /// What operators see; 1 to 128 bytes. With another nothing is sent, and every job has
+    /// [`EnqueueError::Name`](crate::EnqueueError::Name) for an answer. The default is `producer-` and the process's id.
     pub name: String,
     /// How long a batch may go unanswered, from its first job on; at most 30 days. Its bytes add to it at 1 MB/s. 30 s by
     /// default.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::{
-    BatchRefusal, Durability, EnqueueOutcome, JobId, JobRef, Path, PublisherId, Refusal, Runs,
+    BatchRefusal, Durability, EnqueueOutcome, JobId, JobRef, NameError, Path, PublisherId, Refusal,
+    Runs,
 };
 use longshore_resolver::ReadError;
 
@@ -35,6 +36,7 @@ impl fmt::Display for Receipt {
 ///
 /// | What | What to do |
 /// |---|---|
+/// | `Name` | The producer's own name is wrong, and nothing can be sent under it: mend it where the producer is made. |
 /// | `TooLarge`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | The job or the call is wrong: it would be refused again. Mend it. |
 /// | `NoPublisher` | Nobody is set up for that path, or its publisher has been away for minutes: look, then try again. |
 /// | `Resolver`, `NotSent` | It was away: try again. |
@@ -44,6 +46,10 @@ impl fmt::Display for Receipt {
 /// | `ReceiptsUnread` | Read receipts, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnqueueError {
+    /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or has more than 128 bytes.
+    /// No link is made under it, and nothing was sent.
+    #[error("the producer: {0}")]
+    Name(#[from] NameError),
     /// The payload is over 16 MiB or the headers are over 8 KiB; it was not sent. Keep the large thing elsewhere, and hand
     /// in where it is.
     #[error("TooLarge: {what} of {bytes} bytes is over the limit of {limit}")]

@@ -7,7 +7,7 @@ use longshore_protocol::limits::BATCH_JOBS_MAX;
 use longshore_protocol::messages::work::{
     ActOutcome, Action, Answer, Request, RequestError, Selection,
 };
-use longshore_protocol::{JobId, JobState, NewJob, PublisherId};
+use longshore_protocol::{JobId, JobState, NameError, NewJob, PublisherId};
 use tokio::task::JoinSet;
 
 use crate::outcome::{EnqueueError, Receipt};
@@ -58,6 +58,10 @@ pub enum ConfirmError {
         /// Why.
         why: RequestError,
     },
+    /// The producer's own name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or has more than 128
+    /// bytes. Nothing was sent.
+    #[error("the producer: {0}")]
+    Name(NameError),
 }
 
 impl Producer {
@@ -192,6 +196,7 @@ async fn confirm_at(
         }
         Ok(_) => ConfirmError::Refused { publisher, why: RequestError::Unknown },
         Err(Unanswered::Refused(why)) => ConfirmError::Refused { publisher, why },
+        Err(Unanswered::Name(error)) => ConfirmError::Name(error),
         Err(Unanswered::TimedOut { away }) => ConfirmError::Away {
             publisher,
             waited: began.elapsed(),

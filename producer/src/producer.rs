@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longshore_protocol::{NewJob, Path, PublisherInfo, SessionId};
+use longshore_protocol::{NewJob, Path, PublisherInfo, SessionId, check_name};
 use longshore_resolver::{Cluster, ReadClient};
 
 use crate::core::LaneRules;
@@ -44,7 +44,8 @@ impl Drop for Handle {
 
 impl Producer {
     /// A producer for the publishers that `cluster` knows: a [`Cluster`], or its replicas as `"HOST:PORT,…"`. Waits for
-    /// nothing, and needs no replica to be up: it opens links when they are needed. Needs a tokio runtime.
+    /// nothing, and needs no replica to be up: it opens links when they are needed. So what is wrong with the cluster or with
+    /// the producer's name shows with the first job. Needs a tokio runtime.
     pub fn connect(cluster: impl Into<Cluster>, options: ProducerOptions) -> Producer {
         let session = new_session();
         let client = ReadClient::new(cluster.into(), new_session(), options.name.clone());
@@ -213,6 +214,7 @@ async fn push_atomic(
     lane: &Lane,
     jobs: &[NewJob],
 ) -> Result<Arc<Cell>, EnqueueError> {
+    check_name(&shell.options.name)?;
     let all: Vec<&NewJob> = one_per_path(jobs);
     let since = shell.now();
     shell.wait(lane, since, &all, |inner, now| inner.core.push_atomic(now, lane.id, jobs)).await

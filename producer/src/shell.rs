@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::work::{Enqueued, SealedBatch};
-use longshore_protocol::{BatchRefusal, FrameWriter, NewJob, PublisherId, SessionId};
+use longshore_protocol::{BatchRefusal, FrameWriter, NewJob, PublisherId, SessionId, check_name};
 use longshore_transport::{LinkSender, SendError};
 use parking_lot::Mutex;
 use rand::Rng;
@@ -137,6 +137,7 @@ impl Shell {
         job: &NewJob,
         want_tag: bool,
     ) -> Result<Pushed<Arc<Cell>>, EnqueueError> {
+        check_name(&self.options.name)?;
         let push =
             |inner: &mut Inner, now: Time| inner.core.push(now, lane.id, ticket, job, want_tag);
         match self.step(push) {

@@ -12,6 +12,7 @@ pub mod id;
 pub mod job;
 pub mod limits;
 pub mod messages;
+pub mod name;
 pub mod path;
 pub mod publisher_info;
 pub mod refusal;
@@ -29,6 +30,7 @@ pub use glob::{Glob, GlobError, GlobPart};
 pub use hello::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
 pub use id::{Epoch, Incarnation, JobId, JobRef, LinkId, PublisherId, SessionId, Token};
 pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, NewJob};
+pub use name::{NameError, check_name};
 pub use path::{Path, PathError};
 pub use publisher_info::PublisherInfo;
 pub use refusal::{

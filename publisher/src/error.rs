@@ -1,5 +1,6 @@
 //! Why a publisher does not start, or has stopped.
 
+use longshore_protocol::NameError;
 use longshore_queue::{OpenError as StoreOpenError, Poisoned};
 use longshore_transport::BindError;
 
@@ -27,9 +28,9 @@ pub enum OpenError {
     /// More than 100,000 paths, or more than 100,000 defaults.
     #[error("{0} paths or defaults are more than the {max} that a publisher may be started with", max = longshore_queue::START_PATHS_MAX)]
     TooManyPaths(usize),
-    /// The name is empty, or has more than 128 bytes. It had so many.
-    #[error("the publisher's name has {0} bytes; it needs 1 to {max}", max = longshore_protocol::limits::NAME_BYTES_MAX)]
-    BadName(usize),
+    /// The name is empty, or has more than 128 bytes.
+    #[error("the publisher: {0}")]
+    BadName(#[from] NameError),
     /// Its homes are too many, or one of their names is empty or too long.
     #[error("--homes: {0}")]
     BadTerms(#[from] longshore_resolver::TermsError),

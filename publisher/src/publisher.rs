@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::{
-    LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
+    LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId, check_name,
 };
 use longshore_queue::{
     Clock, ClockSource, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions,
@@ -266,9 +265,7 @@ async fn accept(
 }
 
 fn check(options: &PublisherOptions) -> Result<(), OpenError> {
-    if !(1..=NAME_BYTES_MAX).contains(&options.name.len()) {
-        return Err(OpenError::BadName(options.name.len()));
-    }
+    check_name(&options.name)?;
     let paths = options.paths.len().max(options.defaults.len());
     if paths > START_PATHS_MAX {
         return Err(OpenError::TooManyPaths(paths));

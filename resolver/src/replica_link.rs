@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
-use longshore_protocol::{Hello, Role, SessionId};
+use longshore_protocol::{Hello, Role, SessionId, check_name};
 use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial};
 use tokio::time::{sleep_until, timeout};
 
@@ -119,7 +119,9 @@ pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, Stri
     connect_any(caller, replica, addresses(caller, replica).await?).await
 }
 
+/// Nobody's address is looked up for a caller that no replica could read the name of.
 async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<SocketAddr>, String> {
+    check_name(&caller.name).map_err(|error| error.to_string())?;
     let limit = caller.cluster.timing.connect_timeout;
     match timeout(limit, tokio::net::lookup_host(replica)).await {
         Ok(Ok(addresses)) => Ok(addresses.take(ADDRESSES_TRIED_MAX).collect()),

@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::SessionId;
-use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::messages::work::Source;
+use longshore_protocol::{NameError, SessionId, check_name};
 use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
 use longshore_transport::LinkOptions;
 use tower_layer::{Identity, Layer, Stack};
@@ -63,9 +62,9 @@ pub enum ConnectError {
     /// No replica was named.
     #[error("no resolver replica was named; name them as HOST:PORT,…")]
     NoReplica,
-    /// The name is empty, or has more than 128 bytes. It had so many.
-    #[error("a name of {0} bytes is not within 1 to {NAME_BYTES_MAX} bytes")]
-    Name(usize),
+    /// The name is empty, or has more than 128 bytes.
+    #[error(transparent)]
+    Name(#[from] NameError),
 }
 
 /// Why a worker did not run: it was set up wrongly, and to try again is no use. What goes wrong while it runs is no error:
@@ -114,9 +113,7 @@ impl Worker {
         if cluster.replicas.is_empty() {
             return Err(ConnectError::NoReplica);
         }
-        if options.name.is_empty() || options.name.len() > NAME_BYTES_MAX {
-            return Err(ConnectError::Name(options.name.len()));
-        }
+        check_name(&options.name)?;
         let session = SessionId(rand::random());
         let resolver = ReadClient::new(cluster, session, options.name.clone());
         Ok(Worker { options, session, resolver })

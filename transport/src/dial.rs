@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::hello::{VERSION_MAX, VERSION_MIN};
-use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Welcome};
+use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, NameError, Welcome, check_name};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -16,10 +16,13 @@ use crate::oldest::OldestCommand;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 
-/// Why there is no link. All but [`Refused`](DialError::Refused) with `WrongRole`, [`Version`](DialError::Version) and
-/// [`Tls`](DialError::Tls) may go away by themselves: try again, or try another server.
+/// Why there is no link. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with `WrongRole`,
+/// [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may go away by themselves: try again, or try another server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
+    /// The hello's name is empty, or has more than 128 bytes. Nobody was dialled.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// Nobody listens there, or there is no way there.
     #[error("cannot connect to {address}: {source}")]
     Connect {
@@ -96,6 +99,7 @@ pub async fn dial(
     hello: &Hello,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
+    check_name(&hello.name)?;
     let stream = connect(address, options.connect_timeout).await?;
     match timeout(options.hello_timeout, greet(stream, address, hello, options)).await {
         Ok(link) => link,

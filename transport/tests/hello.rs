@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use longshore_protocol::hello::MAGIC;
-use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, LinkTiming, Role, Welcome};
+use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, LinkTiming, NameError, Role, Welcome};
 use longshore_transport::{
     BindError, DialError, LinkOptions, Listener, ListenerOptions, Peer, dial,
 };
@@ -53,6 +53,25 @@ async fn a_dialler_of_another_version_is_told_both_ranges() {
     let error = soon(dial(listener.local_address(), &later, &dialling())).await.unwrap_err();
     let DialError::Version { reason, .. } = error else { panic!("{error}") };
     assert!(reason.contains("2 to 5") && reason.contains("1 to 1"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_could_read_is_not_dialled_with() {
+    let server = TcpListener::bind(LOOPBACK).await.unwrap();
+    let address = server.local_addr().unwrap();
+    for bytes in [0, 129] {
+        let hello = Hello { name: "n".repeat(bytes), ..hello() };
+        let error = soon(dial(address, &hello, &dialling())).await.unwrap_err();
+        assert!(matches!(error, DialError::Name(NameError(told)) if told == bytes), "{error}");
+    }
+    let hello = Hello { name: "n".repeat(128), ..hello() };
+    let dialled = tokio::spawn(async move { dial(address, &hello, &dialling()).await });
+    // The only one that came.
+    let (mut stream, _) = soon(server.accept()).await.unwrap();
+    let mut magic = [0; MAGIC.len()];
+    soon(stream.read_exact(&mut magic)).await.unwrap();
+    assert_eq!(magic, MAGIC);
+    dialled.abort();
 }
 
 #[tokio::test]

@@ -76,6 +76,16 @@ pub(super) async fn publisher(
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
+    open(name, listen, cluster, insecure).await.map(Some)
+}
+
+/// A publisher for nothing but figures of replicas.
+pub(super) async fn open(
+    name: String,
+    listen: SocketAddr,
+    cluster: Cluster,
+    insecure: bool,
+) -> anyhow::Result<ValuePublisher> {
     let options = ValuePublisherOptions {
         name,
         listen,
@@ -84,7 +94,7 @@ pub(super) async fn publisher(
         connections_max: CONNECTIONS_MAX,
         ..ValuePublisherOptions::default()
     };
-    Ok(Some(ValuePublisher::open(options).await?))
+    Ok(ValuePublisher::open(options).await?)
 }
 
 fn figures(s: &ReplicaStatus) -> Value {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore::{Cluster, DirectoryStopped, Path, Publisher, ResolverServer, ServerOptions};
+use longshore::{
+    Cluster, DirectoryStopped, Path, Publisher, ResolverServer, ServerOptions, ValuePublisher,
+};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,7 +18,7 @@ use crate::arguments::Up;
 use crate::config::ReplicaFigures;
 use crate::signals::Stop;
 
-/// How long it is waited until every replica knows the publisher.
+/// How long it is waited until every replica knows the publisher, and who tells figures.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<()> {
@@ -53,6 +55,8 @@ struct System {
     /// Dropped, it ends the replicas.
     end: watch::Sender<()>,
     publisher: Publisher,
+    /// Tells the replicas' figures, if that is not the publisher's to do.
+    figures: Option<ValuePublisher>,
     data: PathBuf,
 }
 
@@ -89,22 +93,46 @@ impl System {
         let mut options = context.config.publisher_options(data.clone());
         options.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.publisher_port));
         options.defaults = vec![Path::root()];
-        options.cluster = Some(cluster);
+        options.cluster = Some(cluster.clone());
         options.accept_loss = arguments.accept_loss;
         let publisher = publisher::open(options).await?;
-        let told = context.config.resolver.figures.value != ReplicaFigures::Off;
-        for (name, standing) in standings.into_iter().filter(|_| told) {
-            replica_figures::serve(&publisher.values(), &name, standing)?;
+        let resolver = &context.config.resolver;
+        let (told, figures) = match resolver.figures.value {
+            ReplicaFigures::Off => (None, None),
+            ReplicaFigures::Beside => (Some(publisher.values()), None),
+            ReplicaFigures::At(listen) => {
+                let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
+                let figures = replica_figures::open(name, listen, cluster, insecure).await;
+                let figures = figures.with_context(|| {
+                    format!(
+                        "cannot tell the replicas' figures at {listen} (resolver.figures from {}; true has them \
+                         told where the publisher listens; resolver.insecure = true accepts an address that other \
+                         machines reach)",
+                        resolver.figures.origin
+                    )
+                })?;
+                (Some(figures.values()), Some(figures))
+            }
+        };
+        for (name, standing) in standings {
+            if let Some(values) = &told {
+                replica_figures::serve(values, &name, standing)?;
+            }
         }
-        if let Some(registry) = publisher.write_client() {
-            // It keeps trying by itself; the replicas are in this process, so this takes no time to speak of.
-            let _ = timeout(REGISTERED_WITHIN, registry.flushed(replicas.len())).await;
-        }
-        Ok(System { replicas, serving, end, publisher, data })
+        let of_figures = figures.as_ref().and_then(ValuePublisher::write_client);
+        let registries = [publisher.write_client(), of_figures].into_iter().flatten();
+        let registered = async {
+            for registry in registries {
+                registry.flushed(replicas.len()).await;
+            }
+        };
+        // They keep trying by themselves; the replicas are in this process, so this takes no time to speak of.
+        let _ = timeout(REGISTERED_WITHIN, registered).await;
+        Ok(System { replicas, serving, end, publisher, figures, data })
     }
 
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let System { mut serving, end, publisher, .. } = self;
+        let System { mut serving, end, publisher, figures, .. } = self;
         let mut ended_early = None;
         let asked = async {
             tokio::select! {
@@ -115,6 +143,9 @@ impl System {
         };
         // The replicas go last: the publisher takes its paths back on its way out.
         let result = publisher.run(asked).await;
+        if let Some(figures) = figures {
+            figures.stop().await;
+        }
         drop(end);
         let mut ended: Vec<_> = ended_early.into_iter().collect();
         while let Some(replica) = serving.join_next().await {

@@ -90,19 +90,29 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             ),
         ));
     }
-    if collide(publisher.listen.value, resolver.listen.value) {
-        let (key, at) = match publisher.listen.origin {
-            Origin::Default => resolves_at,
-            _ => publishes_at,
-        };
-        return Err(wrong(
-            key,
-            at,
-            &format!(
-                "the publisher would listen on {} and a replica on {}; give one of them another port",
-                publisher.listen.value, resolver.listen.value
-            ),
-        ));
+    let figures = figures_at.iter().map(|at| ("the figures of a replica", "resolver.figures", at));
+    let services = [
+        ("the publisher", publishes_at.0, publishes_at.1),
+        ("a replica", resolves_at.0, resolves_at.1),
+    ];
+    apart(&figures.chain(services).collect::<Vec<_>>())
+}
+
+/// Whether all of these can listen beside each other: who listens, the key that says where, and what it says.
+fn apart(listeners: &[(&str, &str, &Setting<SocketAddr>)]) -> Result<(), String> {
+    for (nth, one) in listeners.iter().enumerate() {
+        for other in &listeners[nth + 1..] {
+            if !collide(one.2.value, other.2.value) {
+                continue;
+            }
+            // Whoever wrote one of them is told of that one.
+            let (a, b) = if one.2.origin == Origin::Default { (other, one) } else { (one, other) };
+            let what = format!(
+                "{} would listen on {}, and {} on {} ({}); give one of them another port",
+                a.0, a.2.value, b.0, b.2.value, b.1
+            );
+            return Err(wrong(a.1, a.2, &what));
+        }
     }
     Ok(())
 }

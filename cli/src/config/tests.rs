@@ -71,8 +71,8 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ("resolvers = []\n", 1, "at least one"),
         ("resolvers = [\n'a', 'b',\n'A:4770']\n", 1, "name each replica once"),
         ("resolvers = ['0.0.0.0:4770']\n", 1, "the address that clients reach"),
-        ("log = 'longshore=loud'\n[publisher]\n", 1, "expected error, warn, info"),
-        ("[publisher]\nname = ''\n", 2, "expected 1 to 128"),
+        ("log = 'longshore=loud'\n[publisher]\n", 1, "expected off, error, warn, info"),
+        ("[publisher]\nname = ''\n", 2, "has 0 bytes; give one of 1 to 128"),
         ("[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n", 2, "nobody can dial [::]:4780"),
         ("[publisher]\nadvertise = ['10.0.0.1:0']\n", 2, "the port that the publisher listens on"),
         ("[publisher]\nsegment_bytes = 1048575\n", 2, "expected 1048576 to 1073741824"),
@@ -244,6 +244,31 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         ),
         ("[resolver]\nlisten = '127.0.0.1:4780'\n", 2, "resolver.listen", "another port"),
         ("[publisher]\nlisten = '127.0.0.1:4770'\n", 2, "publisher.listen", "another port"),
+        (
+            "[publisher]\nlisten = '127.0.0.1:1'\n[resolver]\nlisten = '127.0.0.1:1'\n",
+            2,
+            "publisher.listen",
+            "a replica on 127.0.0.1:1 (resolver.listen)",
+        ),
+        // Figures have a listener of their own beside both.
+        (
+            "[resolver]\nfigures = '127.0.0.1:4770'\n",
+            2,
+            "resolver.figures",
+            "a replica on 127.0.0.1:4770 (resolver.listen); give one of them another port",
+        ),
+        (
+            "[resolver]\nfigures = '[::ffff:127.0.0.1]:4780'\n",
+            2,
+            "resolver.figures",
+            "the publisher on 127.0.0.1:4780 (publisher.listen); give one of them another port",
+        ),
+        (
+            "[resolver]\ninsecure = true\nfigures = '10.0.0.1:4790'\nlisten = '0.0.0.0:4790'\n",
+            3,
+            "resolver.figures",
+            "a replica on 0.0.0.0:4790",
+        ),
     ] {
         let case = with_file(text);
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();
@@ -257,6 +282,8 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         "[publisher]\nlisten = '127.0.0.1:0'\n[resolver]\nlisten = '127.0.0.1:0'\n",
         "[publisher]\nlisten = '10.0.0.1:1'\ninsecure = true\n[resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
         "[publisher]\nlisten = '0.0.0.0:1'\ninsecure = true\nadvertise = ['10.0.0.2:1']\n",
+        "[resolver]\nfigures = '127.0.0.1:4790'\n",
+        "[resolver]\nlisten = '127.0.0.1:0'\nfigures = '127.0.0.1:0'\n",
     ] {
         let case = with_file(text);
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();

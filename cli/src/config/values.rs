@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::protocol::limits::NAME_BYTES_MAX;
+use longshore::protocol::check_name;
 use longshore::{Durability, Path, PublisherOptions};
 
 use super::RESOLVER_PORT;
@@ -110,10 +110,7 @@ pub(super) fn paths(list: Vec<String>) -> Result<Vec<Path>, String> {
 }
 
 pub(super) fn name(text: String) -> Result<String, String> {
-    match text.len() {
-        1..=NAME_BYTES_MAX => Ok(text),
-        n => Err(format!("the name has {n} bytes; expected 1 to {NAME_BYTES_MAX}")),
-    }
+    check_name(&text).map(|()| text).map_err(|error| error.to_string())
 }
 
 pub(super) fn log_filter(text: String) -> Result<String, String> {

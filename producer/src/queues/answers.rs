@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
-use longshore_protocol::{JobId, JobRef, Path, PublisherInfo, QueueSettings};
+use longshore_protocol::{JobId, JobRef, NameError, Path, PublisherInfo, QueueSettings};
 
 /// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing): whoever wants the whole truth
 /// looks at that and at [`complete`](Gathered::complete), too.
@@ -62,6 +62,10 @@ pub enum QueuesError {
     /// No replica was named: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
+    /// The name of who asks ([`QueuesOptions::name`](crate::QueuesOptions::name)) is empty, or has more than 128 bytes.
+    /// Nobody was asked.
+    #[error("who asks: {0}")]
+    Name(#[from] NameError),
 }
 
 /// Why a job was not shown.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::{Action, Answer, Request, RequestError};
-use longshore_protocol::{JobId, PublisherId, PublisherInfo};
+use longshore_protocol::{Glob, JobId, NameError, PublisherId, PublisherInfo, check_name};
 use rand::RngExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -56,6 +56,8 @@ pub(crate) enum Unanswered {
     TimedOut { away: Option<String> },
     /// The publisher does not answer it.
     Refused(RequestError),
+    /// Who asks has a name that nobody could read; nothing was asked.
+    Name(NameError),
 }
 
 /// Waits between attempts: from 50 ms on twice as long each time, up to 2 s, of which a random half is left out, so that many
@@ -145,6 +147,7 @@ impl Shared {
         question: Question<'_>,
         time_up: Instant,
     ) -> Result<(PublisherInfo, Answer), Unanswered> {
+        check_name(&self.options.name).map_err(Unanswered::Name)?;
         let mut away = None;
         match timeout_at(time_up, self.ask_until_answered(who, question, &mut away)).await {
             Ok(answered) => answered.map_err(Unanswered::Refused),
@@ -215,11 +218,20 @@ impl Shared {
                 return Ok(found.cloned());
             }
         }
-        let (_, publishers) =
-            self.directory.publishers(&everything(), DIRECTORY_TIMEOUT, COMPLETE_WAIT).await?;
+        let (_, publishers) = self.publishers(&everything()).await?;
         let found = publishers.iter().find(|publisher| who.is(publisher)).cloned();
         roster.told = Some((Instant::now(), publishers.into()));
         Ok(found)
+    }
+
+    /// The publishers that could have queues which match, and true if these are sure to be all. Whatever is asked of more than one
+    /// begins here, so a name that nobody could read is refused here.
+    pub(super) async fn publishers(
+        &self,
+        pattern: &Glob,
+    ) -> Result<(bool, Vec<PublisherInfo>), QueuesError> {
+        check_name(&self.options.name)?;
+        self.directory.publishers(pattern, DIRECTORY_TIMEOUT, COMPLETE_WAIT).await
     }
 
     fn slot(&self, publisher: PublisherId) -> Arc<LinkSlot> {

@@ -86,6 +86,9 @@ impl Queues {
             }
             Ok(_) => Err(ReplaceError::Request(RequestError::Unknown)),
             Err(Unanswered::Refused(why)) => Err(ReplaceError::Request(why)),
+            Err(Unanswered::Name(error)) => {
+                Err(JobLookupError::from(QueuesError::from(error)).into())
+            }
             Err(Unanswered::TimedOut { away }) => {
                 let why = away.unwrap_or_else(|| "it did not answer".to_owned());
                 Err(ReplaceError::Away { why })
@@ -100,7 +103,7 @@ pub enum ReplaceError {
     /// The new job would be refused everywhere; nothing was sent.
     #[error("the new job: {0}")]
     Invalid(EnqueueError),
-    /// A bare id that was not found.
+    /// A bare id that was not found; or nobody could be asked.
     #[error(transparent)]
     Lookup(#[from] JobLookupError),
     /// The publisher refused it; nothing has changed.

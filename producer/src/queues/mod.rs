@@ -48,7 +48,8 @@ const COMPLETE_WAIT: Duration = Duration::from_secs(1);
 /// How [`Queues`] works.
 #[derive(Clone, Debug)]
 pub struct QueuesOptions {
-    /// What operators see; 1 to 128 bytes. A longer one is not checked here, and no link would be made with it. The default
+    /// What operators see; 1 to 128 bytes. With another nothing is asked, and every call has [`QueuesError::Name`] for an
+    /// answer; a feed, which has no error, says it of each publisher that was named, and is told of no other. The default
     /// is `tool-` and the process's id.
     pub name: String,
     /// How long a publisher may take for one answer, over reconnects. 15 s by default.
@@ -110,7 +111,7 @@ impl Queues {
         &self,
         pattern: &Glob,
     ) -> Result<(bool, Vec<PublisherInfo>), QueuesError> {
-        self.shared.directory.publishers(pattern, DIRECTORY_TIMEOUT, COMPLETE_WAIT).await
+        self.shared.publishers(pattern).await
     }
 
     /// Figures of every publisher. Cancel safe.

@@ -49,7 +49,7 @@ pub enum WaitError {
         /// ended.
         away: Option<String>,
     },
-    /// A bare id, which no publisher is known to have.
+    /// A bare id, which no publisher is known to have; or nobody could be asked.
     #[error(transparent)]
     Lookup(#[from] JobLookupError),
     /// The publisher cannot tell.
@@ -113,6 +113,9 @@ impl Queues {
                 Ok(_) => {}
                 Err(Unanswered::TimedOut { away }) => return Err(timed_out(began, away)),
                 Err(Unanswered::Refused(why)) => return Err(WaitError::Refused(why)),
+                Err(Unanswered::Name(error)) => {
+                    return Err(JobLookupError::from(QueuesError::from(error)).into());
+                }
             }
             // It was revived, or the publisher answers what nobody asked.
             let _ = tokio::time::timeout_at(time_up, sleep(again.next())).await;

@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::limits::NAME_BYTES_MAX;
-use longshore_protocol::{Epoch, LinkTiming, PublisherId, PublisherInfo, Role, SessionId};
+use longshore_protocol::{
+    Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, Role, SessionId, check_name,
+};
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
     BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, Peer, TlsAcceptor,
@@ -77,9 +78,9 @@ pub enum ValuePublisherError {
         "a publisher that listens on all addresses ({0}) needs the address that subscribers dial, to advertise it"
     )]
     NeedsAdvertise(SocketAddr),
-    /// The name is empty, or has more than 128 bytes. It had so many.
-    #[error("the publisher's name has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
-    BadName(usize),
+    /// The name is empty, or has more than 128 bytes.
+    #[error("the publisher: {0}")]
+    BadName(#[from] NameError),
 }
 
 /// A publisher of values alone. It serves from [`ValuePublisher::open`] on, and until [`ValuePublisher::stop`] or until it is dropped.
@@ -98,9 +99,7 @@ impl ValuePublisher {
     pub async fn open(
         options: ValuePublisherOptions,
     ) -> Result<ValuePublisher, ValuePublisherError> {
-        if !(1..=NAME_BYTES_MAX).contains(&options.name.len()) {
-            return Err(ValuePublisherError::BadName(options.name.len()));
-        }
+        check_name(&options.name)?;
         if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
             return Err(ValuePublisherError::NeedsAdvertise(options.listen));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longshore_protocol::messages::resolver::{
     self as wire, Changed, Column, Listed, PathListed, Resolved, TableAnswer, Tracker,
 };
-use longshore_protocol::{PublisherInfo, Terms};
+use longshore_protocol::{NameError, PublisherInfo, Terms};
 
 use crate::cluster::ReplicaFailure;
 
@@ -105,9 +105,20 @@ pub enum ReadError {
         /// The limit, in bytes.
         limit: usize,
     },
+    /// More globs than one request may have. Nobody was asked; list them in parts.
+    #[error("a list of {globs} globs is over the limit of {limit}; list them in parts")]
+    TooManyGlobs {
+        /// How many were given.
+        globs: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// The cluster names no replica: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
+    /// The client's own name is empty, or has more than 128 bytes. Nobody was asked.
+    #[error("the resolver's client: {0}")]
+    Name(#[from] NameError),
 }
 
 fn list(failures: &[ReplicaFailure]) -> String {

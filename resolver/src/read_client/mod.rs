@@ -17,10 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{
     FromReplica, KnownPublisher, ReplicaStatus, ToReplica, Tracked,
 };
-use longshore_protocol::{Glob, Path, Role, SessionId};
+use longshore_protocol::{Glob, Path, Role, SessionId, check_name};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -63,10 +64,14 @@ impl Handle {
 
 impl ReadClient {
     /// A client of `cluster`. `session` is 16 random bytes that name this client (a `SessionId`, in `protocol`); `name` is
-    /// what operators see, 1 to 128 bytes: a longer one is not checked here, and no replica would answer. Waits for
-    /// nothing. Needs a tokio runtime.
+    /// what operators see, 1 to 128 bytes. With another, whatever is asked has [`ReadError::Name`] for an answer, or its
+    /// text, and a watch over publishers, which has no error, is told nothing, as where the cluster names no replica; the
+    /// log says why. Waits for nothing. Needs a tokio runtime.
     pub fn new(cluster: Cluster, session: SessionId, name: impl Into<String>) -> ReadClient {
         let caller = Caller { cluster, role: Role::ResolverReader, session, name: name.into() };
+        if let Err(error) = check_name(&caller.name) {
+            tracing::error!(%error, "no resolver replica will be asked");
+        }
         let (commands, received) = mpsc::unbounded_channel();
         tokio::spawn(task::run(caller.clone(), received));
         let (next_batch, next_watch) = (AtomicU64::new(1), AtomicU32::new(1));
@@ -88,9 +93,13 @@ impl ReadClient {
         self.listing(Question::List(path)).await
     }
 
-    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs: more
-    /// are not checked here, and no replica would answer. Takes as long as [`ReadClient::resolve`]. Cancel safe.
+    /// Every path that matches at least one of `globs`: published, or with a default. At most 256 globs; with more nobody is
+    /// asked ([`ReadError::TooManyGlobs`]). Takes as long as [`ReadClient::resolve`]. Cancel safe.
     pub async fn list_matching(&self, globs: Vec<Glob>) -> Result<Listing, ReadError> {
+        let limit = RESOLVER_GLOBS_MAX;
+        if globs.len() > limit {
+            return Err(ReadError::TooManyGlobs { globs: globs.len(), limit });
+        }
         self.listing(Question::ListMatching(globs.into())).await
     }
 
@@ -132,7 +141,8 @@ impl ReadClient {
     /// ([`WATCHED_PATHS_MAX`]); with more, or with more globs, [`PathWatch::next`] says that it has ended.
     pub fn watch_paths(&self, globs: Vec<Glob>) -> PathWatch {
         let number = self.handle.next_watch.fetch_add(1, Ordering::Relaxed);
-        PathWatch::start(number, globs, self.handle.commands.clone())
+        let caller = &self.handle.caller.name;
+        PathWatch::start(number, caller, globs, self.handle.commands.clone())
     }
 
     /// Asks one replica, named as `host:port`, over a link of its own, which publishers it knows; they come by name, hidden
@@ -175,6 +185,7 @@ impl ReadClient {
     }
 
     async fn ask(&self, question: Question) -> Result<Answer, ReadError> {
+        check_name(&self.handle.caller.name)?;
         let batch = self.handle.next_batch.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let gone = || ReadError::NoAnswer(Vec::new());

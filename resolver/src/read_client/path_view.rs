@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::{Entry as Place, OccupiedEntry};
-use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::{PathChanges, PathListed, PathSnapshot};
+use longshore_protocol::{NameError, Path};
 
 /// Most paths that one watch holds, those that are gone and not yet read among them. A watch of more ends.
 pub const WATCHED_PATHS_MAX: usize = 1_000_000;
@@ -58,6 +58,9 @@ pub enum WatchEnded {
         /// How many there may be.
         limit: usize,
     },
+    /// The client's own name is empty, or has more than 128 bytes. Nobody was asked.
+    #[error("the resolver's client: {0}")]
+    Name(#[from] NameError),
 }
 
 /// What is published at a path, as bits. 0: nothing, it is not there.

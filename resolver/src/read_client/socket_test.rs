@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::{
-    Cluster, PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadClient, ResolverServer,
-    ServerOptions, WriteClient,
+    Cluster, PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadClient, ReadError,
+    ResolverServer, ServerOptions, WriteClient,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -144,6 +144,22 @@ async fn a_replica_that_is_full_of_readers_tells_of_itself_all_the_same() {
     assert_eq!(in_time(operator.publishers_known(asked)).await, Ok(Vec::new()));
     drop(reads);
     replica.kill().await;
+}
+
+#[tokio::test]
+async fn more_globs_than_a_request_may_have_are_refused_here_and_as_many_are_answered() {
+    let replicas = [Replica::start().await];
+    let cluster = cluster(&replicas);
+    let (writer, reader) = (writer(&cluster), reader(&cluster));
+    writer.publish(path("/jobs/255"), &PublicationTerms::default());
+    in_time(writer.flushed(1)).await;
+    let globs = |count: usize| (0..count).map(|n| Glob::new(&format!("/jobs/{n}")).unwrap());
+    let listing = in_time(reader.list_matching(globs(256).collect())).await.unwrap();
+    assert_eq!(listing.paths.len(), 1);
+    let error = in_time(reader.list_matching(globs(257).collect())).await.unwrap_err();
+    assert_eq!(error, ReadError::TooManyGlobs { globs: 257, limit: 256 });
+    let told = "a list of 257 globs is over the limit of 256; list them in parts";
+    assert_eq!(error.to_string(), told);
 }
 
 #[tokio::test]

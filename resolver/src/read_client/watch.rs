@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{PublisherGone, Publishers};
-use longshore_protocol::{Glob, Incarnation, PublisherInfo};
+use longshore_protocol::{Glob, Incarnation, PublisherInfo, check_name};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -118,12 +118,15 @@ impl SharedView {
 impl PathWatch {
     pub(super) fn start(
         number: u32,
+        caller: &str,
         globs: Vec<Glob>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> PathWatch {
         let view = Mutex::new(PathView::new(WATCHED_PATHS_MAX));
         let shared = Arc::new(SharedView { view, news: Notify::new() });
-        if globs.len() > RESOLVER_GLOBS_MAX {
+        if let Err(error) = check_name(caller) {
+            shared.tell(|view| view.end(WatchEnded::Name(error)));
+        } else if globs.len() > RESOLVER_GLOBS_MAX {
             let (globs, limit) = (globs.len(), RESOLVER_GLOBS_MAX);
             shared.tell(|view| view.end(WatchEnded::TooManyGlobs { globs, limit }));
         } else {

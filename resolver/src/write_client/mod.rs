@@ -86,6 +86,9 @@ impl WriteClient {
     /// A client for one publisher; its tasks start at once. `session` is 16 random bytes that name this run of it. Needs a
     /// tokio runtime.
     ///
+    /// With a publisher's name that is empty or over 128 bytes nothing is sent, and nothing is ever flushed:
+    /// [`ReplicaState::last_error`] says why, at every replica.
+    ///
     /// Paths of an earlier start that are not wanted again are removed once the wanted set has been still for a second, so
     /// that a restart can publish its paths one by one without one of them being gone for a moment.
     pub fn new(cluster: Cluster, publisher: PublisherInfo, session: SessionId) -> WriteClient {

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use longshore_protocol::Terms;
 use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX};
+use longshore_protocol::{NameError, Terms, check_name};
 
 /// Why terms cannot be published on.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -37,9 +37,8 @@ impl PublicationTerms {
         if homes.len() > HOMES_MAX {
             return Err(TermsError::TooManyHomes(homes.len()));
         }
-        let bad = homes.iter().map(String::len).find(|len| !(1..=NAME_BYTES_MAX).contains(len));
-        if let Some(len) = bad {
-            return Err(TermsError::BadHome(len));
+        for home in &homes {
+            check_name(home).map_err(|NameError(bytes)| TermsError::BadHome(bytes))?;
         }
         terms.homes = homes.into_iter().collect();
         Ok(PublicationTerms::of(terms))

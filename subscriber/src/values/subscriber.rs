@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use longshore_protocol::limits::NAME_BYTES_MAX;
 use longshore_protocol::messages::values::Policy;
-use longshore_protocol::{Hello, LinkTiming, Path, Role, SessionId, Value};
+use longshore_protocol::{Hello, LinkTiming, Path, Role, SessionId, Value, check_name};
 use longshore_resolver::{Cluster, ReadClient};
 use longshore_transport::LinkOptions;
 use parking_lot::Mutex;
@@ -161,9 +160,7 @@ impl Subscriber {
         if cluster.replicas.is_empty() {
             return Err(ConnectError::NoReplica);
         }
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(ConnectError::Name(name.len()));
-        }
+        check_name(&name)?;
         let session = SessionId(rand::random());
         let resolver = ReadClient::new(cluster, session, name.clone());
         let hello = Hello::new(Role::Values, session, name, link.timing);

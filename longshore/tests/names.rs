@@ -1,0 +1,199 @@
+//! A name that nobody could read is refused by whoever is given it: at once, with the limit, and before anything is sent.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use longshore::prelude::*;
+use longshore::protocol::{Epoch, SessionId};
+use longshore::values::{
+    Subscriber, SubscriberOptions, ValuePublisher, ValuePublisherError, ValuePublisherOptions,
+};
+use longshore::{
+    Action, BatchOptions, Cluster, ConfirmError, ConnectError, Durability, EnqueueError, FeedFrom,
+    FeedNews, Glob, JobId, JobLookupError, JobName, JobRef, NameError, OpenError, PipelineOptions,
+    Publisher, PublisherId, PublisherInfo, PublisherOptions, Queues, QueuesError, QueuesOptions,
+    ReadClient, ReadError, Receipt, ReplaceError, WaitError, WatchEnded, WriteClient,
+};
+use tokio::time::timeout;
+
+/// Longer than anything takes that is refused; shorter than the wait for an answer from somebody who gives none.
+const AT_ONCE: Duration = Duration::from_secs(5);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A replica and a publisher to those who dial it; it never says a word, and knows whether anybody came.
+struct Silent(TcpListener);
+
+impl Silent {
+    fn listen() -> anyhow::Result<Silent> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        Ok(Silent(listener))
+    }
+
+    fn address(&self) -> anyhow::Result<SocketAddr> {
+        Ok(self.0.local_addr()?)
+    }
+
+    fn nobody_came(&self) -> bool {
+        matches!(self.0.accept(), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    fn cluster(&self) -> anyhow::Result<Cluster> {
+        Ok(Cluster::new([self.address()?.to_string()]))
+    }
+
+    fn info(&self, name: &str) -> anyhow::Result<PublisherInfo> {
+        Ok(PublisherInfo {
+            id: PublisherId([7; 16]),
+            epoch: Epoch(1),
+            name: name.to_owned(),
+            addresses: vec![self.address()?],
+        })
+    }
+}
+
+/// One that is missing, and one that is a byte too long.
+fn unreadable() -> [(String, NameError); 2] {
+    [(String::new(), NameError(0)), ("n".repeat(129), NameError(129))]
+}
+
+fn job() -> anyhow::Result<NewJob> {
+    Ok(new_job(Path::new("/jobs/mail")?, "x"))
+}
+
+fn receipt() -> Receipt {
+    let job = JobRef { publisher: PublisherId([7; 16]), id: JobId::default() };
+    Receipt { job, existing: false, durability: Durability::Fsync, may_be_at: None }
+}
+
+#[tokio::test]
+async fn no_publisher_worker_or_subscriber_is_made() -> anyhow::Result<()> {
+    let silent = Silent::listen()?;
+    for (name, told) in unreadable() {
+        let options = WorkerOptions { name: name.clone(), ..WorkerOptions::default() };
+        let worker = Worker::new(silent.cluster()?, options);
+        assert!(matches!(worker, Err(ConnectError::Name(error)) if error == told));
+
+        let options = SubscriberOptions { name: name.clone(), ..SubscriberOptions::default() };
+        let subscriber = Subscriber::connect_with(silent.cluster()?, options).await;
+        assert!(matches!(subscriber, Err(ConnectError::Name(error)) if error == told));
+
+        let cluster = Some(silent.cluster()?);
+        let options = ValuePublisherOptions {
+            name: name.clone(),
+            cluster,
+            ..ValuePublisherOptions::default()
+        };
+        let publisher = ValuePublisher::open(options).await;
+        assert!(matches!(publisher, Err(ValuePublisherError::BadName(error)) if error == told));
+
+        let folder = tempfile::tempdir()?;
+        let cluster = Some(silent.cluster()?);
+        let options = PublisherOptions { name, cluster, ..PublisherOptions::new(folder.path()) };
+        let publisher = Publisher::open(options).await;
+        assert!(matches!(publisher, Err(OpenError::BadName(error)) if error == told));
+    }
+    assert!(silent.nobody_came());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_producer_sends_nothing() -> anyhow::Result<()> {
+    let silent = Silent::listen()?;
+    for (name, told) in unreadable() {
+        let options = ProducerOptions { name, ..ProducerOptions::default() };
+        let named = vec![silent.info("p")?];
+        for producer in [
+            Producer::connect(silent.cluster()?, options.clone()),
+            Producer::to_publishers(named, options.clone()),
+        ] {
+            let refused =
+                |outcome| matches!(outcome, Err(EnqueueError::Name(error)) if error == told);
+            assert!(refused(timeout(AT_ONCE, producer.enqueue(job()?)).await?));
+            for atomic in [false, true] {
+                let all = producer.enqueue_all(vec![job()?, job()?], BatchOptions { atomic });
+                let receipts = timeout(AT_ONCE, all).await?;
+                assert_eq!(receipts.len(), 2);
+                assert!(receipts.into_iter().all(|receipt| refused(receipt.outcome)));
+            }
+            let (mut pipeline, _receipts) = producer.pipeline(PipelineOptions::default());
+            let sent = timeout(AT_ONCE, pipeline.send(job()?)).await?;
+            assert!(matches!(sent, Err(EnqueueError::Name(error)) if error == told));
+            let confirmed = timeout(AT_ONCE, producer.confirm(&receipt())).await?;
+            assert_eq!(confirmed, Err(ConfirmError::Name(told)));
+            let ended = timeout(AT_ONCE, producer.wait(&receipt(), MINUTE)).await?;
+            let why = WaitError::Lookup(JobLookupError::Queues(QueuesError::Name(told)));
+            assert_eq!(ended, Err(why));
+        }
+    }
+    assert!(silent.nobody_came());
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_asked_of_queues() -> anyhow::Result<()> {
+    let silent = Silent::listen()?;
+    for (name, told) in unreadable() {
+        let options = QueuesOptions { name, ..QueuesOptions::default() };
+        let named = vec![silent.info("p")?];
+        for queues in [
+            Queues::connect(silent.cluster()?, options.clone()),
+            Queues::to_publishers(named.clone(), options.clone()),
+        ] {
+            let why = QueuesError::Name(told);
+            let job_name = JobName::from(receipt().job);
+            let status = timeout(AT_ONCE, queues.status()).await?;
+            assert_eq!(status.err(), Some(why.clone()));
+            let paused = timeout(AT_ONCE, queues.pause(Glob::new("/**")?)).await?;
+            assert_eq!(paused.err(), Some(why.clone()));
+            let names = [job_name.clone()];
+            let acted = timeout(AT_ONCE, queues.act_on(Action::Cancel, &names, false)).await?;
+            assert_eq!(acted.err(), Some(why.clone()));
+            let lookup = JobLookupError::Queues(why);
+            assert_eq!(timeout(AT_ONCE, queues.job(&job_name)).await?.err(), Some(lookup.clone()));
+            let ended = timeout(AT_ONCE, queues.wait(&job_name, MINUTE)).await?;
+            assert_eq!(ended, Err(WaitError::Lookup(lookup.clone())));
+            let replaced = timeout(AT_ONCE, queues.replace(&job_name, &job()?, MINUTE)).await?;
+            assert_eq!(replaced, Err(ReplaceError::Lookup(lookup)));
+        }
+        let mut feed = Queues::to_publishers(named, options).feed(Glob::new("/**")?, FeedFrom::Now);
+        let item = timeout(AT_ONCE, feed.next()).await?;
+        let Some(FeedNews::Away { why }) = item.map(|item| item.news) else {
+            panic!("a feed says of each publisher that was named why it tells nothing");
+        };
+        assert_eq!(why, told.to_string());
+    }
+    assert!(silent.nobody_came());
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_replica_is_asked_and_none_is_told() -> anyhow::Result<()> {
+    let silent = Silent::listen()?;
+    for (name, told) in unreadable() {
+        let reader = ReadClient::new(silent.cluster()?, SessionId([1; 16]), name.clone());
+        let resolved = timeout(AT_ONCE, reader.resolve(vec![Path::new("/jobs")?])).await?;
+        assert_eq!(resolved, Err(ReadError::Name(told)));
+        let listed = timeout(AT_ONCE, reader.list(Path::new("/jobs")?)).await?;
+        assert_eq!(listed, Err(ReadError::Name(told)));
+        let mut watch = reader.watch_paths(vec![Glob::new("/**")?]);
+        assert_eq!(timeout(AT_ONCE, watch.next()).await?, Err(WatchEnded::Name(told)));
+        let mut publishers = reader.watch_publishers(Glob::new("/**")?);
+        let at = silent.address()?.to_string();
+        let known = timeout(AT_ONCE, reader.publishers_known(&at)).await?;
+        assert_eq!(known, Err(told.to_string()));
+        let status = timeout(AT_ONCE, reader.replica_status()).await?;
+        assert_eq!(status, [(at, Err(told.to_string()))]);
+
+        let writer = WriteClient::new(silent.cluster()?, silent.info(&name)?, SessionId([2; 16]));
+        let began = Instant::now();
+        while writer.status()[0].last_error != Some(told.to_string()) {
+            assert!(began.elapsed() < AT_ONCE, "{:?}", writer.status());
+            tokio::task::yield_now().await;
+        }
+        assert!(timeout(Duration::from_millis(50), publishers.changed()).await.is_err());
+    }
+    assert!(silent.nobody_came());
+    Ok(())
+}
