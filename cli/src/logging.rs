@@ -50,10 +50,12 @@ impl fmt::Debug for LogFilter {
 
 /// Reads a filter.
 pub(crate) fn parse(filter: &str) -> Result<EnvFilter, String> {
-    let parsed = EnvFilter::try_new(filter).map_err(|error| {
+    // With a blank before it a level would be read as a target.
+    let parts: Vec<&str> = filter.split(',').map(str::trim).collect();
+    let parsed = EnvFilter::try_new(parts.join(",")).map_err(|error| {
         format!("log filter '{filter}': {error}; expected off, error, warn, info, debug or trace")
     })?;
-    match filter.split(',').map(str::trim).find(|part| is_misspelt_level(part)) {
+    match parts.into_iter().find(|part| is_misspelt_level(part)) {
         None => Ok(parsed),
         Some(part) => Err(format!(
             "log filter '{filter}': '{part}' is no level; expected off, error, warn, info, debug or trace; for \
@@ -108,5 +110,9 @@ mod tests {
             assert!(parse(filter).is_ok(), "{filter}: {:?}", parse(filter));
         }
         assert!(parse("longshore=inof").is_err());
+        for filter in ["info ", " info", "longshore_queue=debug , info"] {
+            let said = parse(filter).unwrap().to_string();
+            assert_eq!(said.replace("longshore_queue=debug,", ""), "info", "{filter}");
+        }
     }
 }
