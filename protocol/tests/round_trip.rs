@@ -83,7 +83,17 @@ proptest! {
         let frame = Bytes::from(writer.finish().parts().concat());
         prop_assert_eq!(length, frame.len() - frame::FRAME_HEADER_BYTES);
         let (tag, body) = shared::samples::one_message(frame.slice(4..)).unwrap();
-        let read: Result<Vec<_>, _> = values::Updates::new(body).iter().collect();
+        let message = values::Updates::new(body);
+        let mut by_kind = message.iter();
+        for wanted in &updates {
+            let number = by_kind.next_number();
+            let is_number = matches!(wanted.1, Value::U64(_) | Value::I64(_) | Value::F64(_));
+            prop_assert!(number.is_none() || is_number, "{wanted:?}");
+            let read = number.map_or_else(|| by_kind.next(), |update| Some(Ok(update)));
+            prop_assert_eq!(read, Some(Ok(wanted.clone())));
+        }
+        prop_assert_eq!((by_kind.next_number(), by_kind.next()), (None, None));
+        let read: Result<Vec<_>, _> = message.iter().collect();
         prop_assert_eq!((tag, read), (values::tag::UPDATES, Ok(updates)));
     }
 

@@ -22,31 +22,32 @@ pub(crate) enum Kept {
 impl Kept {
     /// Keeps `value`, which came in a frame of `frame_bytes`.
     #[inline]
-    pub(crate) fn keep(&mut self, value: Value, frame_bytes: usize) {
-        match value {
-            Value::Null | Value::Bool(_) | Value::I64(_) | Value::U64(_) | Value::F64(_) => {
-                *self = Kept::Plain(value);
-            }
-            _ => self.keep_slices(value, frame_bytes),
+    pub(crate) fn keep(&mut self, value: &Value, frame_bytes: usize) {
+        match (value, &mut *self) {
+            (Value::U64(v), Kept::Plain(Value::U64(own))) => *own = *v,
+            (Value::I64(v), Kept::Plain(Value::I64(own))) => *own = *v,
+            (Value::F64(v), Kept::Plain(Value::F64(own))) => *own = *v,
+            (value, _) => self.keep_anew(value, frame_bytes),
         }
     }
 
-    fn keep_slices(&mut self, value: Value, frame_bytes: usize) {
+    #[inline(never)]
+    fn keep_anew(&mut self, value: &Value, frame_bytes: usize) {
         let memory = frame_bytes.max(SHARED_BYTES);
         let long = |bytes: &Bytes| bytes.len() * KEPT_PART >= memory;
         match (value, &mut *self) {
             (Value::String(text), Kept::Text(own)) if !long(text.as_bytes()) => {
                 refill(own, text.as_bytes());
             }
-            (Value::Bytes(bytes), Kept::Bytes(own)) if !long(&bytes) => refill(own, &bytes),
+            (Value::Bytes(bytes), Kept::Bytes(own)) if !long(bytes) => refill(own, bytes),
             (Value::String(text), _) if !long(text.as_bytes()) => {
                 *self = Kept::Text(text.as_bytes().to_vec());
             }
-            (Value::Bytes(bytes), _) if !long(&bytes) => *self = Kept::Bytes(bytes.to_vec()),
+            (Value::Bytes(bytes), _) if !long(bytes) => *self = Kept::Bytes(bytes.to_vec()),
             (value @ (Value::List(_) | Value::Map(_)), _) => {
                 *self = Kept::Plain(value.to_own_memory())
             }
-            (value, _) => *self = Kept::Plain(value),
+            (value, _) => *self = Kept::Plain(value.clone()),
         }
     }
 
@@ -99,12 +100,12 @@ mod tests {
             Value::String(Text::new(frame.slice(..256)).unwrap()),
             Value::list([Value::Bytes(frame.slice(..256))]),
         ] {
-            kept.keep(value.clone(), frame.len());
+            kept.keep(&value, frame.len());
             assert_eq!(kept.value(), Some(value));
             assert!(!shares(&kept, &frame));
         }
         let most = Value::Bytes(frame.slice(..1024 * 1024 / KEPT_PART));
-        kept.keep(most.clone(), frame.len());
+        kept.keep(&most, frame.len());
         assert!(shares(&kept, &frame));
         assert_eq!(kept.value(), Some(most));
     }
@@ -113,22 +114,22 @@ mod tests {
     fn a_short_frame_counts_as_a_slice_of_its_readers_buffer() {
         let frame = Bytes::from(vec![1; 300]);
         let mut kept = Kept::default();
-        kept.keep(Value::Bytes(frame.clone()), frame.len());
+        kept.keep(&Value::Bytes(frame.clone()), frame.len());
         assert!(!shares(&kept, &frame));
     }
 
     #[test]
     fn the_next_short_value_uses_the_memory_of_the_last_but_a_long_ones_is_given_back() {
         let mut kept = Kept::default();
-        kept.keep(Value::from(&[1u8; 300][..]), 0);
+        kept.keep(&Value::from(&[1u8; 300][..]), 0);
         let Kept::Bytes(own) = &kept else { panic!("copied") };
         let at = own.as_ptr();
-        kept.keep(Value::from(&[2u8; 256][..]), 0);
+        kept.keep(&Value::from(&[2u8; 256][..]), 0);
         let Kept::Bytes(own) = &kept else { panic!("copied") };
         assert_eq!((own.as_ptr(), &own[..]), (at, &[2u8; 256][..]));
 
-        kept.keep(Value::from(&[3u8; 20_000][..]), 0);
-        kept.keep(Value::from(&[4u8; 10][..]), 0);
+        kept.keep(&Value::from(&[3u8; 20_000][..]), 0);
+        kept.keep(&Value::from(&[4u8; 10][..]), 0);
         let Kept::Bytes(own) = &kept else { panic!("copied") };
         assert!(own.capacity() < 4_096);
     }

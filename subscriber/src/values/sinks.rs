@@ -68,19 +68,24 @@ impl Sinks {
         }
     }
 
-    /// Adds one update.
+    /// Adds one update. Numbers are written where they stay: moved as a whole value, what was only just written in parts, an
+    /// update costs half as much again.
     #[inline]
-    pub(crate) fn stage(&mut self, number: u32, slot: u32, key: SubscriptionKey, value: Value) {
+    pub(crate) fn stage(&mut self, number: u32, slot: u32, key: SubscriptionKey, value: &Value) {
         let sink = &mut self.sinks[number as usize];
         if sink.staged.is_empty() {
             self.touched.push(number);
         }
-        sink.holds_frame |= !matches!(
-            value,
-            Value::Null | Value::Bool(_) | Value::I64(_) | Value::U64(_) | Value::F64(_)
-        );
         sink.slots.push(slot);
-        sink.staged.push((key, Event::Update(value)));
+        match *value {
+            Value::U64(v) => sink.staged.push((key, Event::Update(Value::U64(v)))),
+            Value::I64(v) => sink.staged.push((key, Event::Update(Value::I64(v)))),
+            Value::F64(v) => sink.staged.push((key, Event::Update(Value::F64(v)))),
+            ref value => {
+                sink.holds_frame |= !matches!(value, Value::Null | Value::Bool(_));
+                sink.staged.push((key, Event::Update(value.clone())));
+            }
+        }
     }
 
     /// A stage that has something in it. Its content is to be taken.

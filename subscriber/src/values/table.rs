@@ -162,7 +162,7 @@ impl Table {
         let wanted = match (slot.stage, slot.kept.value()) {
             (Stage::Standing(_), Some(value)) => {
                 let wanted = holder.begin(now, self.publisher);
-                self.sinks.stage(holder.sink, at, holder.key, value);
+                self.sinks.stage(holder.sink, at, holder.key, &value);
                 wanted
             }
             _ => true,
@@ -253,24 +253,30 @@ impl Table {
 
     fn updates(&mut self, updates: &Updates, frame_bytes: usize) -> Result<(), WireError> {
         let mut staged = 0;
-        for update in updates {
+        let mut updates = updates.iter();
+        loop {
+            let (number, value) = match updates.next_number() {
+                Some(update) => update,
+                None => match updates.next() {
+                    Some(update) => update?,
+                    None => return Ok(()),
+                },
+            };
             if staged >= STAGED_MAX {
                 self.hand_over(frame_bytes);
                 staged = 0;
             }
-            let (number, value) = update?;
             let at = self.numbers.get(number as usize).copied().unwrap_or(NONE);
             // Of a number that nobody here knows: it was on its way when its subscription ended.
             let Some(slot) = self.slots.get_mut(at as usize) else { continue };
             for holder in slot.holders.iter_mut() {
                 if holder.stands && !holder.marked {
-                    self.sinks.stage(holder.sink, at, holder.key, value.clone());
+                    self.sinks.stage(holder.sink, at, holder.key, &value);
                     staged += 1;
                 }
             }
-            slot.kept.keep(value, frame_bytes);
+            slot.kept.keep(&value, frame_bytes);
         }
-        Ok(())
     }
 
     fn subscribed(
@@ -301,12 +307,12 @@ impl Table {
         slot.stage = Stage::Standing(number);
         let mut unwanted = Vec::new();
         for holder in slot.holders.iter_mut() {
-            self.sinks.stage(holder.sink, at, holder.key, value.clone());
+            self.sinks.stage(holder.sink, at, holder.key, &value);
             if !holder.begin(now, self.publisher) {
                 unwanted.push(holder.key);
             }
         }
-        slot.kept.keep(value, frame_bytes);
+        slot.kept.keep(&value, frame_bytes);
         unwanted.into_iter().for_each(|key| self.leave(at, key));
         Ok(())
     }

@@ -54,6 +54,13 @@ pub struct UpdatesIter {
 }
 
 impl UpdatesIter {
+    /// The next update, if it is of a number, as most are: the same as `next`, without a copy of what may be an error. None of
+    /// anything else, and at the end.
+    #[inline]
+    pub fn next_number(&mut self) -> Option<(u32, Value)> {
+        take_number_and_plain(&mut self.rest)
+    }
+
     fn read(&mut self) -> Result<(u32, Value), WireError> {
         let number = self.rest.u32()?;
         Ok((number, Value::decode(&mut self.rest)?))
