@@ -6,6 +6,7 @@ mod common;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use longshore::{
     ResolverServer, ServerOptions, Worker, new_job,
 };
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
 use serde_json::{Value, json};
@@ -275,6 +276,8 @@ struct TopOnTerminal {
 /// The alternate screen and back.
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
+/// All that is said to leave it.
+const LEFT: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 impl TopOnTerminal {
     fn start(system: &System, rows: u16, columns: u16) -> TopOnTerminal {
@@ -288,6 +291,8 @@ impl TopOnTerminal {
         let found = modes(&theirs);
         let end = || Stdio::from(theirs.try_clone().unwrap());
         let mut command = system.command(&["top"]);
+        // A group whose parent is in another one, as with a shell: stopped by Ctrl-Z, it has somebody who could have it go on.
+        command.process_group(0);
         let process = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let (ours, drawn) = (File::from(ours), Arc::new(Mutex::new(Vec::new())));
         let (mut reads, keeps) = (ours.try_clone().unwrap(), drawn.clone());
@@ -365,6 +370,37 @@ fn top_leaves_its_terminal_as_it_was_however_it_is_ended() {
         top.ended();
         assert!(!top.drawn().contains("xyzzy"), "{}", top.drawn());
     }
+}
+
+#[test]
+fn top_leaves_its_terminal_while_it_is_stopped_and_comes_back_to_it() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let mut top = TopOnTerminal::start(&system, 24, 120);
+    top.shows("/jobs/a");
+    for times in 1..=2 {
+        common::send(&top.process, Signal::TSTP);
+        let pid = Pid::from_child(&top.process);
+        let stopped = || {
+            let known = waitpid(Some(pid), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
+            known.is_some_and(|(_, status)| status.stopped())
+        };
+        common::until("it stops", stopped);
+        assert_eq!(modes(&top.theirs), top.found);
+        common::until("the terminal is left", || top.drawn().ends_with(LEFT));
+        assert_eq!(top.drawn().matches(LEAVE).count(), times);
+
+        common::send(&top.process, Signal::CONT);
+        common::until("it is drawn anew", || {
+            let drawn = top.drawn();
+            let mut since = drawn.split(ENTER).skip(1 + times);
+            since.next().is_some_and(|picture| picture.contains("/jobs/a"))
+        });
+        let local = tcgetattr(&top.theirs).unwrap().local_modes;
+        assert!(!local.intersects(LocalModes::ICANON | LocalModes::ECHO), "{local:?}");
+    }
+    top.ours.write_all(b"q").unwrap();
+    top.ended();
 }
 
 #[test]

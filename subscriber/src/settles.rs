@@ -264,6 +264,12 @@ impl Settles {
             + self.open.iter().map(|open| open.items.len()).sum::<usize>()
     }
 
+    /// True when every settle was sent on this link, but for those that the publisher has no room for. While a batch of an earlier link is
+    /// unanswered, what was put by after it waits here, though none of it counts as held.
+    pub(crate) fn all_are_sent(&self) -> bool {
+        self.open.is_empty() && self.sent == self.in_flight.len()
+    }
+
     /// Ended jobs that still count as held.
     pub(crate) fn held(&self) -> u64 {
         self.open.iter().map(|open| u64::from(open.held)).sum()
@@ -383,10 +389,11 @@ mod tests {
         settles.attached(2);
         assert_eq!(read(settles.next_to_send()), (1, vec![1]));
         assert_eq!(settles.next_to_send(), None);
+        assert!(settles.held() == 0 && !settles.all_are_sent(), "the second is still here");
         let ends = settles.answered(&answer(1, &[SettleOutcome::Accepted])).unwrap();
         assert_eq!(ends, [(Token(1), End::Completed, Some(SettleOutcome::Accepted))]);
         assert_eq!(read(settles.next_to_send()), (2, vec![2]));
-        assert_eq!(settles.unanswered(), 1);
+        assert!(settles.unanswered() == 1 && settles.all_are_sent());
     }
 
     #[test]

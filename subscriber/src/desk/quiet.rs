@@ -76,13 +76,13 @@ impl State {
         freed
     }
 
-    /// What the link is to say of it now. That the worker is quiet, only once all that goes back was sent and the publisher has none of
-    /// its credits: what that one counts as held does not rise any more.
+    /// What the link is to say of it now. That the worker is quiet, only once all that goes back was sent, also what was put by while there
+    /// was no link, and the publisher has none of its credits: what that one counts as held does not rise any more.
     pub(super) fn quiet_to_say(&mut self, place: PlaceId) -> Option<Quiet> {
         let (quiet, draining) = (self.quiet, self.stage > Stage::Open);
         let at = &mut self.places[place as usize];
         let ask = at.quiet_to_say?;
-        let is_so = at.settles.held() == 0 && (draining || self.durable.has_no_credit(&at.id));
+        let is_so = at.settles.all_are_sent() && (draining || self.durable.has_no_credit(&at.id));
         if quiet && !is_so {
             return None;
         }

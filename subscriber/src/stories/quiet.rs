@@ -214,3 +214,37 @@ async fn jobs_of_a_lost_link_go_back_with_the_next_one() {
     other_link.granted(2 + 2).await;
     drop(worker);
 }
+
+#[tokio::test]
+async fn what_was_put_by_goes_back_before_the_worker_is_quiet_at_that_publisher() {
+    let mut publisher = FakePublisher::start(1).await;
+    let mut other = FakePublisher::start(2).await;
+    let (handler, mut begun, go) = told();
+    let worker = work(Bound { prefetch: 5, ..ONE }, &[&publisher, &other], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    let (mut other_link, _) = other.attach(1, &[]).await;
+    link.granted(3).await;
+    link.deliver(&[(1, "ends"), (2, "runs"), (3, "waits")]);
+    go.add_permits(1);
+    for _ in 0..2 {
+        within(begun.recv()).await.unwrap();
+    }
+    // The link is lost before this is answered.
+    assert_eq!(link.settle().await.sequence, 1);
+    drop(link);
+    worker.until(|stats| stats.publishers_alive == 1).await;
+    other_link.ask(7, true);
+    other_link.recall().await;
+    other_link.returned(3);
+    other_link.quieted().await;
+
+    let (mut link, resumed) = publisher.attach(1, &[]).await;
+    assert_eq!(resumed, [1, 2, 3]);
+    let again = link.settle().await;
+    assert!(matches!(ends(&again)[..], [(1, Verdict::Complete(_))]));
+    assert!(!link.has_said(), "job 3 is still at the worker");
+    link.accept(&again);
+    link.given_back(&[3]).await;
+    assert_eq!(link.quieted().await, (0, true));
+    drop(worker);
+}

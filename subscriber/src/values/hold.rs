@@ -2,8 +2,11 @@
 //! refused, whatever the others wait for.
 //!
 //! ```text
-//!  waiting ─▶ race for a link ─▶ load at publisher 1 ─refused─▶ load at publisher 2 ─refused─▶ waiting ─▶ race …
+//!  waiting ─▶ race for a link ─▶ load at publisher 1 ─refused─▶ race ─▶ load at publisher 2 ─refused─▶ waiting ─▶ race …
 //! ```
+//!
+//! A link that stands wins its race at once. One that held nothing for a while was closed meanwhile and is made anew: its publisher may
+//! hang by now, so it is raced as in the beginning, and no longer than the try has.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,8 +32,8 @@ pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 /// One group on its way from publisher to publisher.
 pub(crate) struct Hold<'a, N: Net> {
     director: &'a Arc<Director<N>>,
-    /// Not tried yet, in order; while there is a race they are with it.
-    candidates: VecDeque<PublisherInfo>,
+    /// Not tried yet, in order; `None` while one of the races has them.
+    candidates: Option<VecDeque<PublisherInfo>>,
     /// Those that took a link, in order: who is refused at one goes on to the next.
     won: Vec<PublisherInfo>,
     /// Those that were refused at all of them.
@@ -42,13 +45,33 @@ pub(crate) struct Hold<'a, N: Net> {
     until: Instant,
 }
 
+/// Subscriptions, and where they have been.
+struct Party {
+    subs: Vec<Arc<Sub>>,
+    /// So many of those that took a link are known to them.
+    known: usize,
+    /// Those of the known that are still to be asked.
+    left: VecDeque<PublisherInfo>,
+}
+
+/// Subscriptions, and the publishers among whom there is a race for their link.
+struct Race {
+    party: Party,
+    among: VecDeque<PublisherInfo>,
+    /// The candidates are with it.
+    has_candidates: bool,
+    /// Who won, or why nobody did; nothing until then, and when the time for it is over.
+    outcome: Option<Result<Won, Vec<String>>>,
+}
+
+/// Who won a race, and the link to it.
+type Won = (PublisherInfo, Arc<ValueLink>);
+
 /// Subscriptions that went to one publisher together and are not all answered.
 struct Load {
-    /// Which of those that took a link.
-    at: usize,
+    party: Party,
     publisher: PublisherInfo,
-    subs: Vec<Arc<Sub>>,
-    asked: Option<Asked>,
+    asked: Asked,
 }
 
 /// Its link was asked for them.
@@ -68,7 +91,7 @@ impl<'a, N: Net> Hold<'a, N> {
     ) -> Hold<'a, N> {
         Hold {
             director,
-            candidates,
+            candidates: Some(candidates),
             won: Vec::new(),
             waiting: subs,
             refusals: HashMap::new(),
@@ -81,67 +104,111 @@ impl<'a, N: Net> Hold<'a, N> {
     pub(crate) async fn run(mut self) {
         let (director, until) = (self.director, self.until);
         let answered = |load: Load| load.answered(director);
+        let run = |race: Race| race.run(director, until);
         let mut loads = FuturesUnordered::new();
-        // One at most.
         let mut races = FuturesUnordered::new();
         loop {
-            if races.is_empty() && !self.waiting.is_empty() {
-                match self.next_candidates() {
-                    Some(mut candidates) => races.push(async move {
-                        let link_to = |publisher| director.link_to(publisher);
-                        let winner = timeout_at(until, race(&mut candidates, link_to)).await;
-                        (candidates, winner)
-                    }),
-                    None => self.give_up(),
-                }
-            }
+            races.extend(self.next_of_the_waiting().map(run));
             tokio::select! {
-                Some((candidates, winner)) = races.next() => {
-                    self.candidates = candidates;
-                    match winner {
-                        Ok(Ok((publisher, _))) => {
-                            self.won.push(publisher);
-                            let subs = std::mem::take(&mut self.waiting);
-                            loads.extend(self.load(self.won.len() - 1, subs).map(answered));
-                        }
-                        Ok(Err(failures)) => self.no_link.extend(failures),
-                        // Its time is over.
-                        Err(_) => self.candidates.clear(),
-                    }
+                Some(race) = races.next() => {
+                    let (to_load, again) = self.raced(race);
+                    loads.extend(to_load.into_iter().flatten().map(answered));
+                    races.extend(again.map(run));
                 }
-                Some((at, rest, refused)) = loads.next() => {
-                    loads.extend(rest.map(answered));
-                    let (again, on) = self.refused(refused);
-                    if Instant::now() >= until {
-                        self.waiting.extend(again.into_iter().chain(on));
-                        continue;
+                Some((load, more, refused)) = loads.next() => {
+                    for party in self.refused(&load, refused) {
+                        races.extend(self.next(party).map(run));
                     }
-                    loads.extend(self.load(at, again).map(answered));
-                    if self.won.len() > at + 1 {
-                        loads.extend(self.load(at + 1, on).map(answered));
-                    } else {
-                        self.waiting.extend(on);
-                    }
+                    loads.extend(more.then_some(load).map(answered));
                 }
                 else => return,
             }
         }
     }
 
-    /// Those that were not tried yet; none if there are none, or no time is left.
-    fn next_candidates(&mut self) -> Option<VecDeque<PublisherInfo>> {
-        let candidates = std::mem::take(&mut self.candidates);
-        (!candidates.is_empty() && Instant::now() < self.until).then_some(candidates)
+    /// Those that wait go on together, to whoever was not tried yet.
+    fn next_of_the_waiting(&mut self) -> Option<Race> {
+        if self.waiting.is_empty() || self.candidates.is_none() {
+            return None;
+        }
+        let among = self.candidates.take().filter(|_| Instant::now() < self.until);
+        let Some(among) = among.filter(|among| !among.is_empty()) else {
+            self.candidates = Some(VecDeque::new());
+            self.give_up();
+            return None;
+        };
+        let (subs, known) = (std::mem::take(&mut self.waiting), self.won.len());
+        let party = Party { subs, known, left: VecDeque::new() };
+        Some(Race { party, among, has_candidates: true, outcome: None })
     }
 
-    /// That publisher is to be asked for these.
-    fn load(&self, at: usize, subs: Vec<Arc<Sub>>) -> Option<Load> {
-        let publisher = self.won.get(at).filter(|_| !subs.is_empty())?.clone();
-        Some(Load { at, publisher, subs, asked: None })
+    /// Where these go on: to the next of those that took a link, with the candidates beside it should it not answer. Without any, or
+    /// without time, they wait.
+    fn next(&mut self, mut party: Party) -> Option<Race> {
+        if party.subs.is_empty() {
+            return None;
+        }
+        let mut among = std::mem::take(&mut party.left);
+        among.extend(self.won.iter().skip(party.known).cloned());
+        party.known = self.won.len();
+        if among.is_empty() || Instant::now() >= self.until {
+            self.waiting.append(&mut party.subs);
+            return None;
+        }
+        let candidates = self.candidates.take();
+        let has_candidates = candidates.is_some();
+        among.extend(candidates.into_iter().flatten());
+        Some(Race { party, among, has_candidates, outcome: None })
+    }
+
+    /// A race is over. Gives who is to be loaded now, and the next race if there was no link.
+    fn raced(&mut self, race: Race) -> ([Option<Load>; 2], Option<Race>) {
+        let Race { mut party, among, has_candidates, outcome } = race;
+        // Those of the first kind were all there when it began: only a race that has the candidates adds to them.
+        let known = || self.won.iter().take(party.known);
+        let is_known = |publisher: &PublisherInfo| known().any(|one| one.id == publisher.id);
+        let (left, candidates): (VecDeque<_>, VecDeque<_>) = among.into_iter().partition(is_known);
+        let is_new = matches!(&outcome, Some(Ok((publisher, _))) if !is_known(publisher));
+        party.left = left;
+        if has_candidates {
+            self.candidates = Some(candidates);
+        }
+        match outcome {
+            Some(Ok((publisher, link))) => {
+                let mut waiting = None;
+                if is_new {
+                    self.won.push(publisher.clone());
+                    party.known = self.won.len();
+                    let subs = std::mem::take(&mut self.waiting);
+                    if party.left.is_empty() {
+                        party.subs.extend(subs);
+                    } else if !subs.is_empty() {
+                        waiting = Some(Party { subs, known: party.known, left: VecDeque::new() });
+                    }
+                }
+                let load = |party| self.load(party, &publisher, &link);
+                ([Some(load(party)), waiting.map(load)], None)
+            }
+            Some(Err(failures)) => {
+                self.no_link.extend(failures);
+                ([None, None], self.next(party))
+            }
+            // Its time is over.
+            None => {
+                self.waiting.append(&mut party.subs);
+                ([None, None], None)
+            }
+        }
+    }
+
+    /// That publisher is asked for these.
+    fn load(&self, party: Party, publisher: &PublisherInfo, link: &Arc<ValueLink>) -> Load {
+        let asked = Asked::of(link.clone(), party.subs.clone(), self.director.now());
+        Load { party, publisher: publisher.clone(), asked }
     }
 
     /// These were refused. Gives those of which the link closed for want of subscriptions just before they came, and those that are to go on.
-    fn refused(&mut self, refused: Lost) -> (Vec<Arc<Sub>>, Vec<Arc<Sub>>) {
+    fn refused(&mut self, load: &Load, refused: Lost) -> [Party; 2] {
         let (mut again, mut on) = (Vec::new(), Vec::new());
         for (sub, reason) in refused {
             if sub.is_dropped() {
@@ -154,7 +221,13 @@ impl<'a, N: Net> Hold<'a, N> {
                 on.push(sub);
             }
         }
-        (again, on)
+        let Party { known, left, .. } = &load.party;
+        let mut and_this = left.clone();
+        and_this.push_front(load.publisher.clone());
+        [
+            Party { subs: again, known: *known, left: and_this },
+            Party { subs: on, known: *known, left: left.clone() },
+        ]
     }
 
     /// For those that wait there is no publisher left, or no time.
@@ -178,42 +251,36 @@ impl<'a, N: Net> Hold<'a, N> {
     }
 }
 
+impl Race {
+    /// Returns with its outcome, or at `until` without.
+    async fn run<N: Net>(mut self, director: &Arc<Director<N>>, until: Instant) -> Race {
+        let link_to = |publisher| director.link_to(publisher);
+        self.outcome = timeout_at(until, race(&mut self.among, link_to)).await.ok();
+        self
+    }
+}
+
 impl Load {
-    /// Waits until some came to nothing, or all are answered, or the time for it is over. Gives at which publisher that was, what is left of
-    /// the load, and those that came to nothing.
-    async fn answered<N: Net>(
-        mut self,
-        director: &Arc<Director<N>>,
-    ) -> (usize, Option<Load>, Lost) {
-        let asked = match self.asked.take() {
-            Some(asked) => asked,
-            // The link that was won, or, if it held nothing for a while since, another.
-            None => match director.link_to(self.publisher.clone()).await {
-                Ok(link) => Asked::of(link, self.subs.clone(), director.now()),
-                Err(reason) => {
-                    let reason = Arc::from(reason);
-                    let refused = self.subs.into_iter().map(|sub| (sub, Arc::clone(&reason)));
-                    return (self.at, None, refused.collect());
-                }
-            },
-        };
-        let in_time = timeout_at(asked.until, asked.batch.news()).await.is_ok();
+    /// Waits until some came to nothing, or all are answered, or the time for it is over. Gives itself, whether others of it are still
+    /// to be answered, and those that came to nothing.
+    async fn answered<N: Net>(self, director: &Arc<Director<N>>) -> (Load, bool, Lost) {
+        let Asked { link, batch, until } = &self.asked;
+        let in_time = timeout_at(*until, batch.news()).await.is_ok();
         let mut late = Lost::new();
         if !in_time {
             let reason: Arc<str> = format!("no answer within {ANSWER_WAIT_MAX:?}").into();
-            let withdrawn = self.subs.iter().filter(|sub| sub.withdraw(&asked.link, &asked.batch));
+            let withdrawn = self.party.subs.iter().filter(|sub| sub.withdraw(link, batch));
             late.extend(withdrawn.map(|sub| (sub.clone(), reason.clone())));
             director.is_mute(self.publisher.id);
         }
         // Whoever is being refused at this moment holds the table: all of the frame is in the batch after it.
-        drop(asked.link.table.lock());
-        let (mut refused, more) = asked.batch.take_refused();
+        drop(link.table.lock());
+        let (mut refused, more) = batch.take_refused();
         refused.append(&mut late);
         for (_, reason) in refused.iter_mut().filter(|(_, reason)| **reason != *IDLE) {
             *reason = format!("{}: {reason}", self.publisher.name).into();
         }
-        self.asked = Some(asked);
-        (self.at, (more && in_time).then_some(self), refused)
+        (self, more && in_time, refused)
     }
 }
 

@@ -1,12 +1,14 @@
 //! A terminal that is drawn over, and left as it was found.
 
 use std::io::{self, Read, Write, stdin, stdout};
+use std::time::{Duration, Instant};
 
-use rustix::process::getpgrp;
+use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
     tcsetattr,
 };
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// The alternate screen, without a cursor, and without wrapping lines.
@@ -17,22 +19,34 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const ROWS_USUAL: usize = 24;
 /// The key that ends it, as Ctrl-C does.
 const QUIT: u8 = b'q';
+/// Nothing is drawn for so long after a stop was asked for: a process ends its last steps beside the signal that stops it. One that still
+/// goes on then was not stopped, as nobody could have it go on again.
+const STOPS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Dropped, the terminal is as it was.
+/// Dropped, the terminal is as it was; so it is while the process is stopped by Ctrl-Z.
 pub(super) struct Screen {
     found: Found,
     /// Told, or closed, by whoever reads the keys.
     quit: oneshot::Receiver<()>,
+    /// SIGTSTP and SIGCONT.
+    stop: Signals,
+    go_on: Signals,
+    /// The terminal is as it was since then, for somebody else.
+    away: Option<Instant>,
+    /// What it showed last.
+    lines: Vec<String>,
 }
 
 impl Screen {
     pub(super) fn open() -> io::Result<Screen> {
         let (told, quit) = oneshot::channel();
+        let stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+        let go_on = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         let found = Found(keys_at_once());
         if found.0.is_some() {
             std::thread::spawn(move || until_quit(told));
         }
-        let screen = Screen { found, quit };
+        let screen = Screen { found, quit, stop, go_on, away: None, lines: Vec::new() };
         write(ENTER)?;
         Ok(screen)
     }
@@ -42,11 +56,19 @@ impl Screen {
         self.found.clone()
     }
 
-    /// Waits until somebody wants no more of it; for ever where nobody types. Cancel safe.
+    /// Waits until somebody wants no more of it; for ever where nobody types. Meanwhile it leaves the terminal and comes back to it as SIGTSTP
+    /// and SIGCONT have it. Cancel safe.
     pub(super) async fn quit(&mut self) {
-        // Without keys, or after the last one, there is nobody who could.
-        if self.quit.is_terminated() || (&mut self.quit).await.is_err() {
-            std::future::pending::<()>().await;
+        loop {
+            tokio::select! {
+                told = &mut self.quit, if !self.quit.is_terminated() => if told.is_ok() {
+                    return;
+                },
+                Some(()) = self.stop.recv() => self.leave(),
+                Some(()) = self.go_on.recv() => self.come_back(),
+                // Without keys, or after the last one, there is nobody who could.
+                else => std::future::pending().await,
+            }
         }
     }
 
@@ -58,15 +80,52 @@ impl Screen {
 
     /// Draws these lines over those before.
     pub(super) fn show(&mut self, lines: &[String]) -> io::Result<()> {
-        write(&drawn(lines, self.rows()))
+        self.lines = lines.to_vec();
+        match self.away {
+            None => write(&drawn(lines, self.rows())),
+            Some(since) => {
+                if since.elapsed() >= STOPS_WITHIN {
+                    self.come_back();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Stops the process, with the terminal as it was.
+    fn leave(&mut self) {
+        self.found.restore();
+        if self.away.is_none() {
+            // A terminal that is gone needs nothing.
+            let _ = write(LEAVE);
+        }
+        self.away = Some(Instant::now());
+        // It stops as SIGTSTP would, were that not listened for: not where no shell is left that could have it go on.
+        let _ = kill_process(getpid(), Signal::TTOU);
+    }
+
+    /// It goes on. Somebody else may have the terminal for as long as this is in the background, and may have set its modes.
+    fn come_back(&mut self) {
+        if !in_foreground() {
+            return;
+        }
+        if self.found.0.is_some() {
+            keys_at_once();
+        }
+        if self.away.take().is_some() {
+            // If it does not take this, it does not take the next picture either, and that is told.
+            let _ = write(&format!("{ENTER}{}", drawn(&self.lines, self.rows())));
+        }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         self.found.restore();
-        // A terminal that is gone needs nothing.
-        let _ = write(LEAVE);
+        if self.away.is_none() {
+            // A terminal that is gone needs nothing.
+            let _ = write(LEAVE);
+        }
     }
 }
 

@@ -5,8 +5,10 @@ use tokio::time::{Instant, sleep};
 
 use super::world::{Dialling, World, path};
 use super::*;
+use crate::values::director::TRY_WAIT_MAX;
 use crate::values::hold::ANSWER_WAIT_MAX;
 use crate::values::link::LINGER;
+use crate::values::race::NEXT_AFTER;
 use crate::values::{SubscribeError, Updates};
 
 #[tokio::test(start_paused = true)]
@@ -102,6 +104,63 @@ async fn a_path_that_is_refused_goes_on_at_once_whatever_the_others_wait_for() {
     // What held nothing for a while was closed, and is dialled anew.
     let dials: Vec<u8> = world.dials().iter().map(|(_, n)| *n).collect();
     assert_eq!(dials, [1, 2, 3, 2]);
+}
+
+/// So many publishers, in this order, of `/a` and `/b`. The first refuses `/a` and says nothing of `/b` for [`ANSWER_WAIT_MAX`]. The second
+/// has a link for `/a` until it refuses that too, or nobody wants it any more; then it takes none for a long time. Gives the
+/// subscriptions, and when they were made.
+async fn the_second_hangs_once_it_has_lost_its_link(
+    world: &World,
+    publishers: u8,
+    second_refuses: bool,
+) -> (Vec<DurableValue>, Instant) {
+    for n in 1..=publishers {
+        world.publish(n, &[("/a", n.into()), ("/b", n.into())]);
+        world.with(n, |publisher| publisher.terms.priority = n.into());
+    }
+    world.with(1, |publisher| {
+        publisher.refuses_only = Some(path("/a"));
+        publisher.mute_of = Some(path("/b"));
+    });
+    world.with(2, |publisher| publisher.refuses_only = second_refuses.then(|| path("/a")));
+    let asked = Instant::now();
+    let all = vec![path("/b"), path("/a")];
+    let mut held = world.subscriber(1).durable_subscribe_all(all, &plain());
+    held[1].alive().await;
+    if !second_refuses {
+        held.truncate(1);
+    }
+    sleep(2 * LINGER).await;
+    assert_eq!((world.links(1), world.links(2)), (1, 0));
+    world.with(2, |publisher| publisher.dialling = Dialling::Answers(seconds(1_000)));
+    (held, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_dialled_anew_has_no_more_time_than_the_try() {
+    let world = World::default();
+    let (held, asked) = the_second_hangs_once_it_has_lost_its_link(&world, 2, false).await;
+    let mut state = held[0].watch_state();
+    soon(state.wait_for(|state| attempts(state) == 1)).await.unwrap();
+    let took = asked.elapsed();
+    assert!(took >= TRY_WAIT_MAX && took < TRY_WAIT_MAX + seconds(1), "{took:?}");
+    let ValueState::Dead { reason, .. } = held[0].state() else { panic!("dead") };
+    assert!(reason.contains("p1: no answer within 15s"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_dialled_anew_is_raced_with_the_next_whether_that_has_a_link_or_not() {
+    // Where the second refuses it, the third has a link for /a.
+    for second_refuses in [true, false] {
+        let world = World::default();
+        let (held, asked) =
+            the_second_hangs_once_it_has_lost_its_link(&world, 3, second_refuses).await;
+        assert_eq!(world.links(3), usize::from(second_refuses));
+        held[0].alive().await;
+        let took = asked.elapsed() - ANSWER_WAIT_MAX;
+        assert!(took >= NEXT_AFTER && took < NEXT_AFTER + seconds(1), "{took:?}");
+        assert_eq!(held[0].last(), Some(Value::U64(3)));
+    }
 }
 
 #[tokio::test(start_paused = true)]
