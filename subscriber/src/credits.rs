@@ -1,24 +1,12 @@
 //! Which publisher may push how many jobs. Credits granted and jobs held never add up to more than the bound, over all
 //! publishers together: a credit that one publisher has can be had by another only once it is back.
-//!
-//! A publisher that is stopped gives nothing back. What it has returns when its link is dead: 10 s after its last byte, by the hang timeout of work
-//! links. So that the first job of another need not wait for that, no publisher is left without a credit where the bound has one for each, and
-//! nobody wants it. It may wait for up to those 10 s all the same
-//!
-//! - where there are more publishers than the bound has credits, or
-//! - where the one that is stopped had work for all of them just before, and a worker keeps no reserve (a share below 16, see
-//!   [`IDLE_KEEPS_ONE_IN`]). What it was granted and has not used waits for the end of its link; what jobs of it hold comes with the first end of one
-//!   that is sent, which is at once, or, behind a batch that it has not answered, with the end of its link.
-//!
-//! A reserve there would cost a handler for as long as a backlog lasts, and a credit beyond the bound would break it: jobs held would be more than
-//! `concurrency + prefetch`.
 
 use std::collections::BTreeMap;
 
 use longshore_protocol::PublisherId;
 
 /// An idle publisher keeps this fraction of its even share when others ask: the first job that it gets then need not wait
-/// for a credit to travel. None is kept where a share is so small that it would cost a handler; it gets one back when the others' work is done.
+/// for a credit to travel. None is kept where a share is so small that it would cost a handler.
 const IDLE_KEEPS_ONE_IN: u32 = 16;
 
 /// What is to be said to a publisher.
@@ -229,8 +217,8 @@ impl Credits {
         u32::try_from(u64::from(self.bound).saturating_sub(out)).unwrap_or(0)
     }
 
-    /// Grants what is free: first to those that wait, the poorest first; then to `home`, whose jobs freed it, but for one each to those
-    /// that have nothing; then, but for the shares of those that are expected, to all alive.
+    /// Grants what is free: first to those that wait, the poorest first; then to `home`, whose jobs freed it; then, but for the
+    /// shares of those that are expected, to all alive.
     fn distribute(&mut self, home: Option<(PublisherId, u32)>, moves: &mut Vec<Move>) {
         let mut pool = self.pool();
         if pool == 0 || self.stopped || self.quiet {
@@ -244,20 +232,11 @@ impl Credits {
         }
         pool = pour(pool, &mut jars);
         if let Some((id, jobs)) = home
-            && jars.iter().any(|jar| jar.id == id)
+            && let Some(jar) = jars.iter_mut().find(|jar| jar.id == id)
         {
-            let mut back = jobs.min(pool);
+            let back = jobs.min(pool);
+            jar.granted += back;
             pool -= back;
-            // It keeps one at least of those that it does not use.
-            let spare = (self.account(&id).unspent() + back).saturating_sub(1).min(back);
-            let empty = jars.iter_mut().filter(|jar| jar.id != id && jar.surface() == 0);
-            for jar in empty.take(spare as usize) {
-                jar.granted = 1;
-                back -= 1;
-            }
-            if let Some(jar) = jars.iter_mut().find(|jar| jar.id == id) {
-                jar.granted += back;
-            }
         }
         let reserved = self.share().saturating_mul(self.expected);
         jars.iter_mut().for_each(|jar| jar.room = u32::MAX);
