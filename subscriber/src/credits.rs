@@ -1,5 +1,11 @@
 //! Which publisher may push how many jobs. Credits granted and jobs held never add up to more than the bound, over all
 //! publishers together: a credit that one publisher has can be had by another only once it is back.
+//!
+//! A publisher that is stopped gives nothing back until its link is dead, 10 s after its last byte by the hang timeout of work links. An
+//! even share of 16 credits or more keeps a reserve, and the first job of another publisher waits for nobody. Below, all credits
+//! may be where the last work was, and such a job may wait for those 10 s. One credit at each idle publisher would
+//! mend that and cost more: with load below saturation it travels with nearly every job, and each publisher that is
+//! stopped takes a handler with it.
 
 use std::collections::BTreeMap;
 

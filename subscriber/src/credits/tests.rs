@@ -1,7 +1,9 @@
 //! Credits move to where the work is, and never beyond the bound.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use longshore_protocol::LinkTiming;
 use proptest::prelude::*;
 
 use super::*;
@@ -360,6 +362,59 @@ fn a_grant_that_was_not_said_is_there_to_be_granted_again() {
     assert_eq!(moves, [Move::Grant(A, 4)]);
 }
 
+/// So many publishers, the first of which had a burst of jobs; they have run, and it is stopped. How long the first job of the last then
+/// waits for a credit: a recall is not answered, and the link to the first is dead after the hang timeout.
+fn wait_beside_one_that_is_stopped(bound: u32, publishers: u8) -> Duration {
+    let (mut credits, mut moves) = credits(bound);
+    let mut all = vec![Truthful { untold: true, ..Truthful::default() }; usize::from(publishers)];
+    for n in 0..publishers {
+        credits.opened(publisher(n), usize::from(publishers - n) - 1, &mut moves);
+    }
+    all[0].jobs = 10 * bound;
+    let tell = |all: &mut Vec<Truthful>, moves: &mut Vec<Move>| {
+        for one in moves.drain(..) {
+            let (Move::Grant(id, _) | Move::Recall(id, _)) = one;
+            all[usize::from(id.0[0])].to.push_back(one);
+        }
+    };
+    // Everybody goes on, by turns, until nothing is left to be done.
+    let rest = |all: &mut Vec<Truthful>, credits: &mut Credits, from: u8| {
+        let (mut moves, mut went_on) = (Vec::new(), true);
+        while std::mem::take(&mut went_on) {
+            for n in from..publishers {
+                went_on |= all[usize::from(n)].step(publisher(n), 0, credits, &mut moves);
+                tell(all, &mut moves);
+            }
+        }
+    };
+    tell(&mut all, &mut moves);
+    rest(&mut all, &mut credits, 0);
+    assert_eq!((all[0].jobs, all[0].running), (0, 0));
+    let last = publishers - 1;
+    let one = &mut all[usize::from(last)];
+    (one.jobs, one.untold) = (1, one.credits == 0);
+    one.serve(publisher(last));
+    rest(&mut all, &mut credits, 1);
+    if all[usize::from(last)].jobs == 0 {
+        return Duration::ZERO;
+    }
+    credits.lost(publisher(0), &mut moves);
+    tell(&mut all, &mut moves);
+    rest(&mut all, &mut credits, 1);
+    assert_eq!(all[usize::from(last)].jobs, 0);
+    LinkTiming::WORK.hang
+}
+
+#[test]
+fn the_first_job_beside_a_publisher_that_is_stopped_waits_for_it_only_where_shares_are_small() {
+    for publishers in 2..6 {
+        let waits = |bound: &u32| !wait_beside_one_that_is_stopped(*bound, publishers).is_zero();
+        let longest = (1..=100).filter(waits).max();
+        let small = IDLE_KEEPS_ONE_IN * u32::from(publishers) - 1;
+        assert_eq!(longest, Some(small), "over {publishers}");
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Expect(usize),
@@ -397,7 +452,7 @@ struct Side {
 
 /// A publisher that does as the state does: it hands out while it has jobs and credit, and says once that it waits. What it
 /// says and what it delivers travel apart.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Truthful {
     jobs: u32,
     credits: u32,

@@ -155,7 +155,8 @@ impl<'a, N: Net> Hold<'a, N> {
             self.waiting.append(&mut party.subs);
             return None;
         }
-        let candidates = self.candidates.take();
+        // With none left nobody waits for this race: those that all have refused are told at once.
+        let candidates = self.candidates.take_if(|candidates| !candidates.is_empty());
         let has_candidates = candidates.is_some();
         among.extend(candidates.into_iter().flatten());
         Some(Race { party, among, has_candidates, outcome: None })

@@ -147,7 +147,8 @@ impl Found {
 /// Whether the terminal is this process's to change. Otherwise (`top &`, `timeout 10 longshore top`, or after Ctrl-Z) whoever tries is
 /// stopped by SIGTTOU. A terminal that controls nobody here stops nobody.
 fn in_foreground() -> bool {
-    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
+    let group = tcgetpgrp(stdin()).or_else(|_| tcgetpgrp(stdout()));
+    group.map_or(true, |group| group == getpgrp())
 }
 
 /// Has keys come one by one and not be drawn into the picture; Ctrl-C stays a signal. The modes as they were, if it could.
