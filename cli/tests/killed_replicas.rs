@@ -40,6 +40,11 @@ async fn completed(site: &Site) -> Vec<u64> {
     completed
 }
 
+/// Paths that each replica knows.
+async fn paths_known(site: &Site) -> Vec<u64> {
+    site.status().await.iter().map(|status| status.as_ref().map_or(0, |s| s.paths)).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn publishers_register_again_in_half_a_ttl_and_workers_never_stop() {
     let mut site = Site::of(3, 2, None).await;
@@ -61,7 +66,8 @@ async fn publishers_register_again_in_half_a_ttl_and_workers_never_stop() {
     let both = || async { completed(&site).await.iter().all(|&jobs| jobs > 0) };
     common::eventually("jobs of both publishers are done", both).await;
 
-    let paths: Vec<u64> = site.status().await.iter().map(|s| s.as_ref().unwrap().paths).collect();
+    let known = || async { paths_known(&site).await == [1; 3] };
+    common::eventually("every replica knows the queue", known).await;
     for replica in &mut site.replicas {
         replica.kill();
     }
@@ -80,10 +86,10 @@ async fn publishers_register_again_in_half_a_ttl_and_workers_never_stop() {
     for replica in &mut site.replicas {
         replica.start_again();
     }
-    let took = site.registered().await;
+    let mut took = site.registered().await;
+    let known = || async { paths_known(&site).await == [1; 3] };
+    took += common::eventually("the queue is there again", known).await;
     assert!(took < WRITER_TTL / 2 + SLACK, "registered again after {took:?}");
-    let again: Vec<u64> = site.status().await.iter().map(|s| s.as_ref().unwrap().paths).collect();
-    assert_eq!(again, paths);
     let resolved = site.run(&["resolve", QUEUE]).code(0);
     assert!(["publisher-1", "publisher-2"].iter().all(|name| resolved.stdout.contains(name)));
 

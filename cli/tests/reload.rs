@@ -6,7 +6,7 @@ mod common;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use common::{Beside, Service, longshore, run};
+use common::{Beside, Service, longshore, run, until};
 use longshore::protocol::SessionId;
 use longshore::{Cluster, ReadClient, ReplicaStatus};
 use rustix::process::Signal;
@@ -178,6 +178,8 @@ fn a_publisher_goes_on_and_says_what_its_next_start_will_do() {
         command.args(["--resolver", &at]);
         run(command, b"")
     };
+    // It may have been told to reload before it had told the replica what it publishes.
+    until("the publisher is registered", || ask(&["resolve", "/still/there"]).code == 0);
     ask(&["enqueue", "/still/there", "hello"]).code(0);
     publisher.send(Signal::TERM);
     assert_eq!(publisher.ended().code, 0);

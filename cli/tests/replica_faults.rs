@@ -6,7 +6,7 @@ mod common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::site::{Site, WRITER_TTL, stat_of};
+use common::site::{Site, WRITER_TTL, reader, stat_of};
 use common::{eventually, long};
 use longshore::{
     BatchOptions, Cluster, Path, PathAnswer, Producer, ProducerOptions, ReadClient, new_job,
@@ -36,10 +36,6 @@ fn short(cluster: Cluster) -> Cluster {
 fn reader_of(site: &Site, replica: usize) -> ReadClient {
     let replicas = vec![site.cluster().replicas[replica].clone()];
     reader(Cluster { replicas, ..short(site.cluster()) })
-}
-
-fn reader(cluster: Cluster) -> ReadClient {
-    ReadClient::new(cluster, longshore::protocol::SessionId(rand::random()), "test")
 }
 
 fn path(text: &str) -> Path {

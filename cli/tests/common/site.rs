@@ -6,11 +6,11 @@ use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use longshore::protocol::Epoch;
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery, QueueStat};
+use longshore::protocol::{Epoch, SessionId};
 use longshore::{
-    Cluster, Glob, JobName, NewJob, Path, Producer, ProducerOptions, PublisherInfo, Queues,
-    QueuesOptions, ReplicaStatus, ResolverTiming,
+    Cluster, Glob, JobName, NewJob, Path, PathAnswer, Producer, ProducerOptions, PublisherInfo,
+    Queues, QueuesOptions, ReadClient, ReplicaStatus, ResolverTiming,
 };
 
 use super::wire::Wire;
@@ -139,27 +139,34 @@ impl Site {
         site
     }
 
-    /// Waits until every replica knows every publisher, and says how long that took.
+    /// Waits until every replica leads to every publisher, and says how long that took. That a replica counts them is not
+    /// enough: a publisher has said hello before it has said what it publishes.
     pub(crate) async fn registered(&self) -> Duration {
-        // Each replica publishes its own figures, at itself.
-        let all = self.publishers.len() as u64 + 1;
+        let alone = |replica| reader(Cluster { replicas: vec![replica], ..self.cluster() });
+        let each: Vec<_> = self.cluster().replicas.into_iter().map(alone).collect();
+        let path = Path::new("/of/the/default").unwrap();
         let known = || async {
-            let replicas = self.status().await;
-            replicas.iter().all(|status| {
-                status.as_ref().is_some_and(|s| s.publishers == all && s.defaults > 0)
-            })
+            for replica in &each {
+                let found = replica.resolve(vec![path.clone()]).await.map(|found| found.answers);
+                match found.as_deref() {
+                    Ok([PathAnswer::Publishers { set, .. }])
+                        if set.len() == self.publishers.len() => {}
+                    _ => return false,
+                }
+            }
+            true
         };
         eventually("every publisher is registered at every replica", known).await
     }
 
     /// What each replica says of itself, if it does.
     pub(crate) async fn status(&self) -> Vec<Option<ReplicaStatus>> {
-        let client = longshore::ReadClient::new(
-            self.cluster(),
-            longshore::protocol::SessionId(rand::random()),
-            "test".to_owned(),
-        );
-        client.replica_status().await.into_iter().map(|(_, status)| status.ok()).collect()
+        reader(self.cluster())
+            .replica_status()
+            .await
+            .into_iter()
+            .map(|(_, status)| status.ok())
+            .collect()
     }
 
     /// How clients find it.
@@ -227,6 +234,11 @@ impl Site {
     pub(crate) fn run(&self, arguments: &[&str]) -> super::Ended {
         run(self.command(arguments), b"")
     }
+}
+
+/// Asks the replicas of that cluster.
+pub(crate) fn reader(cluster: Cluster) -> ReadClient {
+    ReadClient::new(cluster, SessionId(rand::random()), "test")
 }
 
 /// A look into a publisher, past resolver and wire.
