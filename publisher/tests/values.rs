@@ -181,7 +181,8 @@ async fn a_stopped_subscriber_is_cut_by_a_flush_at_its_deadline_and_no_other_is_
         }
         followers.push(follower);
     }
-    // This one reads nothing any more; it is sent more and more, until all buffers on the way are full.
+    // This one reads nothing any more; it is sent more and more, until all buffers on the way are full: 4 MiB at a time, so that
+    // the other nine can read theirs within a second on a busy machine, too.
     let stopped = followers.remove(3);
     let reading: Vec<_> = followers
         .into_iter()
@@ -197,12 +198,12 @@ async fn a_stopped_subscriber_is_cut_by_a_flush_at_its_deadline_and_no_other_is_
     let (report, took) = loop {
         rounds += 1;
         for value in &published {
-            batch.update(value, bytes::Bytes::from(vec![rounds; 512 * 1024])).unwrap();
+            batch.update(value, bytes::Bytes::from(vec![rounds; 64 * 1024])).unwrap();
         }
         batch.commit();
         let begun = Instant::now();
         let report = timeout(LONG, values.flush(Some(Duration::from_secs(1)))).await.unwrap();
-        assert!(rounds < 20, "the kernel takes everything");
+        assert!(rounds < 40, "the kernel takes everything");
         if !report.disconnected.is_empty() {
             break (report, begun.elapsed());
         }

@@ -147,11 +147,15 @@ impl Site {
         let path = Path::new("/of/the/default").unwrap();
         let known = || async {
             for replica in &each {
-                let found = replica.resolve(vec![path.clone()]).await.map(|found| found.answers);
-                match found.as_deref() {
-                    Ok([PathAnswer::Publishers { set, .. }])
-                        if set.len() == self.publishers.len() => {}
-                    _ => return false,
+                let Ok(resolution) = replica.resolve(vec![path.clone()]).await else {
+                    return false;
+                };
+                let found = match &resolution.answers[..] {
+                    [PathAnswer::Publishers { set, .. }] => set.len(),
+                    _ => 0,
+                };
+                if found != self.publishers.len() {
+                    return false;
                 }
             }
             true

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -37,6 +37,8 @@ pub(crate) struct Reserve {
     drawn: AtomicU64,
     /// The last level, as its place in [`SpaceLevel::ALL`].
     level: AtomicU8,
+    /// The disk was looked at since that level began.
+    looked: AtomicBool,
 }
 
 impl Reserve {
@@ -54,6 +56,7 @@ impl Reserve {
             taken: AtomicU64::new(0),
             drawn: AtomicU64::new(0),
             level: AtomicU8::new(0),
+            looked: AtomicBool::new(false),
         }
     }
 
@@ -105,6 +108,7 @@ impl Reserve {
             self.bytes.store(at, Ordering::Relaxed);
         }
         self.free.store(free, Ordering::Relaxed);
+        self.looked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -266,8 +270,9 @@ impl Reserve {
             uncommitted,
         };
         let (needs, before) = (self.needs(), self.level());
-        let level = needs.level(before, &stock);
+        let level = needs.level(before, self.looked.load(Ordering::Relaxed), &stock);
         if level != before {
+            self.looked.store(false, Ordering::Relaxed);
             let (room, free, reserve) = (stock.room, stock.free, stock.reserve);
             tracing::warn!(
                 ?level,

@@ -27,8 +27,6 @@ pub(crate) const SMALL_COMMANDS_BYTES: u64 = 1024 * 1024;
 pub(crate) const STEP_BYTES: u64 = SEGMENT_BYTES_MIN;
 /// Fewer bytes than this are none: a level that changed with every small batch would tell nobody anything.
 const HEADROOM_MIN: u64 = 64 * 1024;
-/// Bytes that have to be there beyond those at which work was held before it goes on.
-const HOLD_RESUMES_ABOVE: u64 = 1024 * 1024;
 /// The reserve gives back what it does not need when that is more than this part of it: leases come and go all the time.
 const EXCESS_PART: u64 = 4;
 
@@ -156,14 +154,13 @@ impl Needs {
         stock.all().saturating_sub(kept)
     }
 
-    /// What is taken now, when it was `before` until now.
-    pub(crate) fn level(&self, before: SpaceLevel, stock: &Stock) -> SpaceLevel {
+    /// What is taken now, when it was `before` until now. `looked` says whether the disk was looked at since that began.
+    ///
+    /// Work that is held needs no room, so there may never be more than there is: it goes on as soon as a look finds what it
+    /// was held for. Only the time between two looks keeps it from coming and going with every commit.
+    pub(crate) fn level(&self, before: SpaceLevel, looked: bool, stock: &Stock) -> SpaceLevel {
         let ends = self.reserve_bytes().saturating_sub(CLEANING_SEGMENTS * self.segment_bytes);
-        let hold_below = match before {
-            SpaceLevel::Hold => ends.saturating_add(HOLD_RESUMES_ABOVE),
-            _ => ends,
-        };
-        if stock.all() < hold_below {
+        if stock.all() < ends || before == SpaceLevel::Hold && !looked {
             return SpaceLevel::Hold;
         }
         // A whole segment has to be free before jobs are taken again.
@@ -239,8 +236,9 @@ mod tests {
             (NoEnqueues, 2 * MIB, NoEnqueues),
             (NoEnqueues, 2 * MIB - 1, Hold),
             (Open, 2 * MIB - 1, Hold),
-            (Hold, 3 * MIB - 1, Hold),
-            (Hold, 3 * MIB, NoEnqueues),
+            (Hold, 2 * MIB - 1, Hold),
+            // Nothing that is held makes any room: it may not wait for more than there was.
+            (Hold, 2 * MIB, NoEnqueues),
             (Hold, 7 * MIB - 1, NoEnqueues),
             (Hold, 7 * MIB, Open),
         ] {
@@ -248,7 +246,9 @@ mod tests {
             for stock in
                 [stock(bytes, 0, 0, 0), stock(0, bytes, 0, 0), stock(MIB, MIB, bytes, 2 * MIB)]
             {
-                assert_eq!(needs.level(before, &stock), after, "{before:?}, {stock:?}");
+                assert_eq!(needs.level(before, true, &stock), after, "{before:?}, {stock:?}");
+                let unseen = if before == Hold { Hold } else { after };
+                assert_eq!(needs.level(before, false, &stock), unseen, "{before:?}, {stock:?}");
             }
         }
     }
@@ -256,10 +256,10 @@ mod tests {
     #[test]
     fn every_lease_that_begins_raises_what_is_held_back_for_its_end() {
         let stock = stock(MIB, 0, 2 * MIB, 0);
-        assert_eq!(needs(1, 0, 0).level(NoEnqueues, &stock), NoEnqueues);
+        assert_eq!(needs(1, 0, 0).level(NoEnqueues, true, &stock), NoEnqueues);
         // Beyond the first MiB of them there is no room for another's end.
-        assert_eq!(needs(1, 0, 227).level(NoEnqueues, &stock), NoEnqueues);
-        assert_eq!(needs(1, 0, 466).level(NoEnqueues, &stock), Hold);
+        assert_eq!(needs(1, 0, 227).level(NoEnqueues, true, &stock), NoEnqueues);
+        assert_eq!(needs(1, 0, 466).level(NoEnqueues, true, &stock), Hold);
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl World {
 }
 
 /// What a future gives at once, if it does.
-fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+pub(super) fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,

@@ -16,7 +16,7 @@ use super::super::owed::Owed;
 use super::super::pace::PIECE_BYTES;
 use super::super::progress::Progress;
 use super::super::records::JournalRecords;
-use super::super::reserve::is_full;
+use super::super::reserve::{Reserve, is_full};
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::writer::{Chores, Pending, Writer};
 use super::super::{JournalOptions, OpenError, Parts, Recovered, Space};
@@ -192,6 +192,10 @@ impl Hand {
     pub(super) fn keep_reserve(&self) -> Result<(), Poisoned> {
         let kept = self.directory.keep_reserve();
         kept.inspect_err(|why| self.progress.poison(why.clone()))
+    }
+
+    pub(super) fn reserve(&self) -> &Reserve {
+        &self.directory.reserve
     }
 
     pub(super) fn reader(&self) -> Reader {

@@ -8,8 +8,8 @@
 //!   [`executed`] which commands came to something: an examination in which a phase never met its fault, or in which a kind of
 //!   command was never executed, has failed.
 //!
-//! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_UNSYNCED_CUTS` and `LONGSHORE_LOSSES` ask for
-//! more than a run of the tests has; all are numbers.
+//! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_WORKED_OFF`, `LONGSHORE_UNSYNCED_CUTS` and
+//! `LONGSHORE_LOSSES` ask for more than a run of the tests has; all are numbers.
 
 mod asks;
 mod calls;
@@ -27,6 +27,7 @@ mod told;
 mod tools;
 mod unsynced;
 mod watcher;
+mod worked_off;
 mod workload;
 mod world;
 

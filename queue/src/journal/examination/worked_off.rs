@@ -1,0 +1,301 @@
+//! A disk that is full and stays so: nobody makes room but the journal itself. What waits is handed out and ends all the same, to
+//! the last job, however many leases run, however small the commits are, and whoever else keeps coming and being refused.
+
+use longshore_protocol::messages::work::{
+    BatchBuilder, NewSettle, SettleBatch, SettleBatchBuilder, Sources, Tokens,
+};
+use longshore_protocol::{
+    EnqueueOutcome, JobId, JobOptions, LinkId, NewJob, Role, SessionId, Token,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::super::simulated_disk::SimulatedDisk;
+use super::super::{JournalOptions, SEGMENT_BYTES_MIN};
+use super::hearing::poll_once;
+use super::log::{Hand, SteppedLog};
+use super::power::Seed;
+use super::{asked, options};
+use crate::clock::{ClockCore, Reading};
+use crate::store::StoreOptions;
+use crate::{Command, LogStore, Now, Released, Replay, Reply};
+
+const QUEUE: &str = "/full";
+const MIB: u64 = 1024 * 1024;
+/// Between two looks at what there is to do.
+const STEP_MS: u64 = 10;
+/// As long as it may take, of virtual time, until another job is done.
+const NEXT_WITHIN_MS: u64 = 20_000;
+/// The worker's link and its subscription.
+const WORKER: LinkId = LinkId(1);
+const SUBSCRIPTION: u32 = 1;
+/// The producer's, which stays.
+const PRODUCER: LinkId = LinkId(2);
+
+/// How everybody behaves, drawn from the seed.
+#[derive(Debug)]
+struct Habits {
+    disk_bytes: u64,
+    payload_bytes: usize,
+    /// Jobs of a batch while there is room.
+    batch_jobs: usize,
+    /// Credits of the worker.
+    credits: u32,
+    /// Jobs that the worker ends in one step.
+    ended_at_a_time: usize,
+    /// Settles that share a batch.
+    settled_together: usize,
+    /// Others come, are refused a job, and go: so many each second.
+    visitors: u64,
+    /// Steps of filling after the first refusal.
+    hammered_steps: u64,
+    /// Ended jobs are kept.
+    keeps: bool,
+}
+
+impl Habits {
+    fn of(random: &mut StdRng) -> Habits {
+        let mut one_of = |these: &[u64]| these[random.random_range(0..these.len())];
+        let payload_bytes = one_of(&[10, 300, 1_500, 4_000]);
+        Habits {
+            disk_bytes: one_of(&[12, 14, 16]) * MIB,
+            payload_bytes: payload_bytes as usize,
+            batch_jobs: one_of(&[10, 100]) as usize,
+            credits: one_of(&[1, 16, 516, 2_000]) as u32,
+            ended_at_a_time: one_of(&[16, 100]) as usize,
+            settled_together: one_of(&[1, 10, 100]) as usize,
+            visitors: one_of(&[0, 1, 20, 60]),
+            hammered_steps: one_of(&[0, 100, 1_000]),
+            // What is kept takes room: of very small jobs an end takes more than it gives free.
+            keeps: payload_bytes > 10 && one_of(&[0, 1]) == 1,
+        }
+    }
+}
+
+/// A publisher on its disk, a producer, a worker, and visitors.
+struct Site {
+    store: LogStore<SteppedLog>,
+    hand: Hand,
+    habits: Habits,
+    now: Now,
+    next_job: u64,
+    next_link: u64,
+    next_batch: u64,
+    next_settle: u64,
+    held: Vec<Token>,
+    /// Jobs, as they were answered.
+    taken: u64,
+    refused: u64,
+    ended: u64,
+    /// When the reserve is looked after, and a cycle begins.
+    house_at: u64,
+}
+
+impl Site {
+    fn start(habits: Habits) -> Site {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(habits.disk_bytes));
+        let options = JournalOptions { segment_bytes: SEGMENT_BYTES_MIN, ..options() };
+        let mut replay = Replay::new();
+        let (log, hand, recovered) =
+            SteppedLog::open(&disk, options, &mut replay, Default::default()).expect("room");
+        let now = Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 };
+        let reading = Reading { boot_ms: now.mono_ms, wall_ms: now.wall_ms };
+        let stamp = ClockCore::start([1; 8], reading, None).stamp();
+        let options = StoreOptions { cache_bytes: 1 << 20, ..StoreOptions::default() };
+        let store = LogStore::start(log, replay, recovered.publisher, now, stamp, options);
+        let mut site = Site {
+            store: store.expect("room"),
+            hand,
+            habits,
+            now,
+            next_job: 0,
+            next_link: PRODUCER.0 + 1,
+            next_batch: 1,
+            next_settle: 1,
+            held: Vec::new(),
+            taken: 0,
+            refused: 0,
+            ended: 0,
+            house_at: 0,
+        };
+        site.link_up(PRODUCER, Role::Producer);
+        site
+    }
+
+    fn submit(&mut self, command: Command) {
+        self.store.submit(self.now, command).expect("a full disk is no failure");
+    }
+
+    fn link_up(&mut self, link: LinkId, role: Role) {
+        let mut session = [0; 16];
+        session[8..].copy_from_slice(&link.0.to_be_bytes());
+        let (name, resume) = (format!("client {}", link.0), Tokens::default());
+        self.submit(Command::LinkUp { link, role, session: SessionId(session), name, resume });
+    }
+
+    fn enqueue(&mut self, link: LinkId, sequence: u64, jobs: usize) {
+        let mut batch = BatchBuilder::new();
+        for _ in 0..jobs {
+            self.next_job += 1;
+            let mut random = [0; 10];
+            random[2..].copy_from_slice(&self.next_job.to_be_bytes());
+            let id = JobId::new_v7(self.now.wall_ms, random);
+            let keep_ms = (!self.habits.keeps).then_some(0);
+            let payload = vec![7; self.habits.payload_bytes];
+            let job = NewJob::new(QUEUE.parse().expect("a path"), id, payload);
+            batch.push(&NewJob { options: JobOptions { keep_ms, ..job.options }, ..job });
+        }
+        let batch = batch.seal(false).to_batch(sequence).expect("within the limits");
+        self.submit(Command::Enqueue { link, batch });
+    }
+
+    /// Commits, hears what became of it, and lets the journal do what it does beside.
+    fn commit(&mut self) {
+        loop {
+            let mut released = Released::default();
+            let outcome = poll_once(self.store.released(&mut released));
+            let Released { handed, replies, revoked, .. } = released;
+            self.held.extend(handed.iter().map(|handed| handed.token));
+            self.held.retain(|token| !revoked.iter().any(|(.., revoked)| revoked == token));
+            for (_, reply) in replies {
+                match reply {
+                    Reply::Enqueued(answer) => {
+                        let outcome = answer.outcome.expect("no gap");
+                        let taken =
+                            outcome.iter().filter(|it| *it == EnqueueOutcome::Created).count()
+                                as u64;
+                        self.taken += taken;
+                        self.refused += outcome.len() as u64 - taken;
+                    }
+                    Reply::Settled(answer) => self.ended += answer.outcomes.len() as u64,
+                    _ => {}
+                }
+            }
+            match outcome {
+                Some(Ok(())) if !self.store.is_released() => {}
+                Some(outcome) => break outcome.expect("a full disk is no failure"),
+                None => break,
+            }
+        }
+    }
+
+    /// Time passes: leases, the reserve, and a cycle a second.
+    fn step(&mut self) {
+        self.now.mono_ms += STEP_MS;
+        self.now.wall_ms += STEP_MS;
+        if self.now.mono_ms >= self.house_at {
+            self.house_at = self.now.mono_ms + 1_000;
+            self.hand.keep_reserve().expect("a full disk is no failure");
+            self.hand.want_snapshot();
+        }
+        self.hand.make_segment().expect("a full disk is no failure");
+        self.store.turn(self.now).expect("a full disk is no failure");
+        self.commit();
+        if self.hand.is_cycle_due() {
+            self.hand.cycle(&mut || {}).expect("a full disk is no failure");
+        }
+    }
+
+    /// Somebody comes, asks for a job to be taken, and goes.
+    fn visit(&mut self) {
+        let link = LinkId(self.next_link);
+        self.next_link += 1;
+        self.link_up(link, Role::Producer);
+        self.enqueue(link, 1, 1);
+        self.commit();
+        self.submit(Command::LinkLost { link });
+    }
+
+    fn visits(&mut self) {
+        let steps = 1_000 / STEP_MS;
+        let step = self.now.mono_ms / STEP_MS % steps;
+        let visits = |step: u64| step * self.habits.visitors / steps;
+        for _ in visits(step)..visits(step + 1) {
+            self.visit();
+        }
+    }
+
+    fn fill(&mut self) {
+        let mut hammered = 0;
+        while hammered <= self.habits.hammered_steps {
+            let refused = self.refused;
+            // A producer that was refused waits longer and longer, up to a second.
+            let waits = hammered > 0 && !self.now.mono_ms.is_multiple_of(1_000);
+            if !waits {
+                let sequence = self.next_batch;
+                self.next_batch += 1;
+                self.enqueue(PRODUCER, sequence, self.habits.batch_jobs);
+                self.commit();
+            }
+            if self.refused > refused || hammered > 0 {
+                hammered += 1;
+                self.visits();
+            }
+            self.step();
+        }
+    }
+
+    fn work_off(&mut self) {
+        self.link_up(WORKER, Role::Worker);
+        let sources = Sources::one(QUEUE.parse().expect("a pattern"));
+        self.submit(Command::Subscribe { link: WORKER, subscription: SUBSCRIPTION, sources });
+        let count = self.habits.credits;
+        self.submit(Command::Credit { link: WORKER, subscription: SUBSCRIPTION, count });
+        let (mut ended, mut since) = (0, self.now.mono_ms);
+        while self.ended < self.taken {
+            if self.ended > ended {
+                (ended, since) = (self.ended, self.now.mono_ms);
+            }
+            assert!(self.now.mono_ms <= since + NEXT_WITHIN_MS, "stuck: {}", self.standing());
+            let mut left = self.habits.ended_at_a_time;
+            while left > 0 && !self.held.is_empty() {
+                let together = self.habits.settled_together.min(left).min(self.held.len());
+                left -= together;
+                let mut batch = SettleBatchBuilder::new();
+                for token in self.held.drain(..together) {
+                    batch.push(token, &NewSettle::Complete { result: None });
+                }
+                let batch = SettleBatch::decode(batch.seal(self.next_settle)).expect("it fits");
+                self.next_settle += 1;
+                self.submit(Command::Settle { link: WORKER, batch });
+                let count = together as u32;
+                let subscription = SUBSCRIPTION;
+                self.submit(Command::Credit { link: WORKER, subscription, count });
+                self.commit();
+            }
+            self.store.renew(self.now, WORKER, &Tokens(self.held.clone()));
+            self.visits();
+            self.step();
+        }
+    }
+
+    fn standing(&self) -> String {
+        let held = self.store.state().is_held();
+        format!(
+            "{} of {} jobs ended, {} run; held {held}, {:?}, reserve {}, free {}; {:?}",
+            self.ended,
+            self.taken,
+            self.held.len(),
+            self.store.space(),
+            self.hand.reserve().bytes(),
+            self.hand.reserve().free(),
+            self.habits,
+        )
+    }
+}
+
+#[test]
+fn what_waits_is_worked_off_on_a_disk_that_stays_full() {
+    let mut short = 0;
+    for seed in 0..asked("LONGSHORE_WORKED_OFF", 8) {
+        let told = Seed(seed);
+        let mut site = Site::start(Habits::of(&mut StdRng::seed_from_u64(seed)));
+        site.fill();
+        assert!(site.taken > 100 && site.refused > 0, "nothing was filled: {}", site.standing());
+        short += u64::from(site.store.space().level.is_short());
+        site.work_off();
+        drop(told);
+    }
+    assert!(short > 0, "no disk was full when the worker came");
+}
