@@ -87,6 +87,8 @@ struct Site {
     taken: u64,
     refused: u64,
     ended: u64,
+    /// Times that hand-outs were held.
+    holds: u64,
     /// When the reserve is looked after, and a cycle begins.
     house_at: u64,
 }
@@ -117,6 +119,7 @@ impl Site {
             taken: 0,
             refused: 0,
             ended: 0,
+            holds: 0,
             house_at: 0,
         };
         site.link_up(PRODUCER, Role::Producer);
@@ -190,7 +193,9 @@ impl Site {
             self.hand.want_snapshot();
         }
         self.hand.make_segment().expect("a full disk is no failure");
+        let was_held = self.store.state().is_held();
         self.store.turn(self.now).expect("a full disk is no failure");
+        self.holds += u64::from(!was_held && self.store.state().is_held());
         self.commit();
         if self.hand.is_cycle_due() {
             self.hand.cycle(&mut || {}).expect("a full disk is no failure");
@@ -287,15 +292,17 @@ impl Site {
 
 #[test]
 fn what_waits_is_worked_off_on_a_disk_that_stays_full() {
-    let mut short = 0;
-    for seed in 0..asked("LONGSHORE_WORKED_OFF", 8) {
+    let (mut short, mut held) = (0, 0);
+    for seed in 0..asked("LONGSHORE_WORKED_OFF", 30) {
         let told = Seed(seed);
         let mut site = Site::start(Habits::of(&mut StdRng::seed_from_u64(seed)));
         site.fill();
         assert!(site.taken > 100 && site.refused > 0, "nothing was filled: {}", site.standing());
         short += u64::from(site.store.space().level.is_short());
         site.work_off();
+        held += u64::from(site.holds > 0);
         drop(told);
     }
     assert!(short > 0, "no disk was full when the worker came");
+    assert!(held > 0, "nothing was ever held");
 }
