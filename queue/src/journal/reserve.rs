@@ -35,6 +35,8 @@ pub(crate) struct Reserve {
     taken: AtomicU64,
     /// Bytes of the reserve that it was given for them: as good as there, because they are for just that.
     drawn: AtomicU64,
+    /// Bytes of those that went into what it carries.
+    carried: AtomicU64,
     /// The last level, as its place in [`SpaceLevel::ALL`].
     level: AtomicU8,
     /// The disk was looked at since that level began.
@@ -55,6 +57,7 @@ impl Reserve {
             snapshot_bytes: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             drawn: AtomicU64::new(0),
+            carried: AtomicU64::new(0),
             level: AtomicU8::new(0),
             looked: AtomicBool::new(false),
         }
@@ -148,7 +151,8 @@ impl Reserve {
     /// else is never taken for it.
     ///
     /// # Errors
-    /// As `make` said: with a full disk only once nothing is left of the part that is for cycles.
+    /// As `make` said: with a full disk only once nothing is left of the part that is for cycles. The disk is full for what is
+    /// carried, too, when there would be no room for the snapshot after it.
     pub(crate) fn make_for_cycle<T>(
         &self,
         part: Part,
@@ -157,6 +161,10 @@ impl Reserve {
     ) -> io::Result<T> {
         let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.draw(part, taken.saturating_sub(self.drawn.load(Ordering::Relaxed)));
+        if part == Part::Cleaning && !self.leaves_a_snapshot(bytes) {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         loop {
             let made = make();
             if !made.as_ref().is_err_and(is_full) {
@@ -180,10 +188,22 @@ impl Reserve {
         let needs = self.needs();
         let left = needs.bytes_for(part).saturating_sub(self.drawn.load(Ordering::Relaxed));
         // A reserve that others kept from filling up has less for cycles, and not less for leases.
-        let above = self.bytes.load(Ordering::Relaxed).saturating_sub(needs.not_for_cycles());
+        let leaves = needs.left_by(part, self.room.load(Ordering::Relaxed));
+        let above = self.bytes.load(Ordering::Relaxed).saturating_sub(leaves);
         let given = self.shorten(file.as_deref(), bytes.max(STEP_BYTES).min(left).min(above));
         self.drawn.fetch_add(given, Ordering::Relaxed);
+        if part == Part::Cleaning {
+            self.carried.fetch_add(given, Ordering::Relaxed);
+        }
         given
+    }
+
+    /// Whether the disk still has room for the cycle's snapshot when it has taken so many bytes more. Those who enqueue fill the
+    /// disk at the same time, so it is asked.
+    fn leaves_a_snapshot(&self, bytes: u64) -> bool {
+        self.measure();
+        let leaves = self.needs().left_by(Part::Cleaning, self.room.load(Ordering::Relaxed));
+        self.bytes().saturating_add(self.free()) >= bytes.saturating_add(leaves)
     }
 
     /// Gives the disk up to so many bytes of the reserve back, and says how many.
@@ -238,6 +258,7 @@ impl Reserve {
         self.measure();
         self.taken.store(0, Ordering::Relaxed);
         self.drawn.store(0, Ordering::Relaxed);
+        self.carried.store(0, Ordering::Relaxed);
     }
 
     /// A snapshot has so many bytes, or would have.
@@ -267,6 +288,7 @@ impl Reserve {
             room: self.room.load(Ordering::Relaxed),
             free: self.free.load(Ordering::Relaxed),
             reserve: self.kept_bytes(),
+            carried: self.carried.load(Ordering::Relaxed),
             uncommitted,
         };
         let (needs, before) = (self.needs(), self.level());
@@ -450,18 +472,71 @@ mod tests {
         reserve.keep().unwrap();
         assert_eq!(reserve.bytes(), 14 * MIB);
         disk.leave_free(0);
-        let carry = |name: &str, bytes| {
-            reserve.make_for_cycle(Part::Cleaning, bytes, || {
-                disk.create(Path::new(name))?.allocate(bytes)
-            })
-        };
-        carry("/first", 2 * MIB).unwrap();
-        let second = carry("/second", MIB).unwrap_err();
+        carry(&disk, &reserve, "/first", 2 * MIB).unwrap();
+        let second = carry(&disk, &reserve, "/second", MIB).unwrap_err();
         assert_eq!((second.kind(), reserve.bytes()), (io::ErrorKind::StorageFull, 12 * MIB));
         for n in 0..10 {
             make_for_cycle(&disk, &reserve, &format!("/snapshot{n}"), MIB).unwrap();
         }
         assert_eq!(reserve.bytes(), 2 * MIB, "what leases and links need");
+    }
+
+    fn carry(disk: &SimulatedDisk, reserve: &Reserve, name: &str, bytes: u64) -> io::Result<()> {
+        reserve
+            .make_for_cycle(Part::Cleaning, bytes, || disk.create(Path::new(name))?.allocate(bytes))
+    }
+
+    /// A cycle that began with room carries while the disk is filled by others: it stops in time.
+    #[test]
+    fn what_is_carried_on_a_disk_that_fills_up_leaves_room_for_the_snapshot() {
+        let disk = SimulatedDisk::default();
+        let reserve = reserve(&disk);
+        reserve.note_snapshot(MIB / 2);
+        // The reserve is of before the jobs: it lacks the MiB for their snapshot.
+        assert_eq!(reserve.bytes(), FULL);
+        disk.leave_free(3 * MIB);
+        reserve.add_room(MIB);
+        let carried = (0..).take_while(|n| carry(&disk, &reserve, &format!("/{n}"), MIB).is_ok());
+        // 7 MiB, less half a one and a quarter of that for the snapshot, and one for commits: they have the other in their segments.
+        assert_eq!(carried.count(), 5);
+        for name in ["/snapshot", "/quarter"] {
+            let bytes = if name == "/snapshot" { MIB / 2 } else { MIB / 8 };
+            make_for_cycle(&disk, &reserve, name, bytes).unwrap();
+        }
+        // What leases and links need is still there, for the segment that they need next.
+        make(&disk, &reserve, "/segment", MIB).unwrap();
+    }
+
+    /// As it was left by a cycle that could not be ended: what it carried is there twice.
+    #[test]
+    fn a_snapshot_may_take_what_commits_have_in_segments() {
+        let disk = SimulatedDisk::default();
+        let reserve = reserve(&disk);
+        reserve.note_snapshot(MIB / 2);
+        disk.leave_free(0);
+        for name in ["/a", "/b", "/c"] {
+            make(&disk, &reserve, name, MIB).unwrap();
+        }
+        assert_eq!(reserve.bytes(), MIB);
+        make_for_cycle(&disk, &reserve, "/snapshot", MIB / 2).unwrap_err();
+        reserve.repaid();
+        reserve.add_room(2 * MIB);
+        make_for_cycle(&disk, &reserve, "/snapshot", MIB / 2).unwrap();
+    }
+
+    #[test]
+    fn what_is_carried_is_no_room_for_a_snapshot_and_holds_work_up() {
+        let disk = SimulatedDisk::default();
+        let reserve = reserve(&disk);
+        reserve.note_snapshot(8 * MIB);
+        reserve.keep().unwrap();
+        disk.leave_free(0);
+        reserve.keep().unwrap();
+        assert_eq!(reserve.bytes(), 14 * MIB);
+        carry(&disk, &reserve, "/carried", 2 * MIB).unwrap();
+        assert_eq!(reserve.space(0).level, SpaceLevel::NoEnqueues, "there is room for a snapshot");
+        make(&disk, &reserve, "/segment", MIB).unwrap();
+        assert_eq!(reserve.space(0).level, SpaceLevel::Hold);
     }
 
     #[test]

@@ -98,8 +98,10 @@ pub(crate) struct Stock {
     pub(crate) room: u64,
     /// Bytes of the disk that anyone may take.
     pub(crate) free: u64,
-    /// Bytes of the reserve.
+    /// Bytes of the reserve, and what the cycle under way has drawn of it.
     pub(crate) reserve: u64,
+    /// Bytes of those that it has drawn for what it carries.
+    pub(crate) carried: u64,
     /// Bytes appended and not yet written: they will take room.
     pub(crate) uncommitted: u64,
 }
@@ -131,12 +133,27 @@ impl Needs {
         self.reserve_bytes() - self.bytes_for(Part::Snapshot)
     }
 
+    /// Bytes that a cycle has to leave when it takes some for that part and segments have `room` left. For leases and links,
+    /// as far as those segments are not enough; and, while it carries, for the snapshot: without one all that was carried is there
+    /// twice, and no later cycle would have the room to write one.
+    pub(crate) fn left_by(&self, part: Part, room: u64) -> u64 {
+        let commits = self.leases_bytes().saturating_add(SMALL_COMMANDS_BYTES + STEP_BYTES);
+        let snapshot = match part {
+            Part::Cleaning => self.bytes_for(Part::Snapshot) - self.bytes_for(Part::Cleaning),
+            Part::Snapshot => 0,
+        };
+        commits.saturating_sub(room).saturating_add(snapshot)
+    }
+
+    fn leases_bytes(&self) -> u64 {
+        self.running_leases.saturating_mul(LEASE_BYTES)
+    }
+
     /// How large the reserve is to be, in bytes: a whole number of steps.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        let leases = self.running_leases.saturating_mul(LEASE_BYTES);
         let bytes = self
             .bytes_for(Part::Snapshot)
-            .saturating_add(leases)
+            .saturating_add(self.leases_bytes())
             .saturating_add(SMALL_COMMANDS_BYTES + STEP_BYTES);
         bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES)
     }
@@ -160,7 +177,9 @@ impl Needs {
     /// was held for. Only the time between two looks keeps it from coming and going with every commit.
     pub(crate) fn level(&self, before: SpaceLevel, looked: bool, stock: &Stock) -> SpaceLevel {
         let ends = self.reserve_bytes().saturating_sub(CLEANING_SEGMENTS * self.segment_bytes);
-        if stock.all() < ends || before == SpaceLevel::Hold && !looked {
+        // What it has carried is not there for a snapshot. Below this there would be no room for one.
+        if stock.all().saturating_sub(stock.carried) < ends || before == SpaceLevel::Hold && !looked
+        {
             return SpaceLevel::Hold;
         }
         // A whole segment has to be free before jobs are taken again.
@@ -181,7 +200,7 @@ mod tests {
     }
 
     fn stock(room: u64, free: u64, reserve: u64, uncommitted: u64) -> Stock {
-        Stock { room, free, reserve, uncommitted }
+        Stock { room, free, reserve, carried: 0, uncommitted }
     }
 
     #[test]

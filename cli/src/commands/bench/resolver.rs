@@ -61,7 +61,7 @@ pub(crate) async fn measure(asked: BenchResolver, context: &Context) -> anyhow::
             all.extend(more);
         }
     };
-    let quiet = Prober::start(&replica);
+    let quiet = Prober::start(&replica).await?;
     sleep(QUIET).await;
     tell(json!({ "paths": paths, "probe_p99_ms_quiet": quiet.p99_ms().await? }));
 
@@ -69,7 +69,7 @@ pub(crate) async fn measure(asked: BenchResolver, context: &Context) -> anyhow::
     let count = paths.to_string();
     let arguments = ["bench-registrar", "--paths", &count];
     let mut registrar = Child::start(&role("the registrar", &replica.address, &arguments)).await?;
-    let prober = Prober::start(&replica);
+    let prober = Prober::start(&replica).await?;
     let mut cpu = CpuClock::of(replica.process()?);
     let before = cpu.now_ns()?;
     registrar.tell("register").await?;
@@ -100,7 +100,7 @@ pub(crate) async fn measure(asked: BenchResolver, context: &Context) -> anyhow::
         "list_per_s": (paths as f64 / listed).round(), "match_per_s": (paths as f64 / matched).round(),
     }));
 
-    let prober = Prober::start(&replica);
+    let prober = Prober::start(&replica).await?;
     registrar.kill().await?;
     let began = Instant::now();
     expired(&client, EXPIRED_WITHIN).await?;
@@ -164,29 +164,30 @@ struct Prober {
 }
 
 impl Prober {
-    fn start(replica: &Replica) -> Prober {
+    /// Connects before it comes back, and asks once at the least, however soon it is ended.
+    async fn start(replica: &Replica) -> anyhow::Result<Prober> {
         let stop = Arc::new(AtomicBool::new(false));
         let (client, stopped) = (replica.client("the prober"), stop.clone());
+        client.resolve(vec![path(0)?]).await?;
         let task = tokio::spawn(async move {
             let mut times = Vec::new();
-            // The first one connects.
-            client.resolve(vec![path(0)?]).await?;
-            while !stopped.load(Ordering::Relaxed) {
+            loop {
                 let began = Instant::now();
                 client.resolve(vec![path(0)?]).await?;
                 times.push(began.elapsed());
+                if stopped.load(Ordering::Relaxed) {
+                    return Ok(times);
+                }
                 sleep(PROBE_EVERY.saturating_sub(began.elapsed())).await;
             }
-            Ok(times)
         });
-        Prober { stop, task }
+        Ok(Prober { stop, task })
     }
 
     /// Ends it. What 99 of 100 of its questions took at most.
     async fn p99_ms(self) -> anyhow::Result<f64> {
         self.stop.store(true, Ordering::Relaxed);
         let mut times = self.task.await??;
-        ensure!(!times.is_empty(), "nothing was asked");
         times.sort_unstable();
         let place = (times.len() * 99).div_ceil(100).clamp(1, times.len()) - 1;
         Ok(rounded(times[place].as_secs_f64() * 1e3))

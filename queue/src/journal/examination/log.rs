@@ -229,7 +229,7 @@ impl Around for Turns<'_> {
     }
 
     fn log_bytes(&self) -> u64 {
-        0
+        self.hand.progress.log_bytes()
     }
 
     fn is_short(&self) -> bool {

@@ -47,6 +47,10 @@ struct Habits {
     settled_together: usize,
     /// Others come, are refused a job, and go: so many each second.
     visitors: u64,
+    /// Steps from one cycle to the next.
+    cycle_steps: u64,
+    /// So much happens after each piece that a cycle writes.
+    between_pieces: u64,
     /// Steps of filling after the first refusal.
     hammered_steps: u64,
     /// Ended jobs are kept.
@@ -58,13 +62,15 @@ impl Habits {
         let mut one_of = |these: &[u64]| these[random.random_range(0..these.len())];
         let payload_bytes = one_of(&[10, 300, 1_500, 4_000]);
         Habits {
-            disk_bytes: one_of(&[12, 14, 16]) * MIB,
+            disk_bytes: one_of(&[12, 16, 24]) * MIB,
             payload_bytes: payload_bytes as usize,
             batch_jobs: one_of(&[10, 100]) as usize,
             credits: one_of(&[1, 16, 516, 2_000]) as u32,
             ended_at_a_time: one_of(&[16, 100]) as usize,
             settled_together: one_of(&[1, 10, 100]) as usize,
             visitors: one_of(&[0, 1, 20, 60]),
+            cycle_steps: one_of(&[3, 20, 100]),
+            between_pieces: one_of(&[0, 1, 4, 16]),
             hammered_steps: one_of(&[0, 100, 1_000]),
             // What is kept takes room: of very small jobs an end takes more than it gives free.
             keeps: payload_bytes > 10 && one_of(&[0, 1]) == 1,
@@ -74,6 +80,7 @@ impl Habits {
 
 /// A publisher on its disk, a producer, a worker, and visitors.
 struct Site {
+    random: StdRng,
     store: LogStore<SteppedLog>,
     hand: Hand,
     habits: Habits,
@@ -89,12 +96,15 @@ struct Site {
     ended: u64,
     /// Times that hand-outs were held.
     holds: u64,
-    /// When the reserve is looked after, and a cycle begins.
+    /// When the reserve is looked after.
     house_at: u64,
+    /// When a cycle begins.
+    cycle_at: u64,
 }
 
 impl Site {
-    fn start(habits: Habits) -> Site {
+    fn start(mut random: StdRng) -> Site {
+        let habits = Habits::of(&mut random);
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(habits.disk_bytes));
         let options = JournalOptions { segment_bytes: SEGMENT_BYTES_MIN, ..options() };
@@ -107,6 +117,7 @@ impl Site {
         let options = StoreOptions { cache_bytes: 1 << 20, ..StoreOptions::default() };
         let store = LogStore::start(log, replay, recovered.publisher, now, stamp, options);
         let mut site = Site {
+            random,
             store: store.expect("room"),
             hand,
             habits,
@@ -121,6 +132,7 @@ impl Site {
             ended: 0,
             holds: 0,
             house_at: 0,
+            cycle_at: 0,
         };
         site.link_up(PRODUCER, Role::Producer);
         site
@@ -183,23 +195,39 @@ impl Site {
         }
     }
 
-    /// Time passes: leases, the reserve, and a cycle a second.
-    fn step(&mut self) {
+    /// Something is done; time passes; the journal does what it does beside. Within a cycle nothing more of that is done.
+    fn step(&mut self, mut something: impl FnMut(&mut Site)) {
+        something(self);
         self.now.mono_ms += STEP_MS;
         self.now.wall_ms += STEP_MS;
         if self.now.mono_ms >= self.house_at {
             self.house_at = self.now.mono_ms + 1_000;
             self.hand.keep_reserve().expect("a full disk is no failure");
+        }
+        if self.now.mono_ms >= self.cycle_at {
+            self.cycle_at = self.now.mono_ms + self.habits.cycle_steps * STEP_MS;
             self.hand.want_snapshot();
         }
+        self.turn();
+        if self.hand.is_cycle_due() {
+            let hand = self.hand.clone();
+            let cycled = hand.cycle(&mut || {
+                let most = self.habits.between_pieces;
+                for _ in 0..self.random.random_range(0..=most) {
+                    something(self);
+                    self.turn();
+                }
+            });
+            cycled.expect("a full disk is no failure");
+        }
+    }
+
+    fn turn(&mut self) {
         self.hand.make_segment().expect("a full disk is no failure");
         let was_held = self.store.state().is_held();
         self.store.turn(self.now).expect("a full disk is no failure");
         self.holds += u64::from(!was_held && self.store.state().is_held());
         self.commit();
-        if self.hand.is_cycle_due() {
-            self.hand.cycle(&mut || {}).expect("a full disk is no failure");
-        }
     }
 
     /// Somebody comes, asks for a job to be taken, and goes.
@@ -222,22 +250,22 @@ impl Site {
     }
 
     fn fill(&mut self) {
-        let mut hammered = 0;
-        while hammered <= self.habits.hammered_steps {
-            let refused = self.refused;
+        let mut refused_steps = 0;
+        while refused_steps <= self.habits.hammered_steps {
             // A producer that was refused waits longer and longer, up to a second.
-            let waits = hammered > 0 && !self.now.mono_ms.is_multiple_of(1_000);
-            if !waits {
-                let sequence = self.next_batch;
-                self.next_batch += 1;
-                self.enqueue(PRODUCER, sequence, self.habits.batch_jobs);
-                self.commit();
-            }
-            if self.refused > refused || hammered > 0 {
-                hammered += 1;
+            let waits = refused_steps > 0 && !self.now.mono_ms.is_multiple_of(1_000);
+            self.step(|site| {
+                if !waits {
+                    let sequence = site.next_batch;
+                    site.next_batch += 1;
+                    site.enqueue(PRODUCER, sequence, site.habits.batch_jobs);
+                    site.commit();
+                }
+            });
+            if self.refused > 0 {
+                refused_steps += 1;
                 self.visits();
             }
-            self.step();
         }
     }
 
@@ -253,25 +281,27 @@ impl Site {
                 (ended, since) = (self.ended, self.now.mono_ms);
             }
             assert!(self.now.mono_ms <= since + NEXT_WITHIN_MS, "stuck: {}", self.standing());
-            let mut left = self.habits.ended_at_a_time;
-            while left > 0 && !self.held.is_empty() {
-                let together = self.habits.settled_together.min(left).min(self.held.len());
-                left -= together;
-                let mut batch = SettleBatchBuilder::new();
-                for token in self.held.drain(..together) {
-                    batch.push(token, &NewSettle::Complete { result: None });
-                }
-                let batch = SettleBatch::decode(batch.seal(self.next_settle)).expect("it fits");
-                self.next_settle += 1;
-                self.submit(Command::Settle { link: WORKER, batch });
-                let count = together as u32;
-                let subscription = SUBSCRIPTION;
-                self.submit(Command::Credit { link: WORKER, subscription, count });
-                self.commit();
-            }
+            self.step(Site::settle);
             self.store.renew(self.now, WORKER, &Tokens(self.held.clone()));
             self.visits();
-            self.step();
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut left = self.habits.ended_at_a_time;
+        while left > 0 && !self.held.is_empty() {
+            let together = self.habits.settled_together.min(left).min(self.held.len());
+            left -= together;
+            let mut batch = SettleBatchBuilder::new();
+            for token in self.held.drain(..together) {
+                batch.push(token, &NewSettle::Complete { result: None });
+            }
+            let batch = SettleBatch::decode(batch.seal(self.next_settle)).expect("it fits");
+            self.next_settle += 1;
+            self.submit(Command::Settle { link: WORKER, batch });
+            let (subscription, count) = (SUBSCRIPTION, together as u32);
+            self.submit(Command::Credit { link: WORKER, subscription, count });
+            self.commit();
         }
     }
 
@@ -295,7 +325,7 @@ fn what_waits_is_worked_off_on_a_disk_that_stays_full() {
     let (mut short, mut held) = (0, 0);
     for seed in 0..asked("LONGSHORE_WORKED_OFF", 30) {
         let told = Seed(seed);
-        let mut site = Site::start(Habits::of(&mut StdRng::seed_from_u64(seed)));
+        let mut site = Site::start(StdRng::seed_from_u64(seed));
         site.fill();
         assert!(site.taken > 100 && site.refused > 0, "nothing was filled: {}", site.standing());
         short += u64::from(site.store.space().level.is_short());

@@ -64,7 +64,7 @@ fn state(journal: &Stepped, wanted: impl Iterator<Item = (u64, u32)>) -> Command
     Commands { index: journal.committed(), blocks: [].into(), parts }
 }
 
-/// A full disk, and a reserve with so many MiB for cycles. Of a long command, in the second segment, half is wanted: 1.5 MB.
+/// A full disk, and a reserve with so many MiB for cycles, beside the one that the segment which is written to has for commits. Of a long command, in the second segment, half is wanted: 1.5 MB.
 fn full(mib_for_cycles: u64) -> (SimulatedDisk, Stepped) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = Stepped::open(&disk).unwrap();
@@ -74,9 +74,10 @@ fn full(mib_for_cycles: u64) -> (SimulatedDisk, Stepped) {
     journal.directory.open_reserve().unwrap();
     assert_eq!(journal.directory.reserve.bytes(), RESERVE);
     disk.leave_free(0);
-    // Segments that are made of it have taken the rest.
+    // Segments that were made of it have taken the rest, and commits have filled them.
     for _ in mib_for_cycles..2 {
-        journal.directory.create_segment(0).unwrap();
+        let made = journal.directory.create_segment(0).unwrap();
+        journal.directory.reserve.use_room(made.capacity - made.at);
     }
     (disk, journal)
 }
@@ -97,7 +98,7 @@ fn carried_files(disk: &SimulatedDisk) -> usize {
 
 #[test]
 fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
-    let (disk, journal) = full(1);
+    let (disk, journal) = full(0);
     let (mut cleaner, figures) = cleaner(&journal);
     cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
