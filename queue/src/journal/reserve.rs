@@ -147,8 +147,8 @@ impl Reserve {
     }
 
     /// Makes a file of so many bytes for the cycle under way, or writes as many: in place of the reserve, as far as that is
-    /// there for cycles. So the disk does not hold a snapshot, the next one, and room for the next one. What is kept for all
-    /// else is never taken for it.
+    /// there for cycles. So the disk does not hold a snapshot, the next one, and room for the next one. Of what is kept for all
+    /// else it leaves what [`Needs::left_by`] says.
     ///
     /// # Errors
     /// As `make` said: with a full disk only once nothing is left of the part that is for cycles. The disk is full for what is
@@ -159,12 +159,11 @@ impl Reserve {
         bytes: u64,
         mut make: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.draw(part, taken.saturating_sub(self.drawn.load(Ordering::Relaxed)));
         if part == Part::Cleaning && !self.leaves_a_snapshot(bytes) {
-            self.taken.fetch_sub(bytes, Ordering::Relaxed);
             return Err(io::ErrorKind::StorageFull.into());
         }
+        let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.draw(part, taken.saturating_sub(self.drawn.load(Ordering::Relaxed)));
         loop {
             let made = make();
             if !made.as_ref().is_err_and(is_full) {
@@ -187,7 +186,7 @@ impl Reserve {
         let file = self.file.lock();
         let needs = self.needs();
         let left = needs.bytes_for(part).saturating_sub(self.drawn.load(Ordering::Relaxed));
-        // A reserve that others kept from filling up has less for cycles, and not less for leases.
+        // A reserve that others kept from filling up has less for cycles, and not less for the ends of leases.
         let leaves = needs.left_by(part, self.room.load(Ordering::Relaxed));
         let above = self.bytes.load(Ordering::Relaxed).saturating_sub(leaves);
         let given = self.shorten(file.as_deref(), bytes.max(STEP_BYTES).min(left).min(above));
@@ -198,12 +197,12 @@ impl Reserve {
         given
     }
 
-    /// Whether the disk still has room for the cycle's snapshot when it has taken so many bytes more. Those who enqueue fill the
-    /// disk at the same time, so it is asked.
+    /// Whether the disk still has room for the cycle's snapshot when so many bytes more are carried. Those who enqueue fill the disk
+    /// at the same time, so it is asked; where it refused something before, less than it says is for this process.
     fn leaves_a_snapshot(&self, bytes: u64) -> bool {
-        self.measure();
+        let free = self.free().min(self.files.free_bytes(&self.dir).unwrap_or(0));
         let leaves = self.needs().left_by(Part::Cleaning, self.room.load(Ordering::Relaxed));
-        self.bytes().saturating_add(self.free()) >= bytes.saturating_add(leaves)
+        self.bytes().saturating_add(free) >= bytes.saturating_add(leaves)
     }
 
     /// Gives the disk up to so many bytes of the reserve back, and says how many.

@@ -128,21 +128,22 @@ impl Needs {
         }
     }
 
-    /// Bytes that are for leases and links alone, never for a cycle.
+    /// Bytes of the reserve that are for leases and links: it is filled up to there while a cycle has drawn the rest.
     pub(crate) fn not_for_cycles(&self) -> u64 {
         self.reserve_bytes() - self.bytes_for(Part::Snapshot)
     }
 
-    /// Bytes that a cycle has to leave when it takes some for that part and segments have `room` left. For leases and links,
-    /// as far as those segments are not enough; and, while it carries, for the snapshot: without one all that was carried is there
-    /// twice, and no later cycle would have the room to write one.
+    /// Bytes that a cycle has to leave when it takes some for that part and segments have `room` left. What ends leases may be
+    /// one long record, which needs a segment of its own: all of that stays. What is small can go into the segments that are there.
+    /// While a cycle carries, the snapshot's part stays, too: without one all that was carried is there twice, and no later cycle
+    /// would have the room to write one.
     pub(crate) fn left_by(&self, part: Part, room: u64) -> u64 {
-        let commits = self.leases_bytes().saturating_add(SMALL_COMMANDS_BYTES + STEP_BYTES);
+        let small = (SMALL_COMMANDS_BYTES + STEP_BYTES).saturating_sub(room);
         let snapshot = match part {
             Part::Cleaning => self.bytes_for(Part::Snapshot) - self.bytes_for(Part::Cleaning),
             Part::Snapshot => 0,
         };
-        commits.saturating_sub(room).saturating_add(snapshot)
+        self.leases_bytes().saturating_add(small).saturating_add(snapshot)
     }
 
     fn leases_bytes(&self) -> u64 {
@@ -279,6 +280,22 @@ mod tests {
         // Beyond the first MiB of them there is no room for another's end.
         assert_eq!(needs(1, 0, 227).level(NoEnqueues, true, &stock), NoEnqueues);
         assert_eq!(needs(1, 0, 466).level(NoEnqueues, true, &stock), Hold);
+    }
+
+    #[test]
+    fn a_cycle_leaves_the_ends_of_leases_and_what_no_segment_has_room_for() {
+        // 100 leases, and a snapshot of 4 MiB: 5 are kept for it.
+        let needs = needs(1, 4 * MIB, 100);
+        let leases = 100 * LEASE_BYTES;
+        for (part, room, left) in [
+            (Part::Snapshot, 0, leases + 2 * MIB),
+            (Part::Snapshot, MIB, leases + MIB),
+            (Part::Snapshot, 100 * MIB, leases),
+            (Part::Cleaning, 0, leases + 7 * MIB),
+            (Part::Cleaning, 3 * MIB, leases + 5 * MIB),
+        ] {
+            assert_eq!(needs.left_by(part, room), left, "{part:?}, {room}");
+        }
     }
 
     #[test]
