@@ -165,7 +165,7 @@ impl Site {
         self.submit(Command::Enqueue { link, batch });
     }
 
-    /// Commits, hears what became of it, and lets the journal do what it does beside.
+    /// Commits, and hears what became of it.
     fn commit(&mut self) {
         loop {
             let mut released = Released::default();
@@ -195,7 +195,7 @@ impl Site {
         }
     }
 
-    /// Something is done; time passes; the journal does what it does beside. Within a cycle nothing more of that is done.
+    /// Something is done; time passes; the journal does what it does beside; more is done between the pieces of a cycle.
     fn step(&mut self, mut something: impl FnMut(&mut Site)) {
         something(self);
         self.now.mono_ms += STEP_MS;
