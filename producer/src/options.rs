@@ -56,9 +56,12 @@ pub enum Failover {
 /// How a pipeline fills its batches, and how much of it may be in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PipelineOptions {
-    /// Most jobs that were taken in and not yet answered; one more waits in `send`. 100,000 by default.
+    /// Most jobs that were taken in and not yet answered; one more waits in `send`. Each of a path's publishers gets an
+    /// equal share of them, and one batch at least: so that one which hangs leaves the others theirs, this should be
+    /// several batches for each publisher. 100,000 by default.
     pub in_flight_jobs_max: usize,
-    /// Most bytes of them; a single job of any size is taken while there is no other. 64 MiB by default.
+    /// Most bytes of them, shared in the same way; a single job of any size is taken while there is no other. 64 MiB by
+    /// default.
     pub in_flight_bytes_max: usize,
     /// How long a batch that is not full waits while the publisher still has one to answer. 1 ms by default.
     pub linger: Duration,
@@ -68,8 +71,8 @@ pub struct PipelineOptions {
     pub batch_bytes_max: usize,
     /// A batch that is not full goes at once while the publisher has fewer than this many to answer. 1 by default.
     pub eager_batches: usize,
-    /// Most jobs whose receipts wait to be read; with one more, `send` fails ([`EnqueueError::ReceiptsUnread`]). 1,000,000
-    /// by default; it is looked at every 64 jobs.
+    /// Most jobs whose receipts wait to be read before `send` waits for a reader: for the producer's `answer_timeout`, then
+    /// it fails ([`EnqueueError::ReceiptsUnread`]). Those of jobs in flight come on top. 1,000,000 by default.
     ///
     /// [`EnqueueError::ReceiptsUnread`]: crate::EnqueueError::ReceiptsUnread
     pub receipts_jobs_max: usize,

@@ -43,7 +43,7 @@ impl fmt::Display for Receipt {
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` say for each whether to try again. |
 /// | `Unknown` | Ask for the job by its id (`Queues::job`). Handed in again *with the same id*, it is the same job at the same publisher, |
 /// | | and a second one at another: where several have the path, use `Producer::to_publishers` with that one. |
-/// | `ReceiptsUnread` | Read receipts, then send the job again. |
+/// | `ReceiptsUnread` | Nothing reads receipts: read them, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EnqueueError {
     /// The producer's name ([`ProducerOptions::name`](crate::ProducerOptions::name)) is empty, or has more than 128 bytes.
@@ -139,7 +139,8 @@ pub enum EnqueueError {
     /// encoded, or no publisher has all of their paths. None was sent.
     #[error("an atomic batch goes to one publisher as one batch: {0}")]
     NotAtomic(Arc<str>),
-    /// More receipts wait to be read than may; the job was not sent.
+    /// As many receipts wait to be read as may, and none was read within the producer's `answer_timeout`; the job was not
+    /// sent.
     #[error("{limit} receipts wait to be read; read them while sending")]
     ReceiptsUnread {
         /// The most.

@@ -10,7 +10,7 @@ use crate::core::LaneRules;
 use crate::directory::Directory;
 use crate::options::{BatchOptions, PipelineOptions, ProducerOptions};
 use crate::outcome::{EnqueueError, JobReceipt, JobTicket, Receipt};
-use crate::pipeline::{Pipeline, Receipts};
+use crate::pipeline::{Completed, Pipeline, Receipts};
 use crate::queues::{Queues, QueuesOptions};
 use crate::shell::{Cell, Lane, Shell};
 
@@ -65,7 +65,7 @@ impl Producer {
             ..rules(&PipelineOptions::default())
         };
         let shell = Shell::start(directory, session, options);
-        let lane = shell.open_lane(single);
+        let lane = shell.open_lane(single, None);
         Producer { handle: Arc::new(Handle { shell, lane, queues: OnceLock::new() }) }
     }
 
@@ -98,7 +98,7 @@ impl Producer {
             in_flight_bytes_max: shell.options.in_flight_bytes_max,
             ..PipelineOptions::default()
         };
-        let lane = OwnLane { lane: shell.open_lane(rules(&bounds)), shell };
+        let lane = OwnLane { lane: shell.open_lane(rules(&bounds), None), shell };
         let mut receipts = vec![None; jobs.len()];
         let mut cells: Vec<Arc<Cell>> = Vec::new();
         if options.atomic {
@@ -149,8 +149,9 @@ impl Producer {
     /// neither a wait nor a wake of its own. Read receipts while sending, best in a task of their own. Has to be used, and
     /// dropped, within the runtime.
     pub fn pipeline(&self, options: PipelineOptions) -> (Pipeline, Receipts) {
-        let lane = self.handle.shell.open_lane(rules(&options));
-        Pipeline::new(self.handle.clone(), lane, options)
+        let completed = Arc::new(Completed::default());
+        let lane = self.handle.shell.open_lane(rules(&options), Some(completed.clone()));
+        Pipeline::new(self.handle.clone(), lane, options, completed)
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {

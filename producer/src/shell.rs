@@ -19,6 +19,7 @@ use crate::directory::Directory;
 use crate::link;
 use crate::options::{ANSWER_TIMEOUT_MAX, ProducerOptions};
 use crate::outcome::{BatchReceipt, EnqueueError};
+use crate::pipeline::Completed;
 
 /// Where those who wait for a batch find its end.
 #[derive(Default)]
@@ -50,8 +51,10 @@ impl Cell {
 #[derive(Clone)]
 pub(crate) struct Lane {
     pub(crate) id: LaneId,
-    /// Told whenever jobs of the lane have come to their end.
+    /// Notified whenever jobs of the lane have come to their end.
     pub(crate) room: Arc<Notify>,
+    /// Where a pipeline's receipts go; other callers wait for their [`Cell`].
+    completed: Option<Arc<Completed>>,
 }
 
 struct LiveLink {
@@ -64,7 +67,7 @@ struct LiveLink {
 pub(crate) struct Inner {
     pub(crate) core: Core<Arc<Cell>>,
     links: HashMap<PublisherId, LiveLink>,
-    lanes: HashMap<LaneId, Arc<Notify>>,
+    lanes: HashMap<LaneId, Lane>,
     /// When the task for time will wake.
     wakes_at: Time,
 }
@@ -120,10 +123,15 @@ impl Shell {
         result
     }
 
-    pub(crate) fn open_lane(self: &Arc<Self>, rules: LaneRules) -> Lane {
+    pub(crate) fn open_lane(
+        self: &Arc<Self>,
+        rules: LaneRules,
+        completed: Option<Arc<Completed>>,
+    ) -> Lane {
         self.step(|inner, _| {
-            let lane = Lane { id: inner.core.open_lane(rules), room: Arc::new(Notify::new()) };
-            inner.lanes.insert(lane.id, lane.room.clone());
+            let room = Arc::new(Notify::new());
+            let lane = Lane { id: inner.core.open_lane(rules), room, completed };
+            inner.lanes.insert(lane.id, lane.clone());
             lane
         })
     }
@@ -233,9 +241,14 @@ impl Shell {
                     self.send(inner, publisher, link, sequence, &batch);
                 }
                 Action::Finish { lane, tag, ids, tickets, end } => {
-                    tag.tell(BatchReceipt { ids: ids.into(), tickets, end });
-                    if let Some(room) = inner.lanes.get(&lane) {
-                        room.notify_waiters();
+                    let receipt = BatchReceipt { ids: ids.into(), tickets, end };
+                    let lane = inner.lanes.get(&lane);
+                    match lane.and_then(|lane| lane.completed.as_ref()) {
+                        Some(completed) => completed.add(receipt),
+                        None => tag.tell(receipt),
+                    }
+                    if let Some(lane) = lane {
+                        lane.room.notify_waiters();
                     }
                     self.ended.notify_waiters();
                 }
@@ -266,7 +279,9 @@ impl Shell {
                 }
                 Action::RoutesChanged => self.routes_changed.notify_waiters(),
                 Action::LaneGone(lane) => {
-                    inner.lanes.remove(&lane);
+                    if let Some(completed) = inner.lanes.remove(&lane).and_then(|l| l.completed) {
+                        completed.finish();
+                    }
                 }
             }
         }

@@ -2,11 +2,13 @@
 
 mod fake;
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use fake::{FakePublisher, Fate};
 use longshore_producer::{EnqueueError, PipelineOptions, Producer, ProducerOptions, new_job};
 use longshore_protocol::{JobId, NewJob, Path};
+use tokio::time::timeout;
 
 fn job(n: usize) -> NewJob {
     new_job(Path::new("/jobs/mail").expect("a path"), n.to_string())
@@ -110,7 +112,7 @@ async fn a_pipeline_waits_while_as_much_is_in_flight_as_may_be() {
     for n in 0..10 {
         pipeline.send(job(n)).await.expect("there is room");
     }
-    let eleventh = tokio::time::timeout(Duration::from_millis(50), pipeline.send(job(10))).await;
+    let eleventh = timeout(Duration::from_millis(50), pipeline.send(job(10))).await;
     assert!(eleventh.is_err(), "there is no room");
     pipeline.send(job(10)).await.expect("there is room once a batch is answered");
     drop(pipeline);
@@ -120,22 +122,86 @@ async fn a_pipeline_waits_while_as_much_is_in_flight_as_may_be() {
 }
 
 #[tokio::test]
-async fn receipts_that_nobody_reads_stop_the_pipeline_with_an_error_that_names_the_limit() {
+async fn send_waits_for_a_reader_of_receipts_and_then_fails_with_the_limit() {
     let publisher = FakePublisher::start(1).await;
-    let producer = to(&[&publisher]);
-    let options = PipelineOptions { receipts_jobs_max: 128, ..PipelineOptions::default() };
+    let infos = vec![publisher.info.clone()];
+    let answer_timeout = Duration::from_millis(500);
+    let options = ProducerOptions { answer_timeout, ..ProducerOptions::default() };
+    let producer = Producer::to_publishers(infos, options);
+    let options = PipelineOptions {
+        receipts_jobs_max: 128,
+        in_flight_jobs_max: 32,
+        batch_jobs_max: 16,
+        ..PipelineOptions::default()
+    };
     let (mut pipeline, mut receipts) = producer.pipeline(options);
     let mut taken = 0;
-    let error = loop {
+    let (error, waited) = loop {
+        let began = Instant::now();
         match pipeline.send(job(taken)).await {
             Ok(_) => taken += 1,
-            Err(error) => break error,
+            Err(error) => break (error, began.elapsed()),
         }
     };
-    assert_eq!((taken, error), (128, EnqueueError::ReceiptsUnread { limit: 128 }));
-    pipeline.flush();
-    receipts.next().await.expect("a batch");
-    pipeline.send(job(taken)).await.expect("it stays good");
+    assert_eq!(error, EnqueueError::ReceiptsUnread { limit: 128 });
+    assert!((128..=128 + 32).contains(&taken), "{taken} jobs without a reader");
+    assert!(waited >= answer_timeout, "it waited for {waited:?}");
+    let mut read = 0;
+    let (sent, ()) = tokio::join!(pipeline.send(job(taken)), async {
+        while read < 64 {
+            read += receipts.next().await.expect("a batch").len();
+        }
+    });
+    sent.expect("receipts are read meanwhile");
+    drop(pipeline);
+    while let Some(batch) = receipts.next().await {
+        read += batch.len();
+    }
+    assert_eq!(read, taken + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_publisher_stops_no_pipeline_whose_other_publisher_answers() {
+    let (hung, good) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    hung.script(vec![Fate::TakeInSilence; 10_000]);
+    let producer = to(&[&hung, &good]);
+    let options = PipelineOptions {
+        in_flight_jobs_max: 1_000,
+        batch_jobs_max: 50,
+        receipts_jobs_max: 1_000,
+        ..PipelineOptions::default()
+    };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let sender = tokio::spawn(async move {
+        let mut tickets = HashMap::new();
+        let began = Instant::now();
+        let mut n = 0;
+        // Far below the 30 s after which the hung publisher's batches time out, and make room.
+        while n < 20_000 || (tickets.len() < 1_000_000 && began.elapsed() < Duration::from_secs(2))
+        {
+            let job = job(n);
+            let id = job.id;
+            tickets.insert(pipeline.send(job).await.expect("taken in").0, id);
+            n += 1;
+        }
+        (tickets, began.elapsed(), pipeline)
+    });
+    let mut read = HashMap::new();
+    while read.len() < 15_000 {
+        let batch = timeout(Duration::from_secs(15), receipts.next()).await;
+        for receipt in batch.expect("receipts go on").expect("a batch").iter() {
+            assert!(receipt.outcome.is_ok(), "{receipt:?}");
+            read.insert(receipt.ticket.0, receipt.id);
+        }
+    }
+    let reader = tokio::spawn(async move { while receipts.next().await.is_some() {} });
+    let (tickets, took, pipeline) = sender.await.expect("the sender");
+    assert!(took < Duration::from_secs(25), "it took {took:?}");
+    assert!(read.iter().all(|(ticket, id)| tickets[ticket] == *id), "each ticket names its job");
+    let stuck = hung.disk.lock().jobs.len();
+    assert!((1..=500).contains(&stuck), "{stuck} of 1,000 in flight at the hung one of two");
+    reader.abort();
+    drop(pipeline);
 }
 
 #[tokio::test]

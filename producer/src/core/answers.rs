@@ -21,9 +21,10 @@ impl<T: Default + Clone> Core<T> {
             return;
         }
         let found = peer.unanswered.iter().position(|f| f.sequence == answer.sequence);
-        // One whose time was up: its end has been told.
-        let Some(InFlight { mut batch, arrived, sequence }) = found.and_then(|at| peer.take(at))
-        else {
+        let found = found.and_then(|at| peer.take(at));
+        peer.heard(now);
+        // One whose time was up has had its end.
+        let Some(InFlight { mut batch, arrived, sequence }) = found else {
             if answer.outcome.is_ok() {
                 peer.accepted = peer.accepted.max(answer.sequence);
             }

@@ -13,6 +13,13 @@ pub(crate) fn weight(job: &NewJob) -> usize {
     JOB_OVERHEAD_BYTES + job.payload.len() + job.headers.bytes()
 }
 
+/// What batches hold.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Load {
+    pub(super) jobs: usize,
+    pub(super) bytes: usize,
+}
+
 /// Collects jobs for one route.
 pub(super) struct OpenBatch<T> {
     pub(super) builder: BatchBuilder,
@@ -33,6 +40,10 @@ impl<T> OpenBatch<T> {
             tag,
             opened_at,
         }
+    }
+
+    pub(super) fn load(&self) -> Load {
+        Load { jobs: self.ids.len(), bytes: self.bytes }
     }
 
     pub(super) fn push(&mut self, job: &NewJob, ticket: u64) {
@@ -63,4 +74,10 @@ pub(super) struct Batch<T> {
     pub(super) may_be_at: Option<PublisherId>,
     /// How often a publisher answered that one before it is missing.
     pub(super) gaps: u32,
+}
+
+impl<T> Batch<T> {
+    pub(super) fn load(&self) -> Load {
+        Load { jobs: self.ids.len(), bytes: self.bytes }
+    }
 }

@@ -35,9 +35,9 @@ impl<T: Default + Clone> Core<T> {
         if let Some(floor) = self.deadline_floor {
             next = next.min(floor);
         }
-        for lane in self.lanes.values() {
+        for (id, lane) in &self.lanes {
             for (route, open) in &lane.open {
-                if self.can_take(*route) {
+                if self.can_take(*route, lane, *id) {
                     next = next.min(open.opened_at + lane.rules.linger);
                 }
             }

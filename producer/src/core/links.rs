@@ -53,7 +53,8 @@ impl<T: Default + Clone> Core<T> {
                 }
             }
         }
-        if let Some(peer) = self.peers.get(&publisher) {
+        if let Some(peer) = self.peers.get_mut(&publisher) {
+            peer.heard(now);
             for in_flight in &peer.unanswered {
                 self.actions.push_back(Action::Send {
                     publisher,

@@ -35,14 +35,14 @@ use rand::{Rng, RngExt, SeedableRng};
 use crate::options::Failover;
 use crate::outcome::{BatchEnd, EnqueueError};
 
-use batch::{Batch, OpenBatch, weight};
+use batch::{Batch, Load, OpenBatch, weight};
 pub(crate) use check::check;
 use lane::Lane;
 pub(crate) use lane::LaneRules;
 pub(crate) use peer::LinkNumber;
 use peer::{InFlight, LinkState, Peer};
 pub(crate) use routing::NoRoute;
-use routing::Routing;
+use routing::{Route, Routing};
 
 /// Time since the producer was made.
 pub(crate) type Time = Duration;
@@ -454,30 +454,74 @@ impl<T: Default + Clone> Core<T> {
 
     // ---- choosing and sending
 
-    fn can_take(&self, route: RouteId) -> bool {
-        self.routing.routes.get(&route).is_some_and(|route| {
-            route.unsent.is_empty()
-                && route.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.takes()))
-        })
+    /// Whether some publisher of the route would get the lane's open batch.
+    fn can_take(&self, route: RouteId, lane: &Lane<T>, lane_id: LaneId) -> bool {
+        let (known, open) = (self.routing.routes.get(&route), lane.open.get(&route));
+        let (Some(route), Some(open)) = (known, open) else {
+            return false;
+        };
+        let load = open.load();
+        route.unsent.is_empty()
+            && route.set.iter().any(|id| self.may_get(route, id, lane, lane_id, load))
     }
 
-    /// The publisher that the route's next batch goes to: the same for a while, then one at random.
-    fn choose(&mut self, now: Time, route_id: RouteId) -> Option<PublisherId> {
-        let route = self.routing.routes.get_mut(&route_id)?;
-        let takes = |id: &PublisherId| self.peers.get(id).is_some_and(|peer| peer.takes());
+    /// Whether a publisher may get a batch of the lane: it takes one, and holds no more of the lane's unanswered jobs and
+    /// bytes than its share, the same for each publisher of the route that has one. So publishers that do not answer
+    /// leave the others theirs. A publisher with none of the lane's batches gets one of any size.
+    fn may_get(
+        &self,
+        route: &Route<T>,
+        publisher: &PublisherId,
+        lane: &Lane<T>,
+        lane_id: LaneId,
+        load: Load,
+    ) -> bool {
+        let Some(peer) = self.peers.get(publisher).filter(|peer| peer.takes()) else {
+            return false;
+        };
+        let LaneRules { in_flight_jobs_max: jobs, in_flight_bytes_max: bytes, .. } = lane.rules;
+        // With this little in flight no share is used up: most calls end here.
+        let of_all = LINKS_PER_ROUTE;
+        if route.set.len() == 1 || (lane.jobs <= jobs / of_all && lane.bytes <= bytes / of_all) {
+            return true;
+        }
+        let counts = |id: &&PublisherId| self.peers.get(id).is_some_and(|peer| peer.has_a_share());
+        let linked = route.linked.iter().filter(counts).count().max(1);
+        let held = if linked == 1 { Load::default() } else { peer.load_of(lane_id) };
+        held.jobs == 0
+            || (held.jobs + load.jobs <= jobs / linked && held.bytes + load.bytes <= bytes / linked)
+    }
+
+    /// The publisher that the route's next batch of the lane goes to: the same for a while, then one at random of those that
+    /// answer. One that is silent gets a batch only if no other may get it.
+    fn choose(
+        &mut self,
+        now: Time,
+        route_id: RouteId,
+        lane_id: LaneId,
+        load: Load,
+    ) -> Option<PublisherId> {
+        let (route, lane) = (self.routing.routes.get(&route_id)?, self.lanes.get(&lane_id)?);
+        let may_get = |id: &PublisherId| self.may_get(route, id, lane, lane_id, load);
+        let is_silent = |id: &PublisherId| self.peers.get(id).is_some_and(|p| p.is_silent(now));
         if let Some((publisher, until)) = route.sticky
             && now < until
-            && takes(&publisher)
+            && !is_silent(&publisher)
+            && may_get(&publisher)
         {
             return Some(publisher);
         }
-        let count = route.set.iter().filter(|id| takes(id)).count();
-        if count == 0 {
+        let mut from: Vec<PublisherId> = route.set.iter().copied().filter(may_get).collect();
+        if !from.iter().all(is_silent) {
+            from.retain(|id| !is_silent(id));
+        }
+        if from.is_empty() {
             return None;
         }
-        let pick = self.rng.random_range(0..count);
-        let publisher = route.set.iter().copied().filter(|id| takes(id)).nth(pick)?;
-        route.sticky = Some((publisher, now + STICKY_FOR));
+        let publisher = from[self.rng.random_range(0..from.len())];
+        if let Some(route) = self.routing.routes.get_mut(&route_id) {
+            route.sticky = Some((publisher, now + STICKY_FOR));
+        }
         Some(publisher)
     }
 
@@ -488,10 +532,12 @@ impl<T: Default + Clone> Core<T> {
             .flat_map(|(lane, l)| l.open.keys().map(|route| (*lane, *route)))
             .collect();
         for (lane_id, route) in open {
-            if !self.can_take(route) {
+            let lane = &self.lanes[&lane_id];
+            if !self.can_take(route, lane, lane_id) {
                 continue;
             }
-            let Some(publisher) = self.choose(now, route) else { continue };
+            let load = lane.open[&route].load();
+            let Some(publisher) = self.choose(now, route, lane_id, load) else { continue };
             let unanswered = self.peers.get(&publisher).map_or(0, |peer| peer.unanswered.len());
             let lane = &self.lanes[&lane_id];
             let lingered = lane.open[&route].opened_at + lane.rules.linger <= now;
@@ -556,14 +602,25 @@ impl<T: Default + Clone> Core<T> {
             .map(|(id, _)| *id)
             .collect();
         for route_id in waiting {
-            while let Some(publisher) = self.choose(now, route_id) {
+            // Batches of a lane that has used up its shares wait; those of other lanes go past them.
+            let mut at = 0;
+            while let Some(route) = self.routing.routes.get(&route_id)
+                && let Some(batch) = route.unsent.get(at)
+                && route.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.takes()))
+            {
+                let (lane, load) = (batch.lane, batch.load());
+                let Some(publisher) = self.choose(now, route_id, lane, load) else {
+                    at += 1;
+                    continue;
+                };
                 let Some(route) = self.routing.routes.get_mut(&route_id) else { break };
-                let Some(batch) = route.unsent.pop_front() else { break };
+                let Some(batch) = route.unsent.remove(at) else { break };
                 let Some(peer) = self.peers.get_mut(&publisher) else { break };
                 let Some(link) = peer.link_number() else { break };
                 let sequence = peer.next;
                 peer.next += 1;
                 peer.used_at = now;
+                peer.unheard_since.get_or_insert(now);
                 peer.unanswered_bytes += batch.bytes;
                 let jobs = batch.jobs.clone();
                 peer.unanswered.push_back(InFlight { sequence, batch, arrived: false });

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use longshore_protocol::{Durability, PublisherInfo};
 
-use super::batch::Batch;
-use super::{Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
+use super::batch::{Batch, Load};
+use super::{LaneId, Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
 
 /// A link that stood this long, or that answered a batch, was a good one: the next try is made at once.
 const GOOD_LINK: Duration = Duration::from_secs(1);
 /// What each failed try adds to the longest wait before the next.
 const RETRY_STEP: Duration = Duration::from_millis(100);
+/// A publisher that has batches and has answered none for this long gets new ones last.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// The longest wait while batches need this publisher.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// The longest wait otherwise.
@@ -66,6 +68,8 @@ pub(super) struct Peer<T> {
     /// In the order of their numbers.
     pub(super) unanswered: VecDeque<InFlight<T>>,
     pub(super) unanswered_bytes: usize,
+    /// When it was sent a batch, or attached, after its last answer.
+    pub(super) unheard_since: Option<Time>,
 }
 
 impl<T> Peer<T> {
@@ -82,6 +86,7 @@ impl<T> Peer<T> {
             accepted: 0,
             unanswered: VecDeque::new(),
             unanswered_bytes: 0,
+            unheard_since: None,
         }
     }
 
@@ -92,8 +97,34 @@ impl<T> Peer<T> {
             && (self.unanswered.is_empty() || self.unanswered_bytes < UNANSWERED_BYTES_MAX)
     }
 
+    /// Whether it answers nothing, as one whose disk or process hangs. Once its batches have timed out it gets one more, to
+    /// see whether it answers that.
+    pub(super) fn is_silent(&self, now: Time) -> bool {
+        !self.unanswered.is_empty()
+            && self.unheard_since.is_some_and(|since| since + SILENT_AFTER <= now)
+    }
+
+    /// It has answered a batch, or its link is attached.
+    pub(super) fn heard(&mut self, now: Time) {
+        self.unheard_since = (!self.unanswered.is_empty()).then_some(now);
+    }
+
+    /// What it has of a lane's batches and has not answered.
+    pub(super) fn load_of(&self, lane: LaneId) -> Load {
+        let of_lane = self.unanswered.iter().filter(|in_flight| in_flight.batch.lane == lane);
+        of_lane.map(|in_flight| in_flight.batch.load()).fold(Load::default(), |sum, one| Load {
+            jobs: sum.jobs + one.jobs,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+
     pub(super) fn is_up(&self) -> bool {
         matches!(self.link, LinkState::Up { stopping: false, .. })
+    }
+
+    /// Whether a part of what may be in flight is left to it: its link stands, or is dialled for the first time.
+    pub(super) fn has_a_share(&self) -> bool {
+        self.is_up() || (self.attempt == 0 && matches!(self.link, LinkState::Dialing { .. }))
     }
 
     /// The link that stands or is being made.

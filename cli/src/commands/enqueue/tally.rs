@@ -22,15 +22,16 @@ pub(crate) struct Tally {
     pub(crate) reasons: BTreeMap<String, u64>,
     /// The first receipt.
     pub(crate) first: Option<Receipt>,
-    /// Every job that a publisher holds, if they are to be waited for.
-    pub(crate) jobs: Option<Vec<JobRef>>,
+    /// Every job that a publisher holds, by its line, if they are to be waited for. Receipts come in the order in which
+    /// publishers answer.
+    pub(crate) jobs: Option<BTreeMap<u64, JobRef>>,
     lines: LineNumbers,
 }
 
 impl Tally {
     /// A tally that remembers the jobs, or does not.
     pub(crate) fn new(remember_jobs: bool) -> Tally {
-        Tally { jobs: remember_jobs.then(Vec::new), ..Tally::default() }
+        Tally { jobs: remember_jobs.then(BTreeMap::new), ..Tally::default() }
     }
 
     /// The line went out under this ticket. Tickets and lines rise.
@@ -63,7 +64,7 @@ impl Tally {
                         self.created += 1
                     }
                     if let Some(jobs) = &mut self.jobs {
-                        jobs.push(held.job);
+                        jobs.insert(line, held.job);
                     }
                 }
                 Err(error) => {

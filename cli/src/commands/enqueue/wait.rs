@@ -16,9 +16,8 @@ pub(crate) async fn until_ended(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let queues = context.queues();
-    let jobs = tally.jobs.as_deref().unwrap_or_default();
     let mut failed = 0u64;
-    for &job in jobs {
+    for &job in tally.jobs.iter().flat_map(|jobs| jobs.values()) {
         let name = JobName::from(job);
         let end = tokio::select! {
             end = ended(&queues, &name) => end?,

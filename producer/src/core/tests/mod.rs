@@ -7,6 +7,7 @@ mod model;
 mod resending;
 mod routing;
 mod sealing;
+mod silence;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
