@@ -94,6 +94,11 @@ impl Leases {
         }
     }
 
+    /// How long leases outlive what held them.
+    pub fn timing(&self) -> LeaseTiming {
+        self.timing
+    }
+
     /// Leases that are known.
     pub fn len(&self) -> usize {
         self.by_token.len()

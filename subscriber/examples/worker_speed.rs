@@ -169,6 +169,7 @@ async fn serve(
                     next_batch: 1,
                     next_settle: 1,
                     gone: Tokens::default(),
+                    reconnect_grace_ms: 5_000,
                 })
                 .encode(&mut out),
                 Some(ToPublisher::Credit(Credit { count, .. })) => credits += u64::from(count),

@@ -110,13 +110,17 @@ impl JobContext {
         }
     }
 
-    /// When the lease ends unless it is renewed once more. The worker renews it in time; it is of use to who wants to know
-    /// how long a fence still holds.
+    /// Until when the job is certain to be this worker's: the end of its lease, which the worker renews in time. While the link
+    /// to the publisher is down or silent, it is no later than the publisher's reconnect grace (5 s by default) after the last
+    /// byte that came: then another worker may be given the job. The handler is not cancelled by that, as the
+    /// publisher may be back before; it is when the lease ends or turns out to be lost.
     pub fn deadline(&self) -> Instant {
-        self.started + self.signal.ends()
+        let ends = self.signal.ends();
+        let desk = self.signal.desk.upgrade();
+        self.started + desk.map_or(ends, |desk| desk.deadline(self.place, ends))
     }
 
-    /// How long the lease runs on if it is not renewed once more; zero when it is over.
+    /// How long it is until [`deadline`](JobContext::deadline); zero once that is over.
     pub fn remaining(&self) -> Duration {
         self.deadline().saturating_duration_since(Instant::now())
     }

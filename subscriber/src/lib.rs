@@ -39,6 +39,7 @@ mod dialing;
 mod director;
 mod durable;
 mod failure;
+mod grace;
 mod handler;
 mod job;
 mod lane;

@@ -102,6 +102,11 @@ impl LinkSender {
         .await
     }
 
+    /// When the last byte of the other side was read; that of the handshake before there was another.
+    pub fn received_at(&self) -> tokio::time::Instant {
+        self.hold.shared.pulse.received_at()
+    }
+
     /// Ends the link with [`LinkEnd::Local`] after what is queued was written; if that stalls for the hang timeout it
     /// ends all the same. From now on nothing more is taken.
     pub fn close(&self, reason: impl Into<String>) {

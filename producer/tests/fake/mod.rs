@@ -232,6 +232,7 @@ async fn talk(
                         next_batch,
                         next_settle: 1,
                         gone,
+                        reconnect_grace_ms: 5_000,
                     })
                     .encode(&mut out);
                 }

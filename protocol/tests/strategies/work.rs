@@ -497,9 +497,15 @@ pub(crate) fn from_publisher() -> impl Strategy<Value = FromPublisher> {
     let settled = vec(settle_outcome(), 0..30).prop_map(|all| all.into_iter().collect::<Runs<_>>());
     let result = prop_oneof![answer().prop_map(Ok), select(RequestError::ALL).prop_map(Err)];
     prop_oneof![
-        (select(Durability::ALL), any::<(u64, u64)>(), tokens()).prop_map(
-            |(durability, (next_batch, next_settle), gone)| {
-                FromPublisher::Attached(Attached { durability, next_batch, next_settle, gone })
+        (select(Durability::ALL), any::<(u64, u64, u64)>(), tokens()).prop_map(
+            |(durability, (next_batch, next_settle, reconnect_grace_ms), gone)| {
+                FromPublisher::Attached(Attached {
+                    durability,
+                    next_batch,
+                    next_settle,
+                    gone,
+                    reconnect_grace_ms,
+                })
             }
         ),
         (any::<u64>(), enqueued).prop_map(|(sequence, outcome)| FromPublisher::Enqueued(

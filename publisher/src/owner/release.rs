@@ -29,10 +29,14 @@ impl Owner {
         for (link, reply) in released.replies.drain(..) {
             match reply {
                 Reply::LinkRefused { reason } => self.router.refuse(link, reason),
-                reply => {
-                    match reply {
+                mut reply => {
+                    match &mut reply {
                         Reply::Paused { .. } => self.pauses.released(self.store.state().pauses()),
-                        Reply::Attached(_) => self.router.attached(link),
+                        Reply::Attached(attached) => {
+                            attached.reconnect_grace_ms =
+                                self.store.lease_timing().reconnect_grace_ms;
+                            self.router.attached(link);
+                        }
                         _ => {}
                     }
                     self.router.say(link, &message_of(reply));

@@ -111,6 +111,8 @@ impl State {
             next_batch: session.next_batch,
             next_settle: session.next_settle,
             gone,
+            // Leases are soft, and so is their grace: whoever keeps their time fills it in.
+            reconnect_grace_ms: 0,
         };
         out.replies.push((link, Reply::Attached(attached)));
     }

@@ -22,7 +22,7 @@ use super::room::{self, Fit};
 use super::{Asked, Opened, Released, Store, StoreFigures, StoreOptions, asked};
 use crate::clock::{BootStamp, Clock, LastRun};
 use crate::journal::{Journal, JournalOptions, LostStarts, OpenError, Space, SpaceLevel};
-use crate::leases::{EXPIRED_MAX, Leases};
+use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::PayloadCache;
 use crate::tail::Tail;
@@ -364,6 +364,11 @@ impl<L: Log> LogStore<L> {
         let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
         let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();
         Ok(next.map(|at| at.max(now.mono_ms)))
+    }
+
+    /// How long leases outlive what held them.
+    pub fn lease_timing(&self) -> LeaseTiming {
+        self.leases.timing()
     }
 
     /// Gives every lease its full length anew from now on, and every lost link its grace: as after a pause.

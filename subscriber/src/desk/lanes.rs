@@ -1,11 +1,12 @@
 //! The desk's side that faces the lanes: the next job, and the end of the last.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_protocol::messages::work::NewSettle;
 
 use super::checkpoints::{Gone, end_job};
-use super::{Desk, Ended, Next, Stage, State, Waiting};
+use super::{Desk, Ended, Next, PlaceId, Stage, State, Waiting};
 use crate::durable::Input;
 use crate::signal::LeaseSignal;
 
@@ -21,8 +22,14 @@ impl Desk {
             return Next::Stop;
         }
         while let Some(job) = state.announced.pop_front() {
-            let lease = state.place(job.place).leases.get_mut(job.token);
-            let Some(lease) = lease.filter(|lease| now < lease.ends()) else { continue };
+            let place = state.place(job.place);
+            let owned = place.owns(self.started, now);
+            let lease = place.leases.get_mut(job.token).filter(|lease| now < lease.ends());
+            let Some(lease) = lease else { continue };
+            if !owned {
+                place.put_aside(job);
+                continue;
+            }
             let ends = lease.ends();
             match Arc::get_mut(signal) {
                 Some(signal) => signal.renew_for(ends),
@@ -36,7 +43,7 @@ impl Desk {
         if state.announcing || state.ready.is_empty() {
             return Next::Nothing;
         }
-        state.announce(now)
+        state.announce(self.started, now)
     }
 
     /// The publishers were told, or could not be: the jobs can run.
@@ -46,6 +53,15 @@ impl Desk {
         state.announced.extend(jobs);
         // A drain may have come in between: then they were given back with the others.
         self.wake_a_lane(&state);
+    }
+
+    /// Until when a lease of the publisher is certain to hold that runs until `ends`.
+    pub(crate) fn deadline(&self, place: PlaceId, ends: Duration) -> Duration {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let place = state.place(place);
+        place.hear(self.started);
+        place.grace.deadline(now, place.sender.is_some(), ends)
     }
 
     /// Waits until there may be work. Cancel safe.

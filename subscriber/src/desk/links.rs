@@ -18,6 +18,8 @@ use crate::signal::LeaseSignal;
 
 /// Bytes of settles and checkpoints that a link is given at a time; the rest follows when they are in its send queue.
 const BYTES_TOGETHER: usize = BATCH_BYTES_MAX;
+/// How soon to look whether a byte came while jobs are put aside: heartbeats wake nobody.
+const ASIDE_CHECK: Duration = Duration::from_millis(250);
 /// How long a lease is taken to be whose settle waits for room at its publisher: as it is unless a job says otherwise. It is renewed
 /// three times as often.
 const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
@@ -45,6 +47,7 @@ impl Desk {
         let at = state.place(place);
         let lost = at.leases.revoke(&answer.gone.0);
         at.sender = Some(sender);
+        at.grace.is(Duration::from_millis(answer.reconnect_grace_ms));
         at.settles.attached(answer.next_settle);
         at.leases.connected(now);
         at.checkpoints.attached();
@@ -55,6 +58,8 @@ impl Desk {
             state.place(place).quiet_to_say = Some(0);
         }
         self.lose(&mut state, place, lost, CancelReason::LeaseLost);
+        state.take_from_aside(place, self.started, now);
+        self.wake_a_lane(&state);
         self.step(&mut state, Input::Attached(publisher));
         Started { tokens: Tokens(tokens), running_ms }
     }
@@ -63,6 +68,7 @@ impl Desk {
     pub(crate) fn link_lost(&self, place: PlaceId, reason: String) {
         let mut state = self.state.lock();
         let at = state.place(place);
+        at.hear(self.started);
         let was_attached = at.sender.take().is_some();
         at.leases.disconnected();
         let freed = at.settles.detached();
@@ -237,12 +243,16 @@ impl Desk {
         if freed > 0 {
             self.step(&mut state, Input::Freed { publisher, jobs: freed });
         }
+        state.take_from_aside(place, self.started, now);
+        self.wake_a_lane(&state);
         let at = state.place(place);
+        let aside = (!at.aside.is_empty()).then_some(now + ASIDE_CHECK);
         out.grant = std::mem::take(&mut at.grant);
         out.recall = std::mem::take(&mut at.recall);
         out.unsubscribe = std::mem::take(&mut at.unsubscribe);
         let again = at.settles.again_at();
-        out.deadline = at.leases.next_due().into_iter().chain(progress).chain(again).min();
+        let due = at.leases.next_due();
+        out.deadline = due.into_iter().chain(progress).chain(again).chain(aside).min();
         out.recall_first = state.quiet;
         out.quiet = state.quiet_to_say(place);
         out

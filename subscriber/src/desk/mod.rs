@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::checkpoints::ToSend;
 use crate::durable::{Action, Durable};
+use crate::grace::Grace;
 use crate::leases::Leases;
 use crate::progress::Progresses;
 use crate::settles::Settles;
@@ -86,6 +87,9 @@ struct Place {
     progresses: Progresses,
     /// The link, from the moment it is attached.
     sender: Option<LinkSender>,
+    grace: Grace,
+    /// Jobs that may be another worker's by now, until a byte comes or their leases are over.
+    aside: VecDeque<Waiting>,
     wake: Arc<Notify>,
     /// To be said at the next opportunity.
     grant: u32,
@@ -217,6 +221,8 @@ impl State {
                 checkpoints: checkpoints::Waiting::default(),
                 progresses: Progresses::default(),
                 sender: None,
+                grace: Grace::default(),
+                aside: VecDeque::new(),
                 wake: Arc::default(),
                 grant: 0,
                 recall: 0,
@@ -228,8 +234,9 @@ impl State {
     }
 
     /// Takes as many jobs as there are lanes without one, and whom to tell of them. One whose lease is over is another worker's
-    /// by now, whether or not its link has seen that already: after a pause of the process, lanes may be first.
-    fn announce(&mut self, now: Duration) -> Next {
+    /// by now, whether or not its link has seen that already: after a pause of the process, lanes may be first. One whose
+    /// publisher has been silent for its grace may be another's, and is put aside.
+    fn announce(&mut self, started: Instant, now: Duration) -> Next {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
         let mut jobs = Vec::with_capacity(free.min(self.ready.len()));
         let mut told: Vec<(LinkSender, Tokens)> = Vec::new();
@@ -238,8 +245,13 @@ impl State {
             && let Some(job) = self.ready.pop_front()
         {
             let place = &mut self.places[job.place as usize];
+            let owned = place.owns(started, now);
             let lease = place.leases.get_mut(job.token).filter(|lease| now < lease.ends());
             let Some(lease) = lease else { continue };
+            if !owned {
+                place.put_aside(job);
+                continue;
+            }
             lease.began = Some(now);
             // Jobs come by the batch, so neighbours are mostly of one publisher.
             match (&mut told[..], &place.sender) {
@@ -260,14 +272,27 @@ impl State {
         Next::Announce(told, jobs)
     }
 
-    /// Jobs whose leases have gone leave the queue, so that it is never longer than what is held.
+    /// Jobs whose leases have gone leave the queues, so that these are never longer than what is held.
     fn drop_the_lost(&mut self) {
+        for Place { aside, leases, .. } in &mut self.places {
+            aside.retain(|job| leases.get_mut(job.token).is_some());
+        }
         let places = &mut self.places;
         let held = |job: &Waiting| places[job.place as usize].leases.get_mut(job.token).is_some();
         self.ready.retain({
             let mut held = held;
             move |job| held(job)
         });
+    }
+
+    /// What was put aside may be begun again, if a byte of its publisher came.
+    fn take_from_aside(&mut self, place: PlaceId, started: Instant, now: Duration) {
+        let at = &mut self.places[place as usize];
+        if !at.aside.is_empty() && at.owns(started, now) {
+            while let Some(job) = at.aside.pop_back() {
+                self.ready.push_front(job);
+            }
+        }
     }
 
     fn stats_now(&self) -> WorkerStats {
@@ -280,6 +305,30 @@ impl State {
             publishers: all as u64,
             ..self.stats.clone()
         }
+    }
+}
+
+impl Place {
+    /// True while no other worker can have been given what is held from the publisher.
+    fn owns(&mut self, started: Instant, now: Duration) -> bool {
+        self.hear(started);
+        self.grace.holds(now)
+    }
+
+    /// Takes over when the link's last byte came.
+    fn hear(&mut self, started: Instant) {
+        if let Some(sender) = &self.sender {
+            self.grace.heard(sender.received_at().saturating_duration_since(started));
+        }
+    }
+
+    /// The job may be another worker's. It has not begun, whatever its publisher was sent.
+    fn put_aside(&mut self, job: Waiting) {
+        if let Some(lease) = self.leases.get_mut(job.token) {
+            lease.began = None;
+        }
+        self.aside.push_back(job);
+        self.wake.notify_one();
     }
 }
 

@@ -61,6 +61,7 @@ impl State {
         self.announced.clear();
         let mut freed = Vec::new();
         for place in &mut self.places {
+            place.aside.clear();
             let linked = place.sender.is_some();
             let unbegun = place.leases.iter().filter(|(_, lease)| lease.holder.is_none());
             let unbegun: Vec<Token> = unbegun.map(|(token, _)| token).collect();

@@ -55,6 +55,22 @@ fn next_job(desk: &Desk) -> Option<u64> {
     }
 }
 
+fn context_of(desk: &Desk, job: &Waiting, signal: Arc<LeaseSignal>) -> JobContext {
+    JobContext {
+        signal,
+        started: desk.started,
+        id: longshore_protocol::JobId([9; 16]),
+        path: job.path.clone(),
+        place: job.place,
+        token: job.token,
+        attempt: job.attempt,
+        max_attempts: None,
+        deliveries: job.deliveries,
+        earlier: 1,
+        trace: None,
+    }
+}
+
 #[test]
 fn a_job_whose_lease_ended_while_the_process_was_paused_is_not_begun() {
     let mut desk = desk_with(&[1, 2]);
@@ -93,19 +109,7 @@ fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint
     let Next::Announce(_, jobs) = desk.next(None, &mut signal) else { panic!("a job waits") };
     desk.announced(jobs);
     let Next::Job(job) = desk.next(None, &mut signal) else { panic!("its publisher is told") };
-    let context = JobContext {
-        signal,
-        started: desk.started,
-        id: longshore_protocol::JobId([9; 16]),
-        path: job.path,
-        place: job.place,
-        token: job.token,
-        attempt: job.attempt,
-        max_attempts: None,
-        deliveries: job.deliveries,
-        earlier: 1,
-        trace: None,
-    };
+    let context = context_of(&desk, &job, signal);
     assert!(desk.checkpoint(&context, "in time".into()).is_ok());
     pass(&mut desk, LEASE);
     let lost = desk.checkpoint(&context, "too late".into()).unwrap_err();
@@ -113,4 +117,84 @@ fn a_handler_whose_lease_ended_while_the_process_was_paused_leaves_no_checkpoint
     let lost = desk.checkpoints(&context).unwrap_err();
     assert_eq!(lost, CheckpointsError::Lost(CancelReason::LeaseLost));
     assert!(!context.is_cancelled(), "its link has not seen it yet");
+}
+
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The last byte came when the desk was made.
+fn grace_of(desk: &Desk, grace: Duration) {
+    desk.state.lock().place(0).grace.is(grace);
+}
+
+/// A byte comes now.
+fn hear(desk: &Desk) {
+    let now = desk.now();
+    desk.state.lock().place(0).grace.heard(now);
+    desk.outgoing(0, true);
+}
+
+#[test]
+fn a_job_that_may_be_another_workers_is_not_begun_before_its_publisher_is_heard_again() {
+    let mut desk = desk_with(&[1, 2, 3]);
+    grace_of(&desk, GRACE);
+    pass(&mut desk, GRACE * 9 / 10);
+    assert_eq!(next_job(&desk), Some(1), "in time, and the second is announced");
+    pass(&mut desk, GRACE);
+    assert_eq!(next_job(&desk), None, "neither the announced one nor the third");
+    let now = desk.now();
+    let begun = desk.state.lock().place(0).leases.under_way(now);
+    assert_eq!(begun.len(), 1, "a later link reports the first alone as begun: {begun:?}");
+    assert_eq!((desk.stats().in_hand, desk.stats().leases_lost), (3, 0), "they are still held");
+    assert!(desk.outgoing(0, true).deadline.is_some_and(|at| at < now + GRACE), "it looks again");
+    hear(&desk);
+    assert_eq!(next_job(&desk), Some(2));
+    pass(&mut desk, GRACE * 9 / 10);
+    let mut signal = Arc::default();
+    assert!(matches!(desk.next(None, &mut signal), Next::Nothing), "both lanes are taken");
+}
+
+#[test]
+fn jobs_put_aside_leave_with_their_leases() {
+    let aside = |desk: &mut Arc<Desk>| {
+        grace_of(desk, GRACE);
+        pass(desk, GRACE);
+        assert_eq!(next_job(desk), None);
+        assert_eq!(desk.state.lock().place(0).aside.len(), 2);
+    };
+    let mut desk = desk_with(&[1, 2]);
+    aside(&mut desk);
+    desk.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
+    hear(&desk);
+    assert_eq!(next_job(&desk), Some(2), "the other is gone");
+
+    let mut desk = desk_with(&[1, 2]);
+    aside(&mut desk);
+    pass(&mut desk, LEASE);
+    desk.tick();
+    assert_eq!(desk.stats().leases_lost, 2);
+    assert!(desk.state.lock().place(0).aside.is_empty());
+
+    let mut desk = desk_with(&[1, 2]);
+    aside(&mut desk);
+    desk.drain();
+    let released = desk.state.lock().place(0).settles.unanswered();
+    assert_eq!(released, 2, "they go back");
+    assert!(desk.state.lock().place(0).aside.is_empty());
+}
+
+#[test]
+fn a_deadline_is_the_end_of_the_grace_while_the_link_is_down_and_the_handler_runs_on() {
+    let desk = desk_with(&[1]);
+    let mut signal = Arc::new(LeaseSignal::at(Arc::downgrade(&desk)));
+    let Next::Announce(_, jobs) = desk.next(None, &mut signal) else { panic!("a job waits") };
+    desk.announced(jobs);
+    let Next::Job(job) = desk.next(None, &mut signal) else { panic!("its publisher is told") };
+    let context = context_of(&desk, &job, signal);
+    let (deadline, lease_ends) = (context.deadline(), desk.started + LEASE);
+    assert!(deadline >= lease_ends && deadline < lease_ends + GRACE, "no grace is known");
+    grace_of(&desk, GRACE);
+    assert_eq!(context.deadline(), desk.started + GRACE);
+    hear(&desk);
+    assert!(context.deadline() > desk.started + GRACE, "counted from the last byte");
+    assert!(!context.is_cancelled());
 }

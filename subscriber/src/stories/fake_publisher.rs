@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct FakePublisher {
     pub(super) id: PublisherId,
+    /// How long it reports that leases outlive a link.
+    pub(super) grace_ms: u64,
     listener: Listener,
 }
 
@@ -43,7 +45,7 @@ impl FakePublisher {
         };
         let address = ([127, 0, 0, 1], 0).into();
         let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
-        FakePublisher { id, listener }
+        FakePublisher { id, grace_ms: 5_000, listener }
     }
 
     pub(super) fn info(&self) -> PublisherInfo {
@@ -88,6 +90,7 @@ impl FakePublisher {
             next_batch: 1,
             next_settle,
             gone,
+            reconnect_grace_ms: self.grace_ms,
         }));
         let ToPublisher::Subscribe(Subscribe { subscription: 1, sources }) = link.next().await
         else {

@@ -315,6 +315,38 @@ async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other(
 }
 
 #[tokio::test]
+async fn a_prefetched_job_waits_for_its_publisher_once_the_grace_is_over() {
+    let mut publisher = FakePublisher::start(1).await;
+    publisher.grace_ms = 100;
+    let (handler, mut begun, go) = told();
+    let bound = Bound { concurrency: 1, prefetch: 2, ..ONE };
+    let worker = work(bound, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted(3).await;
+    link.deliver(&[(1, "running"), (2, "gone meanwhile"), (3, "resumed")]);
+    let ctx = within(begun.recv()).await.unwrap();
+    drop(link);
+    within(async {
+        while !ctx.remaining().is_zero() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(!ctx.is_cancelled(), "its lease runs on, and the publisher may be back before it ends");
+    go.add_permits(1);
+    worker.until(|stats| stats.running == 0).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(begun.try_recv().is_err(), "the lane is free, and nothing begins");
+    let (mut link, resumed) = publisher.attach(1, &[2]).await;
+    assert_eq!(resumed, [1, 2, 3]);
+    assert_eq!(link.started().await, [3]);
+    assert_eq!(within(begun.recv()).await.unwrap().token().0, 3);
+    drop(worker);
+}
+
+#[tokio::test]
 async fn a_token_gone_after_a_reconnect_cancels_its_context_and_its_result_is_refused_and_counted()
 {
     let mut publisher = FakePublisher::start(1).await;

@@ -232,6 +232,7 @@ impl Story {
             next_batch,
             next_settle: 1,
             gone: Tokens::default(),
+            reconnect_grace_ms: 5_000,
         };
         self.core.linked(self.now, publisher, link, &attached);
         self.drain();

@@ -24,6 +24,9 @@ pub struct Attached {
     pub next_settle: u64,
     /// Tokens of `resume` that hold no lease any more.
     pub gone: Tokens,
+    /// How long the session's leases outlive this link, in milliseconds. Unless it is resumed by then, their jobs go to other
+    /// workers: counted from the last byte that the worker received, it begins none of them after that.
+    pub reconnect_grace_ms: u64,
 }
 
 impl Encode for Attach {
@@ -44,6 +47,7 @@ impl Encode for Attached {
         out.u64(self.next_batch);
         out.u64(self.next_settle);
         self.gone.encode(out);
+        out.u64(self.reconnect_grace_ms);
     }
 }
 
@@ -54,6 +58,7 @@ impl Decode for Attached {
             next_batch: r.u64()?,
             next_settle: r.u64()?,
             gone: Tokens::decode(r)?,
+            reconnect_grace_ms: r.u64()?,
         })
     }
 }

@@ -10,14 +10,19 @@ pub(super) fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher
     let answer = |answer| FromPublisher::Answer { id: 9, answer };
     let entry = |job: NewJob| Sample::Entry(job).encode();
     vec![
-        ("attached", "Attached: fsync, next batch 5, next settle 6, token 4294967290 gone", {
-            FromPublisher::Attached(Attached {
-                durability: Durability::Fsync,
-                next_batch: 5,
-                next_settle: 6,
-                gone: tokens(&[4_294_967_290]),
-            })
-        }),
+        (
+            "attached",
+            "Attached: fsync, next batch 5, next settle 6, token 4294967290 gone, 5000 ms",
+            {
+                FromPublisher::Attached(Attached {
+                    durability: Durability::Fsync,
+                    next_batch: 5,
+                    next_settle: 6,
+                    gone: tokens(&[4_294_967_290]),
+                    reconnect_grace_ms: 5_000,
+                })
+            },
+        ),
         ("enqueued", "Enqueued batch 1: created x 300, existing, refused QueueFull", {
             let mut outcomes = Runs::all(EnqueueOutcome::Created, 300);
             outcomes.push(EnqueueOutcome::Existing);

@@ -99,6 +99,7 @@ impl Model {
             next_batch: session.next_batch,
             next_settle: session.next_settle,
             gone,
+            reconnect_grace_ms: 0,
         };
         to.replies.push((link, Reply::Attached(attached)));
     }
