@@ -135,22 +135,29 @@ async fn a_value_is_made_on_its_first_use() {
     assert!(refused.to_string().contains("not this one"), "{refused}");
 }
 
-/// Fills the way to a subscriber that does not read, of whose updates none may be left out here.
+/// A subscriber whose process is stopped: its tasks run only while this thread waits for something.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_read_is_disconnected_by_a_flush_and_nobody_else_is() {
+async fn who_is_stopped_is_disconnected_by_a_flush_and_nobody_else_is() {
     let resolver = Resolver::start().await;
     let publisher = publisher(&resolver, Vec::new()).await;
     let values = publisher.values();
     let value = values.publish(path("/a"), 0u64).unwrap();
     registered(&publisher).await;
-    let (stopped, well) = (subscriber(&resolver).await, subscriber(&resolver).await);
-    let updates = Updates::new(1);
-    let into = SubscribeOptions {
-        into: Some(updates.sink()),
-        policy: Policy::DropOldest,
-        ..SubscribeOptions::default()
-    };
-    let held = stopped.subscribe_with(path("/a"), &into).await.unwrap();
+    let cluster = resolver.cluster();
+    let (subscribed, is_subscribed) = tokio::sync::oneshot::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let stopped = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let held = runtime.block_on(async {
+            let subscriber = Subscriber::connect(cluster).await.unwrap();
+            subscriber.subscribe(path("/a")).await.unwrap()
+        });
+        subscribed.send(()).unwrap();
+        let _ = goes_on.recv();
+        runtime.block_on(eventually("reported", async || !held.is_alive()));
+    });
+    is_subscribed.await.unwrap();
+    let well = subscriber(&resolver).await;
     let mut other = well.durable_subscribe(path("/a"));
     until(&mut other, 0).await;
     let large = Value::from(&[7u8; 64 * 1024][..]);
@@ -168,8 +175,51 @@ async fn who_does_not_read_is_disconnected_by_a_flush_and_nobody_else_is() {
     assert_eq!(lost, 1);
     value.set(123_456u64).unwrap();
     until(&mut other, 123_456).await;
-    eventually("told", async || !held.is_alive()).await;
-    drop(updates);
+    go_on.send(()).unwrap();
+    tokio::task::spawn_blocking(|| stopped.join().unwrap()).await.unwrap();
+}
+
+/// Two subscriptions that nobody reads, beside one that is read, over one link.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_subscriptions_delay_no_other_of_their_link() {
+    let resolver = Resolver::start().await;
+    let publisher = publisher(&resolver, Vec::new()).await;
+    let values = publisher.values();
+    let names = ["/drops", "/disconnects", "/read"];
+    let published = names.map(|name| values.publish(path(name), 0u64).unwrap());
+    registered(&publisher).await;
+    let subscriber = subscriber(&resolver).await;
+    let with = |policy| SubscribeOptions { policy, ..SubscribeOptions::default() };
+    let drops = with(Policy::DropOldest);
+    let mut drops = subscriber.subscribe_with(path("/drops"), &drops).await.unwrap();
+    let disconnects = with(Policy::Disconnect);
+    let mut disconnects =
+        subscriber.subscribe_with(path("/disconnects"), &disconnects).await.unwrap();
+    let mut read = subscriber.durable_subscribe(path("/read"));
+    // Far more than waits for a reader, in the kernel and at the publisher.
+    let large = Value::from(&[7u8; 16 * 1024][..]);
+    for n in 1..=3_000u64 {
+        let mut batch = values.batch();
+        for value in &published[..2] {
+            batch.update(value, large.clone()).unwrap();
+            batch.update(value, n).unwrap();
+        }
+        batch.update(&published[2], n).unwrap();
+        batch.commit();
+        assert_eq!(values.flush(Some(PATIENCE)).await.disconnected.len(), 0);
+    }
+    until(&mut read, 3_000).await;
+    assert!(drops.is_alive());
+    let mut last = Event::Update(Value::Null);
+    while last != Event::Update(Value::U64(3_000)) {
+        last = next(&mut drops).await;
+    }
+    let mut end = next(&mut disconnects).await;
+    while matches!(end, Event::Update(_)) {
+        end = next(&mut disconnects).await;
+    }
+    let Event::Dead(reason) = end else { panic!("an end") };
+    assert!(reason.contains("leaves out none"), "{reason}");
 }
 
 /// Passes bytes on between subscribers and a publisher, and cuts connections when it is told to.

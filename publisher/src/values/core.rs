@@ -260,16 +260,21 @@ impl<O: Outlet> Core<O> {
         if !missed_any {
             return;
         }
+        let mut left = Vec::new();
         for (key, value) in chunk {
             let Some(held) = self.slots.get(key.slot as usize) else { continue };
             if held.generation != key.generation {
                 continue;
             }
             for &link in self.sets.missed(held.set) {
-                self.links.line_up(link, key.slot, value);
+                let key = self.links.line_up(link, key.slot, value);
+                left.extend(key.map(|key| (key, link)));
             }
         }
         self.sets.clear_missed();
+        for (key, link) in left {
+            self.move_to_set(key, link, false);
+        }
     }
 
     /// Every link's way out, and how far its line has to go until all that stands in it now is said.

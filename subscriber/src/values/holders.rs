@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
+use longshore_protocol::messages::values::Policy;
+
 use super::batch::Batch;
+use super::behind::Behind;
 use super::event::SubscriptionKey;
 use super::sub::Sub;
 
@@ -14,10 +17,12 @@ pub(crate) struct Holder {
     pub(crate) key: SubscriptionKey,
     /// The table's number of its channel.
     pub(crate) sink: u32,
-    /// What is superseded may be left out.
-    pub(crate) conflates: bool,
-    /// Its reader is behind, and will fetch the newest value.
+    /// What becomes of updates that its reader has no room for.
+    pub(crate) policy: Policy,
+    /// Its reader has no room, and will fetch the newest value, or what is behind.
     pub(crate) marked: bool,
+    /// Under `DropOldest`, once there was no room: what has come since its mark.
+    pub(crate) behind: Option<Box<Behind>>,
     /// It has been told of its first value.
     pub(crate) stands: bool,
     /// Who waits for it to stand.

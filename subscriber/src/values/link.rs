@@ -124,31 +124,28 @@ pub(crate) async fn serve(
             Ok(more) => more,
             Err(error) => return End::Lost(error.to_string().into()),
         };
-        let (idle, full) = {
+        let (idle, gone) = {
             let mut table = link.table.lock();
-            (table.is_idle(), table.full())
+            (table.is_idle(), table.take_lost())
         };
+        if !gone.is_empty() {
+            lost(gone);
+        }
         idle_since = if idle { idle_since.or(Some(Instant::now())) } else { None };
         let linger_ends = idle_since.map(|since| since + LINGER);
         tokio::select! {
-            frame = receiving.recv(), if full.is_none() => match frame {
+            frame = receiving.recv() => match frame {
                 Ok(frame) => {
-                    let told = link.table.lock().take_frame(started.elapsed(), frame);
-                    match told {
-                        Ok(gone) if gone.is_empty() => {}
-                        Ok(gone) => lost(gone),
-                        Err(broken) => {
-                            let reason = broken.to_string();
-                            wire.close(&reason);
-                            return End::Lost(reason.into());
-                        }
+                    let taken = link.table.lock().take_frame(started.elapsed(), frame);
+                    if let Err(broken) = taken {
+                        let reason = broken.to_string();
+                        wire.close(&reason);
+                        return End::Lost(reason.into());
                     }
                 }
                 Err(reason) => return End::Lost(reason),
             },
             () = link.wake.notified() => {}
-            () = room(full.as_deref()), if full.is_some() => {}
-            reason = wire.ended(), if full.is_some() => return End::Lost(reason),
             () = wire.ready(), if more => {}
             () = sleep_until(linger_ends.unwrap_or_else(Instant::now)), if linger_ends.is_some() => {
                 if linger_ends.is_some_and(|at| at <= Instant::now()) && link.close_if_idle() {
@@ -157,12 +154,6 @@ pub(crate) async fn serve(
                 }
             }
         }
-    }
-}
-
-async fn room(channel: Option<&super::updates::Channel>) {
-    if let Some(channel) = channel {
-        channel.room().await;
     }
 }
 
@@ -192,8 +183,8 @@ fn send(link: &ValueLink, wire: &impl Sending) -> Result<bool, SendError> {
 }
 
 impl Table {
-    /// Takes a frame. Gives the durable subscriptions that lost their value with it.
-    pub(crate) fn take_frame(&mut self, now: Duration, frame: Bytes) -> Result<Lost, Broken> {
+    /// Takes a frame.
+    pub(crate) fn take_frame(&mut self, now: Duration, frame: Bytes) -> Result<(), Broken> {
         let bytes = frame.len();
         let frame = if bytes < SHARED_FRAME_BYTES { Bytes::copy_from_slice(&frame) } else { frame };
         for message in Messages::new(frame) {
@@ -203,6 +194,6 @@ impl Table {
             }
         }
         self.hand_over(bytes);
-        Ok(self.take_lost())
+        Ok(())
     }
 }

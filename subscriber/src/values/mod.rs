@@ -9,6 +9,7 @@
 const FOR_EVER: std::time::Duration = std::time::Duration::from_secs(30 * 365 * 24 * 3_600);
 
 mod batch;
+mod behind;
 mod choice;
 mod director;
 mod event;

@@ -46,9 +46,6 @@ pub(crate) trait Sending: Send + Sync + 'static {
     /// Much is queued.
     fn is_clogged(&self) -> bool;
 
-    /// Waits for the end, whether or not anybody reads. Cancel safe.
-    fn ended(&self) -> impl Future<Output = Arc<str>> + Send;
-
     fn close(&self, reason: &str);
 }
 
@@ -95,7 +92,7 @@ impl Sending for LinkSender {
     }
 
     async fn ready(&self) {
-        // An end is told by `recv` and `ended`.
+        // An end is reported by `recv`.
         if LinkSender::ready(self, SEND_QUEUE_BYTES).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -103,10 +100,6 @@ impl Sending for LinkSender {
 
     fn is_clogged(&self) -> bool {
         self.queued_bytes() >= SEND_QUEUE_BYTES
-    }
-
-    async fn ended(&self) -> Arc<str> {
-        self.closed().await.to_string().into()
     }
 
     fn close(&self, reason: &str) {

@@ -220,14 +220,15 @@ impl Sub {
         let Missed { last, dead, .. } = std::mem::take(&mut *self.missed.lock());
         events.extend(last.map(|last| (self.key, Event::Update(last))));
         events.extend(dead.map(|dead| (self.key, Event::Dead(dead))));
-        let newest =
-            self.place().and_then(|(link, slot)| link.table.lock().take_marked(slot, self.key));
-        events.extend(newest.map(|newest| (self.key, Event::Update(newest))));
+        if let Some((link, slot)) = self.place() {
+            let each = |value| events.push((self.key, Event::Update(value)));
+            link.table.lock().take_marked(slot, self.key, each);
+        }
     }
 
     /// Its updates may not be left out, and nobody reads those that are there.
     pub(crate) fn is_unread(&self) -> bool {
-        self.policy != Policy::Conflate && self.channel.is_full()
+        self.policy == Policy::Disconnect && self.channel.is_full()
     }
 
     /// True while it stands.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use longshore_protocol::limits::{VALUE_BATCH_MAX, VALUE_SUBSCRIPTIONS_MAX};
 use longshore_protocol::messages::values::{
-    FromValuePublisher, Policy, SubscribeValue, Subscribed, SubscriptionEnded, ToValuePublisher,
-    Updates,
+    FromValuePublisher, Policy, SubscribeValue, Subscribed, SubscriptionEnd, SubscriptionEnded,
+    ToValuePublisher, Updates,
 };
 use longshore_protocol::{Path, PublisherId, Value, WireError};
 
@@ -23,7 +23,6 @@ use super::kept::Kept;
 use super::link::ValueLink;
 use super::sinks::Sinks;
 use super::sub::{Lost, Sub};
-use super::updates::Channel;
 use super::writes::Writes;
 
 /// Numbers of values at one publisher are below this: the table has four bytes for each up to the highest.
@@ -71,8 +70,8 @@ pub(crate) struct Table {
     pub(crate) writes: Writes,
     /// Durable ones that lost their value here, and why.
     lost: Lost,
-    /// Channels that have no room for what may not be left out.
-    full: Vec<Arc<Channel>>,
+    /// Bytes of updates that wait behind marks.
+    behind_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -114,7 +113,7 @@ impl Table {
             leaves: Vec::new(),
             writes: Writes::default(),
             lost: Vec::new(),
-            full: Vec::new(),
+            behind_bytes: 0,
         }
     }
 
@@ -153,8 +152,9 @@ impl Table {
             sub: sub.clone(),
             key: sub.key,
             sink: self.sinks.join(&sub.channel),
-            conflates: sub.policy == Policy::Conflate,
+            policy: sub.policy,
             marked: false,
+            behind: None,
             stands: false,
             batch: Some(batch.clone()),
         };
@@ -178,13 +178,20 @@ impl Table {
     /// Its handle has gone, or its maker has given up waiting.
     pub(crate) fn leave(&mut self, at: u32, key: SubscriptionKey) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        let Some(holder) = slot.holders.remove(key) else { return };
+        let Some(mut holder) = slot.holders.remove(key) else { return };
         holder.sub.put_off(if holder.stands { slot.kept.value() } else { None });
         self.sinks.part(holder.sink);
         self.holders -= 1;
+        holder.take_behind(&mut self.behind_bytes).for_each(drop);
         if let Some(batch) = &holder.batch {
             batch.done();
         }
+        self.unsubscribe_if_unheld(at);
+    }
+
+    /// The publisher is to send no more of a value that nobody here follows.
+    fn unsubscribe_if_unheld(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
         if !slot.holders.is_empty() {
             return;
         }
@@ -269,10 +276,12 @@ impl Table {
             let at = self.numbers.get(number as usize).copied().unwrap_or(NONE);
             // Of a number that nobody here knows: it was on its way when its subscription ended.
             let Some(slot) = self.slots.get_mut(at as usize) else { continue };
-            for holder in slot.holders.iter_mut() {
-                if holder.stands && !holder.marked {
+            for holder in slot.holders.iter_mut().filter(|holder| holder.stands) {
+                if !holder.marked {
                     self.sinks.stage(holder.sink, at, holder.key, &value);
                     staged += 1;
+                } else if holder.policy == Policy::DropOldest {
+                    holder.fall_behind(&value, frame_bytes, &mut self.behind_bytes);
                 }
             }
             slot.kept.keep(&value, frame_bytes);
@@ -323,7 +332,7 @@ impl Table {
         for holder in slot.holders.take_all() {
             self.holders -= 1;
             self.sinks.part(holder.sink);
-            holder.end(None, reason, &mut self.lost);
+            holder.end(None, reason, &mut self.lost, &mut self.behind_bytes);
         }
         self.free(at);
         Ok(())
@@ -355,17 +364,17 @@ impl Table {
         for holder in slot.holders.take_all() {
             self.holders -= 1;
             self.sinks.part(holder.sink);
-            holder.end(last.clone(), &reason, &mut self.lost);
+            holder.end(last.clone(), &reason, &mut self.lost, &mut self.behind_bytes);
         }
         self.free(at);
         Ok(())
     }
 
-    /// Hands what is staged to its channels. Of what a channel has no room for, subscriptions that conflate leave a mark;
-    /// the rest goes in all the same, and the link is to read no more until there is room.
+    /// Hands what is staged to its channels. A channel without room delays nobody: subscriptions that may leave something
+    /// out leave a mark there, and the others end.
     pub(crate) fn hand_over(&mut self, frame_bytes: usize) {
-        let (sinks, slots) = (&mut self.sinks, &mut self.slots);
-        while let Some(sink) = sinks.next_touched() {
+        let mut overflowed = Vec::new();
+        while let Some(sink) = self.sinks.next_touched() {
             let channel = sink.channel.clone();
             let bytes = if std::mem::take(&mut sink.holds_frame) { frame_bytes } else { 0 };
             let max = channel.updates_max();
@@ -375,44 +384,42 @@ impl Table {
             } else if sink.staged.len() <= queue.room(max) {
                 queue.append(&mut sink.staged, bytes);
             } else {
-                let mut forced = false;
                 for (item, at) in sink.staged.drain(..).zip(&sink.slots) {
-                    let holder = slots[*at as usize].holders.get_mut(item.0);
-                    match holder {
-                        // Left meanwhile.
-                        None => {}
-                        Some(holder) if !holder.conflates => {
-                            forced = true;
-                            queue.push(item);
-                        }
-                        Some(holder) if holder.marked => {}
-                        Some(_) if queue.has_room(max) => queue.push(item),
-                        Some(holder) => {
-                            holder.marked = true;
-                            queue.mark(&holder.sub);
-                        }
+                    let holders = &mut self.slots[*at as usize].holders;
+                    // It may have left meanwhile.
+                    let Some(holder) = holders.get_mut(item.0) else { continue };
+                    if !holder.marked && queue.has_room(max) {
+                        queue.push(item);
+                        continue;
+                    }
+                    if holder.policy == Policy::Disconnect {
+                        overflowed.extend(holders.remove(item.0).map(|holder| (*at, holder)));
+                        continue;
+                    }
+                    if !std::mem::replace(&mut holder.marked, true) {
+                        queue.mark(&holder.sub);
+                    }
+                    if let (Policy::DropOldest, Event::Update(value)) = (holder.policy, &item.1) {
+                        holder.fall_behind(value, frame_bytes, &mut self.behind_bytes);
                     }
                 }
                 queue.charge(bytes);
-                if forced && !self.full.iter().any(|full| Arc::ptr_eq(full, &channel)) {
-                    self.full.push(channel.clone());
-                }
             }
             drop(queue);
             sink.slots.clear();
             channel.filled();
         }
-    }
-
-    /// A channel that has no room yet for what may not be left out.
-    pub(crate) fn full(&mut self) -> Option<Arc<Channel>> {
-        while let Some(last) = self.full.last() {
-            if last.is_full() {
-                return Some(last.clone());
-            }
-            self.full.pop();
+        if overflowed.is_empty() {
+            return;
         }
-        None
+        let reason = Arc::from(SubscriptionEnd::TooSlow.to_string());
+        for (at, holder) in overflowed {
+            self.holders -= 1;
+            self.sinks.part(holder.sink);
+            let last = self.slots[at as usize].kept.value();
+            holder.end(last, &reason, &mut self.lost, &mut self.behind_bytes);
+            self.unsubscribe_if_unheld(at);
+        }
     }
 
     /// Durable ones that lost their value here since this was asked last.
@@ -428,7 +435,7 @@ impl Table {
         for mut slot in std::mem::take(&mut self.slots) {
             let last = slot.kept.value();
             for holder in slot.holders.take_all() {
-                holder.end(last.clone(), reason, &mut self.lost);
+                holder.end(last.clone(), reason, &mut self.lost, &mut self.behind_bytes);
             }
         }
         self.holders = 0;
@@ -454,12 +461,15 @@ impl Table {
         holder.and_then(|holder| holder.batch.as_ref()).is_some_and(|own| Arc::ptr_eq(own, batch))
     }
 
-    /// The newest value, if its reader was behind; from now on it is not.
-    pub(crate) fn take_marked(&mut self, at: u32, key: SubscriptionKey) -> Option<Value> {
-        let slot = self.slots.get_mut(at as usize)?;
-        let holder = slot.holders.get_mut(key).filter(|holder| holder.marked)?;
+    /// What a reader that had no room is to be told: the newest value, or the updates that wait. From now on it has room.
+    pub(crate) fn take_marked(&mut self, at: u32, key: SubscriptionKey, each: impl FnMut(Value)) {
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let Some(holder) = slot.holders.get_mut(key).filter(|holder| holder.marked) else { return };
         holder.marked = false;
-        slot.kept.value()
+        match holder.policy {
+            Policy::DropOldest => holder.take_behind(&mut self.behind_bytes).for_each(each),
+            _ => slot.kept.value().into_iter().for_each(each),
+        }
     }
 
     /// A slot for the path of `sub`; none if there are as many as may be.
@@ -509,15 +519,33 @@ impl Holder {
         wanted
     }
 
-    /// It may come back and be lost again before anybody reads of it. One that does not conflate does not come back before.
+    /// It may come back and be lost again before anybody reads of it. One that leaves out nothing does not come back before.
     fn may_miss(&self) -> bool {
-        self.conflates && self.sub.is_durable()
+        self.policy != Policy::Disconnect && self.sub.is_durable()
     }
 
-    /// It is held no more. One that stood tells its last value, if its reader has not had it, and its end; one that did
-    /// not is given back to whoever tries.
-    fn end(self, last: Option<Value>, reason: &Arc<str>, lost: &mut Lost) {
+    /// Its reader has a mark of it, and will fetch this, too, unless too much waits.
+    fn fall_behind(&mut self, value: &Value, frame_bytes: usize, total: &mut usize) {
+        self.behind.get_or_insert_default().push(value, frame_bytes, total);
+    }
+
+    fn take_behind(&mut self, total: &mut usize) -> impl Iterator<Item = Value> + use<> {
+        let behind = self.behind.take();
+        behind.map(|mut behind| behind.take(total)).into_iter().flatten()
+    }
+
+    /// It is held no more. One that stood tells what its reader has not had, at least its last value, and its end; one that
+    /// did not is given back to whoever tries.
+    fn end(
+        mut self,
+        last: Option<Value>,
+        reason: &Arc<str>,
+        lost: &mut Lost,
+        behind_bytes: &mut usize,
+    ) {
         self.sub.put_off(if self.stands { last.clone() } else { None });
+        let mut behind = self.take_behind(behind_bytes).peekable();
+        let may_miss = self.may_miss();
         if let Some(batch) = self.batch {
             batch.refuse(self.sub, reason.clone());
             return;
@@ -525,8 +553,13 @@ impl Holder {
         {
             let mut queue = self.sub.channel.lock();
             let last = last.filter(|_| self.marked);
-            if queue.has_room(self.sub.channel.updates_max()) || !self.may_miss() {
-                queue.extend(last.map(|last| (self.key, Event::Update(last))));
+            let has_room = queue.has_room(self.sub.channel.updates_max());
+            let update = |value| (self.key, Event::Update(value));
+            if has_room && behind.peek().is_some() {
+                queue.extend(behind.map(update));
+                queue.extend([(self.key, Event::Dead(reason.clone()))]);
+            } else if has_room || !may_miss {
+                queue.extend(last.map(update));
                 queue.extend([(self.key, Event::Dead(reason.clone()))]);
             } else {
                 self.sub.miss(last, reason.clone());

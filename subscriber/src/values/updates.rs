@@ -1,9 +1,9 @@
 //! The bounded way from links to whoever reads updates: many subscriptions into one, read in batches.
 //!
 //! A link hands over what a frame held under one lock, and the reader takes everything there is under one lock: per
-//! update there is neither an allocation nor a wake. When the reader is slow, subscriptions that conflate leave a mark
-//! and keep their newest value where it is; for the others their links stop reading, so that the publisher's policy
-//! decides.
+//! update there is neither an allocation nor a wake. A slow reader delays no link: a subscription that conflates leaves a
+//! mark and keeps its newest value where it is, one that drops the oldest leaves a mark and keeps the newest 1,024
+//! updates, and one that leaves out nothing ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,7 +97,6 @@ impl Updates {
             std::mem::swap(&mut queue.marks, &mut self.marks);
             queue.bytes = 0;
         }
-        self.channel.room.notify_waiters();
         for marked in self.marks.drain(..) {
             marked.take_missed(&mut self.batch);
         }
@@ -112,7 +111,6 @@ impl Drop for Updates {
         let dropped = (std::mem::take(&mut queue.items), std::mem::take(&mut queue.marks));
         drop(queue);
         drop(dropped);
-        self.channel.room.notify_waiters();
     }
 }
 
@@ -123,7 +121,6 @@ pub(crate) struct Channel {
     updates_max: usize,
     queue: Mutex<Queue>,
     ready: Notify,
-    room: Notify,
 }
 
 /// What waits for the reader.
@@ -146,7 +143,6 @@ impl Channel {
             updates_max,
             queue: Mutex::default(),
             ready: Notify::new(),
-            room: Notify::new(),
         }
     }
 
@@ -159,22 +155,10 @@ impl Channel {
         self.ready.notify_one();
     }
 
-    /// True while updates that may not be left out have to wait.
+    /// True while there is no room for what may not be left out.
     pub(crate) fn is_full(&self) -> bool {
         let queue = self.queue.lock();
         !queue.unread && !queue.has_room(self.updates_max)
-    }
-
-    /// Waits until it is not full. Cancel safe.
-    pub(crate) async fn room(&self) {
-        loop {
-            let mut room = std::pin::pin!(self.room.notified());
-            room.as_mut().enable();
-            if !self.is_full() {
-                return;
-            }
-            room.await;
-        }
     }
 
     /// Updates and marks that wait.

@@ -25,8 +25,8 @@ use super::value_publisher::{number_of, value_path};
 use crate::arguments::BenchValuesPart;
 use crate::commands::Context;
 
-/// Updates that may wait for the one who counts them.
-const WAITING_MAX: usize = 65_536;
+/// Updates that may wait for the one who counts them: enough that none is left out while that one waits for a processor.
+const WAITING_MAX: usize = 1_048_576;
 /// How long its subscriptions may take to be made.
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);
 /// What has not come after so long without any update does not come.

@@ -46,8 +46,7 @@ codes! {
         Conflate = 1, "conflate";
         /// Up to 1,024 updates wait, in order; when there are more, the oldest are left out. The last value always arrives.
         DropOldest = 2, "drop oldest";
-        /// None is left out: when there is no more room, the link ends, and with it all subscriptions of that subscriber at
-        /// that publisher.
+        /// None is left out: when there is no more room, the subscription ends, and others of the link go on.
         Disconnect = 3, "disconnect";
     }
 }
@@ -77,6 +76,8 @@ codes! {
         Unpublished = 1, "the value is no longer published";
         /// The subscriber wanted it no more.
         Unsubscribed = 2, "unsubscribed";
+        /// It was not read as fast as the value changed, and its policy leaves out no update.
+        TooSlow = 3, "updates came faster than they were read, and the policy leaves out none";
     }
 }
 

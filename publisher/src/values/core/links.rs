@@ -126,11 +126,14 @@ impl<O: Outlet> Links<O> {
         link.line.is_empty() && link.outlet.offer(frame.clone(), limit) == Offer::Taken
     }
 
-    /// There was no room for this update.
-    pub(super) fn line_up(&mut self, number: LinkNumber, slot: u32, value: &Value) {
-        if let Some(link) = self.links.get_mut(&number).filter(|link| !link.ends) {
-            link.line_up(slot, value);
-        }
+    /// There was no room for this update. Gives the value that the link follows no more for it.
+    pub(super) fn line_up(
+        &mut self,
+        number: LinkNumber,
+        slot: u32,
+        value: &Value,
+    ) -> Option<SlotKey> {
+        self.links.get_mut(&number).filter(|link| !link.ends)?.line_up(slot, value)
     }
 
     /// A value is gone.
@@ -193,10 +196,11 @@ impl<O: Outlet> Link<O> {
         }
     }
 
-    fn line_up(&mut self, slot: u32, value: &Value) {
-        let Some(&number) = self.by_slot.get(&slot) else { return };
+    fn line_up(&mut self, slot: u32, value: &Value) -> Option<SlotKey> {
+        let &number = self.by_slot.get(&slot)?;
         let subscription = &mut self.subscriptions[number as usize];
-        let Stage::Stands(_, policy) = subscription.stage else { return };
+        let Stage::Stands(key, policy) = subscription.stage else { return None };
+        let mut left = None;
         match policy {
             // The newest value is in its slot: the mark is enough.
             Policy::Conflate => {}
@@ -214,9 +218,9 @@ impl<O: Outlet> Link<O> {
                 }
             }
             Policy::Disconnect => {
-                return self.end(
-                    "it does not read as fast as values change, and wants none left out".to_owned(),
-                );
+                subscription.stage = Stage::Leaves(slot, SubscriptionEnd::TooSlow);
+                self.by_slot.remove(&slot);
+                left = Some(key);
             }
         }
         let waits = !self.line.is_empty();
@@ -224,6 +228,7 @@ impl<O: Outlet> Link<O> {
         if !waits {
             self.outlet.wait_for_room();
         }
+        left
     }
 
     fn unpublished(&mut self, key: SlotKey, last: &Value) {

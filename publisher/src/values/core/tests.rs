@@ -123,18 +123,26 @@ fn a_link_without_room_gets_the_newest_of_each_value_once_there_is() {
 }
 
 #[test]
-fn who_wants_no_update_left_out_is_disconnected_when_one_would_be() {
+fn a_subscription_that_leaves_out_nothing_ends_alone_when_something_would_be() {
     let mut world = World::new();
-    let a = world.publish("/a", 0u64);
+    let (a, b) = (world.publish("/a", 0u64), world.publish("/b", 0u64));
     let (link, other) = (world.link(), world.link());
     world.subscribe(&link, 0, "/a", Policy::Disconnect);
+    world.subscribe(&link, 1, "/b", Policy::Conflate);
     world.subscribe(&other, 0, "/a", Policy::Disconnect);
+    drop(link.heard());
     link.stop();
-    world.set(a, 1u64);
-    assert!(link.ended().unwrap().contains("does not read as fast"));
-    world.set(a, 2u64);
+    world.core.commit(&[(a, 1u64.into()), (b, 1u64.into()), (a, 2u64.into())]);
+    assert_eq!((link.ended(), world.core.subscribers(a)), (None, 1));
+    world.core.commit(&[(a, 3u64.into()), (b, 3u64.into())]);
+    link.go_on(&mut world.core);
+    let ended = Heard::Ended("/a".into(), SubscriptionEnd::TooSlow);
+    assert_eq!(link.heard(), [ended, update("/b", 3u64)], "the link and its other one go on");
+    world.subscribe(&link, 0, "/a", Policy::Disconnect);
+    world.set(a, 4u64);
+    assert_eq!(link.heard(), [Heard::Subscribed("/a".into(), 3u64.into()), update("/a", 4u64)]);
     assert_eq!(other.ended(), None);
-    assert_eq!(other.heard()[1..], [update("/a", 1u64), update("/a", 2u64)]);
+    assert_eq!(other.heard()[1..], [1u64, 2, 3, 4].map(|n| update("/a", n)));
 }
 
 #[test]

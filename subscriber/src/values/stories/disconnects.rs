@@ -93,6 +93,7 @@ async fn over_random_disconnects_values_come_in_order_and_the_last_arrives() {
     let (seeds, disconnects) = if long { (50, 100) } else { (4, 25) };
     for seed in 0..seeds {
         play(seed, disconnects, Policy::Conflate).await;
+        play(seed, disconnects, Policy::DropOldest).await;
         play(seed, disconnects, Policy::Disconnect).await;
     }
 }

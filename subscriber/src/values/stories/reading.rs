@@ -7,6 +7,8 @@ use super::world::{World, path};
 use super::*;
 use crate::values::Updates;
 
+const TOO_SLOW: &str = "updates came faster than they were read, and the policy leaves out none";
+
 fn all_values(batch: &[crate::values::KeyedEvent]) -> Vec<u64> {
     let value = |(_, event): &crate::values::KeyedEvent| match event {
         Event::Update(Value::U64(n)) => *n,
@@ -38,46 +40,27 @@ async fn a_slow_reader_of_a_conflating_subscription_gets_what_fits_and_then_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_a_slow_reader_of_the_others_the_link_reads_no_more_and_nothing_is_lost() {
+async fn a_reader_too_slow_for_what_leaves_out_nothing_loses_that_alone() {
     let world = World::default();
-    world.publish(1, &[("/a", 0)]);
+    world.publish(1, &[("/a", 0), ("/b", 0)]);
     let subscriber = world.subscriber(1);
     let mut updates = Updates::new(10);
     let sink = Some(updates.sink());
     let into = SubscribeOptions { into: sink, policy: Policy::Disconnect, ..plain() };
-    let _held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    let unread = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    let other = subscriber.subscribe(path("/b"), &plain()).await.unwrap();
     for n in 1..=1_000 {
-        world.update(1, &[("/a", n)]);
+        world.update(1, &[("/a", n), ("/b", n)]);
     }
-    settle().await;
-    settle().await;
-    // What fits, and the frame that did not.
-    assert_eq!(world.unread(1), 1_000 - 10);
-    let mut seen = Vec::new();
-    while seen.len() < 1_001 {
-        let batch = all_values(updates.next().await);
-        assert!(batch.len() <= 11);
-        seen.extend(batch);
+    while world.unread(1) > 0 {
+        settle().await;
     }
-    assert_eq!(seen, (0..=1_000).collect::<Vec<_>>());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_link_that_reads_no_more_still_ends() {
-    let world = World::default();
-    world.publish(1, &[("/a", 0)]);
-    let subscriber = world.subscriber(1);
-    let options = SubscribeOptions { policy: Policy::Disconnect, ..plain() };
-    let mut held = subscriber.subscribe(path("/a"), &options).await.unwrap();
-    for n in 1..=3_000 {
-        world.update(1, &[("/a", n)]);
-    }
-    settle().await;
-    assert!(world.unread(1) > 0);
-    world.crash(1);
-    settle().await;
-    assert!(!held.is_alive());
-    assert_eq!(death(&mut held).await, "the other side closed the link");
+    assert_eq!((unread.is_alive(), other.is_alive()), (false, true), "one link");
+    assert_eq!(other.last(), Value::U64(1_000));
+    let batch = updates.next().await;
+    let (end, values) = batch.split_last().unwrap();
+    assert_eq!(all_values(values), (0..10).collect::<Vec<_>>());
+    assert_eq!(end.1, Event::Dead(TOO_SLOW.into()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,11 +72,10 @@ async fn a_reader_that_has_gone_holds_nobody_up() {
     let sink = Some(updates.sink());
     let into = SubscribeOptions { into: sink, policy: Policy::Disconnect, ..plain() };
     let held = subscriber.subscribe(path("/a"), &into).await.unwrap();
+    drop(updates);
     for n in 1..=1_000 {
         world.update(1, &[("/a", n)]);
     }
-    settle().await;
-    drop(updates);
     while world.unread(1) > 0 {
         settle().await;
     }
@@ -153,7 +135,10 @@ async fn what_nobody_reads_takes_no_more_room_however_often_it_is_lost() {
     let (events, dials) = lost_often(Policy::Conflate).await;
     assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
     assert_eq!(dials, 100, "it is held, for `last`");
+    let (events, dials) = lost_often(Policy::DropOldest).await;
+    assert_eq!(events, [is(0), is(1), is(1_100), Event::Dead("loss 100".into())]);
+    assert_eq!(dials, 100, "it is held, for `last`");
     let (events, dials) = lost_often(Policy::Disconnect).await;
-    assert_eq!(events, [is(0), is(1), is(1_001), Event::Dead("loss 1".into())]);
+    assert_eq!(events, [is(0), is(1), Event::Dead(TOO_SLOW.into())]);
     assert_eq!(dials, 1, "it is not made again before it is read");
 }

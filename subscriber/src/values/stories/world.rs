@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_protocol::messages::values::{
-    FromValuePublisher, Policy, Subscribed, SubscriptionEnd, SubscriptionEnded, ToValuePublisher,
+    FromValuePublisher, Subscribed, SubscriptionEnd, SubscriptionEnded, ToValuePublisher,
     Updates as UpdatesMessage, ValueRefusal, WriteRefusal, WriteRefused, Written,
 };
 use longshore_protocol::{
@@ -366,15 +366,6 @@ impl Sending for Half {
         false
     }
 
-    async fn ended(&self) -> Arc<str> {
-        loop {
-            if let Some(reason) = &self.pipe.state.lock().ended {
-                return reason.clone();
-            }
-            self.pipe.changed.notified().await;
-        }
-    }
-
     fn close(&self, reason: &str) {
         self.pipe.end(reason);
     }
@@ -392,7 +383,6 @@ impl Publisher {
             ToValuePublisher::Subscribe(all) => {
                 for ask in all {
                     let subscription = ask.subscription;
-                    assert!(matches!(ask.policy, Policy::Conflate | Policy::Disconnect));
                     if self.mute_of.as_ref() == Some(&ask.path) {
                         continue;
                     }

@@ -59,7 +59,7 @@ impl Link {
     fn tell(&self, message: FromValuePublisher) -> Result<(), Broken> {
         let mut out = FrameWriter::new();
         message.encode(&mut out);
-        self.with(|table| table.take_frame(NOW, out.into_body())).map(|_| ())
+        self.with(|table| table.take_frame(NOW, out.into_body()))
     }
 
     fn update(&self, updates: &[(u32, Value)]) {
@@ -244,21 +244,79 @@ fn while_a_reader_is_about_to_fetch_its_marks_nothing_overtakes_them() {
     assert_eq!(read(&mut reader), [is(4)]);
 }
 
+/// The values that were read, until the end of the subscription, which is the last.
+fn values_of(events: &[KeyedEvent]) -> (Vec<u64>, Option<&str>) {
+    let mut values = Vec::new();
+    for (n, (_, event)) in events.iter().enumerate() {
+        match event {
+            Event::Update(Value::U64(value)) => values.push(*value),
+            Event::Dead(reason) if n + 1 == events.len() => return (values, Some(reason)),
+            other => panic!("{other:?}"),
+        }
+    }
+    (values, None)
+}
+
 #[test]
-fn a_full_channel_holds_up_only_links_that_have_put_there_what_may_not_be_left_out() {
-    let mut reader = Reader::new(4);
+fn an_unread_subscription_that_leaves_out_nothing_ends_alone() {
+    let (mut reader, mut other) = (Reader::new(4), Reader::new(100));
     let mut link = Link::new();
-    link.hold_all(1, &reader, Policy::Conflate);
-    let mut other = Link::new();
-    other.hold_all(1, &reader, Policy::Disconnect);
-    for n in 0..10 {
+    let held = link.hold_all(1, &reader, Policy::Disconnect);
+    let conflating = link.hold(0, &other, Policy::Conflate).unwrap();
+    for n in 1..10 {
         link.update(&[(0, Value::U64(n))]);
     }
-    assert!(link.with(Table::full).is_none() && other.with(Table::full).is_none());
-    other.update(&[(0, Value::U64(1))]);
-    assert!(link.with(Table::full).is_none() && other.with(Table::full).is_some());
-    assert_eq!(read(&mut reader).len(), 4 + 1 + 1, "what fits, the mark, and what had to");
-    assert!(other.with(Table::full).is_none());
+    let reason = SubscriptionEnd::TooSlow.to_string();
+    let events = read(&mut reader);
+    assert_eq!(values_of(&events), (vec![0, 1, 2, 3], Some(reason.as_str())), "in order");
+    assert!(!held[0].is_alive() && conflating.is_alive());
+    assert_eq!(values_of(&read(&mut other)).0, (0..10).collect::<Vec<_>>(), "the same value");
+    assert_eq!(link.with(Table::outgoing), None, "it is still followed");
+
+    let mut link = Link::new();
+    link.hold_all(2, &reader, Policy::Disconnect);
+    read(&mut reader);
+    for n in 1..10 {
+        link.update(&[(0, Value::U64(n))]);
+    }
+    assert_eq!(link.with(Table::outgoing), Some(ToValuePublisher::Unsubscribe(vec![0])));
+    read(&mut reader);
+    link.update(&[(1, Value::U64(7))]);
+    assert_eq!(values_of(&read(&mut reader)), (vec![7], None), "its neighbour goes on");
+    assert_eq!(link.with(|table| table.holders), 1);
+}
+
+#[test]
+fn an_unread_subscription_that_drops_the_oldest_keeps_its_newest_in_order() {
+    let mut reader = Reader::new(4);
+    let mut link = Link::new();
+    link.hold_all(2, &reader, Policy::DropOldest);
+    read(&mut reader);
+    for n in 1..=5_000 {
+        link.update(&[(0, Value::U64(n))]);
+    }
+    link.update(&[(1, Value::U64(1_000_000))]);
+    let first: Vec<u64> = (1..=4).chain(5_001 - 1_024..=5_000).chain([1_000_000]).collect();
+    assert_eq!(values_of(&read(&mut reader)), (first, None));
+    assert_eq!(link.with(|table| table.behind_bytes), 0);
+    link.update(&[(0, Value::U64(6_000))]);
+    assert_eq!(values_of(&read(&mut reader)), (vec![6_000], None), "and from then on all again");
+}
+
+#[test]
+fn what_waits_behind_a_mark_is_read_before_the_end() {
+    let mut reader = Reader::new(2);
+    let mut link = Link::new();
+    link.hold_all(1, &reader, Policy::DropOldest);
+    for n in 1..10 {
+        link.update(&[(0, Value::U64(n))]);
+    }
+    assert_eq!(reader.sink().0.take_items().len(), 2);
+    // There is room again, and the mark is still out.
+    link.with(|table| table.end(&"over".into()));
+    let (values, reason) = (read(&mut reader), Some("over"));
+    assert_eq!(values_of(&values), ((2..10).collect(), reason));
+    assert_eq!(link.with(|table| table.behind_bytes), 0);
 }
 
 /// A measure, not a test: `cargo test -p longshore-subscriber --lib updates_a_second -- --ignored --nocapture`.

@@ -119,8 +119,8 @@ impl Model {
         if follower.link.wanted().iter().any(|(_, wanted)| wanted == text) {
             return;
         }
-        let policy =
-            if self.random.random_bool(0.5) { Policy::Conflate } else { Policy::DropOldest };
+        let policies = [Policy::Conflate, Policy::DropOldest, Policy::Disconnect];
+        let policy = policies[self.random.random_range(0..policies.len())];
         let (number, now) = (follower.link.free_number(), self.world.now);
         follower.link.subscribe(&mut self.world.core, number, text, policy, now).unwrap();
     }
