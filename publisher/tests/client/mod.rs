@@ -98,6 +98,7 @@ impl Client {
             FromPublisher::Attached(attached) => {
                 client.batches = attached.next_batch - 1;
                 client.settles = attached.next_settle - 1;
+                assert_eq!(attached.reconnect_grace_ms, 5_000, "workers begin nothing later");
             }
             other => panic!("{other:?}"),
         }

@@ -58,8 +58,9 @@ impl Desk {
             state.place(place).quiet_to_say = Some(0);
         }
         self.lose(&mut state, place, lost, CancelReason::LeaseLost);
-        state.take_from_aside(place, self.started, now);
-        self.wake_a_lane(&state);
+        if state.take_from_aside(place, self.started, now) {
+            self.wake_a_lane(&state);
+        }
         self.step(&mut state, Input::Attached(publisher));
         Started { tokens: Tokens(tokens), running_ms }
     }
@@ -243,8 +244,9 @@ impl Desk {
         if freed > 0 {
             self.step(&mut state, Input::Freed { publisher, jobs: freed });
         }
-        state.take_from_aside(place, self.started, now);
-        self.wake_a_lane(&state);
+        if state.take_from_aside(place, self.started, now) {
+            self.wake_a_lane(&state);
+        }
         let at = state.place(place);
         let aside = (!at.aside.is_empty()).then_some(now + ASIDE_CHECK);
         out.grant = std::mem::take(&mut at.grant);

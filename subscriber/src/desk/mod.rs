@@ -285,14 +285,16 @@ impl State {
         });
     }
 
-    /// What was put aside may be begun again, if a byte of its publisher came.
-    fn take_from_aside(&mut self, place: PlaceId, started: Instant, now: Duration) {
+    /// What was put aside may be begun again, if a byte of its publisher came. True if there is some.
+    fn take_from_aside(&mut self, place: PlaceId, started: Instant, now: Duration) -> bool {
         let at = &mut self.places[place as usize];
-        if !at.aside.is_empty() && at.owns(started, now) {
-            while let Some(job) = at.aside.pop_back() {
-                self.ready.push_front(job);
-            }
+        if at.aside.is_empty() || !at.owns(started, now) {
+            return false;
         }
+        while let Some(job) = at.aside.pop_back() {
+            self.ready.push_front(job);
+        }
+        true
     }
 
     fn stats_now(&self) -> WorkerStats {
