@@ -2,9 +2,9 @@
 //! publishers together: a credit that one publisher has can be had by another only once it is back.
 //!
 //! A publisher that is stopped gives nothing back until its link is dead, 10 s after its last byte by the hang timeout of work links. An
-//! even share of 16 credits or more keeps a reserve, and the first job of another publisher waits for nobody. Below, all credits
+//! even share of 8 credits or more keeps a reserve, and the first job of another publisher waits for nobody. Below, all credits
 //! may be where the last work was, and such a job may wait for those 10 s. One credit at each idle publisher would
-//! mend that and cost more: with load below saturation it travels with nearly every job, and each publisher that is
+//! fix that and cost more: with load below saturation it travels with nearly every job, and each publisher that is
 //! stopped takes a handler with it.
 
 use std::collections::BTreeMap;
@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use longshore_protocol::PublisherId;
 
 /// An idle publisher keeps this fraction of its even share when others ask: the first job that it gets then need not wait
-/// for a credit to travel. None is kept where a share is so small that it would cost a handler.
+/// for a credit to travel.
 const IDLE_KEEPS_ONE_IN: u32 = 16;
+/// It keeps one at least from this share on. Of a smaller one, one would be too large a part of what handlers run.
+const IDLE_KEEPS_FROM: u32 = 8;
 
 /// What is to be said to a publisher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,7 +215,8 @@ impl Credits {
     }
 
     fn idle_floor(&self) -> u32 {
-        self.share() / IDLE_KEEPS_ONE_IN
+        let share = self.share();
+        (share / IDLE_KEEPS_ONE_IN).max(u32::from(share >= IDLE_KEEPS_FROM))
     }
 
     /// Neither granted nor held.

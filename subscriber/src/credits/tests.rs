@@ -412,7 +412,7 @@ fn the_first_job_beside_a_publisher_that_is_stopped_waits_for_it_only_where_shar
     for publishers in 2..6 {
         let waits = |bound: &u32| !wait_beside_one_that_is_stopped(*bound, publishers).is_zero();
         let longest = (1..=100).filter(waits).max();
-        let small = IDLE_KEEPS_ONE_IN * u32::from(publishers) - 1;
+        let small = IDLE_KEEPS_FROM * u32::from(publishers) - 1;
         assert_eq!(longest, Some(small), "over {publishers}");
     }
 }
