@@ -19,8 +19,9 @@ use crate::publishers::{Sets, Watches};
 use crate::shutdown::Stop;
 use crate::{JobService, ShutdownHandle, WorkerReport};
 
-/// The longest that a stopping worker waits for the answers to the ends of its jobs.
-pub(crate) const ANSWERS_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a stopping worker waits for the answers to the ends of its jobs, at least. What is left of its grace is added:
+/// handlers that finished early have results that a slow disk may still take.
+const ANSWERS_WAIT_MIN: Duration = Duration::from_secs(5);
 
 /// The longest that a stopping worker waits for the handlers that it drops, before it gives back their jobs: one that blocks its
 /// thread cannot be dropped.
@@ -88,18 +89,23 @@ pub(crate) async fn run(
     let mut shutdown_is_over = false;
     let mut links = JoinSet::new();
     let mut stage = Stage::Working;
+    let mut grace_ends = None;
     loop {
         for (place, info) in desk.connects() {
             links.spawn(link::run(desk.clone(), link.clone(), place, info));
         }
-        stage = next_stage(stage, &desk, plan.handle.stop(), plan.grace, plan.cancel_grace);
+        let stop = plan.handle.stop();
+        if stop == Stop::Drain {
+            grace_ends.get_or_insert_with(|| Instant::now() + plan.grace.min(FOR_EVER));
+        }
+        stage = next_stage(stage, &desk, stop, grace_ends, plan.cancel_grace);
         if stage == Stage::Dropping {
             // Before their jobs go back: nobody else is to run a job that still runs here.
             lanes.abort_all();
             let dropped = async { while lanes.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(DROP_WAIT_MAX, dropped).await;
             desk.give_back();
-            stage = Stage::Answering(Instant::now() + ANSWERS_WAIT_MAX);
+            stage = Stage::Answering(answers_until(Instant::now(), grace_ends));
             continue;
         }
         let until = match stage {
@@ -132,7 +138,7 @@ fn next_stage(
     stage: Stage,
     desk: &Desk,
     stop: Stop,
-    grace: Duration,
+    grace_ends: Option<Instant>,
     cancel_grace: Duration,
 ) -> Stage {
     let now = Instant::now();
@@ -142,7 +148,7 @@ fn next_stage(
     }
     if stage == Stage::Working && stop == Stop::Drain {
         desk.drain();
-        stage = Stage::Finishing(now + grace.min(FOR_EVER));
+        stage = Stage::Finishing(grace_ends.unwrap_or(now));
     }
     if let Stage::Finishing(until) = stage
         && (now >= until || desk.running() == 0)
@@ -163,9 +169,29 @@ fn next_stage(
     stage
 }
 
+/// Until when the ends of jobs may be answered.
+fn answers_until(now: Instant, grace_ends: Option<Instant>) -> Instant {
+    grace_ends.map_or(now, |ends| ends.max(now)) + ANSWERS_WAIT_MIN
+}
+
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_handlers_that_finished_early_have_the_rest_of_the_grace_to_be_answered() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(answers_until(now, Some(after(25))), after(30));
+        assert_eq!(answers_until(after(25), Some(after(25))), after(30));
+        assert_eq!(answers_until(after(40), Some(after(25))), after(45), "5 s at least");
+        assert_eq!(answers_until(now, None), after(5));
     }
 }

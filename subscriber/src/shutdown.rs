@@ -22,7 +22,8 @@ impl ShutdownHandle {
     }
 
     /// Takes no more jobs, gives back those that have not begun, lets running handlers finish within the grace, then cancels
-    /// their contexts, lets them return within the cancel grace, and gives back the rest. What a program does at SIGTERM.
+    /// their contexts, lets them return within the cancel grace, and gives back the rest. Then it waits until publishers have
+    /// answered the ends of all its jobs, for 5 s or until 5 s after the end of the grace. What a program does at SIGTERM.
     /// Returns at once: [`Subscription::run`](crate::Subscription::run) is what ends. Said before the run, the run ends as
     /// soon as it has begun.
     pub fn drain(&self) {
