@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
 use longshore_protocol::{PublisherId, PublisherInfo};
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use crate::backoff::{self, STEADY, WAIT_MAX};
 use crate::credits::{Credits, Move};
 
 /// The longest wait between tries while leases are held there, or ends of jobs are unanswered.
 pub(crate) const WAIT_MAX_BUSY: Duration = Duration::from_secs(2);
+
+/// A publisher that has started again is tried within this, at a random moment: its workers learn of it all at once.
+const RESTARTED_SPREAD: Duration = Duration::from_secs(1);
 
 /// What happened.
 #[derive(Clone, PartialEq, Debug)]
@@ -144,7 +147,9 @@ impl Durable {
     /// Takes what happened at `now`, and adds what is to be done.
     pub(crate) fn step(&mut self, now: Duration, input: Input, actions: &mut Vec<Action>) {
         match input {
-            Input::Watched { complete, publishers } => self.watched(complete, publishers, actions),
+            Input::Watched { complete, publishers } => {
+                self.watched(now, complete, publishers, actions)
+            }
             Input::Attached(publisher) => self.attached(now, publisher),
             Input::TryFailed { publisher, reason, busy }
             | Input::LinkLost { publisher, reason, busy } => {
@@ -211,12 +216,18 @@ impl Durable {
         (self.publishers.values().filter(alive).count(), self.publishers.len())
     }
 
-    fn watched(&mut self, complete: bool, set: Vec<PublisherInfo>, actions: &mut Vec<Action>) {
+    fn watched(
+        &mut self,
+        now: Duration,
+        complete: bool,
+        set: Vec<PublisherInfo>,
+        actions: &mut Vec<Action>,
+    ) {
         if self.draining {
             // What is owed to a publisher that moved is sent to where it is now; no new one is taken up.
             for info in set {
                 if let Some(known) = self.publishers.get_mut(&info.id) {
-                    known.learn(info);
+                    known.learn(now, info, &mut self.random);
                 }
             }
             return;
@@ -227,7 +238,7 @@ impl Durable {
         for info in set {
             if let Some(known) = self.publishers.get_mut(&info.id) {
                 known.listed = true;
-                known.learn(info);
+                known.learn(now, info, &mut self.random);
             } else if self.publishers.len() < PUBLISHERS_PER_PATH_MAX {
                 actions.push(Action::Connect(info.clone()));
                 self.publishers.insert(info.id, Known::new(info));
@@ -334,13 +345,13 @@ impl Known {
         Known { info, listed: true, phase: Phase::Trying, attempt: 0, failure: None }
     }
 
-    /// Takes the newest of what replicas say. One that has started again is worth a try at once.
-    fn learn(&mut self, info: PublisherInfo) {
+    /// Takes the newest of what replicas say. One that has started again is worth a try soon.
+    fn learn(&mut self, now: Duration, info: PublisherInfo, random: &mut StdRng) {
         let newer = info.epoch > self.info.epoch;
         let moved = info.epoch == self.info.epoch && info.addresses != self.info.addresses;
         if newer && let Phase::Resting { until, .. } = &mut self.phase {
             self.attempt = 0;
-            *until = Duration::ZERO;
+            *until = (*until).min(now + RESTARTED_SPREAD.mul_f64(random.random::<f64>()));
         }
         if newer || moved {
             self.info = info;

@@ -147,17 +147,28 @@ fn each_try_goes_the_whole_way_again_and_so_finds_where_the_publisher_is_now() {
 }
 
 #[test]
-fn a_publisher_that_has_started_again_is_tried_at_once() {
-    let mut story = Story::new(8);
-    story.watched(true, &[info(A, 1)]);
-    for _ in 0..50 {
+fn a_publisher_that_has_started_again_is_tried_within_a_second_and_not_by_all_at_once() {
+    let mut waits = Vec::new();
+    for seed in 0..200 {
+        let mut story = Story::with_seed(8, seed);
+        story.watched(true, &[info(A, 1)]);
+        for _ in 0..50 {
+            story.fails(A, false);
+            story.next();
+        }
         story.fails(A, false);
-        story.next();
+        let restarted = PublisherInfo { epoch: Epoch(2), ..info(A, 5) };
+        let mut actions = story.watched(true, std::slice::from_ref(&restarted));
+        let mut waited = Duration::ZERO;
+        if actions.is_empty() {
+            (waited, actions) = story.next();
+        }
+        assert_eq!(actions, [Action::Connect(restarted)]);
+        waits.push(waited);
     }
-    story.fails(A, false);
-    let restarted = PublisherInfo { epoch: Epoch(2), ..info(A, 5) };
-    let actions = story.watched(true, std::slice::from_ref(&restarted));
-    assert_eq!(actions, [Action::Connect(restarted)]);
+    waits.sort_unstable();
+    assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(1)));
+    assert!(waits[20] < Duration::from_millis(200) && waits[180] > Duration::from_millis(800));
 }
 
 #[test]
