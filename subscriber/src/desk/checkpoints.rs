@@ -4,11 +4,14 @@ use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
 use longshore_protocol::messages::work::{Answer, CheckpointInfo, Checkpointed, RequestError};
 use longshore_protocol::{CheckpointOutcome, Token};
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::{Desk, PlaceId, Stage, State};
 use crate::checkpoints::{Answered, Checkpoints, Told, Waiters};
+use crate::signal::LeaseSignal;
 use crate::{CancelReason, Checkpoint, CheckpointError, CheckpointsError, JobContext};
 
 type Stored = Result<u64, CheckpointError>;
@@ -62,7 +65,10 @@ impl Desk {
         let now = self.now();
         let mut state = self.state.lock();
         let at = state.place(context.place);
-        match at.leases.get_mut(context.token) {
+        // A context may outlive its handler, and its place may be another publisher's by then.
+        let is_its_own = |holder: &Arc<LeaseSignal>| Arc::ptr_eq(holder, &context.signal);
+        let lease = at.leases.get_mut(context.token);
+        match lease.filter(|lease| lease.holder.as_ref().is_some_and(is_its_own)) {
             Some(lease) if now < lease.ends() => {
                 then(&mut at.checkpoints);
                 at.wake.notify_one();

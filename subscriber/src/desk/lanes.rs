@@ -36,6 +36,7 @@ impl Desk {
                 None => *signal = Arc::new(signal.another(ends)),
             }
             lease.holder = Some(signal.clone());
+            place.running += 1;
             state.running += 1;
             self.wake_a_lane(&state);
             return Next::Job(job);
@@ -86,6 +87,7 @@ impl Desk {
         state.stats.panicked += u64::from(ended.panicked);
         state.stats.damaged += u64::from(ended.damaged);
         let place = state.place(ended.place);
+        place.running -= 1;
         let holds = place.leases.remove(ended.token).is_some();
         end_job(&mut place.checkpoints, ended.token, Gone::Ended);
         // A result whose lease was lost still goes out: it is refused, and counted here and there. A failure would be noise.

@@ -81,6 +81,10 @@ enum Stage {
 #[derive(Debug)]
 struct Place {
     id: PublisherId,
+    /// It is not dialled any more, unless it is found again.
+    given_up: bool,
+    /// Handlers that run its jobs, whether or not their leases still stand.
+    running: usize,
     leases: Leases<Option<Arc<LeaseSignal>>>,
     settles: Settles,
     checkpoints: checkpoints::Waiting,
@@ -211,26 +215,26 @@ impl State {
         self.place(place)
     }
 
+    /// The publisher's place; a new one takes that of a publisher that was given up, if there is one that nothing refers to.
     fn place_of(&mut self, publisher: PublisherId) -> PlaceId {
-        let places = &mut self.places;
-        *self.place_ids.entry(publisher).or_insert_with(|| {
-            places.push(Place {
-                id: publisher,
-                leases: Leases::default(),
-                settles: Settles::default(),
-                checkpoints: checkpoints::Waiting::default(),
-                progresses: Progresses::default(),
-                sender: None,
-                grace: Grace::default(),
-                aside: VecDeque::new(),
-                wake: Arc::default(),
-                grant: 0,
-                recall: 0,
-                unsubscribe: false,
-                quiet_to_say: None,
-            });
-            (places.len() - 1) as PlaceId
-        })
+        if let Some(id) = self.place_ids.get(&publisher) {
+            return *id;
+        }
+        // Jobs that are being announced may be of any place.
+        let free = |place: &Place| !self.announcing && place.is_free();
+        let id = match self.places.iter().position(free) {
+            Some(at) => {
+                let old = std::mem::replace(&mut self.places[at], Place::new(publisher));
+                self.place_ids.remove(&old.id);
+                at as PlaceId
+            }
+            None => {
+                self.places.push(Place::new(publisher));
+                (self.places.len() - 1) as PlaceId
+            }
+        };
+        self.place_ids.insert(publisher, id);
+        id
     }
 
     /// Takes as many jobs as there are lanes without one, and whom to tell of them. One whose lease is over is another worker's
@@ -278,11 +282,10 @@ impl State {
             aside.retain(|job| leases.get_mut(job.token).is_some());
         }
         let places = &mut self.places;
-        let held = |job: &Waiting| places[job.place as usize].leases.get_mut(job.token).is_some();
-        self.ready.retain({
-            let mut held = held;
-            move |job| held(job)
-        });
+        let mut held =
+            |job: &Waiting| places[job.place as usize].leases.get_mut(job.token).is_some();
+        self.ready.retain(&mut held);
+        self.announced.retain(&mut held);
     }
 
     /// What was put aside may be begun again, if a byte of its publisher came. True if there is some.
@@ -311,6 +314,35 @@ impl State {
 }
 
 impl Place {
+    fn new(id: PublisherId) -> Place {
+        Place {
+            id,
+            given_up: false,
+            running: 0,
+            leases: Leases::default(),
+            settles: Settles::default(),
+            checkpoints: checkpoints::Waiting::default(),
+            progresses: Progresses::default(),
+            sender: None,
+            grace: Grace::default(),
+            aside: VecDeque::new(),
+            wake: Arc::default(),
+            grant: 0,
+            recall: 0,
+            unsubscribe: false,
+            quiet_to_say: None,
+        }
+    }
+
+    /// Its publisher was given up, and no link, job or handler is of it any more.
+    fn is_free(&self) -> bool {
+        self.given_up
+            && self.sender.is_none()
+            && self.running == 0
+            && self.leases.len() == 0
+            && self.settles.unanswered() == 0
+    }
+
     /// True while no other worker can have been given what is held from the publisher.
     fn owns(&mut self, started: Instant, now: Duration) -> bool {
         self.hear(started);

@@ -114,6 +114,7 @@ impl Desk {
             match action {
                 Action::Connect(info) => {
                     let place = state.place_of(info.id);
+                    state.place(place).given_up = false;
                     state.connects.push((place, info));
                     self.director.notify_one();
                 }
@@ -132,7 +133,10 @@ impl Desk {
                     place.unsubscribe = true;
                     place.wake.notify_one();
                 }
-                Action::Forget(publisher) => tracing::info!(%publisher, "publisher given up"),
+                Action::Forget(publisher) => {
+                    tracing::info!(%publisher, "publisher given up");
+                    state.place_at(publisher).given_up = true;
+                }
             }
         }
         state.actions = actions;

@@ -198,3 +198,49 @@ fn a_deadline_is_the_end_of_the_grace_while_the_link_is_down_and_the_handler_run
     assert!(context.deadline() > desk.started + GRACE, "counted from the last byte");
     assert!(!context.is_cancelled());
 }
+
+/// A publisher that is found, cannot be reached, and is gone when the next is found.
+fn comes_and_goes(desk: &Desk, n: u64) {
+    let mut id = [0; 16];
+    id[8..].copy_from_slice(&n.to_be_bytes());
+    let publisher = PublisherInfo {
+        id: PublisherId(id),
+        epoch: Epoch(1),
+        name: "p".into(),
+        addresses: vec![([127, 0, 0, 1], 4780).into()],
+    };
+    desk.watched(true, vec![publisher]);
+    let (place, _) = desk.connects().pop().expect("it is dialled");
+    desk.link_lost(place, "connection refused".into());
+}
+
+#[test]
+fn publishers_that_come_and_go_use_the_places_of_those_before_them() {
+    let desk = Desk::new(2, 4, 7);
+    (1..=1_000).for_each(|n| comes_and_goes(&desk, n));
+    let state = desk.state.lock();
+    assert!(state.places.len() <= 2 && state.place_ids.len() <= 2, "{}", state.places.len());
+}
+
+#[test]
+fn the_place_of_a_handler_that_runs_without_a_lease_is_nobody_elses() {
+    let desk = desk_with(&[1]);
+    let mut signal = Arc::default();
+    let Next::Announce(_, jobs) = desk.next(None, &mut signal) else { panic!("a job waits") };
+    desk.announced(jobs);
+    let Next::Job(job) = desk.next(None, &mut signal) else { panic!("its publisher is told") };
+    let context = context_of(&desk, &job, signal.clone());
+    desk.revoked(0, longshore_protocol::Revoked::LeaseLost, &[Token(1)]);
+    desk.link_lost(0, "the link is dead".into());
+    (1..=10).for_each(|n| comes_and_goes(&desk, n));
+    assert_eq!(desk.state.lock().places[0].id, PublisherId([1; 16]));
+    let settle = NewSettle::Release;
+    let ended = Ended { place: 0, token: Token(1), settle, panicked: false, damaged: false };
+    desk.next(Some(ended), &mut Arc::default());
+    (11..=20).for_each(|n| comes_and_goes(&desk, n));
+    assert_ne!(desk.state.lock().places[0].id, PublisherId([1; 16]));
+    // Another publisher's job of the same token is not this context's.
+    let lease = Some(Arc::default());
+    desk.state.lock().place(0).leases.insert(desk.now(), Token(1), LEASE, lease);
+    assert!(desk.checkpoint(&context, "too late".into()).is_err());
+}
