@@ -12,7 +12,7 @@ use bytes::Bytes;
 use common::eventually;
 use common::site::Site;
 use common::worker::{QUEUE, Task, WorkerProcess, go_on, noted, notes, task};
-use longshore::{AttemptOutcome, DeathReason, JobInfo, JobOptions, JobState};
+use longshore::{AttemptOutcome, Backoff, DeathReason, JobInfo, JobOptions, JobState};
 use rustix::process::Signal;
 
 /// How long leases outlive a lost link.
@@ -311,12 +311,13 @@ async fn k10_all_that_a_stopped_worker_says_too_late_is_refused_while_another_ru
 #[tokio::test(flavor = "multi_thread")]
 async fn k11_a_job_that_kills_its_worker_dies_and_those_prefetched_beside_it_are_unharmed() {
     let site = Site::start().await;
-    let attempts = 10;
-    let first = JobOptions { priority: 1, ..short_lease(attempts) };
+    let losses: u16 = 3;
+    let backoff = Some(Backoff::Fixed(1_000));
+    let first = JobOptions { priority: 1, backoff, ..short_lease(10) };
     let killer = task(Task { kills: true, ..labelled("killer") }, first);
     let beside: Vec<_> = (0..100).map(|n| task(labelled(&n.to_string()), short_lease(1))).collect();
     site.enqueue([std::slice::from_ref(&killer), &beside[..]].concat()).await;
-    for attempt in 1..=attempts {
+    for attempt in 1..=losses {
         let all = u64::try_from(beside.len()).unwrap() + 1;
         let ready = || async { site.stat(QUEUE).await.counts.ready == all };
         eventually("all jobs are ready", ready).await;
@@ -326,9 +327,9 @@ async fn k11_a_job_that_kills_its_worker_dies_and_those_prefetched_beside_it_are
     let dead = || async { site.stat(QUEUE).await.counts.dead == 1 };
     eventually("the job is dead", dead).await;
     let found = site.job(&killer).await;
-    assert_eq!((found.death, found.attempt), (Some(DeathReason::WorkerLost), attempts));
+    assert_eq!((found.death, found.attempt), (Some(DeathReason::WorkerLost), losses));
 
-    assert_eq!(found.attempts.len(), usize::from(attempts));
+    assert_eq!(found.attempts.len(), usize::from(losses));
     let all_lost = found.attempts.iter().all(|a| a.outcome == AttemptOutcome::WorkerLost);
     assert!(all_lost, "{:?}", found.attempts);
 
@@ -338,7 +339,7 @@ async fn k11_a_job_that_kills_its_worker_dies_and_those_prefetched_beside_it_are
     for job in &beside {
         let found = site.job(job).await;
         assert_eq!((found.state, found.attempt), (JobState::Completed, 1));
-        assert_eq!(found.deliveries, attempts + 1, "it was not beside the killer each time");
+        assert_eq!(found.deliveries, losses + 1, "it was not beside the killer each time");
     }
 }
 

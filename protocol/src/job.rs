@@ -178,8 +178,8 @@ pub enum Due {
     At(u64),
 }
 
-/// The wait before an attempt is made again. `n` is the attempt that failed, from 1. Only a failure and an overrun wait: a
-/// job whose worker was lost is ready again at once.
+/// The wait before an attempt is made again. `n` is the attempt that failed, from 1. A failure, an
+/// overrun and the second loss of a worker wait: a job that loses its worker for the first time is ready at once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Backoff {
     /// A random wait between 0 and `min(base × 2ⁿ⁻¹, max)`: exponential with full jitter. The default: 2 s, 10 min.

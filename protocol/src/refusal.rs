@@ -200,7 +200,7 @@ codes! {
     DeathReason, "reason" {
         /// Its last attempt failed, with none left.
         AttemptsExhausted = 1, "attempts_exhausted";
-        /// Its last attempt took its worker with it, or hung past its lease.
+        /// Three of its attempts lost their worker, which died, hung past its lease or was cut off; or its last attempt did.
         WorkerLost = 2, "worker_lost";
         /// Its worker said that no attempt will ever succeed.
         Buried = 3, "buried";

@@ -126,7 +126,8 @@ impl State {
         let row = &mut self.rows[slot];
         (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
         if row.side != NONE {
-            self.side_of(slot).expires_at = None;
+            let side = self.side_of(slot);
+            (side.expires_at, side.worker_losses) = (None, 0);
         }
         if wait_ms == 0 {
             self.return_job(slot, JobChange::Revived, out);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use longshore_protocol::{AttemptOutcome, DeathReason, JobChange, Revoked, Token};
 
 use super::State;
-use super::limits::SESSION_KEPT_MS;
+use super::limits::{SESSION_KEPT_MS, WORKER_LOSSES_MAX};
 use super::row::Place;
 use crate::command::Expired;
 use crate::outcome::Outcomes;
@@ -106,13 +106,19 @@ impl State {
         }
     }
 
-    /// An attempt took its worker with it, or hung.
+    /// An attempt lost its worker, which died, hung or was cut off. The first loss is hardly the job's fault: it is ready at
+    /// once. With the second it may be killing its workers, and waits; with the third it is dead.
     fn lose_attempt(&mut self, slot: u32, out: &mut Outcomes) {
         let attempts = self.consume_attempt(slot, AttemptOutcome::WorkerLost, None);
-        if attempts >= self.max_attempts(&self.rows[slot]) {
+        let side = self.side_of(slot);
+        side.worker_losses = side.worker_losses.saturating_add(1);
+        let losses = side.worker_losses;
+        if losses >= WORKER_LOSSES_MAX || attempts >= self.max_attempts(&self.rows[slot]) {
             self.bury_job(slot, DeathReason::WorkerLost, JobChange::LeaseLost, out);
-        } else {
+        } else if losses == 1 {
             self.return_job(slot, JobChange::LeaseLost, out);
+        } else {
+            self.back_off(slot, JobChange::LeaseLost, out);
         }
     }
 

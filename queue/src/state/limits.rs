@@ -46,6 +46,9 @@ pub(super) const ANSWERS_KEPT: usize = 64;
 pub(super) const LOST_KEPT: usize = 4_096;
 /// Deliveries that a job may lose before its worker starts it: this, or three for each attempt if that is more; never over 255.
 pub(super) const LOST_DELIVERIES_MAX: u32 = 30;
+/// Attempts of a job that may lose their worker: with the last of them it is dead. Each may have killed a worker, so they are
+/// counted since the job was enqueued or revived, whatever came between them.
+pub(super) const WORKER_LOSSES_MAX: u8 = 3;
 /// By how much each start raises the tokens: more than any run loses when its log is not synced.
 pub(super) const TOKENS_PER_START: u64 = 1 << 32;
 /// Most jobs that one subscription is handed in its turn while others wait for theirs.

@@ -129,14 +129,20 @@ impl State {
         change: JobChange,
         out: &mut Outcomes,
     ) {
-        let row = &self.rows[slot];
-        let (id, queue, attempts) = (row.id, row.queue, row.attempts);
+        let queue = self.rows[slot].queue;
         self.queues[queue as usize].failed += 1;
         let row = &self.rows[slot];
-        if attempts >= self.max_attempts(row) {
+        if row.attempts >= self.max_attempts(row) {
             self.bury_job(slot, reason, change, out);
-            return;
+        } else {
+            self.back_off(slot, change, out);
         }
+    }
+
+    /// A job waits for its next attempt by its policy.
+    pub(super) fn back_off(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
+        let row = &self.rows[slot];
+        let (id, attempts) = (row.id, row.attempts);
         match self.retry_wait_ms(row, attempts, random_of(&id, attempts)) {
             0 => self.return_job(slot, change, out),
             wait_ms => {

@@ -17,6 +17,8 @@ use crate::outcome::{Handed, Outcomes, QueueId, RecordRef};
 pub(super) struct Side {
     /// The attempts that did not end well, oldest first.
     pub(super) attempts: Vec<Attempt>,
+    /// Attempts that lost their worker, since the job was enqueued or revived.
+    pub(super) worker_losses: u8,
     pub(super) result: Option<RecordRef>,
     pub(super) checkpoints: Option<Box<Checkpoints>>,
     /// The dead job whose place it took.

@@ -54,20 +54,28 @@ pub(super) async fn a_job_that_loses_its_workers_is_dead_and_those_beside_it_are
 >(
     story: &mut Story<'_, S>,
 ) {
-    let poison = JobOptions { max_attempts: Some(10), priority: 1, ..JobOptions::default() };
+    let backoff = Some(Backoff::Fixed(7_000));
+    let poison = JobOptions { backoff, priority: 1, ..JobOptions::default() };
     story.create([leased(0, poison)]).await;
     story.create((1..=100).map(job)).await;
-    for death in 1..=10 {
+    for death in 1..=3 {
         let worker = story.worker(&format!("w{death}"), from("/jobs/**"), 101).await;
         let held = story.take(worker);
         assert_eq!((held.len(), held[0].id), (101, id(0)));
         story.start(worker, &[held[0].token]);
         story.lose(worker).await;
         story.pass(5 * SECOND_MS).await;
+        let expected = [Ready, Scheduled, Dead][death - 1];
+        assert_eq!(story.state(id(0)).await, Some(expected), "after loss {death}");
+        if expected == Scheduled {
+            story.pass(6_999).await;
+            assert_eq!(story.state(id(0)).await, Some(Scheduled));
+            story.pass(1).await;
+        }
     }
     let view = story.kept(id(0)).await;
     assert_eq!((view.info.state, view.info.death), (Dead, Some(DeathReason::WorkerLost)));
-    assert_eq!(view.info.attempts.len(), 10);
+    assert_eq!(view.info.attempts.len(), 3);
     let worker = story.worker("last", from("/jobs/**"), 101).await;
     let held = story.take(worker);
     assert_eq!(held.len(), 100);

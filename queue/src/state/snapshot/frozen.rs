@@ -138,8 +138,15 @@ impl Snapshot for Frozen {
 impl Side {
     /// Every part of the log that a job's side row names.
     fn parts(&self, each: &mut dyn FnMut(RecordRef)) {
-        let Side { attempts, result, checkpoints, replaces: _, preparation: _, expires_at: _ } =
-            self;
+        let Side {
+            attempts,
+            worker_losses: _,
+            result,
+            checkpoints,
+            replaces: _,
+            preparation: _,
+            expires_at: _,
+        } = self;
         let errors = attempts.iter().filter_map(|attempt| attempt.error);
         errors.for_each(|(error, _)| each(error));
         result.iter().for_each(|&result| each(result));

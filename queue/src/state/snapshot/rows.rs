@@ -118,6 +118,7 @@ impl Decode for Row {
 impl Encode for Side {
     fn encode(&self, out: &mut FrameWriter) {
         self.attempts.encode(out);
+        out.u8(self.worker_losses);
         self.result.encode(out);
         out.bool(self.checkpoints.is_some());
         if let Some(checkpoints) = &self.checkpoints {
@@ -133,6 +134,7 @@ impl Decode for Side {
     fn decode(r: &mut Reader) -> Result<Side, WireError> {
         Ok(Side {
             attempts: r.list("attempts", ATTEMPTS_MAX)?,
+            worker_losses: r.u8()?,
             result: r.option()?,
             checkpoints: r.option()?.map(Box::new),
             replaces: r.option()?,

@@ -202,6 +202,7 @@ impl Model {
                 });
                 let job = &mut self.jobs[number];
                 (job.attempts, job.deliveries, job.lost) = (0, 0, 0);
+                job.worker_losses = 0;
                 (job.expires_at, job.ended) = (None, None);
                 job.place = match wait_ms {
                     0 => Place::Ready,

@@ -58,6 +58,8 @@ pub(super) struct Job {
     pub(super) deliveries: u16,
     /// Deliveries that no worker had started.
     pub(super) lost: u32,
+    /// Attempts that lost their worker.
+    pub(super) worker_losses: u8,
     pub(super) enqueued_wall_ms: u64,
     /// None also once an attempt was used up.
     pub(super) expires_at: Option<u64>,

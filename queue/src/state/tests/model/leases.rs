@@ -42,8 +42,8 @@ impl Model {
             return self.die(number, reason, change, to);
         }
         let wait = self.backoff(job).wait_ms(n, random_of(&job.id, n));
-        let lost = reason == DeathReason::WorkerLost;
-        if wait == 0 || lost {
+        let first_loss = reason == DeathReason::WorkerLost && job.worker_losses == 1;
+        if wait == 0 || first_loss {
             self.make_ready(number, change, to);
         } else {
             self.jobs[number].place = Place::Retrying(self.now.mono_ms + wait);
@@ -64,7 +64,12 @@ impl Model {
             self.retry(job, DeathReason::TimedOut, JobChange::TimedOut, to);
         } else if lease.started {
             self.use_up(job, AttemptOutcome::WorkerLost, None);
-            self.retry(job, DeathReason::WorkerLost, JobChange::LeaseLost, to);
+            self.jobs[job].worker_losses += 1;
+            let (reason, change) = (DeathReason::WorkerLost, JobChange::LeaseLost);
+            match self.jobs[job].worker_losses {
+                3 => self.die(job, reason, change, to),
+                _ => self.retry(job, reason, change, to),
+            }
         } else {
             self.lose_delivery(job, to);
         }

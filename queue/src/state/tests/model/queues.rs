@@ -104,6 +104,7 @@ impl Model {
             attempts: 0,
             deliveries: 0,
             lost: 0,
+            worker_losses: 0,
             enqueued_wall_ms: self.now.wall_ms,
             was_confirmed: false,
             replaces,
