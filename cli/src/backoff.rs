@@ -10,7 +10,7 @@ use crate::time::{parse_length, show_length};
 pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
     let wrong = || {
         format!(
-            "'{text}' is not a back-off; write it like exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or hangfire"
+            "'{text}' is not a back-off; write it like exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m, quartic or hangfire"
         )
     };
     let (policy, rest) = text.split_once(':').unwrap_or((text, ""));
@@ -45,6 +45,7 @@ pub(crate) fn parse_backoff(text: &str) -> Result<Backoff, String> {
             Ok(Backoff::List(waits))
         }
         "hangfire" if rest.is_empty() => Ok(Backoff::Hangfire),
+        "quartic" if rest.is_empty() => Ok(Backoff::Quartic),
         _ => Err(wrong()),
     }
 }
@@ -65,6 +66,7 @@ pub(crate) fn show_backoff(backoff: &Backoff) -> String {
             format!("list:{}", waits.join(","))
         }
         Backoff::Hangfire => "hangfire".to_owned(),
+        Backoff::Quartic => "quartic".to_owned(),
     }
 }
 
@@ -87,6 +89,7 @@ mod tests {
             "list:1s,5s,1m",
             "list:0ms",
             "hangfire",
+            "quartic",
         ] {
             assert_eq!(show_backoff(&parse_backoff(text).unwrap()), text);
         }
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_is_no_policy_is_told_what_one_looks_like() {
-        for text in ["", "often", "fixed", "fixed:", "list:", "exponential:2s", "hangfire:1s"] {
+        for text in ["", "often", "fixed", "fixed:", "list:", "exponential:2s", "quartic:1s"] {
             assert!(parse_backoff(text).unwrap_err().contains("is not a back-off"), "{text}");
         }
         for text in ["fixed:60d", "fixed:5", "exponential:10m..2s", "linear:2s..1s"] {

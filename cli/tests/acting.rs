@@ -243,16 +243,26 @@ fn a_queues_settings_hold_for_the_jobs_that_are_there_unless_they_say_otherwise(
     let silent = system.enqueue("/jobs/a", "exit 1", &[]);
     let firm = system.enqueue("/jobs/a", "exit 1", &["--max-attempts", "3", "--lease", "1m"]);
     let shown = |field: &str| [&silent, &firm].map(|name| system.job(name)[field].clone());
-    assert_eq!(shown("max_attempts"), [10, 3]);
+    assert_eq!(shown("max_attempts"), [25, 3]);
 
     let set = ["queue", "set", "/jobs/a", "--json", "--max-attempts", "2", "--lease", "2m"];
-    let more =
-        ["--run-timeout", "5m", "--backoff", "fixed:10ms", "--keep", "1h", "--keep-jobs", "1"];
+    let more = [
+        "--run-timeout",
+        "5m",
+        "--backoff",
+        "fixed:10ms",
+        "--keep",
+        "1h",
+        "--keep-jobs",
+        "1",
+        "--keep-dead",
+        "30d",
+    ];
     let settings =
         json(system.run(&[&set[..], &more].concat()))["confirmed"][0]["settings"].clone();
     let expected = serde_json::json!({
         "max_attempts": 2, "lease_ms": 120_000, "run_timeout_ms": 300_000,
-        "backoff": "fixed:10ms", "keep_ms": 3_600_000, "keep_jobs": 1,
+        "backoff": "fixed:10ms", "keep_ms": 3_600_000, "keep_jobs": 1, "keep_dead_ms": 2_592_000_000_u64,
     });
     assert_eq!(settings, expected);
     assert_eq!(json(system.run(&["queue", "show", "/jobs/a", "--json"]))["settings"], expected);
@@ -278,9 +288,9 @@ fn a_queues_settings_hold_for_the_jobs_that_are_there_unless_they_say_otherwise(
         json(system.run(&["queue", "show", "/jobs/a", "--json"]))["settings"],
         serde_json::json!({})
     );
-    assert_eq!(shown("max_attempts"), [10, 3]);
+    assert_eq!(shown("max_attempts"), [25, 3]);
     let table = system.run(&["queue", "show", "/jobs/a"]).code(0).stdout;
-    assert!(table.contains("exponential:2s..10m") && !table.contains("the queue"), "{table}");
+    assert!(table.contains("quartic") && !table.contains("the queue"), "{table}");
 
     system.run(&["queue", "set", "/jobs/a"]).code(2);
     system

@@ -9,7 +9,7 @@ use crate::limits::{KEEP_JOBS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 /// holds for jobs that are in the queue already, from their next delivery, failure or end on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct QueueSettings {
-    /// Attempts before a job goes to the dead letters: 1 to 65,535. 10 where nobody says.
+    /// Attempts before a job goes to the dead letters: 1 to 65,535. 25 by default.
     pub max_attempts: Option<u16>,
     /// How long a delivery may go without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12 h). 30 s where nobody
     /// says.
@@ -25,11 +25,15 @@ pub struct QueueSettings {
     /// How many completed, cancelled and expired jobs stay readable: the newest so many. At most 10,000,000. 100,000 where
     /// nobody says.
     pub keep_jobs: Option<u64>,
+    /// How long dead letters stay, in milliseconds; 0 for not at all. At most 100 years. 180 days by default.
+    pub keep_dead_ms: Option<u64>,
 }
 
 impl QueueSettings {
     /// Ended jobs that a queue keeps, where it does not say otherwise.
     pub const KEEP_JOBS: u64 = 100_000;
+    /// How long dead letters stay, in milliseconds, where their queue does not set it: 180 days, as in Sidekiq.
+    pub const KEEP_DEAD_MS: u64 = 180 * 24 * 60 * 60 * 1_000;
 
     /// Takes over what `changes` says.
     pub fn change(&mut self, changes: &QueueSettings) {
@@ -44,6 +48,7 @@ impl QueueSettings {
         take(&mut self.backoff, &changes.backoff);
         take(&mut self.keep_ms, &changes.keep_ms);
         take(&mut self.keep_jobs, &changes.keep_jobs);
+        take(&mut self.keep_dead_ms, &changes.keep_dead_ms);
     }
 }
 
@@ -55,7 +60,8 @@ mod bit {
     pub(super) const BACKOFF: u64 = 1 << 3;
     pub(super) const KEEP: u64 = 1 << 4;
     pub(super) const KEEP_JOBS: u64 = 1 << 5;
-    pub(super) const ALL: u64 = (1 << 6) - 1;
+    pub(super) const KEEP_DEAD: u64 = 1 << 6;
+    pub(super) const ALL: u64 = (1 << 7) - 1;
 }
 
 impl Encode for QueueSettings {
@@ -68,6 +74,7 @@ impl Encode for QueueSettings {
             (self.backoff.is_some(), bit::BACKOFF),
             (self.keep_ms.is_some(), bit::KEEP),
             (self.keep_jobs.is_some(), bit::KEEP_JOBS),
+            (self.keep_dead_ms.is_some(), bit::KEEP_DEAD),
         ] {
             mask |= if said { bit } else { 0 };
         }
@@ -84,7 +91,7 @@ impl Encode for QueueSettings {
         if let Some(backoff) = &self.backoff {
             backoff.encode(out);
         }
-        for number in [self.keep_ms, self.keep_jobs].into_iter().flatten() {
+        for number in [self.keep_ms, self.keep_jobs, self.keep_dead_ms].into_iter().flatten() {
             out.u64(number);
         }
     }
@@ -116,6 +123,10 @@ impl Decode for QueueSettings {
         }
         if mask & bit::KEEP_JOBS != 0 {
             settings.keep_jobs = Some(at_most(r, "jobs to keep", KEEP_JOBS_MAX)?);
+        }
+        if mask & bit::KEEP_DEAD != 0 {
+            let what = "keep of dead letters in milliseconds";
+            settings.keep_dead_ms = Some(at_most(r, what, WAIT_MS_MAX)?);
         }
         Ok(settings)
     }

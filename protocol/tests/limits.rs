@@ -454,18 +454,19 @@ fn settings_out_of_their_range_are_refused() {
     };
     assert!(with(|_| {}).is_ok());
     type Change = fn(&mut QueueSettings);
-    let table: [(Change, &str); 5] = [
+    let table: [(Change, &str); 6] = [
         (|s| s.max_attempts = Some(0), "invalid max_attempts of 0"),
         (|s| s.lease_ms = Some(LEASE_MS_MIN - 1), "invalid lease outside 1 s to 12 h"),
         (|s| s.run_timeout_ms = Some(u64::MAX), "run timeout in milliseconds"),
         (|s| s.keep_ms = Some(WAIT_MS_MAX + 1), "keep in milliseconds"),
         (|s| s.keep_jobs = Some(KEEP_JOBS_MAX + 1), "jobs to keep"),
+        (|s| s.keep_dead_ms = Some(WAIT_MS_MAX + 1), "keep of dead letters in milliseconds"),
     ];
     for (change, error) in table {
         let told = with(change).expect_err(error);
         assert!(told.starts_with(error), "{told}");
     }
-    let unknown = Bytes::from_static(&[64]);
+    let unknown = Bytes::from_static(&[0x80, 1]);
     let told = QueueSettings::decode(&mut Reader::new(unknown)).unwrap_err().to_string();
     assert!(told.contains("queue setting that this version does not know"), "{told}");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longshore_protocol::limits::WAIT_MS_MAX;
-use longshore_protocol::{Backoff, LinkTiming, ResolverTiming};
+use longshore_protocol::{Backoff, JobOptions, LinkTiming, ResolverTiming};
 use proptest::prelude::*;
 
 #[test]
@@ -50,7 +50,7 @@ fn settings_beyond_reason_give_long_waits_and_no_overflow() {
 
 #[test]
 fn back_off_follows_its_curve() {
-    let exponential = Backoff::default();
+    let exponential = Backoff::Exponential { base_ms: 2_000, max_ms: 600_000 };
     let bounds = [2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000];
     for (n, bound) in (1..).zip(bounds) {
         assert_eq!(exponential.wait_ms(n, u64::MAX), bound, "attempt {n}");
@@ -63,6 +63,30 @@ fn back_off_follows_its_curve() {
     assert_eq!(Backoff::Fixed(9).wait_ms(u16::MAX, 7), 9);
     assert_eq!([0, u64::MAX].map(|r| Backoff::Hangfire.wait_ms(1, r)), [15_000, 44_000]);
     assert_eq!([0, u64::MAX].map(|r| Backoff::Hangfire.wait_ms(5, r)), [271_000, 416_000]);
+}
+
+#[test]
+fn the_default_retries_25_times_over_about_three_weeks() {
+    assert_eq!(Backoff::default(), Backoff::Quartic);
+    assert_eq!(JobOptions::MAX_ATTEMPTS, 25);
+    let table = [(1, 1), (2, 16), (3, 81), (4, 256), (5, 625), (10, 10_000), (24, 331_776)];
+    for (n, seconds) in table {
+        assert_eq!(Backoff::Quartic.wait_ms(n, u64::MAX / 2), seconds * 1_000, "after attempt {n}");
+        assert_eq!(Backoff::Quartic.wait_ms(n, 0), seconds * 900, "after attempt {n}");
+        assert_eq!(Backoff::Quartic.wait_ms(n, u64::MAX), seconds * 1_100, "after attempt {n}");
+    }
+    let sum = |random| (1..25).map(|n| Backoff::Quartic.wait_ms(n, random)).sum::<u64>();
+    let hours = |ms: u64| ms / 3_600_000;
+    assert_eq!(sum(u64::MAX / 2), 1_763_020_000, "20.4 days");
+    assert_eq!((hours(sum(0)), hours(sum(u64::MAX))), (440, 538), "18.4 to 22.4 days");
+    // An outage of half an hour costs six attempts, not all of them.
+    let mut at = 0;
+    let mut waits = (1..25).map(|n| Backoff::Quartic.wait_ms(n, u64::MAX / 2));
+    let within = waits.by_ref().take_while(|wait| {
+        at += wait;
+        at <= 30 * 60_000
+    });
+    assert_eq!(within.count(), 5);
 }
 
 #[test]
@@ -85,6 +109,7 @@ proptest! {
         prop_assert_eq!(Backoff::Fixed(a).wait_ms(n, random), u64::from(a));
         prop_assert!(Backoff::Hangfire.wait_ms(n, random) <= WAIT_MS_MAX);
         prop_assert!(Backoff::Hangfire.wait_ms(n, random) >= 15_000);
+        prop_assert!(Backoff::Quartic.wait_ms(n, random) <= WAIT_MS_MAX);
         prop_assert!(Backoff::List(vec![a, b]).wait_ms(n, random) <= u64::from(a.max(b)));
     }
 

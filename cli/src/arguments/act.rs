@@ -217,7 +217,8 @@ pub(crate) struct Settings {
     /// How long one attempt may run; 0s for as long as it likes
     #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
     run_timeout: Option<Duration>,
-    /// The wait after a failed attempt: exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or hangfire
+    /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or
+    /// hangfire
     #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
     backoff: Option<Backoff>,
     /// How long completed, cancelled and expired jobs stay readable
@@ -226,6 +227,9 @@ pub(crate) struct Settings {
     /// How many of them stay readable: the newest
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=longshore::protocol::limits::KEEP_JOBS_MAX))]
     keep_jobs: Option<u64>,
+    /// How long dead letters stay; 0s for not at all
+    #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
+    keep_dead: Option<Duration>,
 }
 
 impl Settings {
@@ -241,6 +245,7 @@ impl Settings {
             backoff: self.backoff,
             keep_ms: ms(self.keep, "keep")?,
             keep_jobs: self.keep_jobs,
+            keep_dead_ms: ms(self.keep_dead, "keep-dead")?,
         })
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Enqueue {
     /// If no attempt has begun by then it never runs: so long from now, like 10m, or a time [default: never]
     #[arg(long, value_name = "LENGTH or TIME", value_parser = parse_deadline)]
     pub(crate) expires: Option<u64>,
-    /// Attempts before a job goes to the dead letters [default: the queue's, or 10]
+    /// Attempts before a job goes to the dead letters [default: the queue's, or 25]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_attempts: Option<u16>,
     /// How long a delivery may go without renewal, 1s to 12h [default: the queue's, or 30s]
@@ -55,8 +55,8 @@ pub(crate) struct Enqueue {
     /// How long one attempt may run, renewed or not; 0s for as long as it likes [default: the queue's, or 1h]
     #[arg(long, value_name = "LENGTH", value_parser = parse_length)]
     pub(crate) run_timeout: Option<Duration>,
-    /// The wait after a failed attempt: exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or hangfire [default:
-    /// the queue's, or exponential:2s..10m]
+    /// The wait after a failed attempt: quartic (n⁴ seconds), exponential:2s..10m, fixed:5s, linear:5s..10m, list:1s,5s,1m or
+    /// hangfire [default: the queue's, or quartic]
     #[arg(long, value_name = "POLICY", value_parser = parse_backoff)]
     pub(crate) backoff: Option<Backoff>,
     /// How long the job stays readable once it has completed, expired or was cancelled [default: the queue's, or 1d]

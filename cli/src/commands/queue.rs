@@ -106,15 +106,23 @@ pub(crate) fn settings_json(settings: &QueueSettings) -> Value {
     put("backoff", settings.backoff.as_ref().map(|backoff| show_backoff(backoff).into()));
     put("keep_ms", settings.keep_ms.map(Value::from));
     put("keep_jobs", settings.keep_jobs.map(Value::from));
+    put("keep_dead_ms", settings.keep_dead_ms.map(Value::from));
     Value::Object(value)
 }
 
 /// Each setting: its name, its value, and whether the queue says so.
-fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 6] {
+fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 7] {
     let length = |ms: u64| show_length(Duration::from_millis(ms));
     let run = |ms: u64| if ms == 0 { "as long as it likes".to_owned() } else { length(ms) };
-    let QueueSettings { max_attempts, lease_ms, run_timeout_ms, backoff, keep_ms, keep_jobs } =
-        settings;
+    let QueueSettings {
+        max_attempts,
+        lease_ms,
+        run_timeout_ms,
+        backoff,
+        keep_ms,
+        keep_jobs,
+        keep_dead_ms,
+    } = settings;
     let lease = u64::from(lease_ms.unwrap_or(JobOptions::LEASE_MS));
     let policy = backoff.clone().unwrap_or_else(Backoff::default);
     [
@@ -132,6 +140,11 @@ fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 6] {
         ("backoff", show_backoff(&policy), backoff.is_some()),
         ("keep", length(keep_ms.unwrap_or(JobOptions::KEEP_MS)), keep_ms.is_some()),
         ("keep-jobs", grouped(keep_jobs.unwrap_or(QueueSettings::KEEP_JOBS)), keep_jobs.is_some()),
+        (
+            "keep-dead",
+            length(keep_dead_ms.unwrap_or(QueueSettings::KEEP_DEAD_MS)),
+            keep_dead_ms.is_some(),
+        ),
     ]
 }
 

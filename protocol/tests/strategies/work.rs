@@ -43,6 +43,7 @@ pub(crate) fn backoff() -> impl Strategy<Value = Backoff> {
         any::<(u32, u32)>().prop_map(|(step_ms, max_ms)| Backoff::Linear { step_ms, max_ms }),
         vec(any::<u32>(), 1..=Backoff::LIST_MAX).prop_map(Backoff::List),
         Just(Backoff::Hangfire),
+        Just(Backoff::Quartic),
     ]
 }
 
@@ -81,13 +82,17 @@ pub(crate) fn options() -> impl Strategy<Value = JobOptions> {
 
 pub(crate) fn settings() -> impl Strategy<Value = QueueSettings> {
     let keep_jobs = option::of(0..=KEEP_JOBS_MAX);
-    (options(), keep_jobs).prop_map(|(options, keep_jobs)| QueueSettings {
-        max_attempts: options.max_attempts,
-        lease_ms: options.lease_ms,
-        run_timeout_ms: options.run_timeout_ms,
-        backoff: options.backoff,
-        keep_ms: options.keep_ms,
-        keep_jobs,
+    let keep_dead_ms = option::of(0..=WAIT_MS_MAX);
+    (options(), keep_jobs, keep_dead_ms).prop_map(|(options, keep_jobs, keep_dead_ms)| {
+        QueueSettings {
+            max_attempts: options.max_attempts,
+            lease_ms: options.lease_ms,
+            run_timeout_ms: options.run_timeout_ms,
+            backoff: options.backoff,
+            keep_ms: options.keep_ms,
+            keep_jobs,
+            keep_dead_ms,
+        }
     })
 }
 

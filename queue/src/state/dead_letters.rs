@@ -181,17 +181,46 @@ impl State {
     pub(super) fn enter_dead_letters(&mut self, slot: u32, reason: DeathReason) {
         let fingerprint = self.fingerprint_of_death(slot, reason);
         let number = self.dead.group_for(self.rows[slot].queue, reason, fingerprint);
-        self.rows[slot].session = number;
+        let died = self.now.mono_ms;
+        let row = &mut self.rows[slot];
+        row.session = number;
+        row.set_ended_mono_ms(died);
+        let queue = row.queue;
         let group = self.dead.group_mut(number);
         group.jobs += 1;
+        if group.list.is_empty() {
+            self.queues[queue as usize].kept.oldest_dead.insert((died, number));
+        }
         group.list.push_back(&mut self.rows, Links::Main, slot);
     }
 
+    /// Counts a dead job of a snapshot in its group.
+    pub(super) fn index_dead(&mut self, slot: u32) {
+        let row = &self.rows[slot];
+        let group = self.dead.group_mut(row.session);
+        group.jobs += 1;
+        if group.list.head == slot {
+            let died = row.ended_mono_ms();
+            self.queues[row.queue as usize].kept.oldest_dead.insert((died, row.session));
+        }
+    }
+
     pub(super) fn leave_dead_letters(&mut self, slot: u32) {
-        let number = std::mem::replace(&mut self.rows[slot].session, NONE);
+        let row = &mut self.rows[slot];
+        let (number, died) = (std::mem::replace(&mut row.session, NONE), row.ended_mono_ms());
+        (row.queue_prev, row.queue_next) = (NONE, NONE);
         let group = self.dead.group_mut(number);
+        let was_oldest = group.list.head == slot;
         group.list.unlink(&mut self.rows, Links::Main, slot);
         group.jobs -= 1;
+        if was_oldest {
+            let oldest_dead = &mut self.queues[group.queue as usize].kept.oldest_dead;
+            oldest_dead.remove(&(died, number));
+            if group.list.head != NONE {
+                let next = self.rows[group.list.head].ended_mono_ms();
+                oldest_dead.insert((next, number));
+            }
+        }
         if group.jobs == 0 {
             self.dead.remove(number);
         }

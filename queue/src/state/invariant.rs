@@ -215,6 +215,20 @@ impl State {
             }
         }
         holds!(jobs == queue.ended_jobs(), "{path}: ended jobs differ");
+        let mut oldest_dead = BTreeSet::new();
+        for (kind, group) in self.dead.of_queue(number) {
+            let mut last = None;
+            for died in self.walk(group.list, Links::Main)?.iter().map(|&s| &self.rows[s]) {
+                let died = died.ended_mono_ms();
+                holds!(last.is_none_or(|last| last <= died), "{path}: dead jobs out of order");
+                if last.replace(died).is_none() {
+                    oldest_dead.insert((died, kind));
+                    let goes_at = died.saturating_add(self.keep_dead_ms(number));
+                    first = first.into_iter().chain([goes_at]).min();
+                }
+            }
+        }
+        holds!(oldest_dead == kept.oldest_dead, "{path}: the oldest dead letters differ");
         holds!(own_goes == kept.own_goes, "{path}: ended jobs by when they go differ");
         if jobs > self.keep_jobs(number) {
             first = Some(self.now.mono_ms);

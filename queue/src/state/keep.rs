@@ -1,8 +1,9 @@
-//! How long ended jobs stay readable: completed, cancelled and expired ones; dead letters stay until somebody acts.
+//! How long ended jobs stay readable: completed, cancelled and expired ones, and for longer the dead letters.
 //!
 //! A queue keeps its ended jobs in the order in which they ended, for a time and up to a number: the oldest goes first. A job
 //! that says itself for how long is kept stands apart, by the time at which it goes, so that it holds up no other. When there
-//! are too many, the queue's list goes first.
+//! are too many, the queue's list goes first. Dead letters stand in lists by kind, each in the order of death; the queue knows
+//! the oldest of each kind, so the next one to go is found without a walk.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +23,8 @@ pub(super) struct Kept {
     pub(super) own: List,
     /// The same, by when they go (monotonic).
     pub(super) own_goes: BTreeSet<(u64, u32)>,
+    /// The oldest of each of its kinds of dead letters: when it died (monotonic), and the kind's number.
+    pub(super) oldest_dead: BTreeSet<(u64, u32)>,
     /// When the queue is to be looked at (monotonic): at or before the time when its next job goes.
     pub(super) collect_at: Option<u64>,
 }
@@ -50,6 +53,15 @@ impl State {
         self.collect_by(queue, goes_at);
         if too_many && let Some(oldest) = self.oldest_kept(queue) {
             self.forget_job(oldest, JobChange::Forgotten, out);
+        }
+    }
+
+    /// Keeps a job that has just died, or forgets it at once if no dead letter is to be kept.
+    pub(super) fn keep_dead(&mut self, slot: u32, out: &mut Outcomes) {
+        let queue = self.rows[slot].queue;
+        match self.keep_dead_ms(queue) {
+            0 => self.forget_job(slot, JobChange::Forgotten, out),
+            ms => self.collect_by(queue, self.now.mono_ms.saturating_add(ms)),
         }
     }
 
@@ -123,11 +135,15 @@ impl State {
             return self.oldest_kept(queue).map(|slot| (self.now.mono_ms, slot));
         }
         let own = q.kept.own_goes.first().copied();
+        let dead = q.kept.oldest_dead.first().and_then(|&(died, kind)| {
+            let goes_at = died.saturating_add(self.keep_dead_ms(queue));
+            Some((goes_at, self.dead.get(kind)?.list.head))
+        });
         let listed = (q.kept.list.head != NONE).then(|| {
             let row = &self.rows[q.kept.list.head];
             (row.ended_mono_ms().saturating_add(self.keep_ms(row)), q.kept.list.head)
         });
-        own.into_iter().chain(listed).min()
+        own.into_iter().chain(listed).chain(dead).min()
     }
 
     /// The ended job that makes room for another.

@@ -1,6 +1,6 @@
 //! What holds for a job: what it says itself, or what its queue says, or what holds for every job.
 
-use longshore_protocol::{Backoff, JobOptions};
+use longshore_protocol::{Backoff, JobOptions, QueueSettings};
 
 use super::State;
 use super::row::Row;
@@ -48,12 +48,18 @@ impl State {
         self.profiles.options(row.profile).keep_ms
     }
 
+    /// How long the queue's dead letters stay, in milliseconds; 0 for not at all.
+    pub(super) fn keep_dead_ms(&self, queue: u32) -> u64 {
+        let settings = &self.queues[queue as usize].settings;
+        settings.keep_dead_ms.unwrap_or(QueueSettings::KEEP_DEAD_MS)
+    }
+
     /// How many ended jobs the queue keeps.
     pub(super) fn keep_jobs(&self, queue: u32) -> u64 {
         self.queues[queue as usize].settings.keep_jobs.unwrap_or(self.limits.ended_per_queue)
     }
 
-    fn said(&self, row: &Row) -> (&JobOptions, &longshore_protocol::QueueSettings) {
+    fn said(&self, row: &Row) -> (&JobOptions, &QueueSettings) {
         let queue = &self.queues[row.queue as usize];
         (self.profiles.options(row.profile), &queue.settings)
     }

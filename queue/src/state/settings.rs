@@ -31,7 +31,7 @@ impl State {
             }
             q.settings.change(change.changes);
             let settings = q.settings.clone();
-            if q.ended_jobs() > 0 {
+            if q.ended_jobs() > 0 || q.counts.dead > 0 {
                 // Jobs that have ended may have to go now: the next `Tick` looks.
                 self.collect_by(queue, self.now.mono_ms);
             }

@@ -73,7 +73,7 @@ impl State {
         self.keep(slot, out);
     }
 
-    /// Into the dead letters.
+    /// Into the dead letters. It may be gone after that.
     pub(super) fn bury_job(
         &mut self,
         slot: u32,
@@ -89,6 +89,7 @@ impl State {
         self.queues[queue as usize].died += 1;
         self.enter_dead_letters(slot, reason);
         self.emit(slot, change, out);
+        self.keep_dead(slot, out);
     }
 
     /// No longer kept.

@@ -156,6 +156,7 @@ pub fn all() -> Vec<(String, String, Sample)> {
         ("linear", Backoff::Linear { step_ms: 500, max_ms: 60_000 }),
         ("list", Backoff::List(vec![1, 200, 30_000])),
         ("hangfire", Backoff::Hangfire),
+        ("quartic", Backoff::Quartic),
     ] {
         let mut job = plain_job();
         job.options =
@@ -448,6 +449,7 @@ pub fn settings() -> QueueSettings {
         backoff: Some(Backoff::Linear { step_ms: 500, max_ms: 60_000 }),
         keep_ms: Some(0),
         keep_jobs: Some(1_000),
+        keep_dead_ms: Some(86_400_000),
     }
 }
 

@@ -202,7 +202,7 @@ pub(super) async fn every_late_verb_of_a_worker_that_lost_its_lease_is_refused<S
 pub(super) async fn a_delivery_that_is_never_begun_ends_in_the_dead_letters<S: Store>(
     story: &mut Story<'_, S>,
 ) {
-    story.create([job(1)]).await;
+    story.create([leased(1, JobOptions { max_attempts: Some(10), ..JobOptions::default() })]).await;
     for delivery in 1..=30 {
         assert_eq!(story.state(id(1)).await, Some(Ready), "{delivery}");
         let worker = story.worker(&format!("w{delivery}"), from("/jobs/**"), 1).await;

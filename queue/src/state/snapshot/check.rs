@@ -18,7 +18,7 @@ impl State {
         }
         for slot in 0..self.rows.made() {
             let row = &self.rows[slot];
-            let ends = row.place.is_kept();
+            let ends = row.place.is_kept() || row.place == Place::Dead;
             if ![row.prev, row.next].into_iter().all(is_row)
                 || !ends && ![row.queue_prev, row.queue_next].into_iter().all(is_row)
             {

@@ -35,7 +35,7 @@ impl State {
                 Place::Timed => wall.push((when, slot)),
                 Place::Delayed | Place::Retrying | Place::Prepared => mono.push((when, slot)),
                 Place::Running => self.rows.index_token(slot),
-                Place::Dead => self.dead.group_mut(self.rows[slot].session).jobs += 1,
+                Place::Dead => self.index_dead(slot),
                 Place::Completed | Place::Cancelled | Place::Expired => self.index_kept(slot),
                 Place::Free => {}
             }

@@ -1,11 +1,12 @@
 //! How long ended jobs stay, and what a queue's settings do to them.
 
-use longshore_protocol::messages::work::{Action, Selection};
+use longshore_protocol::messages::work::{Action, NewSettle, Selection};
 use longshore_protocol::{JobChange, JobOptions, LinkId, NewJob, QueueSettings, Refusal};
 
 use super::story::*;
 use crate::command::Command;
 use crate::outcome::{Outcomes, Reply};
+use crate::state::State;
 use crate::state::limits::Limits;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
@@ -157,4 +158,77 @@ fn settings_are_refused_where_jobs_are() {
     assert_eq!(set(&mut story, "/jobs/b"), Err(Refusal::TooManyQueues));
     story.start_at(&["/other"], &[]);
     assert_eq!(set(&mut story, "/jobs/a"), Err(Refusal::NotHere), "no longer served");
+}
+
+fn keep_dead(ms: u64) -> QueueSettings {
+    QueueSettings { keep_dead_ms: Some(ms), ..QueueSettings::default() }
+}
+
+/// Jobs with those numbers die of that, now.
+fn die(story: &mut Story, numbers: std::ops::RangeInclusive<u32>, of: &str) {
+    let jobs = numbers.clone().count() as u32;
+    story.fill(numbers.clone());
+    let (worker, handed) = story.worker(&format!("worker of {}", numbers.start()), QUEUE, jobs);
+    for handed in handed {
+        story.settle(worker, handed.token, &NewSettle::Bury(error(of)));
+    }
+}
+
+#[test]
+fn dead_letters_stay_180_days_and_then_go_in_the_order_of_death() {
+    let mut story = Story::begin();
+    die(&mut story, 1..=2, "a");
+    story.later(DAY_MS);
+    die(&mut story, 3..=3, "b");
+    story.later(DAY_MS);
+    die(&mut story, 4..=4, "a");
+    story.later(178 * DAY_MS - 1).apply(Command::Tick);
+    assert_eq!(story.counts().dead, 4, "not a millisecond early");
+    let bytes = story.state.snapshot_bytes();
+    story.state = State::restore(&bytes).unwrap();
+    for left in [2, 1, 0] {
+        let out = story.tick_when_due();
+        assert!(out.handed.is_empty());
+        assert_eq!(story.counts().dead, left);
+        assert_eq!(story.now.mono_ms, 1_000 + (182 - left) * DAY_MS);
+    }
+    assert_eq!(story.stat_of(QUEUE).died, 4, "what was counted stays counted");
+}
+
+#[test]
+fn a_queue_sets_how_long_its_dead_letters_stay_those_that_are_there_too() {
+    let mut story = Story::begin();
+    die(&mut story, 1..=2, "a");
+    configure(&mut story, keep_dead(5_000));
+    story.later(4_999).apply(Command::Tick);
+    assert_eq!(story.counts().dead, 2);
+    // A revived one does not go; when it dies again it stays for the whole time.
+    assert_eq!(story.act_on(Action::Revive, 1).done, 1);
+    let (worker, handed) = story.worker("again", QUEUE, 1);
+    story.settle(worker, handed[0].token, &NewSettle::Bury(error("a")));
+    story.later(1).apply(Command::Tick);
+    assert!(story.is_kept(1) && !story.is_kept(2));
+    story.later(4_998).apply(Command::Tick);
+    assert!(story.is_kept(1));
+    story.later(1).apply(Command::Tick);
+    assert!(!story.is_kept(1));
+    configure(&mut story, keep_dead(0));
+    die(&mut story, 3..=3, "a");
+    assert_eq!(
+        (story.counts().dead, story.stat_of(QUEUE).died),
+        (0, 4),
+        "gone at once, and counted"
+    );
+}
+
+#[test]
+fn dead_letters_go_in_bounded_steps() {
+    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    die(&mut story, 1..=7, "a");
+    story.later(180 * DAY_MS);
+    for left in [4, 1, 0] {
+        assert!(story.state.next_due(story.now).is_some_and(|due| due <= story.now.mono_ms));
+        story.apply(Command::Tick);
+        assert_eq!(story.counts().dead, left);
+    }
 }

@@ -7,6 +7,8 @@ use super::story::*;
 use crate::command::Command;
 use crate::state::rows::random_of;
 
+const EXPONENTIAL: Backoff = Backoff::Exponential { base_ms: 2_000, max_ms: 600_000 };
+
 fn policy(backoff: Backoff, max_attempts: u16) -> JobOptions {
     JobOptions { backoff: Some(backoff), max_attempts: Some(max_attempts), ..JobOptions::default() }
 }
@@ -48,7 +50,7 @@ fn waits_follow_their_policy_exactly() {
     let linear = Backoff::Linear { step_ms: 100, max_ms: 250 };
     assert_eq!(waits(linear, 5), [100, 200, 250, 250]);
     assert_eq!(waits(Backoff::List(vec![10, 5]), 5), [10, 5, 5, 5]);
-    for policy in [Backoff::default(), Backoff::Hangfire] {
+    for policy in [Backoff::default(), Backoff::Hangfire, EXPONENTIAL] {
         let expected: Vec<u64> = (1..10).map(|n| policy.wait_ms(n, random_of(&id(1), n))).collect();
         assert_eq!(waits(policy, 10), expected);
     }

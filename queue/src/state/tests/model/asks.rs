@@ -32,7 +32,7 @@ impl Stage {
             prepared: waits && draw.one_in(8),
             expires_at,
             max_attempts: if lasting {
-                [None, None, Some(60)][draw.below(3)]
+                [None, Some(10), Some(60)][draw.below(3)]
             } else {
                 [None, None, Some(10), Some(1), Some(2)][draw.below(5)]
             },
@@ -108,12 +108,13 @@ pub(super) fn draw_pace(action: Action, draw: &mut Draw) -> Option<Pace> {
 pub(super) fn draw_settings(draw: &mut Draw) -> QueueSettings {
     let mut settings = QueueSettings::default();
     for _ in 0..draw.below(3) {
-        match draw.below(6) {
+        match draw.below(7) {
             0 => settings.max_attempts = draw.one_of(&[1, 3, 40]),
             1 => settings.lease_ms = Some(2_000),
             2 => settings.run_timeout_ms = draw.one_of(&[0, 100]),
             3 => settings.backoff = draw.one_of(&[Backoff::Fixed(0), Backoff::Fixed(60)]),
             4 => settings.keep_ms = draw.one_of(&[0, 500, 3_600_000]),
+            5 => settings.keep_dead_ms = draw.one_of(&[0, 500, 3_600_000, 3_600_000]),
             _ => settings.keep_jobs = draw.one_of(&[0, 1, 2, 4]),
         }
     }

@@ -205,7 +205,7 @@ impl Model {
     }
 
     pub(super) fn max_attempts(&self, job: &Job) -> u16 {
-        job.options.max_attempts.or(self.settings(&job.path).max_attempts).unwrap_or(10)
+        job.options.max_attempts.or(self.settings(&job.path).max_attempts).unwrap_or(25)
     }
 
     pub(super) fn lease_ms(&self, job: &Job) -> u32 {
@@ -225,6 +225,10 @@ impl Model {
         job.options.keep_ms.or(self.settings(&job.path).keep_ms).unwrap_or(24 * 3_600_000)
     }
 
+    pub(super) fn keep_dead_ms(&self, path: &Path) -> u64 {
+        self.settings(path).keep_dead_ms.unwrap_or(180 * 24 * 3_600_000)
+    }
+
     pub(super) fn keep_jobs(&self, path: &Path) -> u64 {
         self.settings(path).keep_jobs.unwrap_or(self.limits.ended_per_queue)
     }
@@ -232,7 +236,8 @@ impl Model {
     /// When an ended job has been kept for as long as it is to be, in monotonic time.
     pub(super) fn goes_at(&self, job: &Job) -> u64 {
         let (ended, _) = job.ended.expect("only ended jobs go");
-        ended.mono_ms + self.keep_ms(job)
+        let is_dead = job.state() == JobState::Dead;
+        ended.mono_ms + if is_dead { self.keep_dead_ms(&job.path) } else { self.keep_ms(job) }
     }
 
     pub(super) fn kept<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Job> + Clone {

@@ -263,6 +263,9 @@ impl Model {
         let path = job.path.clone();
         self.queue(&path).died += 1;
         self.tell(number, change, to);
+        if self.keep_dead_ms(&path) == 0 {
+            self.forget(number, to);
+        }
     }
 
     /// Completed, cancelled or expired; kept for a while, or not at all.

@@ -184,6 +184,7 @@ impl Model {
             backoff: changes.backoff.clone().or(before.backoff),
             keep_ms: changes.keep_ms.or(before.keep_ms),
             keep_jobs: changes.keep_jobs.or(before.keep_jobs),
+            keep_dead_ms: changes.keep_dead_ms.or(before.keep_dead_ms),
         };
         Ok(settings.clone())
     }

@@ -35,11 +35,11 @@ impl Model {
     }
 
     fn is_to_go(&self, job: &Job, to: &Expected<'_>) -> bool {
-        job.is_kept() && (self.is_too_old(job) || self.is_too_many(job, to))
+        self.is_too_old(job) || job.is_kept() && self.is_too_many(job, to)
     }
 
     fn is_too_old(&self, job: &Job) -> bool {
-        job.is_kept() && self.goes_at(job) <= self.now.mono_ms
+        job.state().is_end() && self.goes_at(job) <= self.now.mono_ms
     }
 
     fn is_too_many(&self, job: &Job, to: &Expected<'_>) -> bool {
@@ -61,8 +61,10 @@ impl Model {
             match job.place {
                 Place::Prepared(at) | Place::Delayed(at) | Place::Retrying(at) => due.push(at),
                 Place::Timed(at) => due.push(at_wall(at)),
-                Place::Completed | Place::Cancelled | Place::Expired => due.push(self.goes_at(job)),
-                Place::Ready | Place::Running { .. } | Place::Dead(_) => {}
+                Place::Completed | Place::Cancelled | Place::Expired | Place::Dead(_) => {
+                    due.push(self.goes_at(job));
+                }
+                Place::Ready | Place::Running { .. } => {}
             }
             let waits = matches!(job.place, Place::Ready | Place::Delayed(_) | Place::Timed(_));
             if waits && job.attempts == 0 {
