@@ -164,7 +164,7 @@ fn purging_deletes_jobs_that_have_ended_in_one_way_and_no_others() {
 }
 
 #[test]
-fn a_paused_queue_takes_and_delivers_nothing_until_all_that_pauses_it_is_resumed() {
+fn a_paused_queue_delivers_nothing_until_all_that_pauses_it_is_resumed() {
     let system = System::up();
     let script = "sleep 0.2; cat";
     let _worker = system.beside(&["work", "/**", "--", "sh", "-c", script]);
@@ -176,8 +176,7 @@ fn a_paused_queue_takes_and_delivers_nothing_until_all_that_pauses_it_is_resumed
     let paused = json(system.run(&["pause", "/jobs/**", "--json"]));
     let here = &paused["confirmed"][0];
     assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{paused}");
-    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&["Paused", "longshore stat names it"]);
-    system.run(&["enqueue", "/jobs/new", "x"]).code(1).says(&["Paused"]);
+    system.run(&["enqueue", "/jobs/new", "x"]).code(0);
     // Its time comes, and it waits, while the same worker takes from another queue.
     until("it is due", || stat("/jobs/a")["ready"] == 1);
     let elsewhere = system.enqueue("/other/a", "x", &[]);
@@ -199,7 +198,6 @@ fn a_paused_queue_takes_and_delivers_nothing_until_all_that_pauses_it_is_resumed
     // Paused by another pattern, too, it is told which one is left.
     system.run(&["pause", "/jobs/a"]).code(0);
     system.run(&["resume", "/jobs/**"]).code(0).says(&["paused by '/jobs/a', too"]);
-    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&["Paused"]);
     assert_eq!(system.job(&later)["state"], "ready");
     system.run(&["resume", "/jobs/nothing"]).code(0).says(&["was not paused"]);
     let resumed = json(system.run(&["resume", "/jobs/a", "--json"]));
@@ -207,6 +205,32 @@ fn a_paused_queue_takes_and_delivers_nothing_until_all_that_pauses_it_is_resumed
     let began = Instant::now();
     system.run(&["job", &later, "--wait"]).code(0);
     assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    system.enqueue("/jobs/a", "x", &[]);
+}
+
+#[test]
+fn a_closed_queue_refuses_new_jobs_until_all_that_closes_it_is_opened() {
+    let system = System::up();
+    let first = system.enqueue("/jobs/a", "true", &[]);
+    let closed = json(system.run(&["queue", "close", "/jobs/**", "--json"]));
+    let here = &closed["confirmed"][0];
+    assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{closed}");
+    let remedy = ["QueueClosed", "longshore stat names it", "longshore queue open"];
+    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&remedy);
+    system.run(&["enqueue", "/jobs/new", "x"]).code(1).says(&["QueueClosed"]);
+    let shown = system.run(&["stat"]).code(0).stdout;
+    assert!(shown.contains("closed by") && shown.contains("/jobs/**"), "{shown}");
+    assert_eq!(system.stat("/jobs/a")["closed_by"], serde_json::json!(["/jobs/**"]));
+    let warned = system.run(&["check"]).code(0).stdout;
+    assert!(warned.contains("closed: '/jobs/**'"), "{warned}");
+    // What it has is done.
+    work(&system, "/jobs/a").code(0);
+    assert_eq!(system.job(&first)["state"], "completed");
+    system.run(&["queue", "close", "/jobs/a"]).code(0);
+    system.run(&["queue", "open", "/jobs/**"]).code(0).says(&["closed by '/jobs/a', too"]);
+    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&["QueueClosed"]);
+    system.run(&["queue", "open", "/jobs/nothing"]).code(0).says(&["was not closed"]);
+    system.run(&["queue", "open", "/jobs/a"]).code(0);
     system.enqueue("/jobs/a", "x", &[]);
 }
 

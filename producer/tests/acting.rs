@@ -14,7 +14,7 @@ use longshore_protocol::messages::work::{
     QuietedWorker, ReplaceOutcome, Request, RequestError, Selection, WorkerPattern,
 };
 use longshore_protocol::{
-    DeathReason, Fingerprint, Glob, JobError, JobId, JobRef, JobState, Path, QueueSettings,
+    DeathReason, Fingerprint, Gate, Glob, JobError, JobId, JobRef, JobState, Path, QueueSettings,
     Refusal, Runs, SessionId,
 };
 use parking_lot::Mutex;
@@ -284,9 +284,11 @@ async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost()
     for publisher in [&one, &two] {
         let said = said.clone();
         publisher.answer_requests(move |request| {
-            let Request::Pause { pattern, paused } = request else { panic!("{request:?}") };
+            let Request::Pause { gate: Gate::Delivery, pattern, paused } = request else {
+                panic!("{request:?}")
+            };
             said.lock().push((pattern, paused));
-            let report = PauseReport { queues: 3, changed: true, still_paused_by: Vec::new() };
+            let report = PauseReport { queues: 3, changed: true, still_by: Vec::new() };
             Some(Ok(Answer::Paused(report)))
         });
     }

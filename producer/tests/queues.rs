@@ -73,6 +73,7 @@ fn stat(n: u64) -> QueueStat {
         credits: n,
         died: n,
         paused_by: vec![Glob::new(&format!("/jobs/{n}")).expect("a glob")],
+        closed_by: Vec::new(),
         settings: QueueSettings { lease_ms: Some(1_000 * n as u32), ..QueueSettings::default() },
     }
 }

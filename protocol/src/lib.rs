@@ -34,7 +34,7 @@ pub use name::{NameError, check_name};
 pub use path::{Path, PathError};
 pub use publisher_info::PublisherInfo;
 pub use refusal::{
-    AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome,
+    AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Gate,
     JobChange, JobState, Refusal, Revoked, SettleOutcome,
 };
 pub use runs::Runs;

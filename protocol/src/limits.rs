@@ -115,7 +115,7 @@ pub const FEED_EVENTS_MAX: usize = 10_000;
 pub const AWAITS_MAX: usize = 10_000;
 /// Most groups of dead letters in one answer.
 pub const DEAD_GROUPS_MAX: usize = 1_000;
-/// Most patterns that may be paused at one publisher.
+/// Most patterns that may be paused, and most that may be closed, at one publisher.
 pub const PAUSES_MAX: usize = 1_024;
 /// Most patterns of workers that one request may name.
 pub const WORKER_PATTERNS_MAX: usize = 64;

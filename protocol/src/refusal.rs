@@ -44,7 +44,7 @@ pub(crate) use codes;
 
 codes! {
     /// Why a publisher does not take a job. Nothing was changed. [`QueueFull`](Refusal::QueueFull),
-    /// [`NoSpace`](Refusal::NoSpace) and [`Paused`](Refusal::Paused) pass: try the same job again later. All others stay
+    /// [`NoSpace`](Refusal::NoSpace) and [`QueueClosed`](Refusal::QueueClosed) pass: try the same job again later. All others stay
     /// until the job or the publisher is set up otherwise.
     Refusal, "refusal" {
         /// The job's id is taken by a job with another payload. Make a new id.
@@ -67,8 +67,8 @@ codes! {
         BadPath = 9, "BadPath: jobs need a path below the root";
         /// The publisher holds as many queues as it may: 100,000. Use fewer paths.
         TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; use fewer paths";
-        /// The queue is paused: it takes no jobs until the pattern that pauses it is resumed. Try again later.
-        Paused = 11, "Paused: the queue is paused; it takes no jobs until the pattern that pauses it is resumed (longshore stat names it)";
+        /// Somebody has closed the queue to new jobs. Try again once the pattern that closes it is opened.
+        QueueClosed = 11, "QueueClosed: the queue takes no new jobs until the pattern that closes it is opened (longshore stat names it; longshore queue open PATTERN opens it)";
         /// The publisher has a live value at the path. Use another path, or stop publishing the value.
         IsValue = 12, "IsValue: this publisher has a live value at the path; enqueue to another path, or stop publishing the value";
     }
@@ -152,6 +152,16 @@ codes! {
         Cancelled = 2, "the job was cancelled";
         /// The attempt ran for longer than it may.
         TimedOut = 3, "the attempt ran for longer than its run timeout";
+    }
+}
+
+codes! {
+    /// What of a queue can be stopped.
+    Gate, "gate of a queue" {
+        /// Jobs to workers: a paused queue goes on accepting.
+        Delivery = 1, "delivery";
+        /// New jobs: a closed queue goes on delivering.
+        Enqueue = 2, "enqueue";
     }
 }
 

@@ -92,7 +92,7 @@ fn every_code_is_in_its_table_and_no_other() {
     }
     codes! {
         Role: Role, HelloRefusal: HelloRefusal, Refusal: Refusal, BatchRefusal: BatchRefusal,
-        SettleOutcome: SettleOutcome, Revoked: Revoked, Durability: Durability, JobState: JobState,
+        SettleOutcome: SettleOutcome, Revoked: Revoked, Gate: Gate, Durability: Durability, JobState: JobState,
         DeathReason: DeathReason, Action: work::Action, RequestError: work::RequestError,
         Change: resolver::Change, RequestRefusal: resolver::RequestRefusal,
         AttemptOutcome: AttemptOutcome, CheckpointOutcome: CheckpointOutcome,

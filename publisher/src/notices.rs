@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use longshore_protocol::{Glob, Path, QueueSettings};
+use longshore_protocol::{Gate, Glob, Path, QueueSettings};
 use longshore_queue::ClockAlarm;
 use tracing::{info, warn};
 
@@ -53,11 +53,14 @@ impl Notices {
         again
     }
 
-    /// A tool asks to pause queues, or to let them go on; its answer says what came of it.
-    pub(crate) fn pause(&self, pattern: &Glob, paused: bool) {
-        match paused {
-            true => info!(pattern = pattern.as_str(), "asked to pause queues"),
-            false => info!(pattern = pattern.as_str(), "asked to let queues go on"),
+    /// A tool asks to stop deliveries or enqueues, or to let them go on; its answer reports what came of it.
+    pub(crate) fn pause(&self, gate: Gate, pattern: &Glob, paused: bool) {
+        let pattern = pattern.as_str();
+        match (gate, paused) {
+            (Gate::Delivery, true) => info!(pattern, "asked to pause queues"),
+            (Gate::Delivery, false) => info!(pattern, "asked to resume queues"),
+            (Gate::Enqueue, true) => info!(pattern, "asked to close queues"),
+            (Gate::Enqueue, false) => info!(pattern, "asked to open queues"),
         }
     }
 

@@ -89,7 +89,7 @@ impl Owner {
         let (sender, inputs) = Inputs::new();
         let owner = Owner {
             router: Router::new(sender.sender().clone()),
-            pauses: Pauses::started(store.state().pauses()),
+            pauses: Pauses::started(store.state()),
             cold: ColdLoads::new(store.reader(), sender.sender().clone()),
             store,
             clock,

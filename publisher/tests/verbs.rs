@@ -16,7 +16,7 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{
     AttemptOutcome, Backoff, CheckpointOutcome, DeathReason, EnqueueOutcome, Fingerprint,
-    FrameWriter, JobId, JobState, NewJob, QueueSettings, Refusal, Revoked, Role, SessionId,
+    FrameWriter, Gate, JobId, JobState, NewJob, QueueSettings, Refusal, Revoked, Role, SessionId,
     SettleOutcome, Token,
 };
 
@@ -59,7 +59,11 @@ impl Client {
     }
 
     async fn pause(&mut self, pattern: &str, paused: bool) -> PauseReport {
-        match self.ask(Request::Pause { pattern: glob(pattern), paused }).await {
+        self.stop(Gate::Delivery, pattern, paused).await
+    }
+
+    async fn stop(&mut self, gate: Gate, pattern: &str, paused: bool) -> PauseReport {
+        match self.ask(Request::Pause { gate, pattern: glob(pattern), paused }).await {
             Answer::Paused(report) => report,
             other => panic!("{other:?}"),
         }
@@ -323,7 +327,7 @@ async fn cancelling_a_running_job_reaches_its_worker_at_once_and_its_settle_is_r
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_queue_refuses_jobs_and_hands_out_none_until_it_goes_on() {
+async fn a_paused_queue_delivers_none_and_a_closed_one_accepts_none_until_they_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let running = usual(dir.path()).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
@@ -332,18 +336,28 @@ async fn a_paused_queue_refuses_jobs_and_hands_out_none_until_it_goes_on() {
     let report = tool.pause("/jobs/*", true).await;
     assert_eq!((report.queues, report.changed), (1, true));
     assert!(!tool.pause("/jobs/*", true).await.changed);
+    assert!(tool.stop(Gate::Enqueue, "/jobs/new", true).await.changed);
     let jobs = [job(2, 10), job_in("/jobs/new", 3, 10), job_in("/x", 4, 10)];
-    let paused = EnqueueOutcome::Refused(Refusal::Paused);
-    assert_eq!(tool.outcomes(2, &jobs).await, [paused, paused, EnqueueOutcome::Created]);
-    worker.take(1);
+    let closed = EnqueueOutcome::Refused(Refusal::QueueClosed);
+    let created = EnqueueOutcome::Created;
+    assert_eq!(tool.outcomes(2, &jobs).await, [created, closed, created]);
+    let status = tool.status().await;
+    assert_eq!((status.paused, status.closed), (vec![glob("/jobs/*")], vec![glob("/jobs/new")]));
+    worker.take(2);
     assert_eq!(worker.delivered_for_a_while().await, []);
     assert!(tool.pause("/jobs/a", true).await.changed);
     let report = tool.pause("/jobs/*", false).await;
     assert!(report.changed);
-    assert_eq!(report.still_paused_by, [glob("/jobs/a")]);
+    assert_eq!(report.still_by, [glob("/jobs/a")]);
+    assert!(tool.stop(Gate::Enqueue, "/jobs/a", true).await.changed);
     tool.pause("/jobs/a", false).await;
-    let token = worker.job().await.token;
-    worker.complete(token).await;
+    for _ in 0..2 {
+        let token = worker.job().await.token;
+        worker.complete(token).await;
+    }
+    assert_eq!(tool.outcomes(3, &[job(5, 10)]).await, [closed]);
+    tool.stop(Gate::Enqueue, "/jobs/a", false).await;
+    assert_eq!(tool.outcomes(4, &[job(5, 10)]).await, [created]);
     running.stop().await;
 }
 
@@ -354,7 +368,10 @@ async fn one_pause_too_many_is_refused_by_name() {
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut out = FrameWriter::new();
     for n in 0..=PAUSES_MAX as u64 {
-        let request = Request::Pause { pattern: glob(&format!("/jobs/{n}")), paused: true };
+        let request = {
+            let (gate, pattern) = (Gate::Delivery, glob(&format!("/jobs/{n}")));
+            Request::Pause { gate, pattern, paused: true }
+        };
         ToPublisher::Request { id: 1_000 + n, request }.encode(&mut out);
     }
     tool.sender.send(out.finish()).unwrap();

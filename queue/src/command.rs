@@ -6,7 +6,7 @@ use longshore_protocol::messages::work::{
     Action, Checkpoint, EnqueueBatch, Pace, Selection, SettleBatch, Sources, Tokens,
 };
 use longshore_protocol::{
-    Decode, Durability, Encode, Epoch, FrameWriter, Glob, JobId, LinkId, Path, PublisherId,
+    Decode, Durability, Encode, Epoch, FrameWriter, Gate, Glob, JobId, LinkId, Path, PublisherId,
     QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
 };
 
@@ -121,15 +121,17 @@ pub enum Command {
         /// The new job's entry.
         entry: Bytes,
     },
-    /// Queues take and deliver nothing from now on, or go on.
+    /// Queues deliver nothing, or accept no new jobs, from now on; or go on.
     Pause {
         /// The tool's link.
         link: LinkId,
         /// The tool's number for its request.
         request: u64,
+        /// What is stopped.
+        gate: Gate,
         /// Those that match, and those that will.
         pattern: Glob,
-        /// True to pause, false to go on.
+        /// True to stop, false to go on.
         paused: bool,
     },
     /// A queue's settings change.
@@ -289,9 +291,10 @@ impl Command {
                 id.encode(&mut out);
                 raw = entry.clone();
             }
-            Command::Pause { link, request, pattern, paused } => {
+            Command::Pause { link, request, gate, pattern, paused } => {
                 link.encode(&mut out);
                 out.u64(*request);
+                gate.encode(&mut out);
                 pattern.encode(&mut out);
                 out.bool(*paused);
             }
@@ -377,6 +380,7 @@ impl Command {
             kind::PAUSE => Command::Pause {
                 link: LinkId::decode(r)?,
                 request: r.u64()?,
+                gate: Gate::decode(r)?,
                 pattern: Glob::decode(r)?,
                 paused: r.bool()?,
             },

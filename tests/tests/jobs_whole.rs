@@ -161,10 +161,14 @@ async fn a_pause_and_settings_hold_at_every_publisher_and_each_says_so() {
     assert!(set.answers.iter().all(|answered| answered.answer == Ok(changes.clone())));
     let paused = queues.pause(glob("/jobs/*")).await.unwrap();
     assert!(paused.is_whole() && paused.answers.len() == 2, "{paused:?}");
+    producer.enqueue(job("/jobs/a", "paused", JobOptions::default())).await.unwrap();
+    let closed = queues.close(glob("/jobs/*")).await.unwrap();
+    assert!(closed.is_whole() && closed.answers.len() == 2, "{closed:?}");
     let refused = producer.enqueue(job("/jobs/a", "hello", JobOptions::default())).await;
     let why = format!("{:?}", refused.unwrap_err());
-    assert!(why.contains(&format!("{:?}", Refusal::Paused)), "{why}");
+    assert!(why.contains(&format!("{:?}", Refusal::QueueClosed)), "{why}");
     queues.resume(glob("/jobs/*")).await.unwrap();
+    queues.open(glob("/jobs/*")).await.unwrap();
     let receipt = producer.enqueue(job("/jobs/a", "hello", JobOptions::default())).await.unwrap();
     let seen = queues.job(&receipt.job.into()).await.unwrap().job;
     assert_eq!(seen.max_attempts, 3);

@@ -203,6 +203,16 @@ pub(crate) enum QueueAction {
         /// The queue
         path: Path,
     },
+    /// Refuse new jobs; what the queues have is delivered as ever
+    Close {
+        /// The queues: those that match, and those that will
+        pattern: Glob,
+    },
+    /// Accept new jobs again
+    Open {
+        /// The pattern that was closed
+        pattern: Glob,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -113,11 +113,11 @@ pub(crate) enum Command {
     Dead(Dead),
     /// Delete jobs that have ended
     Purge(Purge),
-    /// Let queues take and deliver nothing; jobs that run go on
+    /// Stop deliveries of queues; they accept new jobs, and jobs that run go on
     Pause(Pause),
-    /// Let paused queues go on
+    /// Let paused queues deliver again
     Resume(Resume),
-    /// What holds for the jobs of a queue, where they do not say otherwise themselves
+    /// Defaults for the jobs of a queue; close a queue to new jobs, and open it again
     Queue(Queue),
     /// A publisher's data directory: what it holds, whether it is whole, its records, a copy of it
     Journal(Journal),
@@ -238,7 +238,9 @@ mod tests {
             "longshore tail /jobs/** --snapshot --count 3",
             "longshore pause /jobs/**",
             "longshore resume --clock",
-            "longshore queue set /jobs/a --max-attempts 3 --keep-jobs 0",
+            "longshore queue set /jobs/a --max-attempts 3 --keep-jobs 0 --keep-dead 30d",
+            "longshore queue close /jobs/**",
+            "longshore queue open /jobs/**",
             "longshore purge /jobs/** --state completed",
             "longshore resolver --listen 127.0.0.1:0 --fresh",
             "longshore resolver status",

@@ -150,15 +150,18 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
             Finding { part: part(&answered.publisher.name), level, says }
         })
         .collect();
-    findings.extend(gathered.answers.iter().filter_map(|answered| {
-        let paused: Vec<String> =
-            answered.answer.paused.iter().map(|pattern| format!("'{pattern}'")).collect();
-        (!paused.is_empty()).then(|| Finding {
-            part: part(&answered.publisher.name),
-            level: Level::Warning,
-            says: format!("paused: {}", paused.join(", ")),
-        })
-    }));
+    for answered in &gathered.answers {
+        let status = &answered.answer;
+        for (what, patterns) in [("paused", &status.paused), ("closed", &status.closed)] {
+            let patterns: Vec<String> =
+                patterns.iter().map(|pattern| format!("'{pattern}'")).collect();
+            findings.extend((!patterns.is_empty()).then(|| Finding {
+                part: part(&answered.publisher.name),
+                level: Level::Warning,
+                says: format!("{what}: {}", patterns.join(", ")),
+            }));
+        }
+    }
     findings.extend(gathered.missing.iter().map(|missing| Finding {
         part: part(&missing.publisher.name),
         level: Level::Critical,

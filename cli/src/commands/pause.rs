@@ -1,4 +1,5 @@
-//! `longshore pause` and `longshore resume`: queues that take and deliver nothing for a while, and clocks that are right after all.
+//! `longshore pause` and `resume`, `longshore queue close` and `open`: queues that deliver nothing or accept no new jobs for a
+//! while; and clocks that are right after all.
 
 use longshore::protocol::messages::work::PauseReport;
 use longshore::{Gathered, Glob};
@@ -9,26 +10,44 @@ use crate::arguments::{Pause, Resume};
 use crate::failure::Reported;
 use crate::output::grouped;
 
+/// What was done, in the words of its report.
+struct Done {
+    /// What happened to the queues that match.
+    what: &'static str,
+    /// What others do to them still.
+    still: &'static str,
+    /// It stops something, and so is reported even if it changes nothing.
+    stops: bool,
+}
+
+const PAUSED: Done = Done { what: "paused", still: "paused", stops: true };
+const RESUMED: Done = Done { what: "resumed", still: "paused", stops: false };
+const CLOSED: Done = Done { what: "closed", still: "closed", stops: true };
+const OPENED: Done = Done { what: "opened", still: "closed", stops: false };
+
 pub(crate) async fn pause(arguments: Pause, mut context: Context) -> anyhow::Result<()> {
     let report = context.queues().pause(arguments.pattern.clone()).await?;
-    say("paused", &arguments.pattern, &report, &mut context)
+    show(&PAUSED, &arguments.pattern, &report, &mut context)
+}
+
+pub(crate) async fn close(pattern: Glob, mut context: Context) -> anyhow::Result<()> {
+    let report = context.queues().close(pattern.clone()).await?;
+    show(&CLOSED, &pattern, &report, &mut context)
+}
+
+pub(crate) async fn open(pattern: Glob, mut context: Context) -> anyhow::Result<()> {
+    let report = context.queues().open(pattern.clone()).await?;
+    show(&OPENED, &pattern, &report, &mut context)
 }
 
 pub(crate) async fn resume(arguments: Resume, mut context: Context) -> anyhow::Result<()> {
     let Some(pattern) = arguments.pattern else { return confirm_clock(context).await };
     let report = context.queues().resume(pattern.clone()).await?;
-    say("resumed", &pattern, &report, &mut context)?;
-    let unchanged = report.answers.iter().all(|answered| !answered.answer.changed);
-    if unchanged && !context.output.is_json() {
-        eprintln!(
-            "note: '{pattern}' was not paused, and nothing has changed; longshore stat shows which patterns pause queues"
-        );
-    }
-    Ok(())
+    show(&RESUMED, &pattern, &report, &mut context)
 }
 
-fn say(
-    what: &str,
+fn show(
+    done: &Done,
     pattern: &Glob,
     gathered: &Gathered<PauseReport>,
     context: &mut Context,
@@ -39,12 +58,13 @@ fn say(
             .iter()
             .map(|answered| {
                 let still: Vec<String> =
-                    answered.answer.still_paused_by.iter().map(Glob::to_string).collect();
-                json!({
+                    answered.answer.still_by.iter().map(Glob::to_string).collect();
+                let mut confirmed = json!({
                     "publisher": answered.publisher.id.to_string(), "name": answered.publisher.name,
                     "queues": answered.answer.queues, "changed": answered.answer.changed,
-                    "still_paused_by": still,
-                })
+                });
+                confirmed[format!("still_{}_by", done.still)] = still.into();
+                confirmed
             })
             .collect();
         context.output.json_pretty(&json!({
@@ -53,18 +73,24 @@ fn say(
         }))?;
     } else {
         for answered in &gathered.answers {
-            let PauseReport { queues, still_paused_by, .. } = &answered.answer;
+            let PauseReport { queues, still_by, .. } = &answered.answer;
             let queues = match queues {
                 1 => "1 queue".to_owned(),
                 queues => format!("{} queues", grouped(*queues)),
             };
-            if what == "paused" || answered.answer.changed {
+            if done.stops || answered.answer.changed {
                 let name = &answered.publisher.name;
-                context.output.line(format!("{what} '{pattern}': {queues} at {name}"))?;
+                context.output.line(format!("{} '{pattern}': {queues} at {name}", done.what))?;
             }
-            for other in still_paused_by {
-                eprintln!("note: some of them are paused by '{other}', too");
+            for other in still_by {
+                eprintln!("note: some of them are {} by '{other}', too", done.still);
             }
+        }
+        if !done.stops && gathered.answers.iter().all(|answered| !answered.answer.changed) {
+            eprintln!(
+                "note: '{pattern}' was not {0}, and nothing has changed; longshore stat shows by which patterns queues are {0}",
+                done.still
+            );
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete);

@@ -1,4 +1,4 @@
-//! `longshore queue`: what holds for the jobs of a queue, where they do not say otherwise themselves.
+//! `longshore queue`: what holds for the jobs of a queue where they do not set it themselves, and whether it accepts new ones.
 
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()
         QueueAction::Reset { path } => {
             configure(path, QueueSettings::default(), true, context).await
         }
+        QueueAction::Close { pattern } => super::pause::close(pattern, context).await,
+        QueueAction::Open { pattern } => super::pause::open(pattern, context).await,
     }
 }
 

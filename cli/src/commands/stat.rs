@@ -19,12 +19,14 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     let stats = context.queues().stats(pattern.clone()).await?;
     let queues = stats.merged();
     let status = context.queues().status().await?.answers;
-    let paused = paused(&pattern, &status);
+    let paused = stopped(&pattern, &status, |status| &status.paused);
+    let closed = stopped(&pattern, &status, |status| &status.closed);
     if context.output.is_json() {
         let queues: Vec<Value> = queues.iter().map(queue_json).collect();
         let paused: Vec<&str> = paused.iter().map(Glob::as_str).collect();
+        let closed: Vec<&str> = closed.iter().map(Glob::as_str).collect();
         context.output.json_pretty(&json!({
-            "complete": stats.complete, "queues": queues, "paused": paused,
+            "complete": stats.complete, "queues": queues, "paused": paused, "closed": closed,
             "missing": missing_json(&stats.missing),
             "publishers": status.iter().map(publisher_json).collect::<Vec<_>>(),
         }))?;
@@ -36,6 +38,9 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     // A pause of queues that are not there yet would be seen nowhere else.
     for pause in paused.iter().filter(|pause| queues.iter().all(|q| !q.paused_by.contains(pause))) {
         context.output.line(format!("paused: '{pause}', which no queue here matches yet"))?;
+    }
+    for by in closed.iter().filter(|by| queues.iter().all(|q| !q.closed_by.contains(by))) {
+        context.output.line(format!("closed: '{by}', which no queue here matches yet"))?;
     }
     for Answered { publisher, answer } in &status {
         if let Some(short) = short_of(answer.room) {
@@ -52,15 +57,19 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     if missing { Err(Reported.into()) } else { Ok(()) }
 }
 
-/// The patterns that are paused anywhere; of a path, those that pause it.
-fn paused(pattern: &Glob, status: &[Answered<PublisherStatus>]) -> Vec<Glob> {
-    let answers = status.iter().flat_map(|answered| answered.answer.paused.iter().cloned());
+/// The patterns that stop something anywhere; of a path, those that match it.
+fn stopped(
+    pattern: &Glob,
+    status: &[Answered<PublisherStatus>],
+    of: fn(&PublisherStatus) -> &[Glob],
+) -> Vec<Glob> {
+    let answers = status.iter().flat_map(|answered| of(&answered.answer).iter().cloned());
     let path = pattern.literal();
-    let mut paused: Vec<Glob> =
-        answers.filter(|pause| path.as_ref().is_none_or(|path| pause.matches(path))).collect();
-    paused.sort_by(|a, b| a.as_str().cmp(b.as_str()));
-    paused.dedup();
-    paused
+    let mut patterns: Vec<Glob> =
+        answers.filter(|by| path.as_ref().is_none_or(|path| by.matches(path))).collect();
+    patterns.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+    patterns.dedup();
+    patterns
 }
 
 fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) -> Value {
@@ -76,6 +85,7 @@ fn table(queues: &[QueueStat]) -> Table {
     let any = |count: fn(&QueueStat) -> u64| queues.iter().any(|queue| count(queue) > 0);
     let (prepared, expired) = (any(|q| q.counts.prepared), any(|q| q.counts.expired));
     let paused = queues.iter().any(|queue| !queue.paused_by.is_empty());
+    let closed = queues.iter().any(|queue| !queue.closed_by.is_empty());
     let mut columns: Vec<Column> = vec![
         ("ready", |q| grouped(q.counts.ready)),
         ("running", |q| grouped(q.counts.running)),
@@ -97,10 +107,10 @@ fn table(queues: &[QueueStat]) -> Table {
     }));
     columns.push(("workers", |q| grouped(q.subscriptions)));
     if paused {
-        columns.push(("paused by", |q| {
-            let patterns: Vec<String> = q.paused_by.iter().map(Glob::to_string).collect();
-            patterns.join(" ")
-        }));
+        columns.push(("paused by", |q| listed(&q.paused_by)));
+    }
+    if closed {
+        columns.push(("closed by", |q| listed(&q.closed_by)));
     }
     let headings: Vec<&'static str> =
         std::iter::once("queue").chain(columns.iter().map(|(heading, _)| *heading)).collect();
@@ -110,6 +120,10 @@ fn table(queues: &[QueueStat]) -> Table {
         table.row(std::iter::once(queue.path.to_string()).chain(cells));
     }
     table
+}
+
+fn listed(patterns: &[Glob]) -> String {
+    patterns.iter().map(Glob::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// A heading, and what stands under it for a queue.
@@ -128,6 +142,7 @@ fn queue_json(queue: &QueueStat) -> Value {
         "died_ever": queue.died, "stale_refused_ever": queue.stale_refused,
         "subscriptions": queue.subscriptions, "credits": queue.credits,
         "paused_by": queue.paused_by.iter().map(Glob::to_string).collect::<Vec<_>>(),
+        "closed_by": queue.closed_by.iter().map(Glob::to_string).collect::<Vec<_>>(),
         "settings": settings_json(&queue.settings),
     })
 }

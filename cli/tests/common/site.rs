@@ -278,6 +278,7 @@ pub(crate) async fn stat_of(queues: &Queues, queue: &str) -> QueueStat {
         credits: 0,
         died: 0,
         paused_by: Vec::new(),
+        closed_by: Vec::new(),
         settings: Default::default(),
     })
 }

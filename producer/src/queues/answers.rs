@@ -190,6 +190,11 @@ fn add(row: &mut QueueStat, stat: &QueueStat) {
             row.paused_by.push(pattern.clone());
         }
     }
+    for pattern in &stat.closed_by {
+        if !row.closed_by.contains(pattern) {
+            row.closed_by.push(pattern.clone());
+        }
+    }
 }
 
 impl Gathered<ActionReport> {

@@ -2,31 +2,43 @@
 //! asked for again until the time for a request is over.
 
 use longshore_protocol::messages::work::{Answer, PauseReport, Request};
-use longshore_protocol::{Glob, Path, QueueSettings, Refusal};
+use longshore_protocol::{Gate, Glob, Path, QueueSettings, Refusal};
 
 use super::{Gathered, Queues, QueuesError, everything};
 
 impl Queues {
-    /// Has the queues that match take and deliver nothing, those that there are and those that there will be, at every
-    /// publisher that could have some. The answers name the publishers that confirmed; at one that is missing, the queues
-    /// may go on. Pausing what is paused changes nothing. Not cancel safe: of a call that was dropped, publishers may have
-    /// been told.
+    /// Stops deliveries of the queues that match, those that there are and those that there will be, at every publisher that
+    /// could have some. They go on accepting jobs. The answers name the publishers that confirmed; at one that is missing,
+    /// the queues may go on. Pausing what is paused changes nothing. Not cancel safe: of a call that was dropped, publishers
+    /// may have received the request.
     pub async fn pause(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
-        self.set_paused(pattern, true).await
+        self.stop(Gate::Delivery, pattern, true).await
     }
 
-    /// Takes back a pause of just this pattern. A queue that others match stays paused: [`PauseReport::still_paused_by`]
-    /// says which. Not cancel safe: of a call that was dropped, publishers may have been told.
+    /// Ends the pause of just this pattern. A queue that others match stays paused: [`PauseReport::still_by`] names them.
+    /// Not cancel safe: of a call that was dropped, publishers may have received the request.
     pub async fn resume(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
-        self.set_paused(pattern, false).await
+        self.stop(Gate::Delivery, pattern, false).await
     }
 
-    async fn set_paused(
+    /// Closes the queues that match to new jobs: each is refused as [`Refusal::QueueClosed`]. They go on delivering what they
+    /// have. Otherwise as [`pause`](Queues::pause).
+    pub async fn close(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
+        self.stop(Gate::Enqueue, pattern, true).await
+    }
+
+    /// Ends the closing of just this pattern. Otherwise as [`resume`](Queues::resume).
+    pub async fn open(&self, pattern: Glob) -> Result<Gathered<PauseReport>, QueuesError> {
+        self.stop(Gate::Enqueue, pattern, false).await
+    }
+
+    async fn stop(
         &self,
+        gate: Gate,
         pattern: Glob,
         paused: bool,
     ) -> Result<Gathered<PauseReport>, QueuesError> {
-        let request = Request::Pause { pattern: pattern.clone(), paused };
+        let request = Request::Pause { gate, pattern: pattern.clone(), paused };
         self.ask_all(&pattern, request, |answer| match answer {
             Answer::Paused(report) => Some(report),
             _ => None,

@@ -179,7 +179,8 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
                 Request::Act { action, selection, pace, dry_run }
             }
         ),
-        (glob(), any::<bool>()).prop_map(|(pattern, paused)| Request::Pause { pattern, paused }),
+        (select(Gate::ALL), glob(), any::<bool>())
+            .prop_map(|(gate, pattern, paused)| Request::Pause { gate, pattern, paused }),
         (path(), settings(), any::<bool>())
             .prop_map(|(path, changes, reset)| { Request::Configure { path, changes, reset } }),
         (job_id(), bytes()).prop_map(|(id, entry)| Request::Replace { id, entry }),
@@ -355,9 +356,9 @@ pub(crate) fn job_info() -> impl Strategy<Value = JobInfo> {
 }
 
 pub(crate) fn queue_stat() -> impl Strategy<Value = QueueStat> {
-    let set = (vec(glob(), 0..3), settings());
+    let set = (vec(glob(), 0..3), vec(glob(), 0..3), settings());
     (path(), any::<[u64; 17]>(), any::<Option<u64>>(), set).prop_map(
-        |(path, n, oldest_ready_ms, (paused_by, settings))| QueueStat {
+        |(path, n, oldest_ready_ms, (paused_by, closed_by, settings))| QueueStat {
             path,
             counts: JobCounts {
                 scheduled: n[0],
@@ -380,15 +381,16 @@ pub(crate) fn queue_stat() -> impl Strategy<Value = QueueStat> {
             credits: n[13],
             died: n[16],
             paused_by,
+            closed_by,
             settings,
         },
     )
 }
 
 pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
-    let paused = vec(glob(), 0..3);
+    let paused = (vec(glob(), 0..3), vec(glob(), 0..3));
     (text(), select(Durability::ALL), any::<([u64; 12], bool)>(), paused, select(Room::ALL))
-        .prop_map(|(name, durability, (n, clock_held), paused, room)| PublisherStatus {
+        .prop_map(|(name, durability, (n, clock_held), (paused, closed), room)| PublisherStatus {
             name,
             durability,
             uptime_ms: n[0],
@@ -404,6 +406,7 @@ pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
             stale_refused: n[10],
             clock_held,
             paused,
+            closed,
             room,
             reserve_bytes: n[11],
         })
@@ -439,11 +442,10 @@ pub(crate) fn answer() -> impl Strategy<Value = Answer> {
             Answer::Acted(ActionReport { done, refused, unknown, more, outcomes })
         },
     );
-    let paused = (any::<(u64, bool)>(), vec(glob(), 0..3)).prop_map(
-        |((queues, changed), still_paused_by)| {
-            Answer::Paused(PauseReport { queues, changed, still_paused_by })
-        },
-    );
+    let paused =
+        (any::<(u64, bool)>(), vec(glob(), 0..3)).prop_map(|((queues, changed), still_by)| {
+            Answer::Paused(PauseReport { queues, changed, still_by })
+        });
     let configured = prop_oneof![
         settings().prop_map(|settings| Answer::Configured(Ok(settings))),
         select(Refusal::ALL).prop_map(|refusal| Answer::Configured(Err(refusal))),

@@ -93,6 +93,7 @@ fn publisher(store: &LogStore, serving: &Serving<'_>) -> Value {
         ("stale_refused", status.stale_refused.into()),
         ("clock_held", status.clock_held.into()),
         ("paused", Value::list(status.paused.iter().map(|glob| glob.as_str()))),
+        ("closed", Value::list(status.closed.iter().map(|glob| glob.as_str()))),
     ])
 }
 
@@ -122,6 +123,7 @@ fn queue(stat: &QueueStat) -> Vec<Entry> {
         ("subscriptions", stat.subscriptions.into()),
         ("credits", stat.credits.into()),
         ("paused", (!stat.paused_by.is_empty()).into()),
+        ("closed", (!stat.closed_by.is_empty()).into()),
     ]);
     entries
 }
@@ -219,6 +221,7 @@ mod tests {
             credits: 0,
             died: 0,
             paused_by: Vec::new(),
+            closed_by: Vec::new(),
             settings: Default::default(),
         };
         let one = || Value::map(queue(&stat));

@@ -31,7 +31,7 @@ impl Owner {
                 Reply::LinkRefused { reason } => self.router.refuse(link, reason),
                 mut reply => {
                     match &mut reply {
-                        Reply::Paused { .. } => self.pauses.released(self.store.state().pauses()),
+                        Reply::Paused { .. } => self.pauses.released(self.store.state()),
                         Reply::Attached(attached) => {
                             attached.reconnect_grace_ms =
                                 self.store.lease_timing().reconnect_grace_ms;

@@ -28,10 +28,10 @@ impl Owner {
             Request::Replace { id: job, entry } => {
                 Command::Replace { link, request: id, id: job, entry }
             }
-            Request::Pause { pattern, paused } => {
-                self.notices.pause(&pattern, paused);
+            Request::Pause { gate, pattern, paused } => {
+                self.notices.pause(gate, &pattern, paused);
                 self.pauses.submitted();
-                Command::Pause { link, request: id, pattern, paused }
+                Command::Pause { link, request: id, gate, pattern, paused }
             }
             Request::Configure { path, changes, reset } => {
                 self.notices.settings(&path, &changes, reset);
@@ -157,7 +157,8 @@ impl Owner {
             syncs: figures.syncs,
             stale_refused: figures.stale_refused,
             clock_held: self.clock.alarm().is_some(),
-            paused: self.pauses.durable().to_vec(),
+            paused: self.pauses.paused().to_vec(),
+            closed: self.pauses.closed().to_vec(),
             room: room_of(figures.level),
             reserve_bytes: figures.reserve_bytes,
         }

@@ -227,17 +227,17 @@ impl State {
     }
 
     fn lane(&self, path: &Path) -> Lane {
-        let lane = self.lane_if_not_paused(path);
-        let is_paused = match lane {
+        let lane = self.lane_if_open(path);
+        let is_closed = match lane {
             Lane::Closed(_) => false,
-            Lane::Queue(queue) => self.queues[queue as usize].pauses > 0,
-            Lane::New => self.pauses.of(path).next().is_some(),
+            Lane::Queue(queue) => self.queues[queue as usize].closings > 0,
+            Lane::New => self.closings.of(path).next().is_some(),
         };
-        if is_paused { Lane::Closed(Refusal::Paused) } else { lane }
+        if is_closed { Lane::Closed(Refusal::QueueClosed) } else { lane }
     }
 
-    /// Where the path's jobs would go if nothing were paused.
-    pub(super) fn lane_if_not_paused(&self, path: &Path) -> Lane {
+    /// Where the path's jobs would go if nobody had closed any queue.
+    pub(super) fn lane_if_open(&self, path: &Path) -> Lane {
         if path.is_root() {
             return Lane::Closed(Refusal::BadPath);
         }
@@ -256,6 +256,7 @@ impl State {
         let queue = self.queues.len() as u32;
         let mut made = Queue::new(path.clone());
         made.pauses = self.pauses.of(path).count() as u16;
+        made.closings = self.closings.of(path).count() as u16;
         self.queues.push(made);
         self.by_path.insert(path.clone(), queue);
         self.join_groups(queue);

@@ -1,6 +1,6 @@
 //! Nothing is handed out while the disk has room for little more than the ends of what runs.
 //!
-//! It is as if every queue were [paused](super::pause) for those who take jobs, and none for those who bring them: these are
+//! It is as if every queue were [paused](super::pause): those who bring jobs are
 //! refused one by one, with a `Refuse` each. So a hold needs no rules of its own. It lasts over a restart, until it is lifted.
 
 use super::State;

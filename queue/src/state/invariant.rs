@@ -144,6 +144,8 @@ impl State {
             }
             let pauses = self.pauses.of(path).count();
             holds!(usize::from(queue.pauses) == pauses, "{path}: its pauses are miscounted");
+            let closings = self.closings.of(path).count();
+            holds!(usize::from(queue.closings) == closings, "{path}: its closings are miscounted");
             let (next, ready) = match pauses {
                 0 if !self.held => {
                     (queue.ready.next(&self.rows).map(|(head, _)| head), queue.counts.ready)

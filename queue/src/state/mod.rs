@@ -65,7 +65,7 @@ use self::due::DueJobs;
 use self::limits::Limits;
 use self::links::{Link, Served};
 use self::names::Names;
-use self::pause::Pauses;
+use self::pause::Patterns;
 use self::profile::Profiles;
 use self::queue::Queue;
 use self::rows::Rows;
@@ -73,7 +73,7 @@ use self::session::Sessions;
 use self::slab::Slab;
 use self::transition::Side;
 use crate::command::{Command, Start};
-use crate::outcome::Outcomes;
+use crate::outcome::{Outcomes, Reply};
 use crate::time::Now;
 
 /// A publisher's queues.
@@ -102,7 +102,10 @@ pub struct State {
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
-    pauses: Pauses,
+    /// Patterns of paused queues.
+    pauses: Patterns,
+    /// Patterns of queues that are closed to new jobs.
+    closings: Patterns,
     /// Nothing is handed out.
     held: bool,
 }
@@ -141,7 +144,8 @@ impl State {
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
-            pauses: Pauses::default(),
+            pauses: Patterns::default(),
+            closings: Patterns::default(),
             held: false,
         }
     }
@@ -176,8 +180,9 @@ impl State {
                 let act = act::Act { action: *action, selection, pace: *pace };
                 self.act(*link, *request, act, out);
             }
-            Command::Pause { link, request, pattern, paused } => {
-                self.pause(*link, *request, pattern, *paused, out);
+            Command::Pause { link, request, gate, pattern, paused } => {
+                let report = self.change_stops(*gate, pattern, *paused);
+                out.replies.push((*link, Reply::Paused { request: *request, report }));
             }
             Command::Damaged { token } => self.damaged(*token, out),
             Command::Tick => self.tick(out),

@@ -1,93 +1,89 @@
-//! Paused queues take no jobs and hand none out; everything else goes on.
+//! Paused queues hand out no jobs, closed ones accept none; everything else goes on.
 //!
-//! What is paused is a set of patterns. A queue is paused while one of them matches it, whenever it was made; each queue
-//! counts how many do, so that nothing is matched when a job comes or goes.
+//! What is paused, and what is closed, is a set of patterns. A queue is paused while one of them matches it, whenever it was
+//! made; each queue counts how many do, so that nothing is matched when a job comes or goes. The same for closed ones.
 
 use std::collections::BTreeMap;
 
 use longshore_protocol::limits::PAUSES_MAX;
 use longshore_protocol::messages::work::{PauseReport, RequestError};
-use longshore_protocol::{Glob, LinkId, Path};
+use longshore_protocol::{Gate, Glob, Path};
 
 use super::State;
-use crate::outcome::{Outcomes, Reply};
 
-/// The paused patterns, by their text.
+/// The patterns that stop one gate, by their text.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pauses {
-    patterns: BTreeMap<String, Glob>,
+pub(super) struct Patterns {
+    by_text: BTreeMap<String, Glob>,
 }
 
-impl Pauses {
+impl Patterns {
     /// The patterns that match, in the order of their texts.
     pub(super) fn of<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Glob> {
-        self.patterns.values().filter(|pattern| pattern.matches(path))
+        self.by_text.values().filter(|pattern| pattern.matches(path))
     }
 
     /// All of them, in the order of their texts: for snapshots.
-    pub(super) fn patterns(&self) -> impl ExactSizeIterator<Item = &Glob> {
-        self.patterns.values()
+    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &Glob> {
+        self.by_text.values()
     }
 
     /// False when it is there already.
     pub(super) fn insert(&mut self, pattern: Glob) -> bool {
-        self.patterns.insert(pattern.as_str().to_owned(), pattern).is_none()
+        self.by_text.insert(pattern.as_str().to_owned(), pattern).is_none()
     }
 }
 
 impl State {
     /// The patterns that are paused, in the order of their texts.
     pub fn pauses(&self) -> impl ExactSizeIterator<Item = &Glob> {
-        self.pauses.patterns()
+        self.pauses.all()
     }
 
-    /// Pauses the queues that match, those that come later too; or takes just this pattern's pause away.
-    pub(super) fn pause(
+    /// The patterns that are closed to new jobs, in the order of their texts.
+    pub fn closings(&self) -> impl ExactSizeIterator<Item = &Glob> {
+        self.closings.all()
+    }
+
+    /// Stops the gate of the queues that match, those that come later too; or opens it again for just this pattern.
+    pub(super) fn change_stops(
         &mut self,
-        link: LinkId,
-        request: u64,
+        gate: Gate,
         pattern: &Glob,
-        paused: bool,
-        out: &mut Outcomes,
-    ) {
-        let report = self.change_pauses(pattern, paused);
-        out.replies.push((link, Reply::Paused { request, report }));
-    }
-
-    fn change_pauses(&mut self, pattern: &Glob, paused: bool) -> Result<PauseReport, RequestError> {
-        let known = self.pauses.patterns.contains_key(pattern.as_str());
-        let changed = known != paused;
-        if changed && paused && self.pauses.patterns.len() >= PAUSES_MAX {
+        stopped: bool,
+    ) -> Result<PauseReport, RequestError> {
+        let patterns = self.stops_mut(gate);
+        let known = patterns.by_text.contains_key(pattern.as_str());
+        let changed = known != stopped;
+        if changed && stopped && patterns.by_text.len() >= PAUSES_MAX {
             return Err(RequestError::TooManyPauses);
         }
-        if paused {
-            self.pauses.insert(pattern.clone());
+        if stopped {
+            patterns.insert(pattern.clone());
         } else {
-            self.pauses.patterns.remove(pattern.as_str());
+            patterns.by_text.remove(pattern.as_str());
         }
         let queues = self.queues_matching(pattern);
         if changed {
             for &queue in &queues {
-                let q = &mut self.queues[queue as usize];
-                if paused {
-                    q.pauses += 1;
-                } else {
-                    q.pauses -= 1;
+                let stops = self.queues[queue as usize].stops_mut(gate);
+                *stops = if stopped { *stops + 1 } else { *stops - 1 };
+                if gate == Gate::Delivery {
+                    self.touch(queue);
                 }
-                self.touch(queue);
             }
         }
-        let still_paused_by = self.other_pauses(pattern, paused, &queues);
-        Ok(PauseReport { queues: queues.len() as u64, changed, still_paused_by })
+        let still_by = self.other_stops(gate, pattern, stopped, &queues);
+        Ok(PauseReport { queues: queues.len() as u64, changed, still_by })
     }
 
-    /// Which other patterns pause some of the queues that match this one. Looks only at queues that another does pause, and
+    /// Which other patterns stop some of the queues that match this one. Looks only at queues that another does stop, and
     /// for more only at those that the ones found so far do not account for.
-    fn other_pauses(&self, pattern: &Glob, paused: bool, queues: &[u32]) -> Vec<Glob> {
-        let others = self.pauses.patterns.values().filter(|other| *other != pattern);
+    fn other_stops(&self, gate: Gate, pattern: &Glob, stopped: bool, queues: &[u32]) -> Vec<Glob> {
+        let others = self.stops(gate).all().filter(|other| *other != pattern);
         let mut left: Vec<&Glob> = others.collect();
         if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
-            // A queue that is not there yet is paused all the same.
+            // A queue that is not there yet is stopped all the same.
             left.retain(|other| other.matches(&path));
             return left.into_iter().cloned().collect();
         }
@@ -97,14 +93,28 @@ impl State {
                 break;
             }
             let q = &self.queues[queue as usize];
-            let others = usize::from(q.pauses - u16::from(paused));
+            let others = usize::from(q.stops(gate) - u16::from(stopped));
             let known = found.iter().filter(|other: &&Glob| other.matches(&q.path)).take(others);
             if known.count() < others {
-                let pausing = left.extract_if(.., |other| other.matches(&q.path));
-                found.extend(pausing.cloned());
+                let stopping = left.extract_if(.., |other| other.matches(&q.path));
+                found.extend(stopping.cloned());
             }
         }
         found.sort_by(|a: &Glob, b: &Glob| a.as_str().cmp(b.as_str()));
         found
+    }
+
+    fn stops(&self, gate: Gate) -> &Patterns {
+        match gate {
+            Gate::Delivery => &self.pauses,
+            Gate::Enqueue => &self.closings,
+        }
+    }
+
+    fn stops_mut(&mut self, gate: Gate) -> &mut Patterns {
+        match gate {
+            Gate::Delivery => &mut self.pauses,
+            Gate::Enqueue => &mut self.closings,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! One queue: its jobs by place, its counters, and who takes from it.
 
 use longshore_protocol::messages::work::JobCounts;
-use longshore_protocol::{Path, QueueSettings};
+use longshore_protocol::{Gate, Path, QueueSettings};
 
 use super::keep::Kept;
 use super::ready::{Head, Ready};
@@ -24,6 +24,8 @@ pub(super) struct Queue {
     pub(super) accepts: bool,
     /// How many paused patterns match it: it is paused unless there is none.
     pub(super) pauses: u16,
+    /// How many closed patterns match it: it accepts new jobs only if there is none.
+    pub(super) closings: u16,
     pub(super) ready: Ready,
     pub(super) prepared: List,
     pub(super) scheduled: List,
@@ -55,6 +57,7 @@ impl Queue {
             path,
             accepts: true,
             pauses: 0,
+            closings: 0,
             ready: Ready::default(),
             prepared: List::default(),
             scheduled: List::default(),
@@ -73,6 +76,21 @@ impl Queue {
             known_head: None,
             known_ready: 0,
             touched: false,
+        }
+    }
+
+    /// How many patterns stop that gate.
+    pub(super) fn stops(&self, gate: Gate) -> u16 {
+        match gate {
+            Gate::Delivery => self.pauses,
+            Gate::Enqueue => self.closings,
+        }
+    }
+
+    pub(super) fn stops_mut(&mut self, gate: Gate) -> &mut u16 {
+        match gate {
+            Gate::Delivery => &mut self.pauses,
+            Gate::Enqueue => &mut self.closings,
         }
     }
 

@@ -167,6 +167,7 @@ impl State {
             died: queue.died,
             // Most queues are not paused, and none looks on once it has found its own.
             paused_by: self.pauses.of(&queue.path).take(queue.pauses.into()).cloned().collect(),
+            closed_by: self.closings.of(&queue.path).take(queue.closings.into()).cloned().collect(),
             settings: queue.settings.clone(),
         }
     }

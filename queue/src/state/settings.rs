@@ -41,7 +41,7 @@ impl State {
     }
 
     fn queue_to_configure(&mut self, path: &Path, out: &mut Outcomes) -> Result<u32, Refusal> {
-        match self.lane_if_not_paused(path) {
+        match self.lane_if_open(path) {
             Lane::Queue(queue) => Ok(queue),
             Lane::Closed(refusal) => Err(refusal),
             Lane::New if self.queues.len() >= self.limits.queues => Err(Refusal::TooManyQueues),

@@ -85,10 +85,11 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
             }
             ("replace", says)
         }
-        Command::Pause { link, request, pattern, paused } => (
+        Command::Pause { link, request, gate, pattern, paused } => (
             "pause",
             json!({
-                "link": link.0, "request": request, "pattern": pattern.as_str(), "paused": paused,
+                "link": link.0, "request": request, "gate": gate.to_string(),
+                "pattern": pattern.as_str(), "paused": paused,
             }),
         ),
         Command::Configure { link, request, path, changes, reset } => (

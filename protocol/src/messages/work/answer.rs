@@ -119,15 +119,15 @@ pub struct DeadGroup {
     pub error: Option<JobError>,
 }
 
-/// What a pause or its end did.
+/// What a pause, a closing, or the end of one did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PauseReport {
     /// Queues that match the pattern.
     pub queues: u64,
-    /// False when nothing had to be done: the pattern was paused, or not paused, before.
+    /// False when nothing had to be done: the pattern was paused or closed before, or was not.
     pub changed: bool,
-    /// Other patterns by which some of these queues are paused still.
-    pub still_paused_by: Vec<Glob>,
+    /// Other patterns by which some of these queues are still paused, or closed.
+    pub still_by: Vec<Glob>,
 }
 
 codes! {
@@ -189,7 +189,7 @@ impl Encode for Answer {
                 out.u8(7);
                 out.u64(report.queues);
                 out.bool(report.changed);
-                report.still_paused_by.encode(out);
+                report.still_by.encode(out);
             }
             Answer::Configured(result) => {
                 out.u8(8);
@@ -240,7 +240,7 @@ impl Decode for Answer {
             7 => Answer::Paused(PauseReport {
                 queues: r.u64()?,
                 changed: r.bool()?,
-                still_paused_by: r.list("pauses", PAUSES_MAX)?,
+                still_by: r.list("pauses", PAUSES_MAX)?,
             }),
             8 => Answer::Configured(if r.bool()? {
                 Ok(QueueSettings::decode(r)?)

@@ -11,7 +11,7 @@ use crate::glob::Glob;
 use crate::id::{JobId, Token};
 use crate::limits::{BATCH_BYTES_MAX, WORKER_PATTERNS_MAX};
 use crate::path::Path;
-use crate::refusal::codes;
+use crate::refusal::{Gate, codes};
 use crate::settings::QueueSettings;
 
 /// What a client asks of a publisher.
@@ -53,11 +53,13 @@ pub enum Request {
         /// Which; its state is passed over.
         filter: Filter,
     },
-    /// Queues are to take and deliver nothing, or are to go on.
+    /// Queues are to deliver nothing, or to accept no new jobs; or are to go on.
     Pause {
+        /// What is stopped.
+        gate: Gate,
         /// Those that match, and those that will.
         pattern: Glob,
-        /// True to pause, false to resume: what was paused by just this pattern.
+        /// True to stop, false to go on: what was stopped by just this pattern.
         paused: bool,
     },
     /// A queue is to have settings.
@@ -159,8 +161,8 @@ codes! {
         Rewound = 6, "Rewound: the publisher started again before that index; take a snapshot again";
         /// The token no longer holds a lease of this session.
         StaleToken = 7, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
-        /// As many patterns are paused as may be: 1,024. Resume some.
-        TooManyPauses = 8, "TooManyPauses: 1,024 patterns are paused; resume some, or pause one pattern over several queues";
+        /// As many patterns are paused, or closed, as may be: 1,024 of each.
+        TooManyPauses = 8, "TooManyPauses: 1,024 patterns are paused, or closed; resume or open some, or use one pattern for several queues";
     }
 }
 
@@ -198,8 +200,9 @@ impl Encode for Request {
                 out.u8(7);
                 filter.encode(out);
             }
-            Request::Pause { pattern, paused } => {
+            Request::Pause { gate, pattern, paused } => {
                 out.u8(8);
+                gate.encode(out);
                 pattern.encode(out);
                 out.bool(*paused);
             }
@@ -255,7 +258,11 @@ impl Decode for Request {
             },
             6 => Request::Await { id: JobId::decode(r)? },
             7 => Request::DeadGroups { filter: Filter::decode(r)? },
-            8 => Request::Pause { pattern: Glob::decode(r)?, paused: r.bool()? },
+            8 => Request::Pause {
+                gate: Gate::decode(r)?,
+                pattern: Glob::decode(r)?,
+                paused: r.bool()?,
+            },
             9 => Request::Configure {
                 path: Path::decode(r)?,
                 changes: QueueSettings::decode(r)?,

@@ -41,6 +41,8 @@ pub struct PublisherStatus {
     pub clock_held: bool,
     /// The patterns that are paused, those too that no queue matches yet. At most 1,024.
     pub paused: Vec<Glob>,
+    /// The patterns that are closed to new jobs, those too that no queue matches yet. At most 1,024.
+    pub closed: Vec<Glob>,
     /// What its journal still takes: less than everything when its disk is short of room.
     pub room: Room,
     /// Bytes that it keeps for what must go on when the disk is full.
@@ -144,6 +146,8 @@ pub struct QueueStat {
     pub died: u64,
     /// The patterns by which it is paused; empty for a queue that is not.
     pub paused_by: Vec<Glob>,
+    /// The patterns by which it is closed to new jobs; empty for a queue that is not.
+    pub closed_by: Vec<Glob>,
     /// What is set for its jobs.
     pub settings: QueueSettings,
 }
@@ -170,6 +174,7 @@ impl Encode for PublisherStatus {
             }
             out.bool(self.clock_held);
             self.paused.encode(out);
+            self.closed.encode(out);
             self.room.encode(out);
             out.u64(self.reserve_bytes);
         });
@@ -195,6 +200,7 @@ impl Decode for PublisherStatus {
                 stale_refused: r.u64()?,
                 clock_held: r.bool()?,
                 paused: r.list("paused patterns", PAUSES_MAX)?,
+                closed: r.list("closed patterns", PAUSES_MAX)?,
                 room: Room::decode(r)?,
                 reserve_bytes: r.u64()?,
             })
@@ -255,6 +261,7 @@ impl Encode for QueueStat {
                 out.u64(figure);
             }
             self.paused_by.encode(out);
+            self.closed_by.encode(out);
             self.settings.encode(out);
         });
     }
@@ -276,6 +283,7 @@ impl Decode for QueueStat {
                 credits: r.u64()?,
                 died: r.u64()?,
                 paused_by: r.list("pauses of a queue", PAUSES_MAX)?,
+                closed_by: r.list("closings of a queue", PAUSES_MAX)?,
                 settings: QueueSettings::decode(r)?,
             })
         })

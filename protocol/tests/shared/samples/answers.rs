@@ -106,8 +106,8 @@ pub(super) fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher
             answer(Ok(Answer::DeadGroups(DeadGroups { groups, more: true })))
         }),
         ("answer-paused", "Answer 9: two queues, paused still by /jobs/mail", {
-            let still_paused_by = vec![glob("/jobs/mail")];
-            answer(Ok(Answer::Paused(PauseReport { queues: 2, changed: true, still_paused_by })))
+            let still_by = vec![glob("/jobs/mail")];
+            answer(Ok(Answer::Paused(PauseReport { queues: 2, changed: true, still_by })))
         }),
         ("answer-configured", "Answer 9: every setting", {
             answer(Ok(Answer::Configured(Ok(settings()))))
@@ -233,6 +233,7 @@ fn status() -> PublisherStatus {
         stale_refused: 7,
         clock_held: true,
         paused: vec![glob("/jobs/**")],
+        closed: vec![glob("/old/*")],
         room: Room::NoEnqueues,
         reserve_bytes: 4_194_304,
     }
@@ -262,6 +263,7 @@ fn queue_stat() -> QueueStat {
         credits: 0,
         died: 11,
         paused_by: vec![glob("/jobs/**")],
+        closed_by: vec![glob("/jobs/mail")],
         settings: settings(),
     }
 }

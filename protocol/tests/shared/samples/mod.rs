@@ -397,7 +397,7 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
             request(Request::DeadGroups { filter: some_dead() })
         }),
         ("request-pause", "Request 9: pause /jobs/**", {
-            request(Request::Pause { pattern: glob("/jobs/**"), paused: true })
+            request(Request::Pause { gate: Gate::Enqueue, pattern: glob("/jobs/**"), paused: true })
         }),
         ("request-configure", "Request 9: every setting of /jobs/mail, the others reset", {
             let (path, changes) = (path("/jobs/mail"), settings());

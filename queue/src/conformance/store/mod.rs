@@ -153,9 +153,10 @@ stories! {
         progress_is_told_while_the_lease_lasts
         the_history_lasts_over_a_restart_and_a_revival;
     pauses:
-        a_paused_queue_takes_and_gives_nothing
+        a_paused_queue_accepts_and_delivers_nothing
         what_runs_in_a_paused_queue_ends_as_ever
         a_pause_holds_for_queues_to_come_and_over_a_restart
+        a_closed_queue_refuses_new_jobs_and_delivers_what_it_has
         a_resume_takes_back_just_its_pattern;
     settings:
         a_queues_settings_hold_where_its_jobs_say_nothing

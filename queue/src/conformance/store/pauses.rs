@@ -1,7 +1,7 @@
 //! Queues that stand still.
 
 use longshore_protocol::messages::work::{NewSettle, PauseReport, RequestError};
-use longshore_protocol::{Due, EnqueueOutcome, Glob, JobOptions, JobState, NewJob, Refusal};
+use longshore_protocol::{Due, EnqueueOutcome, Gate, Glob, JobOptions, JobState, NewJob, Refusal};
 
 use super::story::{DONE, QUEUE, SECOND_MS, Story, from, id, job, job_of};
 use crate::{Command, Reply, Store};
@@ -13,8 +13,17 @@ async fn pause<S: Store>(
     pattern: &str,
     paused: bool,
 ) -> Result<PauseReport, RequestError> {
+    stop(story, Gate::Delivery, pattern, paused).await
+}
+
+async fn stop<S: Store>(
+    story: &mut Story<'_, S>,
+    gate: Gate,
+    pattern: &str,
+    paused: bool,
+) -> Result<PauseReport, RequestError> {
     let (tool, request, pattern) = (story.tool(), 1, pattern.parse().unwrap());
-    story.submit(Command::Pause { link: tool.link, request, pattern, paused }).await;
+    story.submit(Command::Pause { link: tool.link, request, gate, pattern, paused }).await;
     story.reply(tool, |reply| match reply {
         Reply::Paused { report, .. } => Some(report),
         _ => None,
@@ -22,11 +31,13 @@ async fn pause<S: Store>(
 }
 
 fn report(queues: u64, changed: bool, still: &[&str]) -> Result<PauseReport, RequestError> {
-    let still_paused_by = still.iter().map(|pattern| pattern.parse::<Glob>().unwrap()).collect();
-    Ok(PauseReport { queues, changed, still_paused_by })
+    let still_by = still.iter().map(|pattern| pattern.parse::<Glob>().unwrap()).collect();
+    Ok(PauseReport { queues, changed, still_by })
 }
 
-pub(super) async fn a_paused_queue_takes_and_gives_nothing<S: Store>(story: &mut Story<'_, S>) {
+pub(super) async fn a_paused_queue_accepts_and_delivers_nothing<S: Store>(
+    story: &mut Story<'_, S>,
+) {
     story.create([job(1), job_of("/mail", 2)]).await;
     assert_eq!(pause(story, "/jobs/**", true).await, report(1, true, &[]));
     assert_eq!(pause(story, "/jobs/**", true).await, report(1, false, &[]));
@@ -34,12 +45,12 @@ pub(super) async fn a_paused_queue_takes_and_gives_nothing<S: Store>(story: &mut
     assert_eq!(story.take_one(worker).id, id(2), "other queues go on");
     let producer = story.producer().await;
     let outcomes = story.enqueue(producer, [job(3), job_of("/mail", 4)]).await;
-    assert_eq!(outcomes, [Refused(Refusal::Paused), Created]);
+    assert_eq!(outcomes, [Created, Created]);
     assert_eq!(story.take_one(worker).id, id(4));
     assert_eq!(story.stat(QUEUE).await.paused_by, ["/jobs/**".parse().unwrap()]);
     assert_eq!(pause(story, "/jobs/**", false).await, report(1, true, &[]));
-    assert_eq!(story.take_one(worker).id, id(1), "at once, to the credit that waited");
-    assert_eq!(story.enqueue(producer, [job(3)]).await, [Created]);
+    let taken: Vec<_> = story.take(worker).iter().map(|held| held.id).collect();
+    assert_eq!(taken, [id(1), id(3)], "at once, to the credit that waited");
     assert_eq!(pause(story, "/jobs/**", false).await, report(1, false, &[]));
     assert_eq!(story.stat(QUEUE).await.paused_by, []);
 }
@@ -67,11 +78,29 @@ pub(super) async fn a_pause_holds_for_queues_to_come_and_over_a_restart<S: Store
 ) {
     assert_eq!(pause(story, "/later/*", true).await, report(0, true, &[]));
     story.restart().await;
-    let producer = story.producer().await;
-    let outcomes = story.enqueue(producer, [job_of("/later/a", 1)]).await;
-    assert_eq!(outcomes, [Refused(Refusal::Paused)]);
+    story.create([job_of("/later/a", 1)]).await;
+    let worker = story.worker("w", from("/**"), 1).await;
+    assert_eq!(story.take(worker), []);
     pause(story, "/later/*", false).await.unwrap();
-    assert_eq!(story.enqueue(producer, [job_of("/later/a", 1)]).await, [Created]);
+    assert_eq!(story.take_one(worker).id, id(1));
+}
+
+pub(super) async fn a_closed_queue_refuses_new_jobs_and_delivers_what_it_has<S: Store>(
+    story: &mut Story<'_, S>,
+) {
+    story.create([job(1), job(2)]).await;
+    assert_eq!(stop(story, Gate::Enqueue, "/jobs/**", true).await, report(1, true, &[]));
+    let worker = story.worker("w", from("/**"), 1).await;
+    let held = story.take_one(worker);
+    story.restart().await;
+    let producer = story.producer().await;
+    let outcomes = story.enqueue(producer, [job(1), job(3), job_of("/jobs/new", 4)]).await;
+    let closed = Refused(Refusal::QueueClosed);
+    assert_eq!(outcomes, [EnqueueOutcome::Existing, closed, closed]);
+    assert_eq!(story.stat(QUEUE).await.closed_by, ["/jobs/**".parse().unwrap()]);
+    assert_eq!(held.id, id(1));
+    assert_eq!(stop(story, Gate::Enqueue, "/jobs/**", false).await, report(1, true, &[]));
+    assert_eq!(story.enqueue(producer, [job(3)]).await, [Created]);
 }
 
 pub(super) async fn a_resume_takes_back_just_its_pattern<S: Store>(story: &mut Story<'_, S>) {

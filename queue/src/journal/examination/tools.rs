@@ -1,7 +1,9 @@
 //! What tools do.
 
 use longshore_protocol::messages::work::{Action, Filter, Pace, Request, Selection};
-use longshore_protocol::{Backoff, FrameWriter, Glob, JobId, JobState, Path, QueueSettings, Role};
+use longshore_protocol::{
+    Backoff, FrameWriter, Gate, Glob, JobId, JobState, Path, QueueSettings, Role,
+};
 use rand::RngExt;
 
 use super::asks::Ask;
@@ -114,7 +116,12 @@ impl World {
         let pattern: Glob = self.one_of(&PAUSED).parse().expect("a pattern");
         self.told.try_pause(&pattern);
         let request = self.ask(place, Ask::Pause(pattern.clone(), paused));
-        run.store.submit(self.now, Command::Pause { link, request, pattern, paused }).map(drop)
+        run.store
+            .submit(
+                self.now,
+                Command::Pause { link, request, gate: Gate::Delivery, pattern, paused },
+            )
+            .map(drop)
     }
 
     /// A job is looked at: what is shown is as good as told.

@@ -62,7 +62,7 @@ impl State {
     }
 
     /// The state as it is now, to be written at leisure. Costs an allocation for each piece of a table that was changed since
-    /// the last time, and the bytes of what is not in pieces: the head, at most 1,024 pauses, at most 100,000 queues (what a
+    /// the last time, and the bytes of what is not in pieces: the head, at most 2,048 patterns of paused and closed queues, at most 100,000 queues (what a
     /// queue's jobs are is in their rows: about 60 bytes and its path each), the groups of subscriptions with who waits in
     /// them, and the links that are up. A group is written at once, because it knows the heads of all its queues: copying
     /// it when it is touched would take longer than writing it does.
@@ -86,7 +86,8 @@ impl State {
     fn write_small_tables(&self) -> VecDeque<Vec<u8>> {
         let mut blocks = VecDeque::from([self.head_block()]);
         let (places, free) = self.dispatch.groups.parts();
-        write_all(Table::Pauses as u8, &mut blocks, self.pauses.patterns(), Glob::encode);
+        write_all(Table::Pauses as u8, &mut blocks, self.pauses.all(), Glob::encode);
+        write_all(Table::Closings as u8, &mut blocks, self.closings.all(), Glob::encode);
         write_all(Table::Queues as u8, &mut blocks, self.queues.iter(), Queue::encode);
         write_all(Table::Groups as u8, &mut blocks, places, Option::encode);
         write_all(Table::Groups as u8 | FREE, &mut blocks, free, put_number);

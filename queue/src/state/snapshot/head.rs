@@ -50,7 +50,8 @@ impl State {
     pub(super) fn count_of(&self, table: Table) -> u64 {
         let count = match table {
             Table::Start => usize::from(self.start.is_some()),
-            Table::Pauses => self.pauses.patterns().len(),
+            Table::Pauses => self.pauses.all().len(),
+            Table::Closings => self.closings.all().len(),
             Table::Queues => self.queues.len(),
             Table::Groups => self.dispatch.groups.made(),
             Table::Links => self.links.len(),

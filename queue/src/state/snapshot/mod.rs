@@ -47,14 +47,16 @@ enum Table {
     Sessions = 9,
     Subscriptions = 10,
     Rows = 11,
+    Closings = 12,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 12] = [
+    const ALL: [Table; 13] = [
         Table::Start,
         Table::Pauses,
+        Table::Closings,
         Table::Queues,
         Table::Groups,
         Table::Links,

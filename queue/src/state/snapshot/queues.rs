@@ -13,6 +13,7 @@ impl State {
         for (number, queue) in (0u32..).zip(&mut self.queues) {
             queue.accepts = self.served.takes(&queue.path);
             queue.pauses = self.pauses.of(&queue.path).count() as u16;
+            queue.closings = self.closings.of(&queue.path).count() as u16;
             self.by_path.insert(queue.path.clone(), number);
             self.due.collect.extend(queue.kept.collect_at.map(|at| (at, number)));
             for member in &mut queue.groups {

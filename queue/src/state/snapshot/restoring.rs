@@ -77,6 +77,11 @@ impl Restoring {
                         return Err(wrong("a pause that is there already"));
                     }
                 }
+                Table::Closings => {
+                    if !state.closings.insert(Glob::decode(r)?) {
+                        return Err(wrong("a closing that is there already"));
+                    }
+                }
                 Table::Queues => state.queues.push(Decode::decode(r)?),
                 Table::Groups => state.dispatch.groups.push_place(r.option()?),
                 Table::Links => {
@@ -112,7 +117,12 @@ impl Restoring {
                 Table::DeadLetters => self.dead.push_free(number),
                 Table::Sessions => state.sessions.table.push_free(number),
                 Table::Subscriptions => state.dispatch.subscriptions.push_free(number),
-                Table::Start | Table::Pauses | Table::Queues | Table::Links | Table::Rows => {
+                Table::Start
+                | Table::Pauses
+                | Table::Closings
+                | Table::Queues
+                | Table::Links
+                | Table::Rows => {
                     return Err(wrong("free places where there are none"));
                 }
             }

@@ -5,7 +5,7 @@ use longshore_protocol::messages::work::{
     Action, NewSettle, Order, PauseReport, RequestError, Sources, Waiting,
 };
 use longshore_protocol::{
-    Due, EnqueueOutcome, Glob, JobOptions, JobState, LinkId, NewJob, QueueSettings, Refusal,
+    Due, EnqueueOutcome, Gate, Glob, JobOptions, JobState, LinkId, NewJob, QueueSettings, Refusal,
     SettleOutcome,
 };
 
@@ -15,26 +15,35 @@ use crate::command::Command;
 use crate::outcome::{Outcomes, Reply};
 use crate::state::State;
 
-const PAUSED: EnqueueOutcome = EnqueueOutcome::Refused(Refusal::Paused);
+const CLOSED: EnqueueOutcome = EnqueueOutcome::Refused(Refusal::QueueClosed);
 
 impl Story {
     pub(super) fn pause(&mut self, pattern: &str) -> (PauseReport, Outcomes) {
-        let (report, out) = self.change_pause(pattern, true);
+        let (report, out) = self.stop(Gate::Delivery, pattern, true);
         (report.expect("there is room for a pause"), out)
     }
 
     pub(super) fn resume(&mut self, pattern: &str) -> (PauseReport, Outcomes) {
-        let (report, out) = self.change_pause(pattern, false);
+        let (report, out) = self.stop(Gate::Delivery, pattern, false);
         (report.expect("a resumption is never refused"), out)
     }
 
-    fn change_pause(
+    fn close(&mut self, pattern: &str) -> PauseReport {
+        self.stop(Gate::Enqueue, pattern, true).0.expect("there is room for a closing")
+    }
+
+    fn open(&mut self, pattern: &str) -> PauseReport {
+        self.stop(Gate::Enqueue, pattern, false).0.expect("an opening is never refused")
+    }
+
+    fn stop(
         &mut self,
+        gate: Gate,
         pattern: &str,
         paused: bool,
     ) -> (Result<PauseReport, RequestError>, Outcomes) {
         let (link, pattern) = (LinkId(900), glob(pattern));
-        let out = self.apply(Command::Pause { link, request: 5, pattern, paused });
+        let out = self.apply(Command::Pause { link, request: 5, gate, pattern, paused });
         let Some((LinkId(900), Reply::Paused { request: 5, report })) = out.replies.first() else {
             panic!("a pause is answered first, and to the one who asked")
         };
@@ -46,9 +55,9 @@ fn at(number: u32, text: &str) -> NewJob {
     NewJob { path: path(text), ..plain(number) }
 }
 
-fn report(queues: u64, changed: bool, still_paused_by: &[&str]) -> PauseReport {
-    let still_paused_by = still_paused_by.iter().map(|text| glob(text)).collect();
-    PauseReport { queues, changed, still_paused_by }
+fn report(queues: u64, changed: bool, still_by: &[&str]) -> PauseReport {
+    let still_by = still_by.iter().map(|text| glob(text)).collect();
+    PauseReport { queues, changed, still_by }
 }
 
 fn waiting(out: &Outcomes) -> Vec<Waiting> {
@@ -60,60 +69,80 @@ fn waiting(out: &Outcomes) -> Vec<Waiting> {
 }
 
 #[test]
-fn a_paused_queue_takes_no_jobs_and_others_do() {
+fn a_paused_queue_goes_on_accepting_and_a_closed_one_on_delivering() {
     let mut story = Story::begin();
     story.fill(1..=1);
     story.pause(QUEUE);
+    story.close("/jobs/other");
     let producer = story.link("producer");
+    let (a, handed) = story.worker("a", "/jobs/*", 9);
+    assert!(handed.is_empty());
     let outcomes = story.enqueue(producer, &[plain(1), plain(2), at(3, "/jobs/other")]);
-    assert_eq!(outcomes, [EnqueueOutcome::Existing, PAUSED, EnqueueOutcome::Created]);
-    assert!(!story.is_kept(2));
-    story.resume(QUEUE);
-    assert_eq!(story.enqueue(producer, &[plain(2)]), [EnqueueOutcome::Created]);
+    assert_eq!(outcomes, [EnqueueOutcome::Existing, EnqueueOutcome::Created, CLOSED]);
+    assert_eq!((story.counts().ready, story.is_kept(3)), (2, false));
+    assert_eq!(story.close(QUEUE), report(1, true, &[]));
+    let (_, out) = story.resume(QUEUE);
+    assert_eq!(numbers(&story, &out.handed), [1, 2], "what it has");
+    // What runs in a closed queue comes back as ever, and a dead one may be replaced there.
+    let (_, out) = story.settle(a, out.handed[0].token, &NewSettle::Release);
+    assert_eq!(out.handed.len(), 1);
+    assert_eq!(story.enqueue(producer, &[plain(2), plain(4)]), [EnqueueOutcome::Existing, CLOSED]);
+    assert_eq!(story.open(QUEUE), report(1, true, &[]));
+    assert_eq!(story.enqueue(producer, &[plain(4)]), [EnqueueOutcome::Created]);
 }
 
 #[test]
-fn a_pause_refuses_the_whole_of_an_atomic_batch() {
+fn a_closing_refuses_the_whole_of_an_atomic_batch() {
     let mut story = Story::begin();
     story.fill(1..=1);
-    story.pause("/jobs/m*");
+    story.close("/jobs/m*");
     let producer = story.link("producer");
     let out = story.send(producer, atomic(1, &[at(2, "/jobs/other"), plain(3), at(4, "/jobs/mm")]));
     let others = EnqueueOutcome::Refused(Refusal::BatchRefused);
     let outcomes: Vec<_> = receipts(&out).unwrap().iter().collect();
-    assert_eq!(outcomes, [others, PAUSED, PAUSED]);
+    assert_eq!(outcomes, [others, CLOSED, CLOSED]);
     assert!(out.queues_made.is_empty() && !story.is_kept(2));
     assert_eq!(receipts(&story.send(producer, atomic(1, &[]))).unwrap().iter().count(), 3);
 }
 
 #[test]
-fn a_queue_that_would_be_paused_is_not_made() {
+fn a_queue_that_would_be_closed_is_not_made() {
     let mut story = Story::begin();
-    story.pause("/jobs/**");
-    story.pause("/elsewhere");
+    story.close("/jobs/**");
+    story.close("/elsewhere");
+    let bytes = story.state.snapshot_bytes();
+    story.state = State::restore(&bytes).unwrap();
+    assert_eq!(story.state.snapshot_bytes(), bytes);
     let producer = story.link("producer");
     let out = story.send(producer, batch(1, &[plain(1), at(2, "/elsewhere"), at(3, "/jobs/sys")]));
     let outcomes: Vec<_> = receipts(&out).unwrap().iter().collect();
     let not_here = EnqueueOutcome::Refused(Refusal::NotHere);
-    assert_eq!(outcomes, [PAUSED, not_here, PAUSED]);
+    assert_eq!(outcomes, [CLOSED, not_here, CLOSED]);
     assert!(out.queues_made.is_empty());
-    story.resume("/jobs/**");
+    assert_eq!(story.close("/jobs/mail"), report(0, true, &["/jobs/**"]));
+    assert_eq!(story.open("/jobs/**"), report(0, true, &[]), "a pattern stands for queues");
+    assert_eq!(story.enqueue(producer, &[plain(1)]), [CLOSED], "by the other pattern, still");
+    story.open("/jobs/mail");
     assert_eq!(story.enqueue(producer, &[plain(1)]), [EnqueueOutcome::Created]);
 }
 
 #[test]
-fn a_queue_that_is_made_while_its_pattern_is_paused_is_paused_from_the_start() {
+fn a_queue_that_is_made_while_its_pattern_is_stopped_is_stopped_from_the_start() {
     let mut story = Story::begin();
     story.pause("/jobs/**");
+    story.close("/jobs/n*");
     let (changes, reset) = (QueueSettings::default(), false);
     let (link, request, path) = (LinkId(900), 6, path("/jobs/new"));
     let out = story.apply(Command::Configure { link, request, path, changes, reset });
-    assert_eq!(out.queues_made.len(), 1, "its settings may be said before it goes on");
-    assert_eq!(paused_by(&story, "/jobs/new"), [glob("/jobs/**")]);
+    assert_eq!(out.queues_made.len(), 1, "its settings may be set before it is opened");
+    let stat = story.stat_of("/jobs/new");
+    assert_eq!((stat.paused_by, stat.closed_by), (vec![glob("/jobs/**")], vec![glob("/jobs/n*")]));
     let producer = story.link("producer");
-    assert_eq!(story.enqueue(producer, &[at(1, "/jobs/new")]), [PAUSED]);
-    assert_eq!(story.resume("/jobs/**").0, report(1, true, &[]));
+    assert_eq!(story.enqueue(producer, &[at(1, "/jobs/new")]), [CLOSED]);
+    assert_eq!(story.open("/jobs/n*"), report(1, true, &[]));
     assert_eq!(story.enqueue(producer, &[at(1, "/jobs/new")]), [EnqueueOutcome::Created]);
+    assert!(story.worker("a", "/jobs/*", 1).1.is_empty());
+    assert_eq!(story.resume("/jobs/**").1.handed.len(), 1);
 }
 
 #[test]
@@ -199,10 +228,9 @@ fn pauses_outlive_restarts_and_snapshots() {
     story.state = State::restore(&story.state.snapshot_bytes()).unwrap();
     let (_, handed) = story.worker("a", QUEUE, 5);
     assert!(handed.is_empty());
-    let producer = story.link("producer");
-    assert_eq!(story.enqueue(producer, &[plain(3), at(4, "/jobs/new")]), [PAUSED; 2]);
+    story.fill(3..=3);
     let (went_on, out) = story.resume("/jobs/*");
-    assert_eq!((went_on, out.handed.len()), (report(1, true, &[]), 2));
+    assert_eq!((went_on, out.handed.len()), (report(1, true, &[]), 3));
 }
 
 #[test]
@@ -248,9 +276,10 @@ fn there_are_only_so_many_pauses_and_one_more_is_refused() {
     for n in 0..PAUSES_MAX {
         assert!(story.pause(&format!("/jobs/{n}")).0.changed);
     }
-    let (refused, _) = story.change_pause(QUEUE, true);
+    let (refused, _) = story.stop(Gate::Delivery, QUEUE, true);
     assert_eq!(refused, Err(RequestError::TooManyPauses));
     assert_eq!(story.worker("a", QUEUE, 1).1.len(), 1, "nothing was paused");
+    assert!(story.close(QUEUE).changed, "closings have a room of their own");
     assert!(!story.pause("/jobs/7").0.changed, "one that is there needs no room");
     story.resume("/jobs/7");
     assert!(story.pause(QUEUE).0.changed);

@@ -7,8 +7,9 @@ use longshore_protocol::{
     QueueSettings,
 };
 
+use super::super::story::glob;
 use super::draws::{Draw, ERRORS, Mood};
-use super::driver::Stage;
+use super::driver::{STEP_JOBS, Stage};
 
 impl Stage {
     pub(super) fn draw_job(&self, draw: &mut Draw) -> NewJob {
@@ -70,6 +71,10 @@ impl Stage {
     }
 
     pub(super) fn draw_filter(&self, draw: &mut Draw) -> Filter {
+        // Only what takes nearly all jobs takes more than a small step.
+        if self.limits.step_jobs < STEP_JOBS && draw.one_in(3) {
+            return Filter::of(glob("/**"));
+        }
         let mut filter = Filter::of(draw.glob());
         if draw.one_in(2) {
             filter.state = Some(JobState::ALL[draw.below(JobState::ALL.len())]);

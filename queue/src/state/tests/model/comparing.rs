@@ -3,7 +3,7 @@
 use longshore_protocol::messages::work::{
     Action, AttemptInfo, CheckpointInfo, Filter, JobInfo, RequestError, Selection,
 };
-use longshore_protocol::{JobState, LinkId, Path};
+use longshore_protocol::{Glob, JobState, LinkId, Path};
 
 use super::super::story::{glob, id};
 use super::driver::{IDS, STEP_JOBS, Stage};
@@ -132,11 +132,14 @@ impl Stage {
                 || self.model.subscriptions.iter().filter(|s| s.sources.matches(&queue.path));
             assert_eq!(stat.subscriptions, matching().count() as u64);
             assert_eq!(stat.credits, matching().map(|s| u64::from(s.credit)).sum::<u64>());
-            let pauses = self.model.pauses.iter().filter(|pause| pause.matches(&queue.path));
-            let pauses: Vec<&str> = pauses.map(|pause| pause.as_str()).collect();
-            let mut paused_by: Vec<&str> = stat.paused_by.iter().map(|p| p.as_str()).collect();
-            paused_by.sort_by_key(|pause| pauses.iter().position(|p| p == pause));
-            assert_eq!(paused_by, pauses);
+            let sorted = |patterns: &[Glob]| {
+                let matching = patterns.iter().filter(|pattern| pattern.matches(&queue.path));
+                let mut texts: Vec<String> = matching.map(|p| p.as_str().to_owned()).collect();
+                texts.sort_unstable();
+                texts
+            };
+            assert_eq!(sorted(&stat.paused_by), sorted(&self.model.pauses));
+            assert_eq!(sorted(&stat.closed_by), sorted(&self.model.closings));
         }
     }
 
@@ -231,7 +234,7 @@ pub(super) fn compare_outcomes(
     for (_, reply) in replies.iter_mut().chain(&mut expected.replies) {
         // In any order.
         if let Reply::Paused { report: Ok(report), .. } = reply {
-            report.still_paused_by.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+            report.still_by.sort_by(|a, b| a.as_str().cmp(b.as_str()));
         }
     }
     assert_eq!(replies, expected.replies, "{command:?}");

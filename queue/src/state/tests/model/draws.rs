@@ -6,7 +6,8 @@ use longshore_protocol::messages::work::{
     Checkpoint, NewSettle, Order, Selection, Source, Sources, Tokens,
 };
 use longshore_protocol::{
-    Durability, Epoch, JobError, JobId, JobState, LinkId, NewJob, PublisherId, Refusal, Role, Token,
+    Durability, Epoch, Gate, JobError, JobId, JobState, LinkId, NewJob, PublisherId, Refusal, Role,
+    Token,
 };
 
 use super::super::story::{atomic, batch, glob, id, path, session, settles};
@@ -201,7 +202,9 @@ impl Stage {
                 }
             }
             13 => {
-                Command::Pause { link: tool, request, pattern: draw.glob(), paused: draw.one_in(3) }
+                let gate = if draw.one_in(2) { Gate::Delivery } else { Gate::Enqueue };
+                let (pattern, paused) = (draw.glob(), draw.one_in(3));
+                Command::Pause { link: tool, request, gate, pattern, paused }
             }
             14 => Command::Configure {
                 link: tool,

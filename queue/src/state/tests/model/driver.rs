@@ -76,7 +76,7 @@ impl Stage {
             queues: 4,
             subscriptions_per_link: 2,
             ended_per_queue: 5,
-            step_jobs: if number.is_multiple_of(5) { 3 } else { STEP_JOBS },
+            step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Limits::STANDARD
         };
         let mut stage = Stage {

@@ -81,7 +81,7 @@ fn random_commands_meet_every_danger() {
         "Refused(BatchRefused)",
         "Refused(BadPath)",
         "Refused(TooManyQueues)",
-        "Refused(Paused)",
+        "Refused(QueueClosed)",
         "Refused(NoSpace)",
         "SequenceGap",
         "UnknownProducer",

@@ -33,6 +33,7 @@ pub(super) struct Model {
     pub(super) subscriptions: Vec<Subscription>,
     pub(super) shares: Vec<Shares>,
     pub(super) pauses: Vec<Glob>,
+    pub(super) closings: Vec<Glob>,
     pub(super) held: bool,
     pub(super) ends: u64,
     pub(super) stale_refused: u64,
@@ -94,6 +95,7 @@ impl Model {
             subscriptions: Vec::new(),
             shares: Vec::new(),
             pauses: Vec::new(),
+            closings: Vec::new(),
             held: false,
             ends: 0,
             stale_refused: 0,
@@ -173,8 +175,8 @@ impl Model {
                 let outcome = self.replace(*id, entry, to);
                 to.replies.push((*link, Reply::Replaced { request: *request, outcome }));
             }
-            Command::Pause { link, request, pattern, paused } => {
-                let report = self.pause(pattern, *paused);
+            Command::Pause { link, request, gate, pattern, paused } => {
+                let report = self.stop(*gate, pattern, *paused);
                 to.replies.push((*link, Reply::Paused { request: *request, report: Ok(report) }));
             }
             Command::Configure { link, request, path, changes, reset } => {

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{PauseReport, ReplaceOutcome};
 use longshore_protocol::{
-    EnqueueOutcome, Entry, Fingerprint, Glob, JobChange, JobId, JobState, Path, QueueSettings,
-    Refusal,
+    EnqueueOutcome, Entry, Fingerprint, Gate, Glob, JobChange, JobId, JobState, Path,
+    QueueSettings, Refusal,
 };
 
 use super::jobs::{Job, Place, Queue};
@@ -54,8 +54,9 @@ impl Model {
             return if same { EnqueueOutcome::Existing } else { conflict };
         }
         let refused = self.takes(path).err();
-        let paused = self.is_paused(path).then_some(Refusal::Paused);
-        if let Some(refusal) = refused.or(paused) {
+        let is_closed = self.closings.iter().any(|closing| closing.matches(path));
+        let closed = is_closed.then_some(Refusal::QueueClosed);
+        if let Some(refusal) = refused.or(closed) {
             return EnqueueOutcome::Refused(refusal);
         }
         let queues = self.queues.iter();
@@ -189,21 +190,25 @@ impl Model {
         Ok(settings.clone())
     }
 
-    pub(super) fn pause(&mut self, pattern: &Glob, paused: bool) -> PauseReport {
-        let was_paused = self.pauses.contains(pattern);
-        self.pauses.retain(|pause| pause != pattern);
+    pub(super) fn stop(&mut self, gate: Gate, pattern: &Glob, stopped: bool) -> PauseReport {
+        let patterns = match gate {
+            Gate::Delivery => &mut self.pauses,
+            Gate::Enqueue => &mut self.closings,
+        };
+        let was_stopped = patterns.contains(pattern);
+        patterns.retain(|other| other != pattern);
         let matching: Vec<&Path> =
             self.queues.iter().map(|q| &q.path).filter(|path| pattern.matches(path)).collect();
         // A path is looked at whether or not it is a queue yet.
         let named = pattern.literal();
         let holds_one =
-            |pause: &&Glob| matching.iter().copied().chain(&named).any(|path| pause.matches(path));
+            |other: &&Glob| matching.iter().copied().chain(&named).any(|path| other.matches(path));
         let report = PauseReport {
             queues: matching.len() as u64,
-            changed: was_paused != paused,
-            still_paused_by: self.pauses.iter().filter(holds_one).cloned().collect(),
+            changed: was_stopped != stopped,
+            still_by: patterns.iter().filter(holds_one).cloned().collect(),
         };
-        self.pauses.extend(paused.then(|| pattern.clone()));
+        patterns.extend(stopped.then(|| pattern.clone()));
         report
     }
 

@@ -6,7 +6,7 @@ use longshore_protocol::messages::work::{
     ActOutcome, Action, Checkpointed, NewSettle, Order, ReplaceOutcome,
 };
 use longshore_protocol::{
-    CheckpointOutcome, EnqueueOutcome, LinkId, QueueSettings, Refusal, SettleOutcome,
+    CheckpointOutcome, EnqueueOutcome, Gate, LinkId, QueueSettings, Refusal, SettleOutcome,
 };
 
 use self::stage::{Stage, Standing, Verb};
@@ -192,7 +192,10 @@ fn what_a_queue_or_a_pause_does_not_allow_changes_nothing() {
         changes: QueueSettings { max_attempts: Some(3), ..QueueSettings::default() },
         reset: true,
     };
-    let pause = |text: &str, paused| Command::Pause { link, request, pattern: glob(text), paused };
+    let pause = |text: &str, paused| {
+        let (gate, pattern) = (Gate::Delivery, glob(text));
+        Command::Pause { link, request, gate, pattern, paused }
+    };
     let again = stage.story.subscribe(link, 1, "/jobs/other").replies;
     assert!(matches!(&again[..], [(_, Reply::SubscribeRefused { subscription: 1, .. })]));
     for (command, refusal) in [
