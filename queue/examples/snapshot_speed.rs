@@ -14,7 +14,7 @@ use longshore_protocol::messages::work::{Action, BatchBuilder, Selection, Tokens
 use longshore_protocol::{
     Durability, Epoch, JobId, LinkId, NewJob, Path, PublisherId, Role, SessionId,
 };
-use longshore_queue::{Command, Now, Outcomes, Restoring, Snapshot, Start, State};
+use longshore_queue::{Command, Now, Outcomes, Restoring, Secret, Snapshot, Start, State};
 use rustix::time::{ClockId, clock_gettime};
 
 const BATCH: u64 = 500;
@@ -126,6 +126,7 @@ impl Run {
             publisher: PublisherId::default(),
             epoch: Epoch(1),
             boot: [0; 16],
+            secret: Secret([0x5e; 16]),
             durability: Durability::None,
             paths: Vec::new(),
             defaults: vec![Path::new("/jobs")?],

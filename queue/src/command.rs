@@ -1,5 +1,7 @@
 //! The only ways into the state.
 
+use std::fmt;
+
 use bytes::Bytes;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX};
 use longshore_protocol::messages::work::{
@@ -182,12 +184,25 @@ pub struct Start {
     pub epoch: Epoch,
     /// The machine's boot: within one, monotonic time goes on by the clock; over several, by the wall.
     pub boot: [u8; 16],
+    /// Keys the index of ids, so that nobody can choose ids that share a place in it. Drawn when the data directory is made;
+    /// only the first start's counts, and later ones repeat it.
+    pub secret: Secret,
     /// How durable this run's acknowledgements are.
     pub durability: Durability,
     /// Paths that it serves by name.
     pub paths: Vec<Path>,
     /// Paths below which any queue is made on first use.
     pub defaults: Vec<Path>,
+}
+
+/// 16 random bytes that no message, listing or log line shows.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Secret(pub [u8; 16]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }
 
 /// A lease that has ended without a settle.
@@ -436,6 +451,7 @@ impl Encode for Start {
         self.publisher.encode(out);
         self.epoch.encode(out);
         out.put(&self.boot);
+        out.put(&self.secret.0);
         self.durability.encode(out);
         self.paths.encode(out);
         self.defaults.encode(out);
@@ -448,6 +464,7 @@ impl Decode for Start {
             publisher: PublisherId::decode(r)?,
             epoch: Epoch::decode(r)?,
             boot: r.id()?,
+            secret: Secret(r.id()?),
             durability: Durability::decode(r)?,
             paths: r.list("paths of a start", START_PATHS_MAX)?,
             defaults: r.list("defaults of a start", START_PATHS_MAX)?,

@@ -22,7 +22,7 @@ pub use clock::{
     AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, ClockSource, JUMP_MS_MAX, LastRun,
     Reading, StandingClock, next_stop,
 };
-pub use command::{Command, Expired, START_PATHS_MAX, Start};
+pub use command::{Command, Expired, START_PATHS_MAX, Secret, Start};
 pub use conformance::{MemoryDisk, MemoryLog, Opening, log_conformance, store_conformance};
 pub use journal::inspect;
 pub use journal::{

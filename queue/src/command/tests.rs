@@ -49,12 +49,13 @@ fn one_of_each() -> Vec<(Command, u8, &'static str)> {
                 publisher: PublisherId([0x11; 16]),
                 epoch: Epoch(2),
                 boot: [0x22; 16],
+                secret: Secret([0x5e; 16]),
                 durability: Durability::Fsync,
                 paths: vec![path("/q")],
                 defaults: vec![path("/jobs"), path("/")],
             }),
             1,
-            "1111111111111111111111111111111102222222222222222222222222222222220101022f7102052f6a6f6273012f",
+            "1111111111111111111111111111111102222222222222222222222222222222225e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e0101022f7102052f6a6f6273012f",
         ),
         (
             Command::LinkUp {
@@ -187,6 +188,7 @@ proptest! {
                 publisher: PublisherId([1; 16]),
                 epoch: Epoch(epoch),
                 boot: [9; 16],
+                secret: Secret([0x5e; 16]),
                 durability: Durability::None,
                 paths: Vec::new(),
                 defaults: vec![Path::root()],

@@ -59,7 +59,12 @@ impl State {
         for queue in &mut self.queues {
             queue.accepts = self.served.takes(&queue.path);
         }
-        self.start = Some(Arc::new(start.clone()));
+        // Ids that are there lie where the first start's secret has them.
+        let secret = self.start.as_ref().map_or(start.secret, |first| first.secret);
+        if self.start.is_none() {
+            self.rows.key_with(&secret.0);
+        }
+        self.start = Some(Arc::new(Start { secret, ..start.clone() }));
     }
 
     /// One command: the session's older link ends with its credits, the listed leases move, the others go back.

@@ -42,6 +42,7 @@ mod rules;
 mod session;
 mod settings;
 mod settle;
+mod siphash;
 mod slab;
 mod slot_index;
 mod snapshot;

@@ -8,7 +8,7 @@ use super::State;
 use super::limits::PAGE_ROWS_MAX;
 use super::row::{NONE, Place};
 use super::transition::Side;
-use crate::command::Start;
+use crate::command::{Secret, Start};
 use crate::outcome::{JobView, QueueId, RunningLease};
 use crate::time::Now;
 
@@ -258,6 +258,11 @@ impl State {
     /// The index of the last command that was applied; 0 before the first.
     pub fn index(&self) -> u64 {
         self.index
+    }
+
+    /// What keys the index of ids; none before the first start.
+    pub fn secret(&self) -> Option<Secret> {
+        self.start.as_ref().map(|start| start.secret)
     }
 
     /// What the last start said.

@@ -6,6 +6,7 @@ use longshore_protocol::{JobId, Token};
 
 use super::chunks::{Chunks, Shared};
 use super::row::{NONE, Place, Row};
+use super::siphash::SipKey;
 use super::slot_index::SlotIndex;
 use crate::outcome::RecordRef;
 
@@ -32,6 +33,8 @@ pub(super) struct Rows {
     pub(super) held: u32,
     by_id: Vec<SlotIndex>,
     by_token: SlotIndex,
+    /// Keys the hashes of ids, which producers choose. Tokens are the publisher's own: they need no key.
+    key: SipKey,
 }
 
 impl Default for Rows {
@@ -42,11 +45,18 @@ impl Default for Rows {
             held: 0,
             by_id: vec![SlotIndex::default(); INDEX_PARTS],
             by_token: SlotIndex::default(),
+            key: SipKey::default(),
         }
     }
 }
 
 impl Rows {
+    /// Keys the index of ids; only while it is empty.
+    pub(super) fn key_with(&mut self, secret: &[u8; 16]) {
+        debug_assert!(self.ids() == 0, "ids that are there lie where the old key has them");
+        self.key = SipKey::new(secret);
+    }
+
     /// Rows made so far, free ones too: places are below it.
     pub(super) fn made(&self) -> u32 {
         self.rows.len() as u32
@@ -54,7 +64,6 @@ impl Rows {
 
     /// Puts a job into a free row.
     pub(super) fn insert(&mut self, row: Row) -> u32 {
-        let hash = hash_id(&row.id);
         let slot = match self.free {
             NONE => {
                 self.push(row);
@@ -67,7 +76,7 @@ impl Rows {
             }
         };
         self.held += 1;
-        self.index_id(hash, slot);
+        self.index_id(slot);
         slot
     }
 
@@ -83,7 +92,7 @@ impl Rows {
 
     /// Empties a row; its lists no longer hold it.
     pub(super) fn remove(&mut self, slot: u32) {
-        let hash = hash_id(&self[slot].id);
+        let hash = self.key.hash(&self[slot].id.0);
         self.by_id[part(hash)].remove(hash, slot);
         let free = self.free;
         self[slot] = Row { next: free, ..Row::free() };
@@ -92,7 +101,7 @@ impl Rows {
     }
 
     pub(super) fn find(&self, id: &JobId) -> Option<u32> {
-        let hash = hash_id(id);
+        let hash = self.key.hash(&id.0);
         self.by_id[part(hash)].find(hash, |slot| self[slot].id == *id)
     }
 
@@ -103,7 +112,7 @@ impl Rows {
     /// Has the processor fetch the places in the index of ids that are about to come in. Changes nothing.
     pub(super) fn fetch_ids<'a>(&self, ids: impl Iterator<Item = &'a JobId>) {
         for id in ids {
-            let hash = hash_id(id);
+            let hash = self.key.hash(&id.0);
             self.by_id[part(hash)].fetch(hash);
         }
     }
@@ -115,14 +124,16 @@ impl Rows {
             *slot = self.find_token(token).unwrap_or(NONE);
         }
         for &slot in slots.iter().filter(|&&slot| slot != NONE) {
-            let hash = hash_id(&self[slot].id);
+            let hash = self.key.hash(&self[slot].id.0);
             self.by_id[part(hash)].fetch(hash);
         }
     }
 
-    pub(super) fn index_id(&mut self, hash: u64, slot: u32) {
-        let rows = &self.rows;
-        self.by_id[part(hash)].insert(hash, slot, |s| hash_id(&rows[s as usize].id));
+    /// Makes a row's id lead to it.
+    pub(super) fn index_id(&mut self, slot: u32) {
+        let (rows, key) = (&self.rows, self.key);
+        let hash = key.hash(&rows[slot as usize].id.0);
+        self.by_id[part(hash)].insert(hash, slot, |s| key.hash(&rows[s as usize].id.0));
     }
 
     /// Makes room for so many ids.
@@ -130,8 +141,8 @@ impl Rows {
         // Not all parts get as many: a part that has to grow hashes all of its ids again.
         let ids = ids / INDEX_PARTS + ids / (32 * INDEX_PARTS) + 12;
         for part in &mut self.by_id {
-            let rows = &self.rows;
-            part.reserve(ids, |s| hash_id(&rows[s as usize].id));
+            let (rows, key) = (&self.rows, self.key);
+            part.reserve(ids, |s| key.hash(&rows[s as usize].id.0));
         }
     }
 
@@ -145,6 +156,18 @@ impl Rows {
     pub(super) fn forget_token(&mut self, slot: u32) {
         let hash = mix(self[slot].when);
         self.by_token.remove(hash, slot);
+    }
+
+    /// The hash of an id.
+    #[cfg(test)]
+    pub(super) fn hash_of(&self, id: &JobId) -> u64 {
+        self.key.hash(&id.0)
+    }
+
+    /// How many places the fullest line of the index of ids had no room for.
+    #[cfg(test)]
+    pub(super) fn most_passed(&self) -> u8 {
+        self.by_id.iter().map(SlotIndex::most_passed).max().unwrap_or(0)
     }
 
     /// Tokens that lead to a row.
@@ -262,12 +285,6 @@ impl List {
             after => *links.of(&mut rows[after]).0 = before,
         }
     }
-}
-
-/// Spreads ids over the index. Its key is fixed: order of hashing decides nothing.
-pub(super) fn hash_id(id: &JobId) -> u64 {
-    let (high, low) = halves(id);
-    mix(mix(high) ^ low)
 }
 
 /// The random number of a job's attempt, the same wherever and whenever the command is applied.

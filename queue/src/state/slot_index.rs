@@ -61,6 +61,12 @@ impl SlotIndex {
         self.len
     }
 
+    /// How many places the fullest line had no room for.
+    #[cfg(test)]
+    pub(super) fn most_passed(&self) -> u8 {
+        self.lines.iter().map(|line| line.marks[PASSED]).max().unwrap_or(0)
+    }
+
     /// Bytes of memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>()

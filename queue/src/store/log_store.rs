@@ -27,7 +27,7 @@ use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::PayloadCache;
 use crate::tail::Tail;
 use crate::{
-    Command, Expired, Handed, JobView, Now, QueueId, RecordRef, RunningLease, Start, State,
+    Command, Expired, Handed, JobView, Now, QueueId, RecordRef, RunningLease, Secret, Start, State,
 };
 
 /// While leases run, or the disk is short of room, a store wants a turn at least this often, in milliseconds.
@@ -185,6 +185,7 @@ impl<L: Log> LogStore<L> {
             publisher,
             epoch,
             boot: boot.to_bytes(),
+            secret: store.state.secret().unwrap_or_else(|| Secret(rand::random())),
             durability: options.durability,
             paths: options.paths,
             defaults: options.defaults,

@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::log::Snapshot;
-    use crate::{Now, Start};
+    use crate::{Now, Secret, Start};
 
     fn replayed(index: u64, command: &Command) -> Replayed {
         let (head, raw) = command.encode();
@@ -91,6 +91,7 @@ mod tests {
                 publisher: PublisherId([7; 16]),
                 epoch: Epoch(epoch),
                 boot: [1; 16],
+                secret: Secret([0x5e; 16]),
                 durability: Durability::Fsync,
                 paths: Vec::new(),
                 defaults: vec!["/jobs".parse().expect("a path")],

@@ -45,6 +45,15 @@ fn open_in(disk: &SimulatedDisk, dir: &str, now_ms: u64) -> LogStore<Journal> {
     LogStore::start(journal, replay, recovered.publisher, at(now_ms), stamp, options).unwrap()
 }
 
+#[test]
+fn a_data_directory_draws_its_secret_once_and_keeps_it_over_restarts() {
+    let (disk, other) = (SimulatedDisk::default(), SimulatedDisk::default());
+    let secret = open(&disk, 1_000).state().secret();
+    assert!(secret.is_some());
+    assert_eq!(open(&disk, 2_000).state().secret(), secret);
+    assert_ne!(open(&other, 1_000).state().secret(), secret);
+}
+
 fn link<L: crate::Log>(store: &mut LogStore<L>, now: Now, link: LinkId, session: u8, role: Role) {
     let (session, name) = (SessionId([session; 16]), "test".to_owned());
     store

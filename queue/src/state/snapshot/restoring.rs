@@ -155,6 +155,9 @@ impl Restoring {
             return Err(wrong("a table is not all there"));
         }
         state.served = state.start.as_deref().map(Served::of).unwrap_or_default();
+        if let Some(start) = &state.start {
+            state.rows.key_with(&start.secret.0);
+        }
         state.check_numbers()?;
         state.index_queues()?;
         state.index_rows();

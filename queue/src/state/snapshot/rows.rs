@@ -8,7 +8,6 @@ use super::super::prepared::Preparation;
 use super::super::profile::Profile;
 use super::super::queue::count;
 use super::super::row::{Place, Row};
-use super::super::rows::hash_id;
 use super::super::transition::Side;
 use super::{place, put_place};
 use crate::outcome::RecordRef;
@@ -22,7 +21,7 @@ impl State {
         let (mut mono, mut wall, mut expiring) = (Vec::new(), Vec::new(), Vec::new());
         for slot in 0..self.rows.made() {
             let row = &self.rows[slot];
-            let (id, place, when, queue) = (row.id, row.place, row.when, row.queue);
+            let (place, when, queue) = (row.place, row.when, row.queue);
             if place == Place::Free {
                 continue;
             }
@@ -47,7 +46,7 @@ impl State {
             attempts.iter().for_each(|attempt| self.names.hold(attempt.worker));
             expiring.extend(self.expires_at(slot).map(|at| (at, slot)));
             self.rows.held += 1;
-            self.rows.index_id(hash_id(&id), slot);
+            self.rows.index_id(slot);
         }
         self.due.mono = mono.into_iter().collect();
         self.due.wall = wall.into_iter().collect();

@@ -6,7 +6,7 @@ use longshore_protocol::{
 };
 
 use super::story::*;
-use crate::command::{Command, Expired, Start};
+use crate::command::{Command, Expired, Secret, Start};
 use crate::outcome::Reply;
 
 #[test]
@@ -116,6 +116,7 @@ fn a_first_start_after_everything_was_lost_gives_no_token_of_the_runs_before() {
             publisher: PublisherId([7; 16]),
             epoch: Epoch(epoch),
             boot: [1; 16],
+            secret: Secret([0x5e; 16]),
             durability: Durability::Fsync,
             paths: Vec::new(),
             defaults: vec![path("/jobs")],

@@ -9,6 +9,7 @@ mod dead_letters;
 mod dispatching;
 mod events;
 mod expiry;
+mod hashing;
 mod history;
 mod holding;
 mod keeping;

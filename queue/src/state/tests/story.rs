@@ -14,7 +14,7 @@ use longshore_protocol::{
     Runs, SessionId, SettleOutcome, Token,
 };
 
-use crate::command::{Command, Expired, Start};
+use crate::command::{Command, Expired, Secret, Start};
 use crate::outcome::{Handed, JobView, Outcomes, Reply};
 use crate::state::State;
 use crate::state::limits::Limits;
@@ -117,10 +117,16 @@ impl Story {
             publisher: PublisherId([7; 16]),
             epoch: Epoch(epoch),
             boot: [1; 16],
+            secret: Secret([0x5e; 16]),
             durability: Durability::Fsync,
             paths: paths_of(paths),
             defaults: paths_of(defaults),
         }))
+    }
+
+    /// The start of the present run.
+    pub(super) fn this_start(&self) -> Start {
+        self.state.last_start().expect("it has started").clone()
     }
 
     /// A link of the session with that name; `resume` are the leases that it still holds.

@@ -13,7 +13,7 @@ use longshore_protocol::{
 use super::super::story::{atomic, batch, glob, id, path, session, settles};
 use super::asks::{draw_action, draw_pace, draw_settings};
 use super::driver::{IDS, Stage};
-use crate::command::{Command, Expired, Start};
+use crate::command::{Command, Expired, Secret, Start};
 
 const PATHS: [&str; 9] = [
     "/jobs/a",
@@ -222,6 +222,7 @@ impl Stage {
                     publisher: PublisherId([7; 16]),
                     epoch: Epoch(2),
                     boot: [1; 16],
+                    secret: Secret([0x5e; 16]),
                     durability: Durability::Fsync,
                     paths: paths.iter().map(|text| path(text)).collect(),
                     defaults: defaults.iter().map(|text| path(text)).collect(),

@@ -11,7 +11,7 @@ use super::comparing::compare_outcomes;
 use super::draws::{Draw, Mood};
 use super::jobs::Place;
 use super::naive::Model;
-use crate::command::{Command, Start};
+use crate::command::{Command, Secret, Start};
 use crate::log::Snapshot;
 use crate::outcome::{Outcomes, Reply};
 use crate::state::limits::Limits;
@@ -98,6 +98,7 @@ impl Stage {
             publisher: PublisherId([7; 16]),
             epoch: Epoch(1),
             boot: [1; 16],
+            secret: Secret([0x5e; 16]),
             durability: Durability::Fsync,
             paths: Vec::new(),
             defaults: vec![path("/jobs")],

@@ -1,0 +1,58 @@
+//! Ids that somebody chose to share a place in the index.
+
+use std::collections::BTreeSet;
+
+use longshore_protocol::{EnqueueOutcome, JobId, NewJob};
+
+use super::story::*;
+use crate::command::{Command, Secret, Start};
+use crate::state::State;
+use crate::state::rows::mix;
+
+/// Jobs whose ids had one hash, `mix(mix(high) ^ low)`, while the index had no key.
+fn crafted() -> Vec<NewJob> {
+    let id = |high: u64| {
+        let low = mix(high) ^ 0x5eed;
+        JobId((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
+    };
+    (1..=2_000).map(|high| NewJob { id: id(high), ..plain(1) }).collect()
+}
+
+fn keyed(secret: Secret) -> State {
+    let mut story = Story::empty();
+    story.apply(Command::Start(Start { secret, ..Story::begin().this_start() }));
+    story.state
+}
+
+#[test]
+fn ids_crafted_to_collide_without_the_key_do_not_collide_with_it() {
+    let (mut story, jobs) = (Story::begin(), crafted());
+    let producer = story.link("producer");
+    let outcomes = story.enqueue(producer, &jobs);
+    assert!(outcomes.iter().all(|outcome| *outcome == EnqueueOutcome::Created));
+    let hashes: BTreeSet<u64> = jobs.iter().map(|job| story.state.rows.hash_of(&job.id)).collect();
+    assert_eq!(hashes.len(), jobs.len());
+    // 2,000 ids in 256 parts are 8 a part; a line has room for 12. Ids of one hash would pass their line 255 times.
+    let passed = story.state.rows.most_passed();
+    assert!(passed <= 12, "{passed} ids had no room in one line");
+}
+
+#[test]
+fn the_first_starts_secret_keys_the_index_for_ever() {
+    let (a, b) = (Secret([1; 16]), Secret([2; 16]));
+    let (of_a, of_b) = (keyed(a), keyed(b));
+    let job = id(1);
+    assert_ne!(of_a.rows.hash_of(&job), of_b.rows.hash_of(&job));
+    let mut story = Story::empty();
+    (story.state, story.index) = (of_a, 1);
+    let hash = story.state.rows.hash_of(&job);
+    story.fill(1..=3);
+    let start = Start { secret: b, ..story.this_start() };
+    story.apply(Command::Start(start));
+    let restored = State::restore(&story.state.snapshot_bytes()).unwrap();
+    for state in [&story.state, &restored] {
+        assert_eq!((state.secret(), state.rows.hash_of(&job)), (Some(a), hash));
+        assert!(state.rows.find(&job).is_some());
+    }
+    assert_eq!(format!("{a:?}"), "Secret(…)", "no log line shows it");
+}
