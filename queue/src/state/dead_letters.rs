@@ -13,11 +13,13 @@ use longshore_protocol::{
 };
 
 use super::State;
+use super::begin::Begin;
 use super::chunks::Shared;
 use super::limits::PAGE_ROWS_MAX;
 use super::row::{NONE, Place, Row};
 use super::rows::{Links, List};
 use super::slab::Slab;
+use super::steps;
 use crate::outcome::DeadGroupView;
 
 /// Queue, code of the reason, fingerprint.
@@ -32,6 +34,8 @@ pub(super) struct Group {
     /// In the order of death.
     pub(super) list: List,
     pub(super) jobs: u64,
+    /// Found by an act by age, for its next step. Not in snapshots: it changes what is looked at, not what is found.
+    pub(super) begin: Begin,
 }
 
 impl Group {
@@ -60,7 +64,8 @@ impl DeadLetters {
             Some(&number) => number,
             None => {
                 let list = List::default();
-                let group = Group { queue, reason, fingerprint, list, jobs: 0 };
+                let begin = Begin::default();
+                let group = Group { queue, reason, fingerprint, list, jobs: 0, begin };
                 let number = self.groups.insert(group);
                 self.by_kind.insert(kind, number);
                 number
@@ -148,11 +153,17 @@ impl State {
     }
 
     /// Dead jobs that the filter's queue, reason, fingerprint and age take, at most `most`; and whether there are more. What it
-    /// says of states is the caller's. Jobs outside an age that is bounded on both sides are passed over, older ones each time.
+    /// says of states is the caller's. Jobs older than the filter's age are passed over once: each kind keeps where the next
+    /// step begins.
     pub(super) fn dead_matching(&self, filter: &Filter, most: usize) -> (Vec<u32>, bool) {
-        let mut found = Vec::new();
+        let (mut found, newest_first) = (Vec::new(), is_newest_first(filter));
         for (_, group) in self.dead_kinds(filter) {
-            let jobs = self.walk_group(group, filter);
+            let first = match filter.ended_from {
+                Some(from) if !newest_first => group.begin.first(from, group.list.head, &self.rows),
+                _ if newest_first => group.list.tail,
+                _ => group.list.head,
+            };
+            let jobs = self.walk_from(first, filter).inspect(|_| steps::count(1));
             for slot in jobs.skip_while(|&slot| is_before(&self.rows[slot], filter)) {
                 if !fits(&self.rows[slot], filter) {
                     break;
@@ -211,6 +222,7 @@ impl State {
         (row.queue_prev, row.queue_next) = (NONE, NONE);
         let group = self.dead.group_mut(number);
         let was_oldest = group.list.head == slot;
+        group.begin.leaves(slot, self.rows[slot].prev);
         group.list.unlink(&mut self.rows, Links::Main, slot);
         group.jobs -= 1;
         if was_oldest {
@@ -254,14 +266,28 @@ impl State {
         })
     }
 
+    /// Finds where the filter's age begins in each kind, from where it began for an age that is no younger.
+    pub(super) fn find_dead_begins(&mut self, filter: &Filter) {
+        let Some(from) = filter.ended_from.filter(|_| !is_newest_first(filter)) else { return };
+        let kinds: Vec<u32> = self.dead_kinds(filter).map(|(number, _)| number).collect();
+        for number in kinds {
+            let group = self.dead.group_mut(number);
+            group.begin = group.begin.find(from, group.list.head, &self.rows);
+        }
+    }
+
     /// The jobs of a group: newest first when only young ones are asked for.
     fn walk_group(&self, group: &Group, filter: &Filter) -> impl Iterator<Item = u32> {
+        let newest_first = is_newest_first(filter);
+        self.walk_from(if newest_first { group.list.tail } else { group.list.head }, filter)
+    }
+
+    fn walk_from(&self, first: u32, filter: &Filter) -> impl Iterator<Item = u32> {
         let newest_first = is_newest_first(filter);
         let step = move |slot: u32| {
             let row = &self.rows[slot];
             if newest_first { row.prev } else { row.next }
         };
-        let first = if newest_first { group.list.tail } else { group.list.head };
         std::iter::successors(some(first), move |&slot| some(step(slot)))
     }
 
@@ -351,6 +377,7 @@ impl Decode for Group {
             fingerprint: Fingerprint::decode(r)?,
             list: List::decode(r)?,
             jobs: 0,
+            begin: Begin::default(),
         })
     }
 }

@@ -8,7 +8,7 @@
 //! What is past its time when it would be handed out expires instead, in one bounded step for each command. A group that
 //! meets more of it is *stalled*: the next command goes on with it, and a `Tick` is due at once.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 
 use longshore_protocol::LinkId;
 use longshore_protocol::messages::work::{Sources, Waiting};
@@ -17,7 +17,9 @@ use super::State;
 use super::lanes::Lanes;
 use super::limits::TURN_JOBS_MAX;
 use super::ready::Head;
+use super::row::NONE;
 use super::slab::Slab;
+use super::steps;
 use crate::outcome::{Outcomes, Reply};
 
 /// A subscription of a link.
@@ -29,6 +31,9 @@ pub(super) struct Subscription {
     pub(super) number: u32,
     pub(super) group: u32,
     pub(super) credit: u32,
+    /// Its neighbours among its group's subscriptions that wait for their turn.
+    pub(super) before: u32,
+    pub(super) after: u32,
 }
 
 /// The subscriptions with the same sources.
@@ -41,13 +46,61 @@ pub(super) struct Group {
     /// Ready jobs of all those queues, without the paused ones.
     pub(super) ready: u64,
     /// Subscriptions with credit, in the order of their turns.
-    pub(super) waiting: VecDeque<u32>,
+    pub(super) waiting: Turns,
     /// Credits of them all.
     pub(super) credits: u64,
     /// Subscriptions without credit that have not been told of jobs since they had some.
     pub(super) untold: BTreeSet<u32>,
     /// It is on the list of groups to be served.
     pub(super) called: bool,
+}
+
+/// A list that runs through subscriptions: one that ends leaves it at once, however many wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Turns {
+    pub(super) head: u32,
+    pub(super) tail: u32,
+    pub(super) count: u32,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns { head: NONE, tail: NONE, count: 0 }
+    }
+}
+
+impl Turns {
+    /// Whose turn it is.
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    pub(super) fn push_back(&mut self, all: &mut Slab<Subscription>, place: u32) {
+        let last = std::mem::replace(&mut self.tail, place);
+        let subscription = &mut all[place];
+        (subscription.before, subscription.after) = (last, NONE);
+        match last {
+            NONE => self.head = place,
+            last => all[last].after = place,
+        }
+        self.count += 1;
+    }
+
+    pub(super) fn unlink(&mut self, all: &mut Slab<Subscription>, place: u32) {
+        steps::count(1);
+        let subscription = &mut all[place];
+        let before = std::mem::replace(&mut subscription.before, NONE);
+        let after = std::mem::replace(&mut subscription.after, NONE);
+        match before {
+            NONE => self.head = after,
+            before => all[before].after = after,
+        }
+        match after {
+            NONE => self.tail = before,
+            after => all[after].before = before,
+        }
+        self.count -= 1;
+    }
 }
 
 impl Group {
@@ -57,7 +110,7 @@ impl Group {
             sources,
             subscriptions: 0,
             ready: 0,
-            waiting: VecDeque::new(),
+            waiting: Turns::default(),
             credits: 0,
             untold: BTreeSet::new(),
             called: false,
@@ -65,7 +118,7 @@ impl Group {
     }
 
     fn wants_jobs(&self) -> bool {
-        !self.waiting.is_empty() || !self.untold.is_empty()
+        self.waiting.count > 0 || !self.untold.is_empty()
     }
 }
 
@@ -185,8 +238,8 @@ impl State {
     fn serve(&mut self, group: u32, out: &mut Outcomes) {
         let g = &self.dispatch.groups[group];
         let jobs = g.ready.min(g.credits);
-        let share = jobs.div_ceil(g.waiting.len().max(1) as u64).clamp(1, TURN_JOBS_MAX);
-        while let Some(&subscription) = self.dispatch.groups[group].waiting.front() {
+        let share = jobs.div_ceil(u64::from(g.waiting.count.max(1))).clamp(1, TURN_JOBS_MAX);
+        while let Some(subscription) = self.dispatch.groups[group].waiting.first() {
             let has_taken = self.take_turn(group, subscription, share, out);
             if !has_taken || self.dispatch.stalled.contains(&group) {
                 break;
@@ -234,11 +287,11 @@ impl State {
         self.sessions.table[s.session].credits -= taken;
         let g = &mut self.dispatch.groups[group];
         g.credits -= u64::from(taken);
-        g.waiting.pop_front();
+        g.waiting.unlink(&mut self.dispatch.subscriptions, subscription);
         if spent {
             g.untold.insert(subscription);
         } else {
-            g.waiting.push_back(subscription);
+            g.waiting.push_back(&mut self.dispatch.subscriptions, subscription);
         }
         true
     }

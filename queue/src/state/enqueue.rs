@@ -70,9 +70,8 @@ impl State {
             Err(refusal) => Err(refusal),
             Ok(Some(known)) => Ok(known),
             Ok(None) => take(self, out).inspect(|outcomes| {
-                let session = &mut self.sessions.table[number];
-                session.next_batch += 1;
-                session.batches.keep(sequence, outcomes.clone());
+                self.sessions.table[number].next_batch += 1;
+                self.sessions.keep_batch(number, sequence, outcomes.clone());
             }),
         };
         out.replies.push((link, Reply::Enqueued(Enqueued { sequence, outcome })));
@@ -90,7 +89,7 @@ impl State {
             return Err(BatchRefusal::Malformed);
         }
         if sequence < next {
-            let known = session.batches.get(sequence).cloned();
+            let known = session.batches.get(sequence);
             return known.map(Some).ok_or(BatchRefusal::UnknownProducer);
         }
         if sequence > next {

@@ -262,6 +262,9 @@ impl State {
             leaving.extend(session.forget_at.map(|at| (at, number)));
         }
         holds!(held == self.rows.tokens(), "leases that no session holds");
+        let sessions = self.sessions.table.iter();
+        let bytes: u64 = sessions.map(|(_, session)| session.answer_bytes()).sum();
+        holds!(bytes == self.sessions.answer_bytes, "bytes of answers are miscounted");
         holds!(leaving == self.sessions.leaving, "the sessions to be forgotten differ");
         holds!(self.sessions.by_id.len() == self.sessions.table.len(), "sessions differ");
         Ok(())
@@ -285,11 +288,21 @@ impl State {
             let known = self.dispatch.by_sources.get(sources);
             holds!(known == Some(&number), "{pattern} leads to another group");
             let all = self.dispatch.subscriptions.iter().filter(|(_, s)| s.group == number);
+            let (mut turns, mut before, mut next) = (Vec::new(), NONE, group.waiting.head);
+            while next != NONE {
+                let s = &self.dispatch.subscriptions[next];
+                holds!(s.before == before, "{pattern}: a turn does not lead back");
+                holds!(turns.len() < group.subscriptions as usize, "{pattern}: turns in a circle");
+                turns.push(next);
+                (before, next) = (next, s.after);
+            }
+            holds!(group.waiting.tail == before, "{pattern}: turns do not end at their tail");
+            holds!(group.waiting.count as usize == turns.len(), "{pattern}: turns miscounted");
             let (mut credits, mut subscriptions) = (0, 0);
             for (place, s) in all {
                 subscriptions += 1;
                 credits += u64::from(s.credit);
-                let turns = group.waiting.iter().filter(|&&waiting| waiting == place).count();
+                let turns = turns.iter().filter(|&&waiting| waiting == place).count();
                 holds!(turns == usize::from(s.credit > 0), "{pattern}: {turns} turns for one");
                 let is_untold = group.untold.contains(&place);
                 holds!(!is_untold || s.credit == 0, "{pattern}: credit, and to be told");

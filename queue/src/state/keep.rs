@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use longshore_protocol::JobChange;
 
 use super::State;
+use super::begin::Begin;
 use super::row::{NONE, Place};
 use super::rows::{Links, List};
 use crate::outcome::Outcomes;
@@ -25,6 +26,8 @@ pub(super) struct Kept {
     pub(super) own_goes: BTreeSet<(u64, u32)>,
     /// The oldest of each of its kinds of dead letters: when it died (monotonic), and the kind's number.
     pub(super) oldest_dead: BTreeSet<(u64, u32)>,
+    /// Where an act by age has found it to begin in `list` and in `own`, for its next step. Not in snapshots.
+    pub(super) begins: [Begin; 2],
     /// When the queue is to be looked at (monotonic): at or before the time when its next job goes.
     pub(super) collect_at: Option<u64>,
 }
@@ -75,7 +78,9 @@ impl State {
             row.session = NONE;
         }
         let own_ms = self.own_keep_ms(&self.rows[slot]);
+        let before = self.rows[slot].prev;
         let kept = &mut self.queues[queue as usize].kept;
+        kept.begins.iter_mut().for_each(|begin| begin.leaves(slot, before));
         if let Some(ms) = own_ms {
             kept.own.unlink(&mut self.rows, Links::Main, slot);
             kept.own_goes.remove(&(ended.saturating_add(ms), slot));

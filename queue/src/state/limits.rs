@@ -14,6 +14,8 @@ pub(super) struct Limits {
     pub(super) queues: usize,
     /// Most sessions known, those of the last hour too; one more link is refused.
     pub(super) sessions: usize,
+    /// Most bytes of memory that the answers which sessions may ask for again take; beyond it no new session is accepted.
+    pub(super) answer_bytes: u64,
     /// Most subscriptions on one link; one more is refused.
     pub(super) subscriptions_per_link: usize,
     /// Most completed, cancelled and expired jobs that a queue keeps where it does not say otherwise.
@@ -29,6 +31,7 @@ impl Limits {
         jobs: 4_000_000_000,
         queues: 100_000,
         sessions: 100_000,
+        answer_bytes: 512 * 1024 * 1024,
         subscriptions_per_link: SUBSCRIPTIONS_MAX,
         ended_per_queue: QueueSettings::KEEP_JOBS,
         step_jobs: 10_000,

@@ -85,6 +85,17 @@ impl State {
                 self.end_link(older);
                 number
             }
+            None if self.sessions.answer_bytes >= self.limits.answer_bytes => {
+                let reason = format!(
+                    "the publisher keeps {} MiB of answers for clients that may ask again, of at most {} MiB; \
+                     it forgets those of a client an hour after its last link: try again then, or send fewer \
+                     batches with mixed outcomes",
+                    self.sessions.answer_bytes >> 20,
+                    self.limits.answer_bytes >> 20,
+                );
+                out.replies.push((link, Reply::LinkRefused { reason }));
+                return;
+            }
             None if !self.make_room_for_a_session() => {
                 let reason = format!(
                     "the publisher knows {} sessions, as many as it may; try again in an hour",

@@ -11,7 +11,7 @@ use super::State;
 use super::act::{Act, applies};
 use super::limits::PAGE_ROWS_MAX;
 use super::row::{NONE, Row};
-use super::rows::List;
+use super::steps;
 use crate::outcome::Outcomes;
 
 /// States of jobs that a queue has in other places than its dead letters and its kept ones, in the order in which they are
@@ -72,8 +72,10 @@ impl State {
             }
         }
         let (ended, more) = if states.dead {
+            self.find_dead_begins(filter);
             self.dead_matching(filter, most)
         } else {
+            self.find_kept_begins(&states.kept, filter);
             self.kept_matching(&states.kept, filter, most)
         };
         for slot in ended {
@@ -144,9 +146,15 @@ impl State {
         for queue in self.queues_matching(&filter.pattern) {
             let q = &self.queues[queue as usize];
             let mut jobs_left: u64 = states.iter().map(|&state| q.counts.of(state)).sum();
-            for list in [q.kept.list, q.kept.own] {
+            for (list, begin) in [q.kept.list, q.kept.own].into_iter().zip(q.kept.begins) {
+                let first = match filter.ended_from {
+                    Some(from) if !newest_first => begin.first(from, list.head, &self.rows),
+                    _ if newest_first => list.tail,
+                    _ => list.head,
+                };
                 let mut has_begun = false;
-                for slot in self.by_end(list, newest_first) {
+                for slot in self.by_end(first, newest_first) {
+                    steps::count(1);
                     if jobs_left == 0 {
                         break;
                     }
@@ -179,8 +187,23 @@ impl State {
         (found, false)
     }
 
-    fn by_end(&self, list: List, newest_first: bool) -> impl Iterator<Item = u32> {
-        let first = if newest_first { list.tail } else { list.head };
+    /// Finds where the filter's age begins in each queue's lists, from where it began for an age that is no younger.
+    fn find_kept_begins(&mut self, states: &[JobState], filter: &Filter) {
+        let Some(from) = filter.ended_from.filter(|_| filter.ended_before.is_some()) else {
+            return;
+        };
+        if states.is_empty() {
+            return;
+        }
+        for queue in self.queues_matching(&filter.pattern) {
+            let kept = &mut self.queues[queue as usize].kept;
+            for (list, begin) in [kept.list, kept.own].into_iter().zip(&mut kept.begins) {
+                *begin = begin.find(from, list.head, &self.rows);
+            }
+        }
+    }
+
+    fn by_end(&self, first: u32, newest_first: bool) -> impl Iterator<Item = u32> {
         std::iter::successors(some(first), move |&slot| {
             let row = &self.rows[slot];
             some(if newest_first { row.prev } else { row.next })

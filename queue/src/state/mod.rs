@@ -12,6 +12,7 @@
 //!   handed out, or enters ready, past its time: [`expiry`].
 
 mod act;
+mod begin;
 mod checkpoints;
 mod chunks;
 mod dead_letters;
@@ -46,6 +47,7 @@ mod siphash;
 mod slab;
 mod slot_index;
 mod snapshot;
+mod steps;
 mod subscribe;
 mod transition;
 

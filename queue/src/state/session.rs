@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longshore_protocol::{EnqueueOutcome, LinkId, Role, Runs, SessionId, SettleOutcome};
+use longshore_protocol::{EnqueueOutcome, LinkId, Refusal, Role, Runs, SessionId, SettleOutcome};
 
 use super::limits::{ANSWERS_KEPT, LOST_KEPT};
 use super::row::NONE;
@@ -63,12 +63,85 @@ impl Session {
             self.lost.pop_first();
         }
     }
+
+    /// Bytes of memory that its answers take.
+    pub(super) fn answer_bytes(&self) -> u64 {
+        self.batches.bytes() + self.settles.bytes()
+    }
+}
+
+/// An answer with one byte for each outcome at most.
+#[derive(Clone, PartialEq, Debug)]
+enum Answer<T> {
+    /// Most batches have few runs of equal outcomes.
+    Runs(Runs<T>),
+    /// The code of each outcome.
+    Codes(Box<[u8]>),
+}
+
+impl<T: Outcome> Answer<T> {
+    fn of(runs: Runs<T>) -> Answer<T> {
+        if size_of_val(runs.runs()) <= runs.len() {
+            return Answer::Runs(runs);
+        }
+        Answer::Codes(runs.iter().map(Outcome::to_code).collect())
+    }
+
+    fn runs(&self) -> Runs<T> {
+        match self {
+            Answer::Runs(runs) => runs.clone(),
+            Answer::Codes(codes) => codes.iter().filter_map(|&code| T::from_code(code)).collect(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Answer::Runs(runs) => size_of_val(runs.runs()),
+            Answer::Codes(codes) => codes.len(),
+        };
+        (size_of::<(u64, Answer<T>)>() + bytes) as u64
+    }
+}
+
+/// An outcome that is kept as one byte.
+pub(super) trait Outcome: Copy + PartialEq {
+    fn to_code(self) -> u8;
+    fn from_code(code: u8) -> Option<Self>;
+}
+
+impl Outcome for SettleOutcome {
+    fn to_code(self) -> u8 {
+        self.code()
+    }
+
+    fn from_code(code: u8) -> Option<SettleOutcome> {
+        SettleOutcome::from_code(code)
+    }
+}
+
+impl Outcome for EnqueueOutcome {
+    fn to_code(self) -> u8 {
+        match self {
+            EnqueueOutcome::Created => 0,
+            // No refusal has the code 0: see the test.
+            EnqueueOutcome::Existing => u8::MAX,
+            EnqueueOutcome::Refused(refusal) => refusal.code(),
+        }
+    }
+
+    fn from_code(code: u8) -> Option<EnqueueOutcome> {
+        match code {
+            0 => Some(EnqueueOutcome::Created),
+            u8::MAX => Some(EnqueueOutcome::Existing),
+            code => Refusal::from_code(code).map(EnqueueOutcome::Refused),
+        }
+    }
 }
 
 /// The answers to a session's last batches, by sequence number.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Answers<T> {
-    pub(super) kept: VecDeque<(u64, Runs<T>)>,
+    kept: VecDeque<(u64, Answer<T>)>,
 }
 
 impl<T> Default for Answers<T> {
@@ -77,20 +150,35 @@ impl<T> Default for Answers<T> {
     }
 }
 
-impl<T: Clone> Answers<T> {
-    pub(super) fn get(&self, sequence: u64) -> Option<&Runs<T>> {
+impl<T: Outcome> Answers<T> {
+    pub(super) fn get(&self, sequence: u64) -> Option<Runs<T>> {
         // The newest is the likeliest to be asked for again.
-        self.kept.iter().rev().find(|(s, _)| *s == sequence).map(|(_, answer)| answer)
+        self.kept.iter().rev().find(|(s, _)| *s == sequence).map(|(_, answer)| answer.runs())
     }
 
     /// Keeps an answer, in the order of sequence numbers, and lets go of the lowest when there are too many. So of the 64
-    /// highest numbers every one that was answered is here, whatever the order in which they came.
-    pub(super) fn keep(&mut self, sequence: u64, answer: Runs<T>) {
+    /// highest numbers every one that was answered is here, whatever the order in which they came. Returns by how many bytes
+    /// they have grown.
+    pub(super) fn keep(&mut self, sequence: u64, answer: Runs<T>) -> i64 {
+        let answer = Answer::of(answer);
+        let mut grown = answer.bytes() as i64;
         let after = self.kept.iter().rev().take_while(|(s, _)| *s > sequence).count();
         self.kept.insert(self.kept.len() - after, (sequence, answer));
-        if self.kept.len() > ANSWERS_KEPT {
-            self.kept.pop_front();
+        if self.kept.len() > ANSWERS_KEPT
+            && let Some((_, gone)) = self.kept.pop_front()
+        {
+            grown -= gone.bytes() as i64;
         }
+        grown
+    }
+
+    /// Each with its number, in their order: for snapshots.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (u64, Runs<T>)> {
+        self.kept.iter().map(|(sequence, answer)| (*sequence, answer.runs()))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.kept.iter().map(|(_, answer)| answer.bytes()).sum()
     }
 }
 
@@ -104,6 +192,8 @@ pub(super) struct Sessions {
     pub(super) by_id: BTreeMap<SessionId, u32>,
     /// Those without a link, by the time at which they are forgotten.
     pub(super) leaving: BTreeSet<(u64, u32)>,
+    /// Bytes of memory that the answers of all of them take.
+    pub(super) answer_bytes: u64,
 }
 
 impl Sessions {
@@ -113,10 +203,23 @@ impl Sessions {
         number
     }
 
+    /// Keeps the answer to a batch of jobs.
+    pub(super) fn keep_batch(&mut self, number: u32, sequence: u64, answer: Runs<EnqueueOutcome>) {
+        let grown = self.table[number].batches.keep(sequence, answer);
+        self.answer_bytes = self.answer_bytes.saturating_add_signed(grown);
+    }
+
+    /// Keeps the answer to a batch of settles.
+    pub(super) fn keep_settles(&mut self, number: u32, sequence: u64, answer: Runs<SettleOutcome>) {
+        let grown = self.table[number].settles.keep(sequence, answer);
+        self.answer_bytes = self.answer_bytes.saturating_add_signed(grown);
+    }
+
     pub(super) fn remove(&mut self, number: u32) {
         self.stay(number);
         if let Some(session) = self.table.remove(number) {
             self.by_id.remove(&session.id);
+            self.answer_bytes -= session.answer_bytes();
         }
     }
 
@@ -133,6 +236,34 @@ impl Sessions {
     pub(super) fn stay(&mut self, number: u32) {
         if let Some(at) = self.table[number].forget_at.take() {
             self.leaving.remove(&(at, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_a_byte_of_its_own() {
+        let refusals = Refusal::ALL.iter().map(|&refusal| EnqueueOutcome::Refused(refusal));
+        for outcome in
+            [EnqueueOutcome::Created, EnqueueOutcome::Existing].into_iter().chain(refusals)
+        {
+            assert_eq!(EnqueueOutcome::from_code(outcome.to_code()), Some(outcome));
+        }
+    }
+
+    #[test]
+    fn an_answer_takes_at_most_a_byte_for_each_outcome_and_reads_back_as_it_was() {
+        let two = [EnqueueOutcome::Created, EnqueueOutcome::Refused(Refusal::QueueFull)];
+        let alternating: Runs<_> = (0..10_000).map(|n| two[n % 2]).collect();
+        let uniform = Runs::all(EnqueueOutcome::Created, 10_000);
+        let entry = size_of::<(u64, Answer<EnqueueOutcome>)>() as u64;
+        for (runs, most) in [(alternating, 10_000), (uniform, 8), (Runs::default(), 0)] {
+            let answer = Answer::of(runs.clone());
+            assert!(answer.bytes() <= entry + most, "{} bytes", answer.bytes());
+            assert_eq!(answer.runs(), runs);
         }
     }
 }

@@ -28,13 +28,13 @@ impl State {
         let is_forgotten =
             sequence == 0 || sequence.saturating_add(ANSWERS_KEPT as u64) < session.next_settle;
         let outcomes = match session.settles.get(sequence) {
-            Some(known) => known.clone(),
+            Some(known) => known,
             None if is_forgotten => Runs::default(),
             None => {
                 let outcomes = self.settle_all(number, batch, out);
                 let session = &mut self.sessions.table[number];
                 session.next_settle = session.next_settle.max(sequence.saturating_add(1));
-                session.settles.keep(sequence, outcomes.clone());
+                self.sessions.keep_settles(number, sequence, outcomes.clone());
                 outcomes
             }
         };
@@ -42,7 +42,7 @@ impl State {
     }
 
     /// What a batch of settles was answered before; none if it was not, or not lately.
-    pub fn settled_before(&self, link: LinkId, sequence: u64) -> Option<&Runs<SettleOutcome>> {
+    pub fn settled_before(&self, link: LinkId, sequence: u64) -> Option<Runs<SettleOutcome>> {
         self.sessions.table[self.session_of(link)?].settles.get(sequence)
     }
 

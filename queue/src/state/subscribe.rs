@@ -8,6 +8,7 @@ use super::State;
 use super::dispatch::{Group, Subscription};
 use super::lanes::Lanes;
 use super::queue::Member;
+use super::row::NONE;
 use crate::outcome::{Outcomes, Reply};
 
 impl State {
@@ -33,7 +34,8 @@ impl State {
         }
         let session = up.session;
         let group = self.group_of(sources);
-        let subscription = Subscription { link, session, number, group, credit: 0 };
+        let (before, after) = (NONE, NONE);
+        let subscription = Subscription { link, session, number, group, credit: 0, before, after };
         let place = self.dispatch.subscriptions.insert(subscription);
         let g = &mut self.dispatch.groups[group];
         g.subscriptions += 1;
@@ -70,7 +72,7 @@ impl State {
         g.credits += u64::from(count);
         if had_none {
             g.untold.remove(&place);
-            g.waiting.push_back(place);
+            g.waiting.push_back(&mut self.dispatch.subscriptions, place);
         }
         self.call(group);
     }
@@ -118,13 +120,13 @@ impl State {
         }
         let subscription = &mut self.dispatch.subscriptions[place];
         subscription.credit -= count;
+        let (group, left) = (subscription.group, subscription.credit);
         self.sessions.table[subscription.session].credits -= count;
-        let g = &mut self.dispatch.groups[subscription.group];
+        let g = &mut self.dispatch.groups[group];
         g.credits -= u64::from(count);
-        if subscription.credit == 0 {
-            g.waiting.retain(|&waiting| waiting != place);
+        if left == 0 {
+            g.waiting.unlink(&mut self.dispatch.subscriptions, place);
             g.untold.insert(place);
-            let group = subscription.group;
             self.call(group);
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn fit(command: Command, state: &State, space: impl Fn() -> Space) ->
         }
         Command::Settle { link, ref batch } if is_large(batch) && space().level.is_short() => {
             // What it was answered before counts: it may be the answer that was lost.
-            let known = state.settled_before(link, batch.sequence).cloned();
+            let known = state.settled_before(link, batch.sequence);
             let outcomes =
                 known.unwrap_or_else(|| Runs::all(SettleOutcome::NoSpace, batch.items().count()));
             Fit::Answer(link, Reply::Settled(Settled { sequence: batch.sequence, outcomes }))

@@ -72,8 +72,11 @@ impl State {
                 return wrong("a session");
             }
         }
+        let is_turn = |place: u32| place == NONE || is_subscription(&place);
         for (_, s) in self.dispatch.subscriptions.iter() {
             if !is_session(s.session)
+                || !is_turn(s.before)
+                || !is_turn(s.after)
                 || self.dispatch.groups.get(s.group).is_none()
                 || s.credit > CREDITS_MAX
             {
@@ -81,7 +84,8 @@ impl State {
             }
         }
         for (_, group) in self.dispatch.groups.iter() {
-            if !group.waiting.iter().chain(&group.untold).all(is_subscription) {
+            let ends = [group.waiting.head, group.waiting.tail];
+            if !ends.into_iter().all(is_turn) || !group.untold.iter().all(is_subscription) {
                 return wrong("a group");
             }
         }

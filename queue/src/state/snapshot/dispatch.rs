@@ -1,12 +1,13 @@
 //! Subscriptions and their groups in a snapshot.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use longshore_protocol::messages::work::{Order, Sources};
 use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, Reader, WireError};
 
 use super::super::State;
-use super::super::dispatch::{Group, Subscription};
+use super::super::dispatch::{Group, Subscription, Turns};
+use super::{place, put_place};
 
 impl State {
     pub(super) fn index_groups(&mut self) {
@@ -35,6 +36,8 @@ impl Encode for Subscription {
         for number in [self.session, self.number, self.group, self.credit] {
             out.u64(u64::from(number));
         }
+        put_place(out, self.before);
+        put_place(out, self.after);
     }
 }
 
@@ -46,6 +49,8 @@ impl Decode for Subscription {
             number: r.u32()?,
             group: r.u32()?,
             credit: r.u32()?,
+            before: place(r)?,
+            after: place(r)?,
         })
     }
 }
@@ -56,10 +61,9 @@ impl Encode for Group {
         if self.sources.order == Order::Weighted {
             self.lanes.balances().for_each(|balance| out.i64(balance));
         }
-        out.u64(self.waiting.len() as u64);
-        for &place in &self.waiting {
-            out.u64(u64::from(place));
-        }
+        put_place(out, self.waiting.head);
+        put_place(out, self.waiting.tail);
+        out.u64(u64::from(self.waiting.count));
         out.u64(self.untold.len() as u64);
         for &place in &self.untold {
             out.u64(u64::from(place));
@@ -78,8 +82,7 @@ impl Decode for Group {
                 return Err(unbalanced);
             }
         }
-        let waiting = r.count("waiting subscriptions", usize::MAX, 1)?;
-        group.waiting = (0..waiting).map(|_| r.u32()).collect::<Result<VecDeque<_>, _>>()?;
+        group.waiting = Turns { head: place(r)?, tail: place(r)?, count: r.u32()? };
         let untold = r.count("untold subscriptions", usize::MAX, 1)?;
         group.untold = (0..untold).map(|_| r.u32()).collect::<Result<BTreeSet<_>, _>>()?;
         Ok(group)

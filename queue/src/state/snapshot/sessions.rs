@@ -1,7 +1,5 @@
 //! Sessions in a snapshot.
 
-use std::collections::VecDeque;
-
 use longshore_protocol::limits::{BATCH_JOBS_MAX, SETTLES_MAX};
 use longshore_protocol::{
     Decode, Encode, FrameWriter, LinkId, Reader, Role, Runs, SessionId, WireError,
@@ -11,13 +9,14 @@ use super::super::State;
 use super::super::limits::{ANSWERS_KEPT, LOST_KEPT};
 use super::super::row::Place;
 use super::super::rows::List;
-use super::super::session::{Answers, Session};
+use super::super::session::{Answers, Outcome, Session};
 use super::put_optional;
 
 impl State {
     pub(super) fn index_sessions(&mut self) {
         for (number, session) in self.sessions.table.iter() {
             self.sessions.by_id.insert(session.id, number);
+            self.sessions.answer_bytes += session.answer_bytes();
             self.names.hold(session.name);
             self.sessions.leaving.extend(session.forget_at.map(|at| (at, number)));
         }
@@ -68,21 +67,21 @@ impl Decode for Session {
     }
 }
 
-fn put_answers<T: Encode>(out: &mut FrameWriter, answers: &Answers<T>) {
-    out.u64(answers.kept.len() as u64);
-    for (sequence, outcomes) in &answers.kept {
-        out.u64(*sequence);
+fn put_answers<T: Encode + Outcome>(out: &mut FrameWriter, answers: &Answers<T>) {
+    out.u64(answers.iter().len() as u64);
+    for (sequence, outcomes) in answers.iter() {
+        out.u64(sequence);
         outcomes.encode(out);
     }
 }
 
 fn answers<T>(r: &mut Reader, limit: usize) -> Result<Answers<T>, WireError>
 where
-    T: Decode + Copy + PartialEq,
+    T: Decode + Outcome,
 {
-    let mut kept = VecDeque::new();
+    let mut answers = Answers::default();
     for _ in 0..r.count("answers", ANSWERS_KEPT, 2)? {
-        kept.push_back((r.u64()?, Runs::decode(r, "outcomes", limit)?));
+        answers.keep(r.u64()?, Runs::decode(r, "outcomes", limit)?);
     }
-    Ok(Answers { kept })
+    Ok(answers)
 }

@@ -21,6 +21,7 @@ mod replacing;
 mod retries;
 mod snapshots;
 mod sources;
+mod stepping;
 mod story;
 mod time;
 mod wrong_states;

@@ -64,9 +64,10 @@ fn apart_from_refusals(before: &State, after: &State) -> (u64, u64, State) {
     for (number, known) in before.sessions.table.iter() {
         let session = &mut same.sessions.table[number];
         (session.next_batch, session.next_settle) = (known.next_batch, known.next_settle);
-        session.batches.kept.clone_from(&known.batches.kept);
-        session.settles.kept.clone_from(&known.settles.kept);
+        session.batches.clone_from(&known.batches);
+        session.settles.clone_from(&known.settles);
     }
+    same.sessions.answer_bytes = before.sessions.answer_bytes;
     (stale, of_queues, same)
 }
 
