@@ -29,6 +29,7 @@ fn send_signal(process: &Child, signal: &str) {
 fn resolver(listen: &str, fresh: bool, config: &Path) -> Service {
     let mut command = longshore(&["resolver", "--json", "--listen", listen]);
     command.arg("--config").arg(config);
+    command.arg("--data").arg(config.with_file_name("replica"));
     if fresh {
         command.arg("--fresh");
     }

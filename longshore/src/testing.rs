@@ -43,9 +43,9 @@ pub use self::drain::{DrainError, DrainReport};
 pub use longshore_publisher::{ClockUnused, TestClock};
 
 use crate::{
-    BindError, Cluster, Durability, OpenError, Producer, ProducerOptions, Publisher, PublisherInfo,
-    PublisherOptions, Queues, QueuesOptions, ReadClient, ResolverServer, ServerOptions, Worker,
-    WorkerOptions, new_id,
+    Cluster, Durability, OpenError, Producer, ProducerOptions, Publisher, PublisherInfo,
+    PublisherOptions, Queues, QueuesOptions, ReadClient, ReplicaStartError, ResolverServer,
+    ServerOptions, Worker, WorkerOptions, new_id,
 };
 
 /// How long [`System::drain`] waits for something to happen, unless told otherwise: by the machine's clock.
@@ -81,7 +81,7 @@ pub enum StartError {
     Folder(#[from] std::io::Error),
     /// The resolver replica did not start.
     #[error(transparent)]
-    Resolver(#[from] BindError),
+    Resolver(#[from] ReplicaStartError),
     /// The publisher did not start.
     #[error(transparent)]
     Publisher(#[from] OpenError),

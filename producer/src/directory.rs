@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::{Glob, Path, PublisherInfo, Terms};
-use longshore_resolver::{PathAnswer, Publication, ReadClient, ReadError, Resolution};
+use longshore_resolver::{
+    PathAnswer, Publication, PublisherRoll, ReadClient, ReadError, Resolution,
+};
 
 use crate::queues::QueuesError;
 
@@ -22,10 +24,19 @@ impl Directory {
             Directory::Named(set) => {
                 let publication = |publisher| Publication { publisher, terms: Terms::default() };
                 let set = set.iter().cloned().map(publication).collect();
-                let answer = PathAnswer::Publishers { set, by_default: true };
+                let answer = PathAnswer::Publishers { set, by_default: true, fallback: None };
                 let answers = vec![answer; paths.len()];
                 Ok(Resolution { complete: true, tracker: None, answers })
             }
+        }
+    }
+
+    /// The publishers that could hold jobs of what matches, as replicas know them beyond what is registered at one of them.
+    pub(crate) async fn roll(&self, pattern: &Glob) -> PublisherRoll {
+        match self {
+            Directory::Named(_) => PublisherRoll::default(),
+            // A replica has just answered; one that fails now has nothing to add.
+            Directory::Resolver(client) => client.publisher_roll(pattern).await.unwrap_or_default(),
         }
     }
 

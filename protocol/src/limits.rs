@@ -67,6 +67,8 @@ pub const RESOLVER_GROUPS_MAX: usize = 65_536;
 pub const RESOLVER_BUCKETS_MAX: usize = 16_384;
 /// Most publishers that a replica knows, and that one of its messages may tell of.
 pub const RESOLVER_PUBLISHERS_MAX: usize = 16_384;
+/// Most defaults, and most queues below none of them, that a replica remembers of one publisher.
+pub const DECLARED_MAX: usize = 64;
 /// Most publishers of one path.
 pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
 /// Most homes that one path may declare.

@@ -53,7 +53,7 @@ fn every_tag_has_a_vector() {
         .into_iter()
         .chain(work::tag::ATTACH..=work::tag::QUIETED)
         .chain(work::tag::ATTACHED..=work::tag::WORKER_QUIET)
-        .chain(resolver::tag::RESOLVE..=resolver::tag::LIST_PUBLISHERS)
+        .chain(resolver::tag::RESOLVE..=resolver::tag::FORGET_PUBLISHER)
         .chain(resolver::tag::RESOLVED..=resolver::tag::PUBLISHERS_KNOWN)
         .chain(values::tag::SUBSCRIBE_VALUES..=values::tag::WRITE_VALUE)
         .chain(values::tag::SUBSCRIBED..=values::tag::VALUES_GOODBYE)

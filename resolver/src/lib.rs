@@ -15,15 +15,17 @@ mod write_client;
 
 pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};
 pub use read_client::{
-    ChangedSince, Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication, PublisherSet,
-    PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
+    ChangedSince, Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication, PublisherRoll,
+    PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
 };
 pub use server::{
-    DirectoryStopped, Limits, LimitsHandle, ResolverServer, ServerOptions, StandingHandle,
+    DirectoryStopped, Limits, LimitsHandle, ReplicaStartError, ResolverServer, ServerOptions,
+    StandingHandle,
 };
 pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{
-    Column, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts, Tracked, Tracker,
+    Column, Declared, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts, Tracked,
+    Tracker,
 };
 pub use longshore_transport::BindError;

@@ -86,7 +86,7 @@ impl Reader {
             async move {
                 let resolution = client.resolve(paths[batch].to_vec()).await?;
                 let found = |answer: &&PathAnswer| {
-                    matches!(answer, PathAnswer::Publishers { set, by_default: false } if set.len() == 1)
+                    matches!(answer, PathAnswer::Publishers { set, by_default: false, .. } if set.len() == 1)
                 };
                 Ok(resolution.answers.iter().filter(found).count() as u64)
             }

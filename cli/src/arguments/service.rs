@@ -47,6 +47,9 @@ pub(crate) struct Resolver {
     /// What operators see [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// A directory of this replica alone: it writes down there which publishers it knows [default: resolver-PORT in the data directory; with port 0 it remembers none]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
     /// Where it serves its figures, /sys/replicas/NAME [default: a free port of where it listens; resolver.figures in the configuration file]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub(crate) figures: Option<SocketAddr>,
@@ -64,14 +67,26 @@ pub(crate) struct Resolver {
 pub(crate) enum ResolverAction {
     /// What every replica says of itself: sizes in bytes, times since its start
     Status {
-        /// Which publishers each one knows, how long they have been silent, and why they are hidden
+        /// Which publishers each one knows, how long they have been silent, and why they are missing
         #[arg(long)]
         publishers: bool,
     },
 }
 
+#[derive(Subcommand, Debug)]
+pub(crate) enum PublisherAction {
+    /// A publisher that is missing is gone for good, and its jobs with it: report it no longer
+    Forget {
+        /// Its name, or its id or the beginning of it
+        name: String,
+    },
+}
+
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Publisher {
+    #[command(subcommand)]
+    pub(crate) action: Option<PublisherAction>,
     /// Where the journal lives [default: $LONGSHORE_DATA, the configuration file, ~/.local/share/longshore]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,

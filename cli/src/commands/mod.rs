@@ -7,6 +7,7 @@ mod config;
 mod dead;
 mod demo;
 pub(crate) mod enqueue;
+mod forget;
 mod job;
 mod job_view;
 mod jobs;

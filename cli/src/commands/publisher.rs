@@ -4,14 +4,21 @@ use anyhow::Context as _;
 use longshore::{Publisher, PublisherOptions};
 use serde_json::{Value, json};
 
-use super::Context;
-use crate::arguments;
+use super::{Context, forget};
+use crate::arguments::{self, PublisherAction};
 use crate::config::Service;
 use crate::failure::WrongUsage;
 use crate::reload::Reload;
 use crate::signals::{Stop, parent_gone};
 
-pub(crate) async fn run(given: arguments::Publisher, mut context: Context) -> anyhow::Result<()> {
+pub(crate) async fn run(given: arguments::Publisher, context: Context) -> anyhow::Result<()> {
+    match given.action {
+        Some(PublisherAction::Forget { name }) => forget::run(&name, context).await,
+        None => serve(given, context).await,
+    }
+}
+
+async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
     let end_with_stdin = given.child.end_with_stdin;
     let reload = Reload::listen(Service::Publisher, &context, &fixed(&given))?;

@@ -18,7 +18,7 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
     let mut values = Vec::new();
     for (path, answer) in answers() {
         match answer {
-            PathAnswer::Publishers { set, by_default } => {
+            PathAnswer::Publishers { set, by_default, .. } => {
                 let mut publishers = Vec::new();
                 for Publication { publisher, terms } in set.iter() {
                     let addresses: Vec<String> =

@@ -38,10 +38,16 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
     options.name = arguments.name.unwrap_or(options.name);
     options.insecure |= arguments.insecure;
     let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
-    let warming = if options.fresh { None } else { Some(options.timing.writer_ttl) };
+    options.data = arguments.data.or_else(|| match listen.port() {
+        // Started again, it listens elsewhere: nobody takes it for the same replica.
+        0 => None,
+        port => Some(context.config.data.value.join(format!("resolver-{port}"))),
+    });
+    let fresh = options.fresh;
     let name = options.name.clone();
     let insecure = options.insecure;
     let server = ResolverServer::bind(listen, options).await?;
+    let warming = if fresh { None } else { Some(server.warming_left()) };
     tokio::spawn(reload.run(Some(server.limits())));
 
     let at = server.local_address();
@@ -58,7 +64,7 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
         }))?;
     } else {
         let state = warming.map_or("new cluster".to_owned(), |length| {
-            format!("warming for {}: publishers are registering", show_length(length))
+            format!("warming for up to {}: publishers are registering", show_length(length))
         });
         context.output.line(format!("resolver {name} listens on {address} ({state})"))?;
     }
@@ -74,7 +80,7 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
             }
         })
         .await
-        .context("the replica ends; start it again: publishers tell it everything anew")
+        .context("the replica ends; start it again: publishers register anew")
 }
 
 async fn status(mut context: Context) -> anyhow::Result<()> {
@@ -222,8 +228,8 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
                     one.info.id.prefix(),
                     one.info.name.clone(),
                     match one.departure {
-                        Some(why) => format!("hidden: {why}"),
-                        None => "seen".to_owned(),
+                        Some(why) => format!("missing: {why}"),
+                        None => "registered".to_owned(),
                     },
                     grouped(one.held),
                     show_length(seconds(one.silent_ms)),
@@ -245,7 +251,7 @@ fn known_json(one: &KnownPublisher) -> Value {
     json!({
         "id": one.info.id.to_string(), "name": one.info.name, "epoch": one.info.epoch.0,
         "addresses": addresses(one), "held": one.held, "silent_ms": one.silent_ms,
-        "hidden": one.departure.map(|why| why.to_string()),
+        "missing": one.departure.map(|why| why.to_string()),
     })
 }
 

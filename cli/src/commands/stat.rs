@@ -26,7 +26,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         let paused: Vec<&str> = paused.iter().map(Glob::as_str).collect();
         let closed: Vec<&str> = closed.iter().map(Glob::as_str).collect();
         context.output.json_pretty(&json!({
-            "complete": stats.complete, "queues": queues, "paused": paused, "closed": closed,
+            "complete": stats.is_whole(), "queues": queues, "paused": paused, "closed": closed,
             "missing": missing_json(&stats.missing),
             "publishers": status.iter().map(publisher_json).collect::<Vec<_>>(),
         }))?;

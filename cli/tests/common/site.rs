@@ -109,13 +109,26 @@ impl Site {
         wire: Option<Wire>,
         more: &str,
     ) -> Site {
+        Site::timed(replicas, publishers, wire, &[CONFIGURATION, more].concat()).await
+    }
+
+    /// The same, with a configuration of its own.
+    pub(crate) async fn timed(
+        replicas: usize,
+        publishers: usize,
+        wire: Option<Wire>,
+        text: &str,
+    ) -> Site {
         let folder = tempfile::tempdir().unwrap();
         let configuration = folder.path().join("config.toml");
-        std::fs::write(&configuration, [CONFIGURATION, more].concat()).unwrap();
+        std::fs::write(&configuration, text).unwrap();
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
 
-        let resolver =
-            |_| Member::start(words(&["resolver", "--json"]), &["--fresh"], &configuration);
+        let resolver = |n: usize| {
+            let mut arguments = words(&["resolver", "--json", "--data"]);
+            arguments.push(folder.path().join(format!("replica-{n}")).into());
+            Member::start(arguments, &["--fresh"], &configuration)
+        };
         let replicas: Vec<Member> = (0..replicas).map(resolver).collect();
         let addresses: Vec<&str> =
             replicas.iter().map(|replica| replica.service.text("address")).collect();

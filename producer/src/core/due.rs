@@ -166,6 +166,10 @@ impl<T: Default + Clone> Core<T> {
             .collect();
         for publisher in idle {
             self.close(now, publisher, "idle");
+            if let Some(peer) = self.peers.get_mut(&publisher) {
+                // It has not failed: its next job goes to it, not to the default above.
+                peer.failed_at = None;
+            }
         }
         let lingering: Vec<PublisherId> = (self.peers.iter())
             .filter(|(_, peer)| peer.said_stop_at.is_some_and(|at| at + STOPPING_MAX <= now))

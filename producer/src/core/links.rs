@@ -30,6 +30,8 @@ impl<T: Default + Clone> Core<T> {
         peer.link =
             LinkState::Up { link, since: now, durability, answered: false, stopping: false };
         peer.reason = None;
+        peer.failed_at = None;
+        peer.said_stop_at = None;
         let next = attached.next_batch.max(1);
         if next <= peer.accepted {
             // It knows less than it has acknowledged: this producer was forgotten after an hour without a link, or the
@@ -180,21 +182,29 @@ impl<T: Default + Clone> Core<T> {
     }
 
     /// Which publishers of the route links are kept to: those that failed within a minute last, the others in an order of
-    /// this producer's own.
-    pub(super) fn order_links(&mut self, now: Time, route: RouteId) {
-        let Some(route) = self.routing.routes.get_mut(&route) else { return };
-        let mut order: Vec<PublisherId> = route.set.to_vec();
-        if order.len() > LINKS_PER_ROUTE {
-            let (peers, spread) = (&self.peers, self.spread);
-            order.sort_by_cached_key(|id| {
-                let failed = peers.get(id).is_some_and(|p| {
-                    !p.is_up() && p.failed_at.is_some_and(|at| at + FAILED_RECENTLY > now)
+    /// this producer's own. While all of the route's own publishers fail, links are made to those of the default above, too.
+    pub(super) fn order_links(&mut self, now: Time, route_id: RouteId) {
+        let Some(route) = self.routing.routes.get(&route_id) else { return };
+        let first = |mut order: Vec<PublisherId>| {
+            if order.len() > LINKS_PER_ROUTE {
+                order.sort_by_cached_key(|id| {
+                    let failed = self.peers.get(id).is_some_and(|p| {
+                        !p.is_up() && p.failed_at.is_some_and(|at| at + FAILED_RECENTLY > now)
+                    });
+                    (failed, mix(id, self.spread))
                 });
-                (failed, mix(id, spread))
-            });
-            order.truncate(LINKS_PER_ROUTE);
+                order.truncate(LINKS_PER_ROUTE);
+            }
+            order
+        };
+        let mut order = first(route.own.to_vec());
+        let is_own = |id: &PublisherId| route.own.binary_search(id).is_ok();
+        order.extend(first(
+            self.candidates(route).iter().copied().filter(|id| !is_own(id)).collect(),
+        ));
+        if let Some(route) = self.routing.routes.get_mut(&route_id) {
+            route.linked = order;
         }
-        route.linked = order;
     }
 
     /// A link to this publisher is of use.

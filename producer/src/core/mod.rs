@@ -366,10 +366,12 @@ impl<T: Default + Clone> Core<T> {
     }
 
     fn path_answered(&mut self, now: Time, path: &Path, answer: PathAnswer, complete: bool) {
-        let set = match &answer {
-            PathAnswer::Publishers { set, .. } => set.as_ref(),
-            _ => &[],
+        let (set, fallback) = match &answer {
+            PathAnswer::Publishers { set, fallback, .. } => (set.as_ref(), fallback.as_deref()),
+            _ => (&[][..], None),
         };
+        // Who really publishes the path may be unknown to a warming replica: its defaults wait.
+        let fallback = fallback.filter(|_| complete).unwrap_or_default();
         let by_default = matches!(answer, PathAnswer::Publishers { by_default: true, .. });
         let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
         let (mut queues, values): (Vec<_>, Vec<_>) = set.iter().partition(is_queue);
@@ -394,9 +396,10 @@ impl<T: Default + Clone> Core<T> {
         }
         let route = match queues.is_empty() {
             false => {
-                queues.iter().for_each(|one| self.learn(now, &one.publisher));
-                let set = queues.iter().map(|one| one.publisher.id).collect();
-                let route = self.routing.route_of(now, set);
+                let fallback: Vec<_> = fallback.iter().filter(is_queue).collect();
+                queues.iter().chain(&fallback).for_each(|one| self.learn(now, &one.publisher));
+                let ids = |some: &[&Publication]| some.iter().map(|one| one.publisher.id).collect();
+                let route = self.routing.route_of(now, ids(&queues), ids(&fallback));
                 self.order_links(now, route);
                 Some(route)
             }
@@ -462,7 +465,15 @@ impl<T: Default + Clone> Core<T> {
         };
         let load = open.load();
         route.unsent.is_empty()
-            && route.set.iter().any(|id| self.may_get(route, id, lane, lane_id, load))
+            && (self.candidates(route).iter())
+                .any(|id| self.may_get(route, id, lane, lane_id, load))
+    }
+
+    /// Those that a new batch of the route may go to: its own publishers, or, while all of these fail,
+    /// those of the default above as well.
+    fn candidates<'a>(&self, route: &'a Route<T>) -> &'a [PublisherId] {
+        let fails = |id| self.peers.get(id).is_some_and(|peer| peer.fails());
+        if route.own.iter().all(fails) { &route.set } else { &route.own }
     }
 
     /// Whether a publisher may get a batch of the lane: it takes one, and holds no more of the lane's unanswered jobs and
@@ -511,7 +522,8 @@ impl<T: Default + Clone> Core<T> {
         {
             return Some(publisher);
         }
-        let mut from: Vec<PublisherId> = route.set.iter().copied().filter(may_get).collect();
+        let mut from: Vec<PublisherId> =
+            self.candidates(route).iter().copied().filter(may_get).collect();
         if !from.iter().all(is_silent) {
             from.retain(|id| !is_silent(id));
         }
@@ -587,7 +599,7 @@ impl<T: Default + Clone> Core<T> {
             let route = self.routing.common_route(batch.opened_at, batch.jobs.paths());
             batch.route = match route {
                 Some(route) => route,
-                None => self.routing.route_of(batch.opened_at, Vec::new()),
+                None => self.routing.route_of(batch.opened_at, Vec::new(), Vec::new()),
             };
         }
         if let Some(route) = self.routing.routes.get_mut(&batch.route) {

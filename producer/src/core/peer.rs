@@ -127,6 +127,11 @@ impl<T> Peer<T> {
         self.is_up() || (self.attempt == 0 && matches!(self.link, LinkState::Dialing { .. }))
     }
 
+    /// It was lost, could not be reached or stops, and has no link since.
+    pub(super) fn fails(&self) -> bool {
+        !self.is_up() && (self.failed_at.is_some() || self.said_stop_at.is_some())
+    }
+
     /// The link that stands or is being made.
     pub(super) fn link_number(&self) -> Option<LinkNumber> {
         match self.link {

@@ -35,9 +35,11 @@ pub(crate) enum NoRoute {
 
 /// A set of publishers that batches go to.
 pub(super) struct Route<T> {
-    /// All of them, sorted.
+    /// Those that publish its paths, or have the default that serves them; sorted.
+    pub(super) own: Arc<[PublisherId]>,
+    /// The same, and those of the default above: candidates while none of `own` can be reached. Sorted.
     pub(super) set: Arc<[PublisherId]>,
-    /// Those that links are kept to: at most [`LINKS_PER_ROUTE`].
+    /// Those that links are kept to: at most [`LINKS_PER_ROUTE`], and as many again while all of `own` fail.
     pub(super) linked: Vec<PublisherId>,
     /// Sealed, and at no publisher; by serial.
     pub(super) unsent: VecDeque<Batch<T>>,
@@ -53,7 +55,7 @@ pub(super) struct Route<T> {
 pub(super) struct Routing<T> {
     pub(super) paths: HashMap<Path, PathEntry>,
     pub(super) routes: BTreeMap<RouteId, Route<T>>,
-    by_set: BTreeMap<Arc<[PublisherId]>, RouteId>,
+    by_sets: BTreeMap<[Arc<[PublisherId]>; 2], RouteId>,
     /// Paths whose "no" was a warming replica's, by the time to ask again.
     warming: BTreeSet<(Time, Path)>,
     /// Paths to ask about.
@@ -70,7 +72,7 @@ impl<T> Routing<T> {
         Routing {
             paths: HashMap::new(),
             routes: BTreeMap::new(),
-            by_set: BTreeMap::new(),
+            by_sets: BTreeMap::new(),
             warming: BTreeSet::new(),
             questions: BTreeSet::new(),
             asking: false,
@@ -79,19 +81,31 @@ impl<T> Routing<T> {
         }
     }
 
-    /// The route of a set of publishers, made if need be.
-    pub(super) fn route_of(&mut self, now: Time, mut set: Vec<PublisherId>) -> RouteId {
-        set.sort_unstable();
-        set.dedup();
-        let set: Arc<[PublisherId]> = set.into();
-        if let Some(&route) = self.by_set.get(&set) {
+    /// The route of some publishers, and of those to fall back to; made if need be.
+    pub(super) fn route_of(
+        &mut self,
+        now: Time,
+        own: Vec<PublisherId>,
+        fallback: Vec<PublisherId>,
+    ) -> RouteId {
+        let sorted = |mut set: Vec<PublisherId>| -> Arc<[PublisherId]> {
+            set.sort_unstable();
+            set.dedup();
+            set.into()
+        };
+        let set = sorted([&own[..], &fallback[..]].concat());
+        let own = sorted(own);
+        let sets = [own, set];
+        if let Some(&route) = self.by_sets.get(&sets) {
             return route;
         }
         let id = RouteId(self.next_route);
         self.next_route += 1;
-        self.by_set.insert(set.clone(), id);
+        self.by_sets.insert(sets.clone(), id);
+        let [own, set] = sets;
         let route = Route {
-            linked: set.iter().copied().take(LINKS_PER_ROUTE).collect(),
+            linked: own.iter().copied().take(LINKS_PER_ROUTE).collect(),
+            own,
             set,
             unsent: VecDeque::new(),
             sticky: None,
@@ -153,12 +167,14 @@ impl<T> Routing<T> {
         if others.is_empty() {
             return Some(first);
         }
-        let mut common: Vec<PublisherId> = self.routes.get(&first)?.set.to_vec();
+        let route = self.routes.get(&first)?;
+        let (mut own, mut set) = (route.own.to_vec(), route.set.to_vec());
         for route in others {
-            let set = self.routes.get(&route)?.set.clone();
-            common.retain(|publisher| set.binary_search(publisher).is_ok());
+            let route = self.routes.get(&route)?;
+            own.retain(|publisher| route.own.binary_search(publisher).is_ok());
+            set.retain(|publisher| route.set.binary_search(publisher).is_ok());
         }
-        if common.is_empty() { None } else { Some(self.route_of(now, common)) }
+        if own.is_empty() { None } else { Some(self.route_of(now, own, set)) }
     }
 
     /// True when `path` leads to a route.
@@ -219,11 +235,11 @@ impl<T> Routing<T> {
 
     /// Removes routes that no path leads to and no batch waits on, except those in `open`.
     pub(super) fn sweep(&mut self, open: &BTreeSet<RouteId>) {
-        let by_set = &mut self.by_set;
+        let by_sets = &mut self.by_sets;
         self.routes.retain(|id, route| {
             let keep = route.paths > 0 || !route.unsent.is_empty() || open.contains(id);
             if !keep {
-                by_set.remove(&route.set);
+                by_sets.remove(&[route.own.clone(), route.set.clone()]);
             }
             keep
         });

@@ -8,7 +8,9 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{JobId, JobState, PublisherId, PublisherInfo};
 use tokio::task::JoinSet;
 
-use super::{Gathered, JobName, Missing, Queues, QueuesError, Shared, everything, next};
+use super::{
+    Gathered, JobName, Missing, PublishersFor, Queues, QueuesError, Shared, everything, next,
+};
 
 /// What became of jobs that were named ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
@@ -90,7 +92,10 @@ impl Queues {
         names: &[JobName],
         dry_run: bool,
     ) -> Result<ActedOn, QueuesError> {
-        let (complete, publishers) = self.publishers(&everything()).await?;
+        let roster = self.shared.roster(&everything()).await?;
+        let PublishersFor { complete, publishers, missing } = roster;
+        // A job that nobody has may be at one of those that are missing.
+        let all_asked = complete && missing.is_empty();
         let mut asking = JoinSet::new();
         let mut ends: Vec<Option<ActEnd>> = vec![None; names.len()];
         let by_name = places_by_prefix(names);
@@ -109,7 +114,7 @@ impl Queues {
                 (publisher, told)
             });
         }
-        let mut said = Gathered::new(complete);
+        let mut said = Gathered::new(complete, missing);
         while let Some((publisher, told)) = next(&mut asking).await {
             let id = publisher.id;
             let mut whole = Ok(());
@@ -133,7 +138,7 @@ impl Queues {
         Ok(ActedOn {
             complete,
             jobs: (names.iter().cloned().zip(ends))
-                .map(|(name, end)| NamedAct { end: whole_end(&name, end, complete), name })
+                .map(|(name, end)| NamedAct { end: whole_end(&name, end, all_asked), name })
                 .collect(),
             answered: said.answers.into_iter().map(|answered| answered.publisher).collect(),
             missing: said.missing,
@@ -152,7 +157,8 @@ impl Queues {
         filter: Filter,
         dry_run: bool,
     ) -> Result<Gathered<ActionReport>, QueuesError> {
-        let (complete, publishers) = self.publishers(&filter.pattern).await?;
+        let PublishersFor { complete, publishers, missing } =
+            self.shared.roster(&filter.pattern).await?;
         let mut acting = JoinSet::new();
         for publisher in publishers {
             let (shared, filter) = (self.shared.clone(), filter.clone());
@@ -161,7 +167,7 @@ impl Queues {
                 (publisher, report)
             });
         }
-        let mut gathered = Gathered::new(complete);
+        let mut gathered = Gathered::new(complete, missing);
         while let Some((publisher, report)) = next(&mut acting).await {
             gathered.add(publisher, report);
         }
@@ -179,9 +185,10 @@ impl Queues {
         filter: Filter,
         per_second: u32,
     ) -> Result<Gathered<ActionReport>, QueuesError> {
-        let (complete, publishers) = self.publishers(&filter.pattern).await?;
+        let PublishersFor { complete, publishers, missing } =
+            self.shared.roster(&filter.pattern).await?;
         let mut pace = Pace { per_second: per_second.max(1), before: 0 };
-        let mut gathered = Gathered::new(complete);
+        let mut gathered = Gathered::new(complete, missing);
         for publisher in publishers {
             let paced = Some(&mut pace);
             let report =

@@ -1,9 +1,11 @@
 //! Answers of many publishers, with the names of those that gave none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
 use longshore_protocol::{JobId, JobRef, NameError, Path, PublisherInfo, QueueSettings};
+use longshore_resolver::{Departure, KnownPublisher};
 
 /// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing): whoever wants the whole truth
 /// looks at that and at [`complete`](Gathered::complete), too.
@@ -35,6 +37,20 @@ pub struct Missing {
     pub why: String,
 }
 
+/// One that is registered at no replica.
+impl From<KnownPublisher> for Missing {
+    fn from(known: KnownPublisher) -> Missing {
+        let silent = Duration::from_secs(known.silent_ms / 1_000);
+        let departure = known.departure.unwrap_or(Departure::Silent);
+        let why = format!(
+            "missing for {silent:?}, {departure}; start it, or, if it is gone for good with its jobs: \
+             longshore publisher forget {}",
+            known.info.id.prefix()
+        );
+        Missing { publisher: known.info, why }
+    }
+}
+
 /// A job and who holds it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobAt {
@@ -58,7 +74,7 @@ pub enum QueuesError {
     #[error(
         "no resolver replica told of publishers within {0:?}; longshore resolver status says how they are"
     )]
-    Resolver(std::time::Duration),
+    Resolver(Duration),
     /// No replica was named: the configuration is wrong.
     #[error("no resolver replica is configured; name at least one as host:port")]
     NoReplicas,
@@ -120,8 +136,8 @@ fn unheard(missing: &[Missing], complete: bool) -> String {
 }
 
 impl<T> Gathered<T> {
-    pub(super) fn new(complete: bool) -> Gathered<T> {
-        Gathered { complete, answers: Vec::new(), missing: Vec::new() }
+    pub(super) fn new(complete: bool, missing: Vec<Missing>) -> Gathered<T> {
+        Gathered { complete, answers: Vec::new(), missing }
     }
 
     pub(super) fn add(&mut self, publisher: PublisherInfo, answer: Result<T, String>) {

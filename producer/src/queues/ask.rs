@@ -1,5 +1,6 @@
 //! How publishers are asked: at once or with patience, and when a question is asked again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use rand::RngExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::link::{LinkSlot, RequestFailure};
-use super::{COMPLETE_WAIT, DIRECTORY_TIMEOUT, LINKS_MAX, QueuesError, Shared, everything};
+use super::{
+    COMPLETE_WAIT, DIRECTORY_TIMEOUT, LINKS_MAX, Missing, QueuesError, Shared, everything,
+};
 
 /// The longest that somebody may wait: what is longer counts as this, 10 years.
 const WAIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
@@ -87,6 +90,16 @@ impl Again {
 /// they expect; but a job that was revived may have died again since.
 fn repeatable(request: &Request) -> bool {
     !matches!(request, Request::Act { action: Action::Revive, dry_run: false, .. })
+}
+
+/// Who could hold jobs of some queues.
+pub(super) struct PublishersFor {
+    /// The directory is sure to know all of them.
+    pub(super) complete: bool,
+    /// Those that are registered.
+    pub(super) publishers: Vec<PublisherInfo>,
+    /// Those that are not, and were.
+    pub(super) missing: Vec<Missing>,
 }
 
 /// Who there is, as a directory told last.
@@ -232,6 +245,18 @@ impl Shared {
     ) -> Result<(bool, Vec<PublisherInfo>), QueuesError> {
         check_name(&self.options.name)?;
         self.directory.publishers(pattern, DIRECTORY_TIMEOUT, COMPLETE_WAIT).await
+    }
+
+    /// The same, and those that are missing: they may hold jobs too.
+    pub(super) async fn roster(&self, pattern: &Glob) -> Result<PublishersFor, QueuesError> {
+        let (complete, mut publishers) = self.publishers(pattern).await?;
+        // Asked second, so that one that is taken out meanwhile is in one of both answers.
+        let roll = self.directory.roll(pattern).await;
+        let mut seen: HashSet<PublisherId> = publishers.iter().map(|one| one.id).collect();
+        let registered = roll.registered.into_iter().filter(|one| seen.insert(one.info.id));
+        publishers.extend(registered.map(|one| one.info));
+        let missing = roll.missing.into_iter().filter(|one| !seen.contains(&one.info.id));
+        Ok(PublishersFor { complete, missing: missing.map(Missing::from).collect(), publishers })
     }
 
     fn slot(&self, publisher: PublisherId) -> Arc<LinkSlot> {

@@ -29,7 +29,7 @@ use crate::producer::new_session;
 
 pub use act::{ActEnd, ActedOn, NamedAct};
 pub use answers::{Answered, Gathered, JobAt, JobLookupError, Missing, QueuesError};
-use ask::Roster;
+use ask::{PublishersFor, Roster};
 pub(crate) use ask::{Question, Unanswered, Who, deadline};
 pub use dead::{DeadGroupAt, DeadGroupsAt, ReplaceError};
 pub use feed::{Feed, FeedFrom, FeedItem, FeedLoss, FeedNews, FeedPositions};
@@ -137,23 +137,24 @@ impl Queues {
     /// 1 counts as 1, what is over 1,000 as 1,000); `query.cursor` is where each publisher begins, usually 0. Pages are
     /// asked for as they are read. Cancel safe.
     pub async fn jobs(&self, query: JobsQuery) -> Result<JobPages, QueuesError> {
-        let (complete, publishers) = self.publishers(&query.filter.pattern).await?;
-        Ok(JobPages::new(self.clone(), query, complete, publishers))
+        let publishers = self.shared.roster(&query.filter.pattern).await?;
+        Ok(JobPages::new(self.clone(), query, publishers))
     }
 
     /// One job with its payload and result. A bare id is asked of every publisher, and who has it is believed at once;
     /// [`JobLookupError::NotFound`] is said only when all have answered. Cancel safe.
     pub async fn job(&self, name: &JobName) -> Result<JobAt, JobLookupError> {
-        let (complete, mut publishers) = self.publishers(&everything()).await?;
+        let roster = self.shared.roster(&everything()).await?;
+        let PublishersFor { complete, mut publishers, mut missing } = roster;
         if let Some(prefix) = &name.publisher {
             publishers.retain(|publisher| publisher.id.prefix() == *prefix);
+            missing.retain(|one| one.publisher.id.prefix() == *prefix);
             if publishers.is_empty() {
                 return Err(JobLookupError::PublisherAway { prefix: prefix.clone() });
             }
         }
         let mut asked = self.fan_out(&publishers, &Request::Job { id: name.id });
         let mut answered = Vec::new();
-        let mut missing = Vec::new();
         while let Some(answer) = next(&mut asked).await {
             match answer {
                 (publisher, Ok(Answer::Job(Some(job)))) => {
@@ -191,9 +192,9 @@ impl Queues {
         request: Request,
         wanted: impl Fn(Answer) -> Option<T>,
     ) -> Result<Gathered<T>, QueuesError> {
-        let (complete, publishers) = self.publishers(pattern).await?;
+        let PublishersFor { complete, publishers, missing } = self.shared.roster(pattern).await?;
         let mut asked = self.fan_out(&publishers, &request);
-        let mut gathered = Gathered::new(complete);
+        let mut gathered = Gathered::new(complete, missing);
         while let Some((publisher, answer)) = next(&mut asked).await {
             let answer = answer.map_err(|failure| failure.to_string()).and_then(|answer| {
                 wanted(answer).ok_or_else(|| "it answered something else".to_owned())

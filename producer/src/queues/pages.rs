@@ -6,7 +6,7 @@ use longshore_protocol::PublisherInfo;
 use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsQuery, Request};
 
-use super::{Missing, Queues};
+use super::{Missing, PublishersFor, Queues};
 
 /// Some jobs of one publisher, in the order in which it holds them.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,12 +32,8 @@ pub struct JobPages {
 }
 
 impl JobPages {
-    pub(super) fn new(
-        queues: Queues,
-        mut query: JobsQuery,
-        complete: bool,
-        publishers: Vec<PublisherInfo>,
-    ) -> JobPages {
+    pub(super) fn new(queues: Queues, mut query: JobsQuery, publishers: PublishersFor) -> JobPages {
+        let PublishersFor { complete, publishers, missing } = publishers;
         query.limit = query.limit.clamp(1, PAGE_JOBS_MAX as u32);
         JobPages {
             start: query.cursor,
@@ -46,7 +42,7 @@ impl JobPages {
             complete,
             left: publishers.into(),
             answered: Vec::new(),
-            missing: Vec::new(),
+            missing,
         }
     }
 

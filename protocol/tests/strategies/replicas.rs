@@ -93,6 +93,9 @@ pub(crate) fn to_replica() -> impl Strategy<Value = ToReplica> {
             ToReplica::WatchPaths(WatchPaths { id, watch, globs })
         }),
         any::<u64>().prop_map(|id| ToReplica::ListPublishers { id }),
+        (any::<u64>(), any::<[u8; 16]>()).prop_map(|(id, publisher)| {
+            ToReplica::ForgetPublisher { id, publisher: PublisherId(publisher) }
+        }),
     ]
 }
 
@@ -100,7 +103,8 @@ pub(crate) fn resolved() -> impl Strategy<Value = Resolved> {
     let set = vec((0u32..2, 0u32..2), 0..4);
     let answer = prop_oneof![
         Just(PathAnswer::NotFound),
-        (0u32..2).prop_map(|set| PathAnswer::Published { set }),
+        (0u32..2, option::of(0u32..2))
+            .prop_map(|(set, default)| PathAnswer::Published { set, default }),
         (0u32..2).prop_map(|set| PathAnswer::ByDefault { set }),
         text().prop_map(|reason| PathAnswer::Refused { reason }),
         (4u8..).prop_map(|kind| PathAnswer::Unknown { kind }),
@@ -120,7 +124,7 @@ pub(crate) fn resolved() -> impl Strategy<Value = Resolved> {
 
 pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
     let refused = (any::<u32>(), text()).prop_map(|(place, reason)| RefusedPath { place, reason });
-    let status = (text(), any::<[u8; 16]>(), any::<bool>(), any::<[u64; 28]>()).prop_map(
+    let status = (text(), any::<[u8; 16]>(), any::<bool>(), any::<[u64; 29]>()).prop_map(
         |(name, incarnation, warming, n)| ReplicaStatus {
             name,
             incarnation: Incarnation(incarnation),
@@ -174,8 +178,17 @@ pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
 fn answers() -> impl Strategy<Value = FromReplica> {
     let head = || any::<(u64, bool, bool)>();
     let column = (text(), any::<u64>()).prop_map(|(name, rows)| Column { name, rows });
-    let known = (publisher(), any::<[u64; 2]>(), option::of(select(Departure::ALL))).prop_map(
-        |(info, [held, silent_ms], departure)| KnownPublisher { info, held, silent_ms, departure },
+    let declared = (vec(path(), 0..3), vec(path(), 0..3), any::<bool>())
+        .prop_map(|(defaults, queues, more)| Declared { defaults, queues, more });
+    let departure = option::of(select(Departure::ALL));
+    let known = (publisher(), any::<[u64; 2]>(), departure, declared).prop_map(
+        |(info, [held, silent_ms], departure, declared)| KnownPublisher {
+            info,
+            held,
+            silent_ms,
+            departure,
+            declared,
+        },
     );
     prop_oneof![
         (head(), tracker(), vec(text(), 0..4), vec(column, 0..4)).prop_map(

@@ -9,6 +9,7 @@ use longshore_protocol::messages::resolver::{Departure, RequestRefusal};
 use longshore_protocol::{PublisherId, PublisherInfo};
 
 use crate::directory::holdings::Holdings;
+use crate::directory::remembered::Declares;
 use crate::directory::{Client, Slot};
 
 /// One publisher.
@@ -28,6 +29,10 @@ pub(super) struct Publisher {
     pub(super) holdings: Holdings,
     /// Paths that nobody else publishes: once it is hidden, nobody sees them.
     pub(super) alone: usize,
+    /// Where it holds queues, or makes them.
+    pub(super) declares: Declares,
+    /// It has held something that is not below `/sys`: metrics come and go with their process, under a new id each time.
+    pub(super) is_awaited: bool,
 }
 
 /// For whom a client writes.
@@ -77,6 +82,16 @@ impl Liveness {
         self.by_id.len()
     }
 
+    /// Whether that publisher can be seen.
+    pub(super) fn is_seen(&self, publisher: PublisherId) -> bool {
+        self.by_id.contains_key(&publisher)
+    }
+
+    /// Whether it is hidden and its paths are still being taken out.
+    pub(super) fn is_hidden(&self, publisher: PublisherId) -> bool {
+        self.graves.iter().any(|&slot| self[slot].info.id == publisher)
+    }
+
     /// Hidden publishers that still hold paths.
     pub(super) fn graves_len(&self) -> usize {
         self.graves.len()
@@ -111,6 +126,8 @@ impl Liveness {
                     departure: None,
                     holdings: Holdings::new(),
                     alone: 0,
+                    declares: Declares::default(),
+                    is_awaited: false,
                 });
                 self.by_id.insert(info.id, slot);
                 (slot, false)

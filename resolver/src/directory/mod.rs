@@ -19,6 +19,7 @@ mod path_watches;
 mod paths;
 mod prefixes;
 mod pushes;
+mod remembered;
 mod resolving;
 mod sets;
 mod slab;
@@ -37,18 +38,20 @@ mod listing_test;
 #[cfg(test)]
 mod model_test;
 #[cfg(test)]
+mod remembered_test;
+#[cfg(test)]
 mod story_test;
 #[cfg(test)]
 mod trackers_test;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
 use longshore_protocol::messages::resolver::{
-    Change, Departure, Digest, KeyHash, PathText, RequestRefusal, Tracker,
+    Change, Declared, Departure, Digest, KeyHash, KnownPublisher, PathText, RequestRefusal, Tracker,
 };
-use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
+use longshore_protocol::{Incarnation, Path, PublisherId, PublisherInfo, Terms};
 
 pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
@@ -62,8 +65,10 @@ use liveness::Liveness;
 use path_watches::PathWatches;
 use paths::Paths;
 use pushes::Snapshot;
+use remembered::{Declares, Remembered};
 use terms::TermsId;
 use trackers::Trackers;
+use tree::NodeId;
 use watches::Watches;
 
 /// Where a publisher's record stands. Reused once the record is gone.
@@ -80,6 +85,9 @@ const NODES_MIN: usize = 1_024;
 /// Watched globs looked at in one go for publishers that are hidden, or those for one publisher if they are more: of the others watchers
 /// are told next.
 const HIDE_STEPS: usize = 1_024;
+
+/// Most declared paths, of all publishers, that the next run takes over; of the others it knows that there are some.
+const DECLARED_KEPT_MAX: usize = 65_536;
 
 /// The rules of one directory.
 #[derive(Clone, Debug)]
@@ -98,6 +106,11 @@ pub(crate) struct Rules {
     pub(crate) watches_max: usize,
 }
 
+/// Whether a path is `/sys` or lies below it.
+fn is_reserved(path: &str) -> bool {
+    path.strip_prefix("/sys").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The whole directory of one replica.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -106,9 +119,14 @@ pub(crate) struct Directory {
     /// From when on a "no" can be believed.
     complete_at: Instant,
     complete: bool,
+    /// Complete before `complete_at`, once all that it remembers from before its restart have confirmed.
+    by_memory: bool,
+    /// It was complete once, or took over from a run that was: no publisher is unknown to it.
+    knows_all: bool,
     revision: u64,
     paths: Paths,
     living: Liveness,
+    remembered: Remembered,
     trackers: Trackers,
     watches: Watches,
     path_watches: PathWatches<Snapshot>,
@@ -138,10 +156,13 @@ impl Directory {
         Directory {
             complete_at,
             complete: rules.fresh,
+            by_memory: false,
+            knows_all: rules.fresh,
             incarnation,
             revision: 0,
             paths: Paths::new(secret),
             living: Liveness::new(rules.writer_ttl),
+            remembered: Remembered::default(),
             trackers: Trackers::default(),
             watches: Watches::default(),
             rules,
@@ -152,12 +173,109 @@ impl Directory {
         }
     }
 
+    /// Takes over what an earlier run of the replica wrote down: it knew `known`, and these were all if it `knew_all`. Then the
+    /// replica is complete once those that were there have confirmed, and after `wait` at the latest.
+    pub(crate) fn restore(
+        &mut self,
+        now: Instant,
+        known: Vec<KnownPublisher>,
+        knew_all: bool,
+        wait: Duration,
+    ) {
+        self.remembered.restore(now, known);
+        if knew_all && !self.complete {
+            (self.by_memory, self.knows_all) = (true, true);
+            self.complete_at = now + wait.min(self.rules.writer_ttl);
+        }
+    }
+
+    /// The publishers that are registered, and those that are missing: what the next run takes over.
+    pub(crate) fn known(&self, now: Instant) -> Vec<KnownPublisher> {
+        let mut left = DECLARED_KEPT_MAX;
+        let mut within = |mut one: KnownPublisher| {
+            let size = one.declared.defaults.len() + one.declared.queues.len();
+            if size > left {
+                one.declared = Declared { more: true, ..Declared::default() };
+            } else {
+                left -= size;
+            }
+            one
+        };
+        let seen = self.living.from(0);
+        let seen = seen.filter(|(_, publisher)| publisher.is_awaited && !publisher.hidden);
+        let seen = seen.map(|(slot, _)| self.known_at(now, slot));
+        seen.chain(self.remembered.after(now, None)).map(&mut within).collect()
+    }
+
+    /// Whether no publisher that was ever registered can be unknown to it.
+    pub(crate) fn knows_all(&self) -> bool {
+        self.knows_all
+    }
+
+    /// Rises when [`Directory::known`] is to be written down again.
+    pub(crate) fn known_version(&self) -> u64 {
+        self.remembered.version()
+    }
+
+    /// A missing publisher is reported no longer. False if it is not known.
+    pub(crate) fn forget(&mut self, publisher: PublisherId) -> Result<bool, RequestRefusal> {
+        if self.living.is_seen(publisher) {
+            return Err(RequestRefusal::StillThere);
+        }
+        Ok(self.remembered.forget(publisher))
+    }
+
+    fn known_at(&self, now: Instant, slot: Slot) -> KnownPublisher {
+        let publisher = &self.living[slot];
+        let silent = now.saturating_duration_since(publisher.heard_at);
+        KnownPublisher {
+            info: publisher.info.clone(),
+            held: publisher.holdings.len() as u64,
+            silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
+            departure: publisher.departure,
+            declared: self.declared(slot),
+        }
+    }
+
+    fn declared(&self, slot: Slot) -> Declared {
+        let declares = &self.living[slot].declares;
+        let paths = |nodes: &BTreeSet<NodeId>| {
+            nodes.iter().filter_map(|&node| self.paths.path(node)).collect()
+        };
+        Declared {
+            defaults: paths(&declares.defaults),
+            queues: paths(&declares.queues),
+            more: declares.more,
+        }
+    }
+
+    /// A publisher holds a queue, or a default for queues, where it did not, or the other way round.
+    fn declare(&mut self, slot: Slot, held: Held, holds: bool) {
+        let declares = &mut self.living[slot].declares;
+        if holds && !held.default && !declares.defaults.is_empty() {
+            // Below a default of its own, which says as much.
+            let mut at = Some(held.node);
+            while let Some(node) = at {
+                if declares.defaults.contains(&node) {
+                    return;
+                }
+                at = self.paths.tree.above(node);
+            }
+        }
+        if declares.set(held.node, held.default, holds) {
+            self.remembered.changed();
+        }
+    }
+
     /// Does what is due at `now`: hides publishers that have been silent for too long, and ends the warming. However many are hidden at a
     /// time, no answer names them from here on; their watchers are told of some now, and of the others when it is called again, or
     /// [`Directory::sweep`] is.
     pub(crate) fn tick(&mut self, now: Instant) {
-        if !self.complete && now >= self.complete_at {
+        let all_back = self.by_memory && self.remembered.all_confirmed();
+        if !self.complete && (all_back || now >= self.complete_at) {
             self.complete = true;
+            (self.by_memory, self.knows_all) = (false, true);
+            self.remembered.wait_no_longer();
             self.watches.mark_all();
             self.path_watches.start_over();
         }
@@ -196,7 +314,7 @@ impl Directory {
         let missed = gap > self.rules.stand_still_max;
         if missed {
             self.complete_at = self.complete_at.max(now + self.rules.writer_ttl / 2);
-            self.complete = false;
+            (self.complete, self.by_memory) = (false, false);
             self.watches.mark_all();
             self.path_watches.start_over();
         }
@@ -274,13 +392,23 @@ impl Directory {
         {
             self.tell_gone(slot, departure);
         }
+        let seen = self.living.len();
         let announced = self.living.announce(now, client, info, self.rules.publishers_max)?;
+        self.remembered.is_back(info.id);
+        if announced.moved || self.living.len() != seen {
+            self.remembered.changed();
+        }
         if announced.moved {
             self.revision += 1;
             self.trackers.change_everywhere(self.revision);
             self.watches.mark_publisher(announced.slot);
         }
-        Ok(self.living[announced.slot].holdings.compare(wanted))
+        let holdings = &mut self.living[announced.slot].holdings;
+        let answer = holdings.compare(wanted);
+        if !holdings.any_rewriting() {
+            self.remembered.confirmed(info.id, holdings.len() > 0);
+        }
+        Ok(answer)
     }
 
     /// Something came from that client at `at`: its publisher lives.
@@ -346,6 +474,11 @@ impl Directory {
         if path == "/" && !default {
             return Err(String::from("nothing can be published at the root; publish below it"));
         }
+        let publisher = &mut self.living[slot];
+        if !publisher.is_awaited && !is_reserved(path) {
+            publisher.is_awaited = true;
+            self.remembered.changed();
+        }
         let node = self.paths.tree.make(path);
         let held = Held { node, default };
         let set = self.paths.set(held);
@@ -367,6 +500,9 @@ impl Directory {
         let held_jobs = before.is_some_and(|before| self.paths.is_of_jobs(before));
         let holds_jobs = self.paths.is_of_jobs(terms);
         self.paths.hold(&mut self.living, slot, held, mark, terms, before);
+        if held_jobs != holds_jobs {
+            self.declare(slot, held, holds_jobs);
+        }
         if held_jobs != holds_jobs
             && self.watches.len() > 0
             && let Ok(path) = Path::new(path)
@@ -426,6 +562,9 @@ impl Directory {
             self.living[slot].holdings.remove(held, mark);
             self.changed(held);
             let held_jobs = self.paths.is_of_jobs(terms);
+            if held_jobs {
+                self.declare(slot, held, false);
+            }
             self.paths.let_go(&mut self.living, slot, held);
             if held_jobs
                 && self.watches.len() > 0
@@ -476,6 +615,7 @@ impl Directory {
             }
             self.stale = stale;
             if more.is_none() {
+                self.remembered.confirmed(self.living[slot].info.id, true);
                 return true;
             }
         }
@@ -493,6 +633,11 @@ impl Directory {
     }
 
     fn bury(&mut self, slot: Slot, departure: Departure) {
+        let declared = self.declared(slot);
+        let publisher = &mut self.living[slot];
+        publisher.declares = Declares::default();
+        let (info, heard_at) = (publisher.info.clone(), publisher.heard_at);
+        self.remembered.is_gone(info, declared, departure, heard_at);
         self.living.bury(slot, departure);
         self.paths.hide(&self.living, slot);
         self.untold.push_back((slot, departure));

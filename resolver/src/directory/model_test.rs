@@ -181,15 +181,22 @@ impl Model {
         if !exact.is_empty() {
             return (exact, false);
         }
+        let default = self.default_above(path);
+        let found = !default.is_empty();
+        (default, found)
+    }
+
+    /// Those of the nearest default at or above the path.
+    fn default_above(&self, path: &Path) -> BTreeSet<(u8, usize)> {
         let mut above = Some(path.clone());
         while let Some(at) = above {
             let default = self.holders(&at, true);
             if !default.is_empty() {
-                return (default, true);
+                return default;
             }
             above = at.parent();
         }
-        (BTreeSet::new(), false)
+        BTreeSet::new()
     }
 
     fn listed(&self, path: &Path) -> PathListed {
@@ -423,7 +430,11 @@ impl Pair {
                 answer.sets[set as usize].iter().map(member).collect::<BTreeSet<_>>()
             };
             let answered = match answered {
-                PathAnswer::Published { set } => (members(*set), false),
+                PathAnswer::Published { set, default } => {
+                    let default = default.map(members).unwrap_or_default();
+                    assert_eq!(default, self.model.default_above(path), "the default of {path}");
+                    (members(*set), false)
+                }
                 PathAnswer::ByDefault { set } => (members(*set), true),
                 PathAnswer::NotFound => (BTreeSet::new(), false),
                 PathAnswer::Refused { .. } | PathAnswer::Unknown { .. } => {

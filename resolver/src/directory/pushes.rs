@@ -4,7 +4,7 @@ use longshore_protocol::messages::resolver::{
     FromReplica, KnownPublisher, PathChanges, PathListed, PathSnapshot, PublisherGone, Publishers,
     Tracker,
 };
-use longshore_protocol::{Glob, Path};
+use longshore_protocol::{Glob, Path, PublisherId};
 
 use crate::directory::path_watches::Next;
 use crate::directory::tree::NodeId;
@@ -56,10 +56,12 @@ pub(crate) enum Push {
     Done,
 }
 
-/// Goes over all publishers, a slice at a time.
+/// Goes over all publishers, a slice at a time: those of this run, then those that are missing.
 #[derive(Default, Debug)]
 pub(crate) struct Known {
     next: Slot,
+    run_done: bool,
+    last_missing: Option<PublisherId>,
 }
 
 impl Known {
@@ -72,16 +74,22 @@ impl Known {
         out: &mut Vec<KnownPublisher>,
     ) -> bool {
         let mut looked = 0;
-        for (slot, publisher) in directory.living.from(self.next).take(budget) {
+        if !self.run_done {
+            for (slot, _) in directory.living.from(self.next).take(budget) {
+                looked += 1;
+                self.next = slot + 1;
+                out.push(directory.known_at(now, slot));
+            }
+            self.run_done = looked < budget;
+            return false;
+        }
+        for missing in directory.remembered.after(now, self.last_missing).take(budget) {
             looked += 1;
-            self.next = slot + 1;
-            let silent = now.saturating_duration_since(publisher.heard_at);
-            out.push(KnownPublisher {
-                info: publisher.info.clone(),
-                held: publisher.holdings.len() as u64,
-                silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
-                departure: publisher.departure,
-            });
+            self.last_missing = Some(missing.info.id);
+            // One whose paths are still being taken out was listed with them.
+            if !directory.living.is_hidden(missing.info.id) {
+                out.push(missing);
+            }
         }
         looked < budget
     }

@@ -4,8 +4,10 @@ use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{PathAnswer, PathText, Resolved, SetMember};
 use longshore_protocol::{PublisherInfo, Terms};
 
+use crate::directory::holdings::Held;
 use crate::directory::sets::{Member, NOBODY, SetId};
 use crate::directory::terms::TermsId;
+use crate::directory::tree::NodeId;
 use crate::directory::{Directory, Slot};
 
 /// Builds one message of answers: each publisher and each set in it once.
@@ -19,6 +21,8 @@ pub(crate) struct Resolver {
     met: HashMap<SetId, Option<u32>>,
     /// The set met last: most paths have the same.
     last: Option<(SetId, Option<u32>)>,
+    /// The default above the children of a node, met last: most paths have the same parent.
+    last_default: Option<(NodeId, Option<u32>)>,
     sets: Vec<Vec<Member>>,
     by_members: HashMap<Vec<Member>, u32>,
     answers: Vec<PathAnswer>,
@@ -39,11 +43,13 @@ impl Resolver {
 
     /// Answers the next path.
     pub(crate) fn answer(&mut self, directory: &Directory, text: PathText<'_>) {
-        let set = text.as_str().and_then(|path| directory.paths.tree.find(path));
-        let set = set.map_or(NOBODY, |node| directory.paths.tree.set(node));
-        let answer = match self.seen(directory, set) {
-            Some(set) => PathAnswer::Published { set },
-            None => self.answer_unpublished(directory, text),
+        let node = text.as_str().and_then(|path| directory.paths.tree.find(path));
+        let set = node.map_or(NOBODY, |node| directory.paths.tree.set(node));
+        let answer = match (node, self.seen(directory, set)) {
+            (Some(node), Some(set)) => {
+                PathAnswer::Published { set, default: self.default_for(directory, node) }
+            }
+            _ => self.answer_unpublished(directory, text),
         };
         if let PathAnswer::Refused { reason } = &answer {
             self.bytes += reason.len();
@@ -62,6 +68,36 @@ impl Resolver {
             Some(set) => PathAnswer::ByDefault { set },
             None => PathAnswer::NotFound,
         }
+    }
+
+    /// The set of the nearest default at or above a node.
+    fn default_for(&mut self, directory: &Directory, node: NodeId) -> Option<u32> {
+        if directory.paths.defaults_len() == 0 {
+            return None;
+        }
+        if let Some(set) = self.default_at(directory, node) {
+            return Some(set);
+        }
+        let parent = directory.paths.tree.above(node)?;
+        if let Some((last, set)) = self.last_default
+            && last == parent
+        {
+            return set;
+        }
+        let mut at = Some(parent);
+        let set = loop {
+            let Some(node) = at else { break None };
+            if let Some(set) = self.default_at(directory, node) {
+                break Some(set);
+            }
+            at = directory.paths.tree.above(node);
+        };
+        self.last_default = Some((parent, set));
+        set
+    }
+
+    fn default_at(&mut self, directory: &Directory, node: NodeId) -> Option<u32> {
+        self.seen(directory, directory.paths.set(Held { node, default: true }))
     }
 
     /// The message, for the request `id`.

@@ -29,6 +29,9 @@ pub enum PathAnswer {
         set: Arc<[Publication]>,
         /// Nobody publishes the path itself; these have declared the nearest default above it.
         by_default: bool,
+        /// Of a path that is published: the publishers of the nearest default at or above it, if there
+        /// is one. A producer tries them while none of `set` can be reached.
+        fallback: Option<Arc<[Publication]>>,
     },
     /// Nobody does.
     NotFound,
@@ -353,14 +356,17 @@ impl From<Resolved> for Resolution {
         };
         let sets: Vec<Arc<[Publication]>> =
             slice.sets.iter().map(|set| set.iter().filter_map(member).collect()).collect();
-        let publishers = |set: u32, by_default| match sets.get(set as usize) {
-            Some(set) => PathAnswer::Publishers { set: Arc::clone(set), by_default },
+        let set_at = |set: u32| sets.get(set as usize).map(Arc::clone);
+        let publishers = |set: u32, by_default, default: Option<u32>| match set_at(set) {
+            Some(set) => {
+                PathAnswer::Publishers { set, by_default, fallback: default.and_then(set_at) }
+            }
             None => PathAnswer::NotFound,
         };
         let answer = |answer| match answer {
             wire::PathAnswer::NotFound => PathAnswer::NotFound,
-            wire::PathAnswer::Published { set } => publishers(set, false),
-            wire::PathAnswer::ByDefault { set } => publishers(set, true),
+            wire::PathAnswer::Published { set, default } => publishers(set, false, default),
+            wire::PathAnswer::ByDefault { set } => publishers(set, true, None),
             wire::PathAnswer::Refused { reason } => PathAnswer::Refused(reason),
             wire::PathAnswer::Unknown { kind } => PathAnswer::Refused(format!(
                 "the replica gave an answer of kind {kind}, which this version does not know; upgrade the client"

@@ -1,10 +1,15 @@
-//! The publishers that one replica knows, gathered from the parts of its answer.
+//! The publishers that replicas know: of one, gathered from the parts of its answer; of all, as one roll.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use longshore_protocol::Glob;
 use longshore_protocol::limits::RESOLVER_PUBLISHERS_MAX;
 use longshore_protocol::messages::resolver::{KnownPublisher, PublishersKnown};
 
-/// Most publishers that a replica tells of: as many as it lets be seen, and as many again that are hidden and not swept yet.
-const PUBLISHERS_TOLD_MAX: usize = 2 * RESOLVER_PUBLISHERS_MAX;
+/// Most publishers that a replica lists: as many as it lets be seen, as many that are hidden and not swept yet, and as many that
+/// are missing.
+const PUBLISHERS_TOLD_MAX: usize = 3 * RESOLVER_PUBLISHERS_MAX;
 
 /// Those told of so far.
 #[derive(Default, Debug)]
@@ -30,9 +35,41 @@ impl Known {
     }
 }
 
+/// The publishers that any replica knows and that could hold jobs of some queues.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PublisherRoll {
+    /// Those that are registered at some replica.
+    pub registered: Vec<KnownPublisher>,
+    /// Those that are registered at none.
+    pub missing: Vec<KnownPublisher>,
+}
+
+impl PublisherRoll {
+    /// Joins what replicas answered: a publisher that one of them sees is there.
+    pub(super) fn of(answers: Vec<Vec<KnownPublisher>>, pattern: &Glob) -> PublisherRoll {
+        let mut best: BTreeMap<_, KnownPublisher> = BTreeMap::new();
+        let matching = |one: &KnownPublisher| one.declared.could_match(pattern);
+        for one in answers.into_iter().flatten().filter(matching) {
+            // One that is seen before one that is not; of two, the one that was heard of last.
+            let rank = |one: &KnownPublisher| (one.departure.is_some(), one.silent_ms);
+            match best.entry(one.info.id) {
+                Entry::Vacant(entry) => {
+                    entry.insert(one);
+                }
+                Entry::Occupied(mut entry) if rank(&one) < rank(entry.get()) => {
+                    entry.insert(one);
+                }
+                Entry::Occupied(_) => {}
+            }
+        }
+        let (registered, missing) = best.into_values().partition(|one| one.departure.is_none());
+        PublisherRoll { registered, missing }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use longshore_protocol::messages::resolver::Departure;
+    use longshore_protocol::messages::resolver::{Declared, Departure};
     use longshore_protocol::{Epoch, PublisherId, PublisherInfo};
 
     use super::*;
@@ -45,11 +82,43 @@ mod tests {
             addresses: Vec::new(),
         };
         let departure = n.is_multiple_of(2).then_some(Departure::Silent);
-        KnownPublisher { info, held: 0, silent_ms: 0, departure }
+        KnownPublisher { info, held: 0, silent_ms: 0, departure, declared: Declared::default() }
     }
 
     fn part(publishers: impl Iterator<Item = usize>, last: bool) -> PublishersKnown {
         PublishersKnown { id: 1, last, publishers: publishers.map(publisher).collect() }
+    }
+
+    #[test]
+    fn a_publisher_is_missing_where_no_replica_sees_it_and_it_could_hold_what_matches() {
+        let declared = |text: &str| Declared {
+            defaults: vec![longshore_protocol::Path::new(text).unwrap()],
+            ..Declared::default()
+        };
+        let known = |n, departure, silent_ms, declared| KnownPublisher {
+            departure,
+            silent_ms,
+            declared,
+            ..publisher(n)
+        };
+        let gone = Some(Departure::Silent);
+        let first = vec![
+            known(1, gone, 5, declared("/jobs")),
+            known(2, gone, 9, declared("/jobs")),
+            known(3, gone, 5, declared("/other")),
+            known(4, gone, 5, Declared::default()),
+        ];
+        let second = vec![
+            known(1, None, 1, declared("/jobs")),
+            known(2, Some(Departure::NotBack), 7, declared("/jobs")),
+        ];
+        let pattern = Glob::new("/jobs/**").unwrap();
+        let roll = PublisherRoll::of(vec![first, second], &pattern);
+        let ids = |some: &[KnownPublisher]| -> Vec<(u8, u64)> {
+            some.iter().map(|one| (one.info.id.0[0], one.silent_ms)).collect()
+        };
+        assert_eq!(ids(&roll.registered), [(1, 1)]);
+        assert_eq!(ids(&roll.missing), [(2, 7)]);
     }
 
     /// A replica holds at most so many of both kinds: see `liveness`, which refuses more.
@@ -62,8 +131,8 @@ mod tests {
         assert_eq!(all.len(), 32_768);
         assert!(all.is_sorted_by(|one, other| one.info.name < other.info.name));
 
-        assert_eq!(known.take(part(0..2 * half, false)), None);
+        assert_eq!(known.take(part(0..3 * half, false)), None);
         let refused = known.take(part(0..1, true));
-        assert_eq!(refused, Some(Err("it tells of more than 32768 publishers".into())));
+        assert_eq!(refused, Some(Err("it tells of more than 49152 publishers".into())));
     }
 }

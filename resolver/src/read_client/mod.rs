@@ -16,18 +16,21 @@ mod stories;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{
     FromReplica, KnownPublisher, ReplicaStatus, ToReplica, Tracked,
 };
-use longshore_protocol::{Glob, Path, Role, SessionId, check_name};
+use longshore_protocol::{Glob, Path, PublisherId, Role, SessionId, check_name};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 pub use answer::{
     ChangedSince, Listing, PathAnswer, PathTable, Publication, ReadError, Resolution,
 };
+pub use known::PublisherRoll;
 pub use path_view::{PathEvent, WATCHED_PATHS_MAX, WatchEnded};
 pub use watch::{PathWatch, PublisherSet, PublisherWatch};
 
@@ -37,6 +40,9 @@ use crate::read_client::core::Question;
 use crate::read_client::known::Known;
 use crate::read_client::task::Command;
 use crate::replica_link::{Caller, ask_one};
+
+/// Once a replica has answered, how long it is waited for the others to say which publishers they know.
+const OTHERS_WAIT: Duration = Duration::from_millis(250);
 
 /// Asks a resolver: who publishes a path, what there is, what changes. Producers, workers and subscribers have one of their
 /// own; this one is for programs that look into the directory. Cheap to clone: all clones share one link, over which many
@@ -152,6 +158,51 @@ impl ReadClient {
         let question = ToReplica::ListPublishers { id: 1 };
         ask_one(&self.handle.tool(), replica, &question, |message| match message {
             FromReplica::PublishersKnown(part) => known.take(part),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The publishers that could hold jobs of queues which match, as all replicas know them: those that are registered and those
+    /// that are missing. Asks all replicas at once; once one has answered, the others have a quarter of a second. An error, for
+    /// people, if none answers. Cancel safe.
+    pub async fn publisher_roll(&self, pattern: &Glob) -> Result<PublisherRoll, String> {
+        let mut asking = JoinSet::new();
+        let replicas = self.handle.caller.cluster.replicas.clone();
+        for replica in replicas {
+            let client = self.clone();
+            asking.spawn(async move {
+                let known = client.publishers_known(&replica).await;
+                known.map_err(|why| format!("{replica}: {why}"))
+            });
+        }
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        while let Some(known) = match answers.is_empty() {
+            true => asking.join_next().await,
+            false => timeout(OTHERS_WAIT, asking.join_next()).await.ok().flatten(),
+        } {
+            match known {
+                Ok(Ok(known)) => answers.push(known),
+                Ok(Err(why)) => failures.push(why),
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        match answers.is_empty() {
+            true => Err(failures.join("; ")),
+            false => Ok(PublisherRoll::of(answers, pattern)),
+        }
+    }
+
+    /// Has one replica forget a publisher that is missing: it is reported no longer. False if the replica does not know it. Takes
+    /// as long as [`ReadClient::replica_status`]; the error is for people. Not cancel safe: dropped, it may have been done.
+    pub async fn forget_publisher(
+        &self,
+        replica: &str,
+        publisher: PublisherId,
+    ) -> Result<bool, String> {
+        let question = ToReplica::ForgetPublisher { id: 1, publisher };
+        ask_one(&self.handle.tool(), replica, &question, |message| match message {
+            FromReplica::Written(answer) => Some(Ok(answer.done > 0)),
             _ => None,
         })
         .await

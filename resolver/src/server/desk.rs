@@ -8,13 +8,14 @@ use hashbrown::HashMap;
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts, ToReplica};
 use longshore_transport::{LinkSender, PlacesHandle, SendError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::directory::{Client, Directory, Push};
 use crate::replica_link::{now, until};
 use crate::server::connection::Held;
 use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
+use crate::server::known_file::Knowledge;
 use crate::server::limits::Limits;
 use crate::server::memory::resident_bytes;
 use crate::server::seldom::Seldom;
@@ -47,6 +48,24 @@ const PUSHES_MAX: usize = 64;
 const PULSE: Duration = Duration::from_millis(250);
 /// A desk that comes to its next pass this late did not run: it was stopped, or its machine was.
 const LATENESS_MAX: Duration = Duration::from_millis(100);
+
+/// How often at most it is written down which publishers are known.
+const KNOWN_EVERY: Duration = Duration::from_millis(500);
+
+/// Where the replica writes down which publishers it knows.
+#[derive(Debug)]
+pub(super) struct KnownWriter {
+    newest: watch::Sender<Knowledge>,
+    /// Of what was written last.
+    version: u64,
+    next_at: Instant,
+}
+
+impl KnownWriter {
+    pub(super) fn new(newest: watch::Sender<Knowledge>) -> KnownWriter {
+        KnownWriter { newest, version: 0, next_at: now() }
+    }
+}
 
 /// What is said to the desk.
 #[derive(Debug)]
@@ -143,6 +162,8 @@ pub(super) struct Desk {
     slice_max: Duration,
     /// What it was asked. Its own alone, as all that is here: counting takes no lock.
     pub(super) requests: RequestCounts,
+    /// Where it writes down which publishers it knows.
+    pub(super) known: Option<KnownWriter>,
     /// Of the listener, for the status. None of a desk that is tested alone.
     pub(super) places: Option<PlacesHandle>,
 }
@@ -197,6 +218,7 @@ impl Desk {
             pushing: VecDeque::new(),
             slice_max: Duration::ZERO,
             requests: RequestCounts::default(),
+            known: None,
             places: None,
         }
     }
@@ -240,8 +262,21 @@ impl Desk {
         }
         self.sweep();
         self.push_watches();
+        self.write_known();
         self.slice_max = self.slice_max.max(now().saturating_duration_since(self.looked_at));
         true
+    }
+
+    /// Passes on which publishers are known, if that has changed.
+    fn write_known(&mut self) {
+        let Some(known) = &mut self.known else { return };
+        let version = self.directory.known_version();
+        if known.version != version && known.next_at <= self.looked_at {
+            (known.version, known.next_at) = (version, self.looked_at + KNOWN_EVERY);
+            let publishers = self.directory.known(self.looked_at);
+            let all = self.directory.knows_all();
+            known.newest.send_replace(Knowledge { publishers, all });
+        }
     }
 
     fn sweep(&mut self) {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_protocol::Glob;
 use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, Changed, Column, FromReplica, Group, Listed, PathListed, PathTexts,
     PublishersKnown, RefusedPath, ReplicaStatus, RequestRefusal, TableAnswer, ToReplica, Tracked,
     Tracker, WatchPaths, WatchPublishers, WatchRefused, Written,
 };
+use longshore_protocol::{Glob, PublisherId};
 
 use crate::directory::{
     Cells, Children, Client, Directory, Known, Matching, Resolver, Slot, Told, TooManyPieces, WARM,
@@ -21,6 +21,10 @@ use crate::replica_link::now;
 pub(super) const SLICE: Duration = Duration::from_millis(2);
 /// Paths between two looks at the clock.
 const STRIDE: usize = 64;
+/// The same for publishers, each with up to 128 declared paths of 1 KiB.
+const KNOWN_STRIDE: usize = 4;
+/// Most publishers in one message of an answer: 8 MiB at most, of the 20 MiB that a frame may have.
+const ANSWER_PUBLISHERS_MAX: usize = 64;
 /// Most paths in one message of an answer.
 const ANSWER_PATHS_MAX: usize = 4_096;
 /// Most members of publisher sets in one message of an answer.
@@ -65,6 +69,10 @@ pub(super) enum Job {
     ListPublishers {
         id: u64,
         known: Known,
+    },
+    ForgetPublisher {
+        id: u64,
+        publisher: PublisherId,
     },
     Watch(WatchPublishers),
     WatchPaths(WatchPaths),
@@ -174,6 +182,9 @@ impl Job {
             Ok(ToReplica::ListPublishers { id }) => {
                 Job::ListPublishers { id, known: Known::default() }
             }
+            Ok(ToReplica::ForgetPublisher { id, publisher }) => {
+                Job::ForgetPublisher { id, publisher }
+            }
             Err(refusal) => Job::Refuse(refusal),
         }
     }
@@ -226,6 +237,10 @@ impl Job {
                 }
             }
             Job::ListPublishers { id, known } => list_publishers(bench, *id, known),
+            Job::ForgetPublisher { id, publisher } => match bench.directory.forget(*publisher) {
+                Ok(known) => Progress::Done(Some(written(*id, true, u64::from(known), Vec::new()))),
+                Err(code) => refused(*id, code),
+            },
             Job::Unwatch { watch } => {
                 bench.directory.unwatch(bench.client, *watch);
                 Progress::Done(None)
@@ -345,10 +360,10 @@ fn check_changed(bench: &Bench<'_>, id: u64, tracked: &[Tracked], at: &mut usize
 fn list_publishers(bench: &Bench<'_>, id: u64, known: &mut Known) -> Progress {
     let mut publishers = Vec::new();
     let last = loop {
-        if known.take(bench.directory, now(), STRIDE, &mut publishers) {
+        if known.take(bench.directory, now(), KNOWN_STRIDE, &mut publishers) {
             break true;
         }
-        if publishers.len() >= ANSWER_PATHS_MAX || now() >= bench.until {
+        if publishers.len() >= ANSWER_PUBLISHERS_MAX || now() >= bench.until {
             break false;
         }
     };

@@ -3,6 +3,7 @@
 mod connection;
 mod desk;
 mod job;
+mod known_file;
 mod limits;
 mod memory;
 mod seldom;
@@ -17,7 +18,10 @@ mod slice_test;
 mod socket_test;
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::ReplicaStatus;
@@ -25,14 +29,15 @@ use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
     BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, TlsAcceptor,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
 use crate::server::connection::FRAME_BYTES_MAX;
-use crate::server::desk::{Desk, SAID_MAX};
+use crate::server::desk::{Desk, KnownWriter, SAID_MAX};
+use crate::server::known_file::{Knowledge, KnownFile, Recalled};
 use crate::server::limits::Room;
 pub use crate::server::limits::{Limits, LimitsHandle};
 
@@ -52,8 +57,13 @@ pub struct ServerOptions {
     /// Of these `reader_ttl`, `writer_ttl` and `hello_timeout` count here.
     pub timing: ResolverTiming,
     /// This is a new cluster: nobody can have published before, so nothing is missing at the start. False by default: then
-    /// the replica warms for a `writer_ttl` (120 s), and says so with every answer.
+    /// the replica warms, and says so with every answer: until those that it knows from `data` have confirmed, or for a
+    /// `writer_ttl` (120 s).
     pub fresh: bool,
+    /// A directory of this replica alone, made if need be: there it writes down which publishers it knows. Started again it
+    /// warms until those that were there have confirmed what they publish, 15 s after a short absence and half a `writer_ttl`
+    /// (60 s) after a longer one at most, and goes on to report those that are missing. None by default: it remembers nothing.
+    pub data: Option<PathBuf>,
     /// Most connections; an excess one is told `Busy`. Default 768. Fewer if the process may not open that many files.
     pub connections_max: usize,
     /// Connections that only writers may have; they may have others too. Default an eighth. Together with those for tools at
@@ -80,6 +90,7 @@ impl Default for ServerOptions {
             name: String::from("resolver"),
             timing: ResolverTiming::default(),
             fresh: false,
+            data: None,
             connections_max: CONNECTIONS_MAX,
             writers_kept: None,
             tools_kept: None,
@@ -101,13 +112,30 @@ pub struct DirectoryStopped {
     pub why: String,
 }
 
-/// One replica of the resolver, to be served by this process. It knows of no other replica, and keeps nothing on disk.
+/// One replica of the resolver, to be served by this process. It knows of no other replica.
 #[derive(Debug)]
 pub struct ResolverServer {
     listener: Listener,
     desk: Desk,
     said: mpsc::Sender<desk::Said>,
     room: Room,
+    known: Option<(KnownFile, watch::Receiver<Knowledge>)>,
+}
+
+/// Why a replica does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaStartError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Its directory cannot be used.
+    #[error("the replica's directory {}: {error}", folder.display())]
+    Data {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 impl ResolverServer {
@@ -116,7 +144,7 @@ impl ResolverServer {
     pub async fn bind(
         address: SocketAddr,
         options: ServerOptions,
-    ) -> Result<ResolverServer, BindError> {
+    ) -> Result<ResolverServer, ReplicaStartError> {
         let incarnation = Incarnation(rand::random());
         let kept = Limits::from(&options).kept();
         let mut name = options.name;
@@ -156,11 +184,30 @@ impl ResolverServer {
             watches_max: options.watches_max,
         };
         let (said, received) = mpsc::channel(SAID_MAX);
-        let directory = Directory::keyed(now(), incarnation, rand::random(), rules);
+        let mut directory = Directory::keyed(now(), incarnation, rand::random(), rules);
+        let mut known = None;
+        if let Some(folder) = options.data {
+            let opened = KnownFile::open(&folder, options.fresh);
+            let (file, recalled) =
+                opened.map_err(|error| ReplicaStartError::Data { folder, error })?;
+            if let Some(Recalled { knowledge, away }) = recalled {
+                let wait = known_file::wait(&timing, away);
+                directory.restore(now(), knowledge.publishers, knowledge.all, wait);
+            }
+            let (newest, received) = watch::channel(Knowledge::default());
+            known = Some((newest, (file, received)));
+        }
+        let (newest, known) = known.unzip();
         let mut desk = Desk::new(name, directory, received, said.downgrade());
+        desk.known = newest.map(KnownWriter::new);
         desk.places = Some(listener.places());
         let room = Room::new(options.requests_bytes_max);
-        Ok(ResolverServer { listener, desk, said, room })
+        Ok(ResolverServer { listener, desk, said, room, known })
+    }
+
+    /// How long it will warm at most.
+    pub fn warming_left(&self) -> Duration {
+        self.desk.directory.warming_left(now())
     }
 
     /// Where it listens, the port that was chosen included.
@@ -185,8 +232,12 @@ impl ResolverServer {
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
     /// Dropping the future ends all of it at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
-        let ResolverServer { mut listener, desk, said, room } = self;
+        let ResolverServer { mut listener, desk, said, room, known } = self;
         // Dropped at the end, they stop.
+        let mut keeping = JoinSet::new();
+        if let Some((file, newest)) = known {
+            keeping.spawn(known_file::keep(file, newest));
+        }
         let mut desk_task = JoinSet::new();
         desk_task.spawn(desk.run());
         let mut connections = JoinSet::new();
@@ -211,6 +262,8 @@ impl ResolverServer {
         listener.close().await;
         connections.shutdown().await;
         desk_task.shutdown().await;
+        // Nothing new can come: it ends once the last is written.
+        while keeping.join_next().await.is_some() {}
         served
     }
 }

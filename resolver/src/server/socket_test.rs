@@ -100,7 +100,7 @@ fn glob(text: &str) -> Glob {
 
 fn who(answer: &PathAnswer) -> Vec<(String, bool)> {
     match answer {
-        PathAnswer::Publishers { set, by_default } => {
+        PathAnswer::Publishers { set, by_default, .. } => {
             let name = |one: &crate::Publication| (one.publisher.name.clone(), *by_default);
             let mut set: Vec<_> = set.iter().map(name).collect();
             // Who has reached a replica first comes first there.

@@ -241,7 +241,7 @@ fn long_answer() -> Vec<u8> {
         publishers,
         terms: vec![Terms::default()],
         sets: vec![set],
-        answers: vec![PathAnswer::Published { set: 0 }],
+        answers: vec![PathAnswer::Published { set: 0, default: None }],
     });
     let mut out = FrameWriter::new();
     answer.encode(&mut out);

@@ -60,7 +60,9 @@ impl System {
         let mut replicas = Vec::new();
         for n in 1..=REPLICAS {
             let name = format!("replica-{n}");
-            let fixed = words(&["resolver", "--json", "--end-with-stdin", "--name", &name]);
+            let mut fixed = words(&["resolver", "--json", "--end-with-stdin", "--name", &name]);
+            fixed.extend(words(&["--data"]));
+            fixed.push(folder.join(&name).into_os_string());
             let first = [&fixed[..], &words(&["--listen", "127.0.0.1:0", "--fresh"])].concat();
             let child = Child::start(&role(name.clone(), first)).await?;
             // Once more, it listens where it did, and cannot know what it has missed.

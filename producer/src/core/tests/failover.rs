@@ -63,6 +63,114 @@ fn new_batches_avoid_a_publisher_whose_link_is_down_while_another_is_up() {
     }
 }
 
+/// `own` publishes the path; `default` has the default above it.
+fn below_a_default(
+    story: &mut Story,
+    own: &PublisherInfo,
+    default: &PublisherInfo,
+    complete: bool,
+) {
+    story.ask();
+    let set = [publication(own)].into();
+    let fallback = Some([publication(own), publication(default)].into());
+    let answer = PathAnswer::Publishers { set, by_default: false, fallback };
+    story.resolve_with(answer, complete);
+}
+
+#[test]
+fn a_dead_publishers_path_goes_to_the_default_above_at_once() {
+    let (dead, other) = (publisher(1), publisher(2));
+    let mut story = Story::new(single());
+    below_a_default(&mut story, &dead, &other, true);
+    story.push(1);
+    let dialled = story.dialled.pop_front().expect("a dial");
+    assert_eq!(dialled.publisher, dead.id, "its own publisher comes first");
+    assert!(story.dialled.is_empty(), "nobody else while it has not failed");
+    story.lose(dead.id, dialled.link);
+    let next = story.dialled.iter().find(|dialled| dialled.publisher == other.id);
+    let (next, at) = next.map(|next| (next.link, next.at)).expect("the next candidate is dialled");
+    assert_eq!(at, story.now, "at once");
+    story.attach(other.id, next, 1);
+    let sent = story.next_sent();
+    assert_eq!(sent.publisher, other.id);
+    story.answer_all(&sent);
+    assert_eq!(held_by(&story.next_end().end), other.id);
+}
+
+#[test]
+fn jobs_return_to_the_paths_own_publisher_once_it_is_back() {
+    let (own, other) = (publisher(1), publisher(2));
+    let mut story = Story::new(single());
+    below_a_default(&mut story, &own, &other, true);
+    story.push(1);
+    let dialled = story.dialled.pop_front().expect("a dial");
+    story.lose(own.id, dialled.link);
+    story.pass(secs(1));
+    let latest = |story: &Story, id| {
+        let of = |dialled: &&Dialled| dialled.publisher == id;
+        story.dialled.iter().rev().find(of).expect("it is dialled").link
+    };
+    let link = latest(&story, other.id);
+    story.attach(other.id, link, 1);
+    let sent = story.next_sent();
+    story.answer_all(&sent);
+    let link = latest(&story, own.id);
+    story.attach(own.id, link, 1);
+    // A route keeps its publisher for a moment, so that batches stay large.
+    story.pass(ms(300));
+    for n in 2..10 {
+        story.push(n);
+        let sent = story.next_sent();
+        assert_eq!(sent.publisher, own.id);
+        story.answer_all(&sent);
+    }
+}
+
+#[test]
+fn a_batch_that_may_be_at_the_paths_own_publisher_waits_for_it() {
+    let (own, other) = (publisher(1), publisher(2));
+    let mut story = Story::new(single());
+    below_a_default(&mut story, &own, &other, true);
+    story.push(1);
+    story.attach_next(1);
+    let sent = story.next_sent();
+    story.lose(own.id, sent.link);
+    let next = story.dialled.iter().find(|dialled| dialled.publisher == other.id);
+    let next = next.expect("new jobs need it").link;
+    story.attach(other.id, next, 1);
+    assert!(story.sent.is_empty(), "it may have reached the first");
+    story.push(2);
+    assert_eq!(story.next_sent().publisher, other.id, "a new one goes on");
+}
+
+#[test]
+fn an_idle_link_that_was_closed_is_no_reason_to_fall_back() {
+    let (own, other) = (publisher(1), publisher(2));
+    let mut story = Story::new(single());
+    below_a_default(&mut story, &own, &other, true);
+    story.push(1);
+    story.attach_next(1);
+    let sent = story.next_sent();
+    story.answer_all(&sent);
+    story.pass(secs(600));
+    assert_eq!(story.closed.len(), 1, "idle");
+    below_a_default(&mut story, &own, &other, true);
+    story.push(2);
+    let dialled: Vec<PublisherId> = story.dialled.drain(..).map(|one| one.publisher).collect();
+    assert_eq!(dialled, [own.id]);
+}
+
+#[test]
+fn a_warming_replicas_default_is_no_candidate() {
+    let (dead, other) = (publisher(1), publisher(2));
+    let mut story = Story::new(single());
+    below_a_default(&mut story, &dead, &other, false);
+    story.push(1);
+    let dialled = story.dialled.pop_front().expect("a dial");
+    story.lose(dead.id, dialled.link);
+    assert!(story.dialled.iter().all(|dialled| dialled.publisher == dead.id));
+}
+
 #[test]
 fn a_batch_that_was_never_sent_goes_to_whichever_publisher_comes_first() {
     let (a, b) = (publisher(1), publisher(2));

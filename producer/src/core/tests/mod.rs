@@ -216,7 +216,7 @@ impl Story {
     /// Answers the oldest question: these publish its paths.
     fn resolve(&mut self, publishers: &[PublisherInfo]) {
         let set = publishers.iter().map(publication).collect();
-        self.resolve_with(PathAnswer::Publishers { set, by_default: false }, true);
+        self.resolve_with(PathAnswer::Publishers { set, by_default: false, fallback: None }, true);
     }
 
     fn resolve_with(&mut self, answer: PathAnswer, complete: bool) {

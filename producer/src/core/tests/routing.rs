@@ -33,8 +33,11 @@ fn a_warming_replicas_no_is_asked_again_half_a_second_later() {
 #[test]
 fn a_default_is_not_used_before_a_complete_answer() {
     let (holder, default) = (publisher(1), publisher(2));
-    let by_default =
-        PathAnswer::Publishers { set: [publication(&default)].into(), by_default: true };
+    let by_default = PathAnswer::Publishers {
+        set: [publication(&default)].into(),
+        by_default: true,
+        fallback: None,
+    };
     let mut story = Story::new(single());
     story.ask();
     // All replicas are warming: who publishes the path may not have told them yet, and a default would make a second queue of it.
@@ -54,8 +57,11 @@ fn a_default_is_not_used_before_a_complete_answer() {
 #[test]
 fn a_default_serves_once_the_answer_is_complete() {
     let default = publisher(2);
-    let by_default =
-        PathAnswer::Publishers { set: [publication(&default)].into(), by_default: true };
+    let by_default = PathAnswer::Publishers {
+        set: [publication(&default)].into(),
+        by_default: true,
+        fallback: None,
+    };
     let mut story = Story::new(single());
     story.ask();
     story.resolve_with(by_default.clone(), false);
@@ -72,7 +78,11 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
         terms: Terms { kind: PublicationKind::Value, ..Terms::default() },
         ..publication(&value)
     };
-    let is = |set: &[Publication]| PathAnswer::Publishers { set: set.into(), by_default: false };
+    let is = |set: &[Publication]| PathAnswer::Publishers {
+        set: set.into(),
+        by_default: false,
+        fallback: None,
+    };
     let mut story = Story::new(single());
     story.ask();
     story.resolve_with(is(std::slice::from_ref(&of_value)), true);
@@ -82,7 +92,8 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
     // A default for values above it makes no value of it: its publisher may have one for queues further up.
     let mut story = Story::new(single());
     story.ask();
-    let by_default = PathAnswer::Publishers { set: [of_value.clone()].into(), by_default: true };
+    let by_default =
+        PathAnswer::Publishers { set: [of_value.clone()].into(), by_default: true, fallback: None };
     story.resolve_with(by_default, true);
     story.push(1);
     assert_eq!(story.dialled.pop_front().expect("a dial").publisher, value.id);
@@ -121,7 +132,7 @@ fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
     let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
     send_each_second(&mut story, 35);
     let set = [publication(&default)].into();
-    story.resolve_with(PathAnswer::Publishers { set, by_default: true }, false);
+    story.resolve_with(PathAnswer::Publishers { set, by_default: true, fallback: None }, false);
     story.push(100);
     assert_eq!(story.next_sent().publisher, a.id);
 }

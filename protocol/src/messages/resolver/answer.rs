@@ -12,7 +12,7 @@ use crate::publisher_info::PublisherInfo;
 use crate::terms::Terms;
 
 /// Answers to the next paths of a request, in their order. A publisher is told of once, a set of publishers too: paths
-/// with the same publishers cost two bytes each.
+/// with the same publishers cost three bytes each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
     /// The request's number.
@@ -51,6 +51,9 @@ pub enum PathAnswer {
     Published {
         /// The set's place in [`Resolved::sets`].
         set: u32,
+        /// The publishers of the nearest default at or above it, if there is one: the next candidates
+        /// for a new job while none of `set` can be reached.
+        default: Option<u32>,
     },
     /// Nobody publishes it; these have declared the default nearest above it.
     ByDefault {
@@ -183,7 +186,7 @@ impl Decode for Resolved {
         }
         let unknown = r.invalid("set of an answer");
         let answers: Vec<PathAnswer> = r.list("path answers", RESOLVER_BATCH_PATHS_MAX)?;
-        if answers.iter().any(|a| a.set().is_some_and(|set| set as usize >= sets.len())) {
+        if answers.iter().flat_map(PathAnswer::sets).any(|set| set as usize >= sets.len()) {
             return Err(unknown);
         }
         Ok(Resolved { id, last, complete, tracker, publishers, terms, sets, answers })
@@ -210,12 +213,16 @@ impl Decode for SetMember {
 const UNKNOWN_ANSWER_MIN: u8 = 4;
 
 impl PathAnswer {
-    /// The set that it names, if it names one.
-    pub fn set(&self) -> Option<u32> {
-        match self {
-            PathAnswer::Published { set } | PathAnswer::ByDefault { set } => Some(*set),
-            PathAnswer::NotFound | PathAnswer::Refused { .. } | PathAnswer::Unknown { .. } => None,
-        }
+    /// The sets that it names.
+    fn sets(&self) -> impl Iterator<Item = u32> + use<> {
+        let (set, default) = match self {
+            PathAnswer::Published { set, default } => (Some(*set), *default),
+            PathAnswer::ByDefault { set } => (Some(*set), None),
+            PathAnswer::NotFound | PathAnswer::Refused { .. } | PathAnswer::Unknown { .. } => {
+                (None, None)
+            }
+        };
+        set.into_iter().chain(default)
     }
 }
 
@@ -223,9 +230,10 @@ impl Encode for PathAnswer {
     fn encode(&self, out: &mut FrameWriter) {
         match self {
             PathAnswer::NotFound => out.u8(0),
-            PathAnswer::Published { set } => {
+            PathAnswer::Published { set, default } => {
                 out.u8(1);
                 out.u64(u64::from(*set));
+                default.map(u64::from).encode(out);
             }
             PathAnswer::ByDefault { set } => {
                 out.u8(2);
@@ -247,7 +255,11 @@ impl Decode for PathAnswer {
     fn decode(r: &mut Reader) -> Result<PathAnswer, WireError> {
         match r.u8()? {
             0 => Ok(PathAnswer::NotFound),
-            1 => Ok(PathAnswer::Published { set: r.u32()? }),
+            1 => {
+                let set = r.u32()?;
+                let default = if r.bool()? { Some(r.u32()?) } else { None };
+                Ok(PathAnswer::Published { set, default })
+            }
             2 => Ok(PathAnswer::ByDefault { set: r.u32()? }),
             3 => Ok(PathAnswer::Refused { reason: r.string("reason", REASON_BYTES_MAX)? }),
             kind => r.record(|_| Ok(PathAnswer::Unknown { kind })),

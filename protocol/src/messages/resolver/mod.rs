@@ -21,7 +21,7 @@ pub use answer::{
 pub use digest::{Digest, KeyHash};
 pub use path_texts::{PathText, PathTexts};
 pub use read::{CheckChanged, List, ListMatching, Resolve, Table, Tracked};
-pub use status::{KnownPublisher, PublishersKnown, ReplicaStatus, RequestCounts};
+pub use status::{Declared, KnownPublisher, PublishersKnown, ReplicaStatus, RequestCounts};
 pub use tracker::Tracker;
 pub use watch::{
     Departure, PathChanges, PathSnapshot, PublisherGone, Publishers, WatchPaths, WatchPublishers,
@@ -31,6 +31,7 @@ pub use write::{Announce, Announced, Change, Group, RefusedPath, Write, Written}
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
+use crate::id::PublisherId;
 use crate::limits::REASON_BYTES_MAX;
 use crate::refusal::codes;
 
@@ -56,6 +57,7 @@ pub mod tag {
     pub const CHECK_CHANGED: u8 = 61;
     pub const WATCH_PATHS: u8 = 62;
     pub const LIST_PUBLISHERS: u8 = 63;
+    pub const FORGET_PUBLISHER: u8 = 64;
 
     pub const RESOLVED: u8 = 70;
     pub const LISTED: u8 = 71;
@@ -119,6 +121,13 @@ pub enum ToReplica {
         /// The request's number.
         id: u64,
     },
+    /// A publisher that is missing is gone for good: the replica no longer reports it.
+    ForgetPublisher {
+        /// The request's number.
+        id: u64,
+        /// Which.
+        publisher: PublisherId,
+    },
 }
 
 /// What a replica says to a client.
@@ -141,7 +150,8 @@ pub enum FromReplica {
     WatchRefused(WatchRefused),
     /// The answer to [`ToReplica::Announce`].
     Announced(Announced),
-    /// Progress, or the end, of [`ToReplica::Write`], [`ToReplica::Confirm`] or [`ToReplica::Clear`].
+    /// Progress, or the end, of [`ToReplica::Write`], [`ToReplica::Confirm`] or [`ToReplica::Clear`]; the answer to
+    /// [`ToReplica::ForgetPublisher`], `done` 1 if the replica knew it.
     Written(Written),
     /// A whole request was refused. Nothing of it was done.
     Refused {
@@ -185,6 +195,8 @@ codes! {
         TooManyWatches = 7, "TooManyWatches: there are as many watches as there may be; try another replica";
         /// The replica has no memory for it at the moment.
         Busy = 8, "Busy: the replica has as many requests in memory as it may; try another replica, or later";
+        /// Only a publisher that is missing can be forgotten.
+        StillThere = 9, "StillThere: the publisher is registered; stop it before it is forgotten";
     }
 }
 
@@ -208,6 +220,9 @@ impl ToReplica {
             tag::CHECK_CHANGED => ToReplica::CheckChanged(CheckChanged::decode(r)?),
             tag::WATCH_PATHS => ToReplica::WatchPaths(WatchPaths::decode(r)?),
             tag::LIST_PUBLISHERS => ToReplica::ListPublishers { id: r.u64()? },
+            tag::FORGET_PUBLISHER => {
+                ToReplica::ForgetPublisher { id: r.u64()?, publisher: PublisherId::decode(r)? }
+            }
             _ => return Ok(None),
         }))
     }
@@ -235,6 +250,12 @@ impl ToReplica {
             ToReplica::ListPublishers { id } => {
                 out.message(tag::LIST_PUBLISHERS, |out| out.u64(*id))
             }
+            ToReplica::ForgetPublisher { id, publisher } => {
+                out.message(tag::FORGET_PUBLISHER, |out| {
+                    out.u64(*id);
+                    publisher.encode(out);
+                })
+            }
         }
     }
 
@@ -252,7 +273,8 @@ impl ToReplica {
             ToReplica::Status { id }
             | ToReplica::Confirm { id }
             | ToReplica::Clear { id }
-            | ToReplica::ListPublishers { id } => *id,
+            | ToReplica::ListPublishers { id }
+            | ToReplica::ForgetPublisher { id, .. } => *id,
             ToReplica::WatchPublishers(_) | ToReplica::Unwatch { .. } => 0,
         }
     }

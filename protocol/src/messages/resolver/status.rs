@@ -2,9 +2,11 @@
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
+use crate::glob::Glob;
 use crate::id::Incarnation;
-use crate::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
+use crate::limits::{DECLARED_MAX, NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use crate::messages::resolver::{Departure, ToReplica};
+use crate::path::Path;
 use crate::publisher_info::PublisherInfo;
 
 /// Figures of a replica.
@@ -56,7 +58,7 @@ pub struct RequestCounts([u64; RequestCounts::KINDS.len()]);
 
 impl RequestCounts {
     /// The kinds, in their order on the wire. Later versions may add some at the end.
-    pub const KINDS: [&'static str; 13] = [
+    pub const KINDS: [&'static str; 14] = [
         "resolve",
         "list",
         "table",
@@ -65,6 +67,7 @@ impl RequestCounts {
         "unwatch",
         "status",
         "list_publishers",
+        "forget_publisher",
         "announce",
         "write",
         "confirm",
@@ -72,7 +75,7 @@ impl RequestCounts {
         "refused",
     ];
     /// Where writers' kinds are among them; the last is of requests that were not even begun.
-    const WRITES: std::ops::Range<usize> = 8..12;
+    const WRITES: std::ops::Range<usize> = 9..13;
     /// Most kinds that a reader takes.
     const KINDS_MAX: usize = 256;
 
@@ -87,10 +90,11 @@ impl RequestCounts {
             ToReplica::Unwatch { .. } => 5,
             ToReplica::Status { .. } => 6,
             ToReplica::ListPublishers { .. } => 7,
-            ToReplica::Announce(_) => 8,
-            ToReplica::Write(_) => 9,
-            ToReplica::Confirm { .. } => 10,
-            ToReplica::Clear { .. } => 11,
+            ToReplica::ForgetPublisher { .. } => 8,
+            ToReplica::Announce(_) => 9,
+            ToReplica::Write(_) => 10,
+            ToReplica::Confirm { .. } => 11,
+            ToReplica::Clear { .. } => 12,
         };
         self.0[kind] += 1;
     }
@@ -142,7 +146,7 @@ impl Decode for RequestCounts {
     }
 }
 
-/// Some of the publishers that a replica knows, hidden ones included.
+/// Some of the publishers that a replica knows, those that are missing included.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublishersKnown {
     /// The request's number.
@@ -162,8 +166,35 @@ pub struct KnownPublisher {
     pub held: u64,
     /// How long nothing has been heard of it, in milliseconds.
     pub silent_ms: u64,
-    /// Why it is hidden, if it is.
+    /// Why it is missing, if it is.
     pub departure: Option<Departure>,
+    /// What it declared.
+    pub declared: Declared,
+}
+
+/// Which queues a publisher declared: what may hold jobs there, whether or not it can be reached.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Declared {
+    /// Paths at and below which it makes queues.
+    pub defaults: Vec<Path>,
+    /// Queues that no default of its own covers.
+    pub queues: Vec<Path>,
+    /// There are more than a replica remembers.
+    pub more: bool,
+}
+
+impl Declared {
+    /// It declared no queue: a publisher of live values holds no jobs.
+    pub fn is_empty(&self) -> bool {
+        self.defaults.is_empty() && self.queues.is_empty() && !self.more
+    }
+
+    /// Whether a queue that matches may be among them.
+    pub fn could_match(&self, glob: &Glob) -> bool {
+        self.more
+            || self.queues.iter().any(|path| glob.matches(path))
+            || self.defaults.iter().any(|path| glob.could_match_at_or_below(path))
+    }
 }
 
 impl Encode for ReplicaStatus {
@@ -250,7 +281,30 @@ impl Encode for KnownPublisher {
             out.u64(self.held);
             out.u64(self.silent_ms);
             self.departure.encode(out);
+            self.declared.encode(out);
         });
+    }
+}
+
+impl Encode for Declared {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.record(|out| {
+            self.defaults.encode(out);
+            self.queues.encode(out);
+            out.bool(self.more);
+        });
+    }
+}
+
+impl Decode for Declared {
+    fn decode(r: &mut Reader) -> Result<Declared, WireError> {
+        r.record(|r| {
+            Ok(Declared {
+                defaults: r.list("declared defaults", DECLARED_MAX)?,
+                queues: r.list("declared queues", DECLARED_MAX)?,
+                more: r.bool()?,
+            })
+        })
     }
 }
 
@@ -262,6 +316,7 @@ impl Decode for KnownPublisher {
                 held: r.u64()?,
                 silent_ms: r.u64()?,
                 departure: r.option()?,
+                declared: Declared::decode(r)?,
             })
         })
     }
@@ -288,11 +343,11 @@ mod tests {
     #[test]
     fn counts_of_a_later_version_are_read_as_far_as_they_are_known() {
         let mut out = FrameWriter::new();
-        out.u64(15);
-        (1..=15).for_each(|count| out.u64(count));
+        out.u64(16);
+        (1..=16).for_each(|count| out.u64(count));
         let counts = RequestCounts::decode(&mut Reader::new(out.into_body())).unwrap();
-        assert_eq!(counts, RequestCounts::from([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]));
-        assert_eq!((counts.reads(), counts.writes()), ((1..=8).sum(), 9 + 10 + 11 + 12));
-        assert_eq!(counts.iter().last(), Some(("refused", 13)));
+        assert_eq!(counts, RequestCounts::from([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]));
+        assert_eq!((counts.reads(), counts.writes()), ((1..=9).sum(), 10 + 11 + 12 + 13));
+        assert_eq!(counts.iter().last(), Some(("refused", 14)));
     }
 }

@@ -57,6 +57,8 @@ codes! {
         Silent = 1, "silent";
         /// It said that it stops, and took its paths back.
         Stopped = 2, "stopped";
+        /// It was there when the replica stopped, and has not come back since the replica's restart.
+        NotBack = 3, "not back since the replica's restart";
     }
 }
 

@@ -95,6 +95,11 @@ pub(super) fn to_replica() -> Vec<(&'static str, &'static str, ToReplica)> {
             ToReplica::WatchPaths(WatchPaths { id: 9, watch: 3, globs })
         }),
         ("list-publishers", "ListPublishers, request 9", ToReplica::ListPublishers { id: 9 }),
+        (
+            "forget-publisher",
+            "ForgetPublisher, request 9: p1",
+            ToReplica::ForgetPublisher { id: 9, publisher: PublisherId([1; 16]) },
+        ),
     ]
 }
 
@@ -117,7 +122,8 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 ],
                 answers: vec![
                     PathAnswer::NotFound,
-                    PathAnswer::Published { set: 0 },
+                    PathAnswer::Published { set: 0, default: Some(1) },
+                    PathAnswer::Published { set: 1, default: None },
                     PathAnswer::ByDefault { set: 1 },
                     PathAnswer::Refused { reason: "the path is not UTF-8".into() },
                     PathAnswer::Unknown { kind: 4 },
@@ -158,7 +164,7 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 paths_max: 16_000_000,
                 connections_max: 768,
                 watches_max: 16_384,
-                requests: Box::new([900, 30, 2, 40, 8, 4, 5, 1, 100, 70, 6, 3, 300].into()),
+                requests: Box::new([900, 30, 2, 40, 8, 4, 5, 1, 7, 100, 70, 6, 3, 300].into()),
             };
             FromReplica::Status { id: 9, status }
         }),
@@ -238,14 +244,23 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 departure: Departure::Silent,
             })
         }),
-        ("publishers-known", "PublishersKnown, request 9: one seen, one hidden", {
-            let known = |n, departure| KnownPublisher {
+        ("publishers-known", "PublishersKnown, request 9: one seen, one missing", {
+            let known = |n, departure, declared| KnownPublisher {
                 info: publisher(n),
                 held: 1_000,
                 silent_ms: 30_000,
                 departure,
+                declared,
             };
-            let publishers = vec![known(1, None), known(2, Some(Departure::Stopped))];
+            let declared = Declared {
+                defaults: vec![path("/jobs")],
+                queues: vec![path("/other/mail")],
+                more: true,
+            };
+            let publishers = vec![
+                known(1, None, Declared::default()),
+                known(2, Some(Departure::Stopped), declared),
+            ];
             FromReplica::PublishersKnown(PublishersKnown { id: 9, last: true, publishers })
         }),
     ]

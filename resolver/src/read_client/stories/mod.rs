@@ -220,9 +220,9 @@ fn resolved(id: u64, last: bool, complete: bool, answers: Vec<wire::PathAnswer>)
 
 fn found(by_default: bool) -> PathAnswer {
     let publication = Publication { publisher: publisher(), terms: Terms::default() };
-    PathAnswer::Publishers { set: [publication].into(), by_default }
+    PathAnswer::Publishers { set: [publication].into(), by_default, fallback: None }
 }
 
-const FOUND: wire::PathAnswer = wire::PathAnswer::Published { set: 0 };
+const FOUND: wire::PathAnswer = wire::PathAnswer::Published { set: 0, default: None };
 const BY_DEFAULT: wire::PathAnswer = wire::PathAnswer::ByDefault { set: 0 };
 const NOT_FOUND: wire::PathAnswer = wire::PathAnswer::NotFound;

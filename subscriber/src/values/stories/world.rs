@@ -263,7 +263,7 @@ impl Net for World {
                 sets.push(set.into());
                 sets.last().unwrap().clone()
             });
-            PathAnswer::Publishers { set, by_default: false }
+            PathAnswer::Publishers { set, by_default: false, fallback: None }
         });
         let answers = answers.collect();
         Ok(Resolution { complete: !state.incomplete, tracker: None, answers })

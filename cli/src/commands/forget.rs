@@ -1,0 +1,120 @@
+//! `longshore publisher forget`: a publisher that is gone for good is reported no longer.
+
+use std::collections::BTreeMap;
+
+use longshore::{KnownPublisher, PublisherId, ReadClient};
+use serde_json::json;
+
+use super::Context;
+use crate::failure::Reported;
+
+pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> {
+    let client = context.read_client();
+    let replicas = context.cluster().replicas;
+    let mut answers = Vec::new();
+    let mut silent = Vec::new();
+    for (replica, known) in ask_all(&client, replicas).await {
+        match known {
+            Ok(known) => answers.push((replica, known)),
+            Err(why) => silent.push((replica, why)),
+        }
+    }
+    if answers.is_empty() {
+        report(&silent);
+        return Err(Reported.into());
+    }
+    let publisher = find(name, &answers)?;
+    let id = publisher.info.id;
+    let mut forgotten = Vec::new();
+    for (replica, _) in &answers {
+        match client.forget_publisher(replica, id).await {
+            Ok(_) => forgotten.push(replica.clone()),
+            Err(why) => silent.push((replica.clone(), why)),
+        }
+    }
+    if context.output.is_json() {
+        let failed: Vec<_> =
+            silent.iter().map(|(at, why)| json!({ "replica": at, "error": why })).collect();
+        context.output.json_pretty(&json!({
+            "publisher": id.to_string(), "name": publisher.info.name,
+            "forgotten": forgotten, "failed": failed,
+        }))?;
+    } else {
+        context.output.line(format!(
+            "publisher {} ({}) is forgotten at {}",
+            publisher.info.name,
+            id.prefix(),
+            forgotten.join(", ")
+        ))?;
+    }
+    if silent.is_empty() {
+        return Ok(());
+    }
+    report(&silent);
+    eprintln!("what these replicas know is not changed; run the command again once they answer");
+    Err(Reported.into())
+}
+
+type Answer = (String, Result<Vec<KnownPublisher>, String>);
+
+async fn ask_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
+    let asking = replicas.into_iter().map(|replica| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let known = client.publishers_known(&replica).await;
+            (replica, known)
+        })
+    });
+    let mut answers = Vec::new();
+    for asked in asking.collect::<Vec<_>>() {
+        if let Ok(answer) = asked.await {
+            answers.push(answer);
+        }
+    }
+    answers
+}
+
+fn report(silent: &[(String, String)]) {
+    for (replica, why) in silent {
+        eprintln!("error: {replica} does not answer: {why}");
+    }
+}
+
+/// The one missing publisher of that name, or with that id or beginning of it.
+fn find<'a>(
+    name: &str,
+    answers: &'a [(String, Vec<KnownPublisher>)],
+) -> anyhow::Result<&'a KnownPublisher> {
+    let is_named = |one: &&KnownPublisher| {
+        one.info.name == name || one.info.id.prefix() == name || one.info.id.to_string() == name
+    };
+    let mut missing: BTreeMap<PublisherId, &KnownPublisher> = BTreeMap::new();
+    let mut registered: BTreeMap<PublisherId, &str> = BTreeMap::new();
+    for (replica, known) in answers {
+        for one in known.iter().filter(is_named) {
+            match one.departure {
+                Some(_) => _ = missing.insert(one.info.id, one),
+                None => _ = registered.insert(one.info.id, replica),
+            }
+        }
+    }
+    missing.retain(|id, _| !registered.contains_key(id));
+    let mut found = missing.values();
+    match (found.next(), found.next(), registered.values().next()) {
+        (Some(one), None, _) => Ok(*one),
+        (Some(_), Some(_), _) => {
+            let ids: Vec<String> = missing.keys().map(PublisherId::prefix).collect();
+            anyhow::bail!(
+                "{} missing publishers are named {name}; name one by its id: {}",
+                ids.len(),
+                ids.join(", ")
+            )
+        }
+        (None, _, Some(replica)) => anyhow::bail!(
+            "publisher {name} is registered at {replica}; only one that is missing can be forgotten: stop it first"
+        ),
+        (None, ..) => anyhow::bail!(
+            "no replica that answers knows a publisher {name}: longshore resolver status --publishers lists them"
+        ),
+    }
+}

@@ -1,0 +1,177 @@
+//! The publishers that a replica knows and cannot see. A publisher that declared queues may hold acknowledged jobs: it is
+//! reported as missing until it returns or is forgotten, across restarts of the replica.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::time::{Duration, Instant};
+
+use longshore_protocol::limits::{DECLARED_MAX, RESOLVER_PUBLISHERS_MAX};
+use longshore_protocol::messages::resolver::{Declared, Departure, KnownPublisher};
+use longshore_protocol::{PublisherId, PublisherInfo};
+
+use crate::directory::tree::NodeId;
+
+/// Most missing publishers that a replica remembers; of more, the one that was last seen longest ago is forgotten.
+const MISSING_MAX: usize = RESOLVER_PUBLISHERS_MAX;
+
+/// What a publisher that can be seen has declared, as nodes of the tree.
+#[derive(Default, Debug)]
+pub(super) struct Declares {
+    pub(super) defaults: BTreeSet<NodeId>,
+    /// Queues that none of the defaults covers.
+    pub(super) queues: BTreeSet<NodeId>,
+    /// Some were left out: there were [`DECLARED_MAX`].
+    pub(super) more: bool,
+}
+
+impl Declares {
+    /// Notes that the publisher holds a queue or a default there, or no longer does. True if that changed anything.
+    pub(super) fn set(&mut self, node: NodeId, default: bool, holds: bool) -> bool {
+        let nodes = if default { &mut self.defaults } else { &mut self.queues };
+        if !holds {
+            return nodes.remove(&node);
+        }
+        if nodes.len() < DECLARED_MAX {
+            return nodes.insert(node);
+        }
+        !nodes.contains(&node) && !std::mem::replace(&mut self.more, true)
+    }
+}
+
+/// A publisher that is known and cannot be seen.
+#[derive(Debug)]
+struct Missing {
+    info: PublisherInfo,
+    declared: Declared,
+    departure: Departure,
+    /// It was last heard of so long before `since`.
+    silent_before: Duration,
+    since: Instant,
+}
+
+impl Missing {
+    fn silent(&self, now: Instant) -> Duration {
+        self.silent_before + now.saturating_duration_since(self.since)
+    }
+}
+
+/// The missing publishers, and those that are waited for after a restart.
+#[derive(Default, Debug)]
+pub(super) struct Remembered {
+    missing: BTreeMap<PublisherId, Missing>,
+    /// There when the replica stopped, and not confirmed since; true if it had declared anything.
+    awaited: HashMap<PublisherId, bool>,
+    version: u64,
+}
+
+impl Remembered {
+    /// Takes over what an earlier run wrote down.
+    pub(super) fn restore(&mut self, now: Instant, known: Vec<KnownPublisher>) {
+        self.version += 1;
+        for one in known {
+            let KnownPublisher { info, declared, silent_ms, departure, held: _ } = one;
+            let departure = departure.unwrap_or(Departure::NotBack);
+            if departure == Departure::NotBack {
+                self.awaited.insert(info.id, !declared.is_empty());
+            }
+            let silent_before = Duration::from_millis(silent_ms);
+            self.insert(Missing { info, declared, departure, silent_before, since: now });
+        }
+    }
+
+    /// A publisher can no longer be seen. One of live values alone holds nothing and is not remembered.
+    pub(super) fn is_gone(
+        &mut self,
+        info: PublisherInfo,
+        declared: Declared,
+        departure: Departure,
+        heard_at: Instant,
+    ) {
+        self.version += 1;
+        self.awaited.remove(&info.id);
+        if !declared.is_empty() {
+            let silent_before = Duration::ZERO;
+            self.insert(Missing { info, declared, departure, silent_before, since: heard_at });
+        }
+    }
+
+    fn insert(&mut self, missing: Missing) {
+        self.missing.insert(missing.info.id, missing);
+        while self.missing.len() > MISSING_MAX {
+            // Of one run all restored ones have the same `since`; the longer silent came first.
+            let age = |one: &&Missing| (one.since, std::cmp::Reverse(one.silent_before));
+            let oldest = self.missing.values().min_by_key(age).map(|one| one.info.id);
+            let Some(dropped) = oldest.and_then(|id| self.missing.remove(&id)) else { return };
+            self.awaited.remove(&dropped.info.id);
+            tracing::error!(
+                publisher = %dropped.info.name, id = %dropped.info.id, limit = MISSING_MAX,
+                "too many publishers are missing; the replica forgets one"
+            );
+        }
+    }
+
+    /// The publisher has registered, whether or not it has written all it wants.
+    pub(super) fn is_back(&mut self, publisher: PublisherId) {
+        if self.missing.remove(&publisher).is_some() {
+            self.version += 1;
+        }
+    }
+
+    /// The replica holds what the publisher wants: all of it, or nothing though it may have declared something before.
+    pub(super) fn confirmed(&mut self, publisher: PublisherId, holds_any: bool) {
+        if self.awaited.get(&publisher).is_some_and(|declared| holds_any || !declared) {
+            self.awaited.remove(&publisher);
+        }
+    }
+
+    /// Nobody is waited for.
+    pub(super) fn all_confirmed(&self) -> bool {
+        self.awaited.is_empty()
+    }
+
+    /// Those waited for so far are missing.
+    pub(super) fn wait_no_longer(&mut self) {
+        self.awaited.clear();
+        self.missing.retain(|_, one| {
+            if one.departure == Departure::NotBack {
+                one.departure = Departure::Silent;
+            }
+            !one.declared.is_empty()
+        });
+        self.version += 1;
+    }
+
+    /// False if it was not missing.
+    pub(super) fn forget(&mut self, publisher: PublisherId) -> bool {
+        self.awaited.remove(&publisher);
+        let known = self.missing.remove(&publisher).is_some();
+        self.version += u64::from(known);
+        known
+    }
+
+    /// The missing ones after that one, by id.
+    pub(super) fn after(
+        &self,
+        now: Instant,
+        last: Option<PublisherId>,
+    ) -> impl Iterator<Item = KnownPublisher> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.missing.range((from, Bound::Unbounded)).map(move |(_, one)| KnownPublisher {
+            info: one.info.clone(),
+            held: 0,
+            silent_ms: u64::try_from(one.silent(now).as_millis()).unwrap_or(u64::MAX),
+            departure: Some(one.departure),
+            declared: one.declared.clone(),
+        })
+    }
+
+    /// Something that is written down is different now.
+    pub(super) fn changed(&mut self) {
+        self.version += 1;
+    }
+
+    /// Rises with each change of what is written down.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+}

@@ -1,0 +1,242 @@
+//! What a replica knows across restarts, in virtual time.
+
+use std::time::{Duration, Instant};
+
+use longshore_protocol::messages::resolver::{
+    Change, Departure, Digest, KeyHash, KnownPublisher, PathAnswer, PathText, RequestRefusal,
+};
+use longshore_protocol::{
+    Epoch, Incarnation, Path, PublicationKind, PublisherId, PublisherInfo, Terms,
+};
+
+use crate::directory::{Client, Directory, Known, Resolver, Rules};
+
+const TTL: Duration = Duration::from_secs(120);
+/// A restarted replica waits so long at most.
+const WAIT: Duration = Duration::from_secs(15);
+
+fn rules(fresh: bool) -> Rules {
+    Rules {
+        writer_ttl: TTL,
+        stand_still_max: TTL / 8,
+        fresh,
+        publishers_max: 8,
+        paths_max: 1_000,
+        watches_max: 2,
+    }
+}
+
+fn info(number: u8) -> PublisherInfo {
+    PublisherInfo {
+        id: PublisherId([number; 16]),
+        epoch: Epoch(1),
+        name: format!("p{number}"),
+        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
+    }
+}
+
+/// A replica, its runs and its time.
+struct Story {
+    now: Instant,
+    directory: Directory,
+}
+
+impl Story {
+    /// A new cluster.
+    fn fresh() -> Story {
+        let now = Instant::now();
+        Story { now, directory: Directory::new(now, Incarnation([1; 16]), rules(true)) }
+    }
+
+    /// The replica stops, and starts again that much later with what it wrote down.
+    fn restart(&mut self, away: Duration) {
+        let mut known = self.directory.known(self.now);
+        let all = self.directory.knows_all();
+        self.now += away;
+        for one in &mut known {
+            one.silent_ms += u64::try_from(away.as_millis()).unwrap();
+        }
+        self.directory = Directory::new(self.now, Incarnation([2; 16]), rules(false));
+        self.directory.restore(self.now, known, all, WAIT);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.directory.tick(self.now);
+        self.directory.invariant();
+    }
+
+    /// A publisher registers: it wants that default.
+    fn announce(&mut self, number: u8, default: &str) {
+        let mut wanted = Digest::default();
+        wanted.add(KeyHash::of(default, true), Terms::default().digest());
+        let client = Client(number.into());
+        self.directory.announce(self.now, client, &info(number), &[wanted]).unwrap();
+    }
+
+    fn write(&mut self, number: u8, change: Change, path: &str) {
+        let slot = self.directory.writer(Client(number.into())).unwrap();
+        self.directory.change(slot, change, &Path::new(path).unwrap()).unwrap();
+    }
+
+    fn confirm(&mut self, number: u8) {
+        let slot = self.directory.writer(Client(number.into())).unwrap();
+        let mut cursor = None;
+        while !self.directory.confirm(slot, &mut cursor, 10) {}
+        self.directory.tick(self.now);
+    }
+
+    /// It registers and writes all it wants.
+    fn register(&mut self, number: u8, default: &str) {
+        self.announce(number, default);
+        self.write(number, Change::PublishDefault, default);
+        self.confirm(number);
+    }
+
+    /// What a reader of a new queue below the default learns: whether it may use the answer.
+    fn serves(&self, path: &str) -> bool {
+        let mut resolver = Resolver::default();
+        resolver.answer(&self.directory, PathText::new(path.as_bytes()));
+        let answer = resolver.finish(&self.directory, 1, true);
+        answer.complete && matches!(answer.answers[0], PathAnswer::ByDefault { .. })
+    }
+
+    fn listed(&self) -> Vec<KnownPublisher> {
+        let (mut known, mut listed) = (Known::default(), Vec::new());
+        while !known.take(&self.directory, self.now, 1, &mut listed) {}
+        listed
+    }
+
+    fn missing(&self) -> Vec<(String, Departure)> {
+        let gone = |one: KnownPublisher| Some((one.info.name, one.departure?));
+        self.listed().into_iter().filter_map(gone).collect()
+    }
+
+    fn sweep(&mut self) {
+        while self.directory.sweep(100) {}
+    }
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[test]
+fn a_new_queue_below_a_default_is_served_as_soon_as_all_have_confirmed_after_a_restart() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.register(2, "/other");
+    story.restart(secs(2));
+    assert!(!story.serves("/jobs/new"), "nobody is back");
+    story.pass(secs(3));
+    story.announce(1, "/jobs");
+    story.write(1, Change::PublishDefault, "/jobs");
+    story.pass(secs(1));
+    assert!(!story.directory.is_complete(), "neither has confirmed");
+    story.confirm(1);
+    assert!(!story.serves("/jobs/new"), "the other was there, too");
+    story.register(2, "/other");
+    assert!(story.serves("/jobs/new"), "{:?} after the restart", secs(4));
+}
+
+#[test]
+fn a_publisher_that_does_not_return_is_waited_for_for_so_long_and_then_missing() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.register(2, "/other");
+    story.restart(secs(2));
+    story.register(1, "/jobs");
+    assert_eq!(story.missing(), [("p2".to_owned(), Departure::NotBack)]);
+    story.pass(WAIT - Duration::from_nanos(1));
+    assert!(!story.directory.is_complete());
+    story.pass(Duration::from_nanos(1));
+    assert!(story.serves("/jobs/new"));
+    assert_eq!(story.missing(), [("p2".to_owned(), Departure::Silent)]);
+    let silent = story.listed().iter().find(|one| one.departure.is_some()).unwrap().silent_ms;
+    assert_eq!(silent, 17_000);
+    story.restart(secs(1));
+    story.register(1, "/jobs");
+    assert!(story.directory.is_complete(), "one that was missing is not waited for again");
+    assert_eq!(story.missing(), [("p2".to_owned(), Departure::Silent)]);
+}
+
+#[test]
+fn a_silent_publisher_is_missing_until_it_returns_or_is_forgotten() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.pass(TTL);
+    assert_eq!(story.missing(), [("p1".to_owned(), Departure::Silent)]);
+    story.sweep();
+    let listed = story.listed();
+    assert_eq!(listed.len(), 1, "its paths are taken out, and it is known");
+    assert_eq!(listed[0].declared.defaults, [Path::new("/jobs").unwrap()]);
+    story.register(1, "/jobs");
+    assert_eq!(story.missing(), []);
+    let id = PublisherId([1; 16]);
+    assert_eq!(story.directory.forget(id), Err(RequestRefusal::StillThere));
+    story.directory.clear(Client(1)).unwrap();
+    story.sweep();
+    assert_eq!(story.missing(), [("p1".to_owned(), Departure::Stopped)]);
+    assert_eq!(story.directory.forget(id), Ok(true));
+    assert_eq!(story.directory.forget(id), Ok(false));
+    assert_eq!(story.missing(), []);
+    story.register(1, "/jobs");
+    story.pass(TTL);
+    assert_eq!(story.missing().len(), 1, "it returned, and is known again");
+}
+
+#[test]
+fn a_replica_that_never_knew_any_waits_for_a_whole_writer_ttl() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.directory = Directory::new(story.now, Incarnation([2; 16]), rules(false));
+    story.register(1, "/jobs");
+    story.pass(TTL / 2);
+    assert!(!story.directory.is_complete());
+    // It stops before it knew all: its next run does not, either.
+    story.restart(secs(1));
+    story.register(1, "/jobs");
+    assert!(!story.directory.is_complete());
+    story.pass(TTL);
+    assert!(story.directory.is_complete());
+}
+
+#[test]
+fn an_announce_before_anything_is_written_confirms_nothing() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.restart(secs(2));
+    let client = Client(1);
+    story.directory.announce(story.now, client, &info(1), &[Digest::default()]).unwrap();
+    story.pass(secs(1));
+    assert!(!story.directory.is_complete(), "it has a default, and has not said so yet");
+}
+
+#[test]
+fn what_was_declared_is_bounded_and_what_a_default_covers_is_not_listed() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    for n in 0..100 {
+        story.write(1, Change::Publish, &format!("/jobs/{n}"));
+        story.write(1, Change::Publish, &format!("/other/{n}"));
+    }
+    let declared = story.listed().remove(0).declared;
+    assert_eq!((declared.defaults.len(), declared.queues.len(), declared.more), (1, 64, true));
+    assert!(declared.queues.iter().all(|path| path.as_str().starts_with("/other/")));
+}
+
+#[test]
+fn publishers_of_metrics_alone_are_not_waited_for() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    let metrics = "/sys/replicas/a";
+    story.announce(2, metrics);
+    let slot = story.directory.writer(Client(2)).unwrap();
+    let terms = Terms { kind: PublicationKind::Value, ..Terms::default() };
+    let path = Path::new(metrics).unwrap();
+    let change = Change::PublishDefault;
+    story.directory.write(slot, change, &terms, PathText::from(&path)).unwrap();
+    story.restart(secs(2));
+    story.register(1, "/jobs");
+    assert!(story.directory.is_complete(), "the other ended with the replica's process");
+}
