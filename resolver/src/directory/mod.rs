@@ -23,6 +23,7 @@ mod remembered;
 mod resolving;
 mod sets;
 mod slab;
+mod standstill;
 mod table;
 mod terms;
 mod text;
@@ -66,6 +67,7 @@ use path_watches::PathWatches;
 use paths::Paths;
 use pushes::Snapshot;
 use remembered::{Declares, Remembered};
+use standstill::Grace;
 use terms::TermsId;
 use trackers::Trackers;
 use tree::NodeId;
@@ -78,6 +80,8 @@ pub(crate) type Slot = u32;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Client(pub(crate) u64);
 
+/// A warming ends after so many `writer_ttl` at the latest.
+const WARMING_TTLS: u32 = 2;
 /// Most nodes of the tree for each path that there may be: those above the paths count too.
 const NODES_PER_PATH_MAX: usize = 4;
 /// Nodes of the tree that there may be in any case.
@@ -119,6 +123,9 @@ pub(crate) struct Directory {
     /// From when on a "no" can be believed.
     complete_at: Instant,
     complete: bool,
+    /// However often it stands still, it warms no longer than until then.
+    warm_until: Instant,
+    grace: Grace,
     /// Complete before `complete_at`, once all that it remembers from before its restart have confirmed.
     by_memory: bool,
     /// It was complete once, or took over from a run that was: no publisher is unknown to it.
@@ -156,6 +163,8 @@ impl Directory {
         Directory {
             complete_at,
             complete: rules.fresh,
+            warm_until: if rules.fresh { now } else { now + WARMING_TTLS * rules.writer_ttl },
+            grace: Grace::new(now, rules.writer_ttl),
             by_memory: false,
             knows_all: rules.fresh,
             incarnation,
@@ -293,12 +302,14 @@ impl Directory {
         warm.into_iter().chain(self.living.next_deadline().map(|(at, _)| at)).min()
     }
 
-    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent. If that was long, writers have given up
-    /// meanwhile: it warms until they have all been back.
+    /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent, unless it does so all the time. If that
+    /// was long, writers have given up meanwhile: it warms until they have all been back.
     pub(crate) fn stood_still(&mut self, now: Instant, gap: Duration) {
-        self.living.put_off(gap, now);
-        if !self.complete {
-            self.complete_at += gap;
+        if self.grace.covers(now, gap) {
+            self.living.put_off(gap, now);
+            if !self.complete {
+                self.complete_at = (self.complete_at + gap).min(self.warm_until);
+            }
         }
         self.missed(now, gap);
     }
@@ -313,7 +324,11 @@ impl Directory {
     fn missed(&mut self, now: Instant, gap: Duration) -> bool {
         let missed = gap > self.rules.stand_still_max;
         if missed {
-            self.complete_at = self.complete_at.max(now + self.rules.writer_ttl / 2);
+            if self.complete {
+                self.warm_until = now + WARMING_TTLS * self.rules.writer_ttl;
+            }
+            let at = self.complete_at.max(now + self.rules.writer_ttl / 2);
+            self.complete_at = at.min(self.warm_until);
             (self.complete, self.by_memory) = (false, false);
             self.watches.mark_all();
             self.path_watches.start_over();

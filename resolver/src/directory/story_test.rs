@@ -129,6 +129,35 @@ fn while_the_replica_itself_stood_still_nobody_was_silent() {
 }
 
 #[test]
+fn a_replica_that_is_slow_all_the_time_finds_a_silent_publisher_all_the_same() {
+    let mut story = Story::new(rules());
+    story.announce(1, 1).unwrap();
+    story.publish(1, "/a");
+    let began = story.now;
+    // Each pass takes 200 ms, three quarters of which count as a stand-still.
+    while story.resolve("/a") == FOUND {
+        story.now += Duration::from_millis(200);
+        story.directory.stood_still(story.now, Duration::from_millis(150));
+        story.directory.tick(story.now);
+        assert!(story.now - began <= 3 * TTL, "it is silent for {:?}", story.now - began);
+    }
+    assert!(story.now - began > 2 * TTL, "slowness alone is given back for a while");
+}
+
+#[test]
+fn warming_ends_though_the_replica_stands_still_every_minute() {
+    let mut story = Story::new(Rules { fresh: false, ..rules() });
+    let began = story.now;
+    while !story.directory.is_complete() {
+        story.at(story.now + Duration::from_secs(40));
+        story.now += Duration::from_secs(20);
+        story.directory.stood_still(story.now, Duration::from_secs(20));
+        assert!(story.now - began <= 2 * TTL + Duration::from_secs(60), "it warms for ever");
+        story.at(story.now);
+    }
+}
+
+#[test]
 fn who_is_heard_after_a_stand_still_and_before_it_is_noticed_is_not_given_the_time_twice() {
     let mut story = Story::new(rules());
     story.announce(1, 1).unwrap();

@@ -173,7 +173,7 @@ async fn a_publisher_heard_first_after_a_stand_still_has_its_time_from_then_on_a
 async fn a_desk_that_stood_still_with_work_to_do_hides_nobody() {
     let mut story = Story::new().await;
     story.give_work().await;
-    for _ in 0..3 {
+    for _ in 0..2 {
         tokio::time::advance(secs(200)).await;
         story.pass().await;
         assert!(story.desk.sweeping && story.sees(1));
