@@ -3,9 +3,14 @@
 //!
 //! A bucket is the keys whose hash begins with its number, so neighbours add up to a coarser one. There are 16 times as many when
 //! there are 256 keys to each; they are parted one at a time, some with every few keys that come.
+//!
+//! The hash that buckets go by is public: anybody can choose paths that all fall into one. Within a bucket entries are therefore
+//! found by a hash that is keyed with the replica's secret, and work over a whole bucket is counted by whoever asks for it.
 
+use hashbrown::HashTable;
 use longshore_protocol::messages::resolver::{Digest, KeyHash};
 
+use crate::directory::index::mix;
 use crate::directory::tree::{NODES_MAX, NodeId};
 
 /// Most buckets, as a power of two.
@@ -53,7 +58,7 @@ pub(super) struct Mark {
 #[derive(Clone, Default, Debug)]
 struct Bucket {
     digest: Digest,
-    entries: Vec<Entry>,
+    entries: HashTable<Entry>,
     /// In which rewriting the entries were last marked.
     rewriting: u64,
 }
@@ -80,11 +85,33 @@ pub(super) struct Holdings {
     rewriting: Option<Rewriting>,
     /// How many rewritings there have been.
     rewritings: u64,
+    /// What is left of a bucket that is being emptied.
+    emptied: Vec<Entry>,
+    by: EntryHasher,
+}
+
+/// How entries are hashed within a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryHasher {
+    secret: u64,
+}
+
+impl EntryHasher {
+    pub(super) fn new(secret: u64) -> EntryHasher {
+        EntryHasher { secret: secret | 1 }
+    }
+
+    fn hash(self, entry: Entry) -> u64 {
+        let word = u64::from(entry & !WRITTEN) ^ self.secret.rotate_left(32);
+        mix(mix(word, self.secret), 0x9e37_79b9_7f4a_7c15)
+    }
 }
 
 impl Holdings {
-    pub(super) fn new() -> Holdings {
+    pub(super) fn new(by: EntryHasher) -> Holdings {
         Holdings {
+            emptied: Vec::new(),
+            by,
             level: 0,
             buckets: vec![Bucket::default()],
             finer: None,
@@ -103,12 +130,9 @@ impl Holdings {
     /// Notes that it holds what it did not.
     pub(super) fn insert(&mut self, held: Held, mark: Mark) {
         let written = if self.is_rewriting(mark.key) { WRITTEN } else { 0 };
+        let (entry, by) = (held.entry() | written, self.by);
         let bucket = self.bucket(mark.key);
-        if bucket.entries.len() == bucket.entries.capacity() {
-            // Doubling would leave a third of all memory for entries empty.
-            bucket.entries.reserve_exact((bucket.entries.len() / 4).max(4));
-        }
-        bucket.entries.push(held.entry() | written);
+        bucket.entries.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
         bucket.digest.add(mark.key, mark.terms);
         self.len += 1;
         self.keys_since_parting += 1;
@@ -116,9 +140,12 @@ impl Holdings {
 
     /// Notes that it no longer holds it.
     pub(super) fn remove(&mut self, held: Held, mark: Mark) {
+        let by = self.by;
         let bucket = self.bucket(mark.key);
-        let Some(place) = bucket.place(held) else { return };
-        bucket.entries.swap_remove(place);
+        let entry = held.entry();
+        let found = bucket.entries.find_entry(by.hash(entry), |other| other & !WRITTEN == entry);
+        let Ok(found) = found else { return };
+        found.remove();
         bucket.digest.remove(mark.key, mark.terms);
         self.len -= 1;
     }
@@ -139,9 +166,11 @@ impl Holdings {
     /// What it holds was written again.
     pub(super) fn written_again(&mut self, held: Held, key: KeyHash) {
         if self.is_rewriting(key) {
-            let bucket = self.bucket(key);
-            if let Some(place) = bucket.place(held) {
-                bucket.entries[place] |= WRITTEN;
+            let (by, entry) = (self.by, held.entry());
+            let entries = &mut self.bucket(key).entries;
+            if let Some(found) = entries.find_mut(by.hash(entry), |other| other & !WRITTEN == entry)
+            {
+                *found |= WRITTEN;
             }
         }
     }
@@ -207,8 +236,9 @@ impl Holdings {
     }
 
     /// What is held, was to be written again and was not: that of the next bucket of those that differ, from the place that `cursor`
-    /// says, which is moved. None when there are no more; nothing is being written again from then on.
-    pub(super) fn stale(&mut self, cursor: &mut u32, out: &mut Vec<Held>) -> Option<()> {
+    /// says, which is moved. Answers with how many entries it has looked at. None when there are no more; nothing is being written again
+    /// from then on.
+    pub(super) fn stale(&mut self, cursor: &mut u32, out: &mut Vec<Held>) -> Option<usize> {
         let Some(rewriting) = &self.rewriting else { return None };
         while *cursor < 1 << LEVEL_MAX {
             let at = *cursor as usize;
@@ -220,7 +250,7 @@ impl Holdings {
                 let stale =
                     bucket.entries.iter().filter(|&&entry| !touched || entry & WRITTEN == 0);
                 out.extend(stale.map(|&entry| Held::of(entry)));
-                return Some(());
+                return Some(bucket.entries.len());
             }
         }
         self.rewriting = None;
@@ -230,53 +260,52 @@ impl Holdings {
     /// Takes one thing out, whichever: for a publisher that nobody sees any more.
     pub(super) fn pop(&mut self) -> Option<Held> {
         loop {
+            if let Some(entry) = self.emptied.pop() {
+                self.len -= 1;
+                return Some(Held::of(entry));
+            }
             let buckets = match &mut self.finer {
                 Some(finer) if !finer.is_empty() => finer,
                 _ => &mut self.buckets,
             };
-            match buckets.last_mut()?.entries.pop() {
-                Some(entry) => {
-                    self.len -= 1;
-                    return Some(Held::of(entry));
-                }
-                None => {
-                    buckets.pop();
-                }
-            }
+            self.emptied.extend(buckets.pop()?.entries);
         }
     }
 
-    /// Parts a bucket, if there are to be more of them and it is time for the next.
-    pub(super) fn part(&mut self, mut mark: impl FnMut(Held) -> Mark) {
+    /// Parts a bucket, if there are to be more of them and it is time for the next. Answers with how many entries that has moved: few,
+    /// unless somebody has chosen their paths.
+    pub(super) fn part(&mut self, mut mark: impl FnMut(Held) -> Mark) -> usize {
         if self.keys_since_parting < KEYS_PER_PARTING {
-            return;
+            return 0;
         }
         self.keys_since_parting = 0;
         let step = self.step();
         if self.finer.is_none() {
             if step == 0 || self.len < KEYS_PER_BUCKET << self.level {
-                return;
+                return 0;
             }
             self.finer = Some(Vec::with_capacity(1 << (self.level + step)));
         }
         let bits = self.level + step;
-        let Some(finer) = &mut self.finer else { return };
+        let (by, Some(finer)) = (self.by, &mut self.finer) else { return 0 };
         let bucket = std::mem::take(&mut self.buckets[finer.len() >> step]);
         let first = finer.len();
         finer.resize(first + (1 << step), Bucket::default());
         for part in &mut finer[first..] {
             part.rewriting = bucket.rewriting;
         }
+        let moved = bucket.entries.len();
         for entry in bucket.entries {
             let mark = mark(Held::of(entry));
             let part = &mut finer[top(mark.key, bits)];
-            part.entries.push(entry);
+            part.entries.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
             part.digest.add(mark.key, mark.terms);
         }
         if finer.len() == 1 << bits {
             self.buckets = self.finer.take().unwrap_or_default();
             self.level = bits;
         }
+        moved
     }
 
     /// By how many bits of the hash the finer buckets are finer.
@@ -304,7 +333,8 @@ impl Holdings {
 
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = Held> {
-        self.by_hash().flat_map(|(_, _, bucket)| bucket.entries.iter().map(|&at| Held::of(at)))
+        let held = self.by_hash().flat_map(|(_, _, bucket)| bucket.entries.iter());
+        held.chain(&self.emptied).map(|&entry| Held::of(entry))
     }
 
     /// Panics where the buckets contradict each other.
@@ -326,13 +356,6 @@ impl Holdings {
 impl Rewriting {
     fn differs(&self, bucket: usize) -> bool {
         self.differ[bucket / 64] >> (bucket % 64) & 1 == 1
-    }
-}
-
-impl Bucket {
-    fn place(&self, held: Held) -> Option<usize> {
-        let entry = held.entry();
-        self.entries.iter().position(|&other| other & !WRITTEN == entry)
     }
 }
 

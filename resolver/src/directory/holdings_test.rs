@@ -39,7 +39,8 @@ struct Pair {
 
 impl Pair {
     fn of(count: u32) -> Pair {
-        let mut pair = Pair { holdings: Holdings::new(), model: Model::default() };
+        let mut pair =
+            Pair { holdings: Holdings::new(EntryHasher::new(7)), model: Model::default() };
         (0..count).for_each(|n| pair.write(held(n), 0));
         pair
     }

@@ -78,6 +78,11 @@ impl PathHasher {
         }
     }
 
+    /// A word that nobody can know, for other tables.
+    pub(super) fn word(&self) -> u64 {
+        mix(self.start, self.end)
+    }
+
     /// Of the root.
     pub(super) fn root(&self) -> PathHash {
         PathHash(self.start)

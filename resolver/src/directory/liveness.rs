@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{Departure, RequestRefusal};
 use longshore_protocol::{PublisherId, PublisherInfo};
 
-use crate::directory::holdings::Holdings;
+use crate::directory::holdings::{EntryHasher, Holdings};
 use crate::directory::remembered::Declares;
 use crate::directory::{Client, Slot};
 
@@ -47,6 +47,8 @@ enum Writer {
 #[derive(Debug)]
 pub(super) struct Liveness {
     ttl: Duration,
+    /// How the entries of holdings are hashed.
+    entries_by: EntryHasher,
     slots: Vec<Option<Publisher>>,
     free: Vec<Slot>,
     by_id: HashMap<PublisherId, Slot>,
@@ -65,9 +67,10 @@ pub(super) struct Announcement {
 }
 
 impl Liveness {
-    pub(super) fn new(ttl: Duration) -> Liveness {
+    pub(super) fn new(ttl: Duration, entries_by: EntryHasher) -> Liveness {
         Liveness {
             ttl,
+            entries_by,
             slots: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::new(),
@@ -124,7 +127,7 @@ impl Liveness {
                     heard_at: now,
                     hidden: false,
                     departure: None,
-                    holdings: Holdings::new(),
+                    holdings: Holdings::new(self.entries_by),
                     alone: 0,
                     declares: Declares::default(),
                     is_awaited: false,

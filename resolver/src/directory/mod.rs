@@ -61,7 +61,8 @@ pub(crate) use resolving::Resolver;
 pub(crate) use table::{Cells, Told};
 pub(crate) use tree::WARM;
 
-use holdings::Held;
+use holdings::{EntryHasher, Held};
+use index::PathHasher;
 use liveness::Liveness;
 use path_watches::PathWatches;
 use paths::Paths;
@@ -90,8 +91,19 @@ const NODES_MIN: usize = 1_024;
 /// are told next.
 const HIDE_STEPS: usize = 1_024;
 
+/// Entries of buckets that are moved, or looked at, in one step.
+const MOVED_PER_STEP: usize = 16;
 /// Most declared paths, of all publishers, that the next run takes over; of the others it knows that there are some.
 const DECLARED_KEPT_MAX: usize = 65_536;
+
+/// How far a confirm is.
+#[derive(Default, Debug)]
+pub(crate) struct Confirming {
+    /// The place after the buckets that were looked through.
+    next: u32,
+    /// What is to be removed of the last one.
+    stale: Vec<Held>,
+}
 
 /// The rules of one directory.
 #[derive(Clone, Debug)]
@@ -139,9 +151,7 @@ pub(crate) struct Directory {
     path_watches: PathWatches<Snapshot>,
     /// Hidden publishers whose watchers are still to be told, in their order. None of them is forgotten before.
     untold: VecDeque<(Slot, Departure)>,
-    /// What a confirm has found to be removed, for a moment.
-    stale: Vec<Held>,
-    /// What changes have cost beside themselves, in globs compared.
+    /// What changes have cost beside themselves, in steps: globs compared, and every 16 entries of buckets looked at or moved.
     spent: usize,
 }
 
@@ -170,14 +180,16 @@ impl Directory {
             incarnation,
             revision: 0,
             paths: Paths::new(secret),
-            living: Liveness::new(rules.writer_ttl),
+            living: Liveness::new(
+                rules.writer_ttl,
+                EntryHasher::new(PathHasher::new(secret).word()),
+            ),
             remembered: Remembered::default(),
             trackers: Trackers::default(),
             watches: Watches::default(),
             rules,
             path_watches: PathWatches::default(),
             untold: VecDeque::new(),
-            stale: Vec::new(),
             spent: 0,
         }
     }
@@ -514,7 +526,8 @@ impl Directory {
         let mark = self.paths.mark_of(path, default, terms);
         let held_jobs = before.is_some_and(|before| self.paths.is_of_jobs(before));
         let holds_jobs = self.paths.is_of_jobs(terms);
-        self.paths.hold(&mut self.living, slot, held, mark, terms, before);
+        let moved = self.paths.hold(&mut self.living, slot, held, mark, terms, before);
+        self.spent += moved / MOVED_PER_STEP;
         if held_jobs != holds_jobs {
             self.declare(slot, held, holds_jobs);
         }
@@ -608,31 +621,28 @@ impl Directory {
     }
 
     /// Removes what a publisher held before its last announce and has not written since, where that announce differed: bucket by
-    /// bucket, from `cursor` on, which is moved, until `budget` are removed, looked at or compared with watched globs. True when
-    /// all is done.
-    pub(crate) fn confirm(&mut self, slot: Slot, cursor: &mut Option<u32>, budget: usize) -> bool {
+    /// bucket, as far as `budget` steps go. True when all is done. All calls between two announces go on with the same `confirming`.
+    pub(crate) fn confirm(
+        &mut self,
+        slot: Slot,
+        confirming: &mut Confirming,
+        budget: usize,
+    ) -> bool {
         let mut steps = 0;
         while steps < budget {
-            let mut stale = std::mem::take(&mut self.stale);
-            let bucket = *cursor.get_or_insert(0);
-            let more = self.living[slot].holdings.stale(cursor.get_or_insert(0), &mut stale);
-            steps += usize::from(stale.is_empty());
-            for held in stale.drain(..) {
-                if steps >= budget {
-                    // What is left of the bucket is found again.
-                    *cursor = Some(bucket);
-                    break;
-                }
+            if let Some(held) = confirming.stale.pop() {
                 if let Some(path) = self.paths.path(held.node) {
                     self.unpublish(slot, path.as_str(), held.default);
                 }
                 steps += 1 + self.spent();
+                continue;
             }
-            self.stale = stale;
-            if more.is_none() {
+            let Confirming { next, stale } = confirming;
+            let Some(looked) = self.living[slot].holdings.stale(next, stale) else {
                 self.remembered.confirmed(self.living[slot].info.id, true);
                 return true;
-            }
+            };
+            steps += 1 + looked / MOVED_PER_STEP;
         }
         false
     }

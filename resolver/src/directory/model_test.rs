@@ -13,7 +13,7 @@ use longshore_protocol::{
 };
 use proptest::prelude::*;
 
-use crate::directory::{Children, Client, Directory, Matching, Push, Resolver, Rules};
+use crate::directory::{Children, Client, Confirming, Directory, Matching, Push, Resolver, Rules};
 
 const TTL: Duration = Duration::from_millis(1_000);
 /// Chosen so that one's text begins another's, with and without a slash between.
@@ -342,7 +342,7 @@ impl Pair {
             }
             Op::Confirm { client } => {
                 let Ok(slot) = self.directory.writer(Client(client)) else { return };
-                let mut cursor = None;
+                let mut cursor = Confirming::default();
                 while !self.directory.confirm(slot, &mut cursor, 2) {
                     self.directory.invariant();
                 }

@@ -117,7 +117,8 @@ impl Paths {
         Path::new(&text).ok()
     }
 
-    /// The publisher holds this from now on, on these terms. `before` is on which it did until now, if it did.
+    /// The publisher holds this from now on, on these terms. `before` is on which it did until now, if it did. Answers with how many of
+    /// its other paths were moved for it, in the index of buckets.
     pub(super) fn hold(
         &mut self,
         living: &mut Liveness,
@@ -126,7 +127,7 @@ impl Paths {
         mark: Mark,
         terms: TermsId,
         before: Option<TermsId>,
-    ) {
+    ) -> usize {
         let from = self.set(held);
         let to = self.sets.with(from, Member { slot, terms });
         self.put(living, held, from, to);
@@ -135,10 +136,11 @@ impl Paths {
             None => {
                 holdings.insert(held, mark);
                 let mut text = String::new();
-                holdings.part(|held| self.mark_spelt(held, slot, &mut text));
+                holdings.part(|held| self.mark_spelt(held, slot, &mut text))
             }
             Some(before) => {
                 holdings.replace(held, self.sets.terms_kept.digest(before), mark);
+                0
             }
         }
     }

@@ -9,7 +9,7 @@ use longshore_protocol::{
     Epoch, Incarnation, Path, PublicationKind, PublisherId, PublisherInfo, Terms,
 };
 
-use crate::directory::{Client, Directory, Known, Resolver, Rules};
+use crate::directory::{Client, Confirming, Directory, Known, Resolver, Rules};
 
 const TTL: Duration = Duration::from_secs(120);
 /// A restarted replica waits so long at most.
@@ -81,7 +81,7 @@ impl Story {
 
     fn confirm(&mut self, number: u8) {
         let slot = self.directory.writer(Client(number.into())).unwrap();
-        let mut cursor = None;
+        let mut cursor = Confirming::default();
         while !self.directory.confirm(slot, &mut cursor, 10) {}
         self.directory.tick(self.now);
     }

@@ -8,7 +8,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
 
 use crate::directory::pushes::{WATCHED_PARTS_MAX, WatchRefusal};
-use crate::directory::{Client, Directory, Push, Resolver, Rules};
+use crate::directory::{Client, Confirming, Directory, Push, Resolver, Rules};
 
 const TTL: Duration = Duration::from_secs(120);
 const INSTANT: Duration = Duration::from_nanos(1);
@@ -275,12 +275,12 @@ fn an_announce_that_only_compares_makes_nothing_stale() {
     let held = story.directory.held_by(info.id);
     story.directory.announce(story.now, Client(1), &info, &[held]).unwrap();
     let slot = story.directory.writer(Client(1)).unwrap();
-    assert!(story.directory.confirm(slot, &mut None, 10));
+    assert!(story.directory.confirm(slot, &mut Confirming::default(), 10));
     assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, FOUND));
     // One that finds them different, as before.
     story.announce(1, 1).unwrap();
     story.publish(1, "/a");
-    assert!(story.directory.confirm(slot, &mut None, 10));
+    assert!(story.directory.confirm(slot, &mut Confirming::default(), 10));
     assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, PathAnswer::NotFound));
 }
 
@@ -480,7 +480,7 @@ fn what_watches_cost_is_taken_from_the_budget_of_sweeping_and_of_confirming() {
     };
     let slot = publish_all(&mut story);
     story.announce(1, 1).unwrap();
-    let (mut cursor, mut calls) = (None, 1);
+    let (mut cursor, mut calls) = (Confirming::default(), 1);
     while !story.directory.confirm(slot, &mut cursor, 1_000) {
         story.directory.invariant();
         calls += 1;

@@ -11,8 +11,8 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Glob, PublisherId};
 
 use crate::directory::{
-    Cells, Children, Client, Directory, Known, Matching, Resolver, Slot, Told, TooManyPieces, WARM,
-    WatchRefusal,
+    Cells, Children, Client, Confirming, Directory, Known, Matching, Resolver, Slot, Told,
+    TooManyPieces, WARM, WatchRefusal,
 };
 use crate::replica_link::now;
 
@@ -89,7 +89,7 @@ pub(super) enum Job {
     },
     Confirm {
         id: u64,
-        cursor: Option<u32>,
+        confirming: Confirming,
     },
     Clear {
         id: u64,
@@ -170,7 +170,7 @@ impl Job {
                 at: 0,
                 done: 0,
             },
-            Ok(ToReplica::Confirm { id }) => Job::Confirm { id, cursor: None },
+            Ok(ToReplica::Confirm { id }) => Job::Confirm { id, confirming: Confirming::default() },
             Ok(ToReplica::Clear { id }) => Job::Clear { id },
             Ok(ToReplica::Table(ask)) => {
                 Job::Table { id: ask.id, began: None, cells: Cells::new(&ask.path) }
@@ -247,7 +247,7 @@ impl Job {
             }
             Job::Announce(announce) => self::announce(bench, announce),
             Job::Write { id, groups, rest, at, done } => write(bench, *id, groups, rest, at, done),
-            Job::Confirm { id, cursor } => confirm(bench, *id, cursor),
+            Job::Confirm { id, confirming } => confirm(bench, *id, confirming),
             Job::Clear { id } => match bench.directory.clear(bench.client) {
                 Ok(()) => Progress::Done(Some(written(*id, true, 0, Vec::new()))),
                 Err(code) => refused(*id, code),
@@ -424,12 +424,12 @@ fn write(
     }
 }
 
-fn confirm(bench: &mut Bench<'_>, id: u64, cursor: &mut Option<u32>) -> Progress {
+fn confirm(bench: &mut Bench<'_>, id: u64, confirming: &mut Confirming) -> Progress {
     let slot = match bench.directory.writer(bench.client) {
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
-    while !bench.directory.confirm(slot, cursor, STRIDE) {
+    while !bench.directory.confirm(slot, confirming, STRIDE) {
         if now() >= bench.until {
             return Progress::More(Some(written(id, false, 0, Vec::new())));
         }

@@ -68,7 +68,8 @@ fn mix(mut word: u64) -> u64 {
 /// A digest of a set of paths and defaults, each with its terms: how many there are, and the sum of their hashes. It changes by one
 /// addition for each that comes or goes, in any order; that of two sets together is the sum of theirs.
 ///
-/// It tells apart honest sets; it does not withstand an opponent, and need not: a publisher could fool only itself.
+/// It tells apart honest sets; it does not withstand an opponent, and need not: a publisher could fool only itself. It is no
+/// key of a table either: whoever chooses paths chooses their buckets, and a replica finds what is in one by a hash of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Digest {
     /// How many.

@@ -11,7 +11,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Epoch, Incarnation, PublisherId, PublisherInfo};
 
 use super::HALF_TTL;
-use crate::directory::{Client, Directory, Rules};
+use crate::directory::{Client, Confirming, Directory, Rules};
 use crate::write_client::buckets::PLACES;
 use crate::write_client::wanted::Wanted;
 
@@ -148,7 +148,7 @@ impl Replica {
         match self {
             Replica::Directory(directory) => {
                 let slot = directory.writer(link)?;
-                let mut cursor = None;
+                let mut cursor = Confirming::default();
                 while !directory.confirm(slot, &mut cursor, 3) {}
             }
             Replica::Model(model) => model.writer(link)?.confirm(),
