@@ -99,6 +99,11 @@ impl Glob {
         Glob { text: "/**".to_owned(), alternatives: vec![vec![GlobPart::Deep]] }
     }
 
+    /// True of `/**`.
+    pub fn is_everything(&self) -> bool {
+        self.text == "/**"
+    }
+
     /// The text it was made from.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -99,7 +99,7 @@ fn prefixes(globs: &[Glob]) -> Vec<&str> {
 }
 
 /// The segments before the first that has a wildcard: `/a/**` matches `/a` too.
-fn prefix(glob: &Glob) -> &str {
+pub(super) fn prefix(glob: &Glob) -> &str {
     let text = glob.as_str();
     match text.find(['*', '?', '{']) {
         None => text,

@@ -2,7 +2,7 @@
 //! values there is not told of: no worker and no tool has anything to ask of it. Level-triggered: a watch has one mark, set or not,
 //! however much has changed, and is told the whole set. Only that a publisher is gone is told as such, to those who know it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::Departure;
@@ -11,8 +11,9 @@ use longshore_protocol::{Glob, Path, PublisherId};
 use crate::directory::holdings::Held;
 use crate::directory::liveness::Liveness;
 use crate::directory::paths::Paths;
-use crate::directory::prefixes::{PatternId, Prefixes};
+use crate::directory::prefixes::{PatternId, Prefixes, prefix};
 use crate::directory::tree::NodeId;
+use crate::directory::walks::Step;
 use crate::directory::{Client, Slot};
 
 /// Departures that one client may have waiting; with more, its watches are told their whole sets.
@@ -27,8 +28,11 @@ pub(super) struct Watches {
     by_glob: HashMap<Glob, PatternId>,
     patterns: BTreeMap<PatternId, Pattern>,
     prefixes: Prefixes,
-    /// Patterns that do not yet count all paths.
-    scans: BTreeSet<PatternId>,
+    /// Patterns that do not yet count all paths, by the client that wants them: clients go on in turns, so that one with thousands of
+    /// new globs does not hold up another with one. A pattern may be in several rows; then it is done by the first.
+    scans: BTreeMap<Client, VecDeque<PatternId>>,
+    /// Those clients, each once.
+    scan_turns: VecDeque<Client>,
     /// Watches to be told their whole set.
     marked: BTreeSet<WatchKey>,
     /// Publishers that clients are to be told are gone.
@@ -43,9 +47,21 @@ struct Pattern {
     watchers: BTreeSet<WatchKey>,
     /// For each publisher that can be seen: how many of its paths match, and of its defaults could.
     counts: BTreeMap<Slot, u64>,
-    /// The first look through all paths, until it is done: nodes before this one are counted, and kept counted; the others are not yet.
-    scan: Option<NodeId>,
+    /// How far the first count of all paths is, until it is done.
+    scan: Option<Scan>,
 }
+
+/// The first count of the paths that match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scan {
+    /// Nothing is counted. If few nodes lie below the glob's literal prefix, they are all counted in one step.
+    Whole,
+    /// They are many: nodes are counted in the order of their numbers. Those before this one are, and are kept counted.
+    By(NodeId),
+}
+
+/// Most nodes below a literal prefix that are counted in one step: about 2 ms. Tests have few nodes, and are to meet both ways.
+const WHOLE_MAX: usize = if cfg!(test) { 2 } else { 10_240 };
 
 /// A publisher that watches have been told of is there no longer.
 #[derive(Debug)]
@@ -79,9 +95,9 @@ impl Watches {
             None => {
                 let id = self.prefixes.add(std::slice::from_ref(&glob));
                 self.by_glob.insert(glob.clone(), id);
-                self.scans.insert(id);
                 let (watchers, counts) = (BTreeSet::new(), BTreeMap::new());
-                self.patterns.insert(id, Pattern { glob, watchers, counts, scan: Some(0) });
+                self.patterns
+                    .insert(id, Pattern { glob, watchers, counts, scan: Some(Scan::Whole) });
                 id
             }
         };
@@ -90,7 +106,12 @@ impl Watches {
         pattern.watchers.insert(key);
         if pattern.scan.is_none() {
             self.mark(key);
+            return;
         }
+        if !self.scans.contains_key(&client) {
+            self.scan_turns.push_back(client);
+        }
+        self.scans.entry(client).or_default().push_back(id);
     }
 
     pub(super) fn remove(&mut self, client: Client, watch: u32) {
@@ -102,13 +123,18 @@ impl Watches {
         if pattern.watchers.is_empty()
             && let Some(pattern) = self.patterns.remove(&id)
         {
-            self.scans.remove(&id);
+            if let Some(row) = self.scans.get_mut(&client) {
+                row.retain(|&other| other != id);
+            }
             self.by_glob.remove(&pattern.glob);
             self.prefixes.remove(id, std::slice::from_ref(&pattern.glob));
         }
     }
 
     pub(super) fn client_gone(&mut self, client: Client) {
+        // Another client that watches the same globs has them in a row of its own.
+        self.scans.remove(&client);
+        self.scan_turns.retain(|&other| other != client);
         let watches: Vec<u32> =
             self.by_key.range((client, 0)..=(client, u32::MAX)).map(|(key, _)| key.1).collect();
         watches.into_iter().for_each(|watch| self.remove(client, watch));
@@ -253,22 +279,33 @@ impl Watches {
         Some((key.1, pattern.counts.keys().copied()))
     }
 
-    /// Counts paths for new patterns: looks at no more than `budget`. True while there are more.
+    /// Counts paths for new patterns, in about `budget` steps: a client after the other. True while there are more.
     pub(super) fn scan(&mut self, paths: &Paths, living: &Liveness, mut budget: usize) -> bool {
-        while let Some(&id) = self.scans.first() {
-            if budget == 0 {
-                return true;
+        while budget > 0
+            && let Some(client) = self.scan_turns.pop_front()
+        {
+            let Some(row) = self.scans.get_mut(&client) else { continue };
+            // One that is done, or that nobody watches any more, is passed over.
+            let next = row.pop_front();
+            let waiting = next.and_then(|id| Some((id, self.patterns.get_mut(&id)?)));
+            if let Some((id, pattern)) = waiting
+                && pattern.scan.is_some()
+            {
+                let done = pattern.count_some(paths, living, &mut budget);
+                if done {
+                    self.mark_pattern(id);
+                } else if let Some(row) = self.scans.get_mut(&client) {
+                    row.push_front(id);
+                }
+            } else {
+                budget -= 1;
             }
-            let Some(pattern) = self.patterns.get_mut(&id) else {
-                self.scans.remove(&id);
-                continue;
-            };
-            if pattern.count_some(paths, living, &mut budget) {
-                self.scans.remove(&id);
-                self.mark_pattern(id);
+            match self.scans.get(&client).is_some_and(|row| !row.is_empty()) {
+                true => self.scan_turns.push_back(client),
+                false => _ = self.scans.remove(&client),
             }
         }
-        false
+        !self.scan_turns.is_empty()
     }
 }
 
@@ -278,27 +315,75 @@ fn concerns(glob: &Glob, path: &Path, default: bool) -> bool {
 }
 
 impl Pattern {
-    /// False of nodes that the first look has not come to.
+    /// False of nodes that the first count has not come to.
     fn counts_already(&self, node: NodeId) -> bool {
-        self.scan.is_none_or(|next| node < next)
+        match self.scan {
+            None => true,
+            Some(Scan::Whole) => false,
+            Some(Scan::By(next)) => node < next,
+        }
     }
 
-    /// Goes on with the first look. True when it is done.
+    /// Goes on with the first count. True when it is done.
     fn count_some(&mut self, paths: &Paths, living: &Liveness, budget: &mut usize) -> bool {
-        let Some(next) = &mut self.scan else { return true };
-        while *next < paths.tree.end() {
-            if *budget == 0 {
-                return false;
-            }
-            *budget -= 1;
-            let node = *next;
-            *next += 1;
-            for slot in concerned(&self.glob, paths, living, node) {
-                *self.counts.entry(slot).or_default() += 1;
+        if self.scan == Some(Scan::Whole) {
+            let below = self.nodes_below_prefix(paths);
+            *budget = budget.saturating_sub(below.as_ref().map_or(WHOLE_MAX / 8, Vec::len));
+            match below {
+                Some(nodes) => {
+                    nodes.into_iter().for_each(|node| self.count(paths, living, node));
+                    self.scan = None;
+                }
+                None => self.scan = Some(Scan::By(0)),
             }
         }
-        self.scan = None;
-        true
+        while let Some(Scan::By(next)) = self.scan {
+            if next >= paths.tree.end() {
+                self.scan = None;
+            } else if *budget == 0 {
+                return false;
+            } else {
+                *budget -= 1;
+                self.scan = Some(Scan::By(next + 1));
+                self.count(paths, living, next);
+            }
+        }
+        self.scan.is_none()
+    }
+
+    fn count(&mut self, paths: &Paths, living: &Liveness, node: NodeId) {
+        for slot in concerned(&self.glob, paths, living, node) {
+            *self.counts.entry(slot).or_default() += 1;
+        }
+    }
+
+    /// The nodes that could concern the glob: those at and below its literal prefix, and, for their defaults, those above it. None if
+    /// they are more than [`WHOLE_MAX`].
+    fn nodes_below_prefix(&self, paths: &Paths) -> Option<Vec<NodeId>> {
+        let (tree, prefix) = (&paths.tree, prefix(&self.glob));
+        let root = tree.find(prefix);
+        let mut nodes = Vec::new();
+        let mut above = match root {
+            Some(root) => tree.above(root),
+            None => Some(tree.nearest(prefix)),
+        };
+        while let Some(node) = above {
+            nodes.push(node);
+            above = tree.above(node);
+        }
+        let Some(root) = root else { return Some(nodes) };
+        let mut step = Step::Enter(root);
+        loop {
+            step = match step {
+                Step::Enter(_) if nodes.len() >= WHOLE_MAX => return None,
+                Step::Enter(node) => {
+                    nodes.push(node);
+                    tree.down(node)
+                }
+                Step::Leave(node) if node == root => return Some(nodes),
+                Step::Leave(node) => tree.after(node),
+            };
+        }
     }
 }
 
@@ -308,10 +393,12 @@ fn concerned(glob: &Glob, paths: &Paths, living: &Liveness, node: NodeId) -> Vec
     if !paths.tree.is_held(node) {
         return slots;
     }
-    let Some(path) = paths.path(node) else { return slots };
+    let everything = glob.is_everything();
+    let path = if everything { Some(Path::root()) } else { paths.path(node) };
+    let Some(path) = path else { return slots };
     for default in [false, true] {
         let members = paths.members(Held { node, default });
-        if !members.is_empty() && concerns(glob, &path, default) {
+        if !members.is_empty() && (everything || concerns(glob, &path, default)) {
             let seen = members
                 .iter()
                 .filter(|member| !living[member.slot].hidden && paths.is_of_jobs(member.terms));
@@ -338,10 +425,14 @@ impl Watches {
             assert_eq!(counted, counts, "publishers of {glob}");
             assert!(!pattern.watchers.is_empty(), "nobody watches {glob}");
             assert!(pattern.watchers.iter().all(|key| self.by_key.get(key) == Some(id)));
-            assert_eq!(pattern.scan.is_some(), self.scans.contains(id), "the first look of {glob}");
+            let waits = self.scans.values().any(|row| row.contains(id));
+            assert!(waits || pattern.scan.is_none(), "the first count of {glob}");
         }
         let watchers: usize = self.patterns.values().map(|pattern| pattern.watchers.len()).sum();
         assert_eq!(watchers, self.by_key.len());
+        for client in self.scans.keys() {
+            assert_eq!(self.scan_turns.iter().filter(|&other| other == client).count(), 1);
+        }
         assert!(self.marked.iter().all(|key| self.by_key.contains_key(key)));
         assert!(self.gone.values().all(|gone| !gone.is_empty() && gone.len() <= GONE_MAX));
     }
