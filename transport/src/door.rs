@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::unconstrained;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::descriptors::Budget;
 use crate::greeting::{self, GreetingError};
@@ -35,6 +35,10 @@ use crate::socket::{self, Connection, open_options};
 
 /// The longest that a refused dialler is waited for, so that it gets to read why.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
+
+/// Lines about connections that were not accepted, in [`LOG_PERIOD`].
+const LOG_LINES_MAX: u32 = 10;
+const LOG_PERIOD: Duration = Duration::from_secs(10);
 
 /// What every hello needs.
 #[derive(Debug)]
@@ -69,7 +73,7 @@ impl Door {
             refusals: Arc::new(Semaphore::new(budget.refusals)),
             stopping: AtomicBool::new(false),
             busy: AtomicU64::new(0),
-            log: Mutex::new(LogLimit::new(Instant::now().into_std())),
+            log: Mutex::new(LogLimit::new(LOG_LINES_MAX, LOG_PERIOD)),
             beat: Beat { origin: Instant::now().into_std() },
             identity,
             options,
@@ -121,8 +125,8 @@ impl Door {
             let line = Line { raw: connection.raw.clone(), pulse: connection.pulse.clone() };
             let (hearing, ends) = AbortHandle::new_pair();
             let turn = self.hellos.begin(line, hearing);
-            let door = self.clone();
-            let receiving = async move { door.receive(connection, peer, turn).await };
+            let (door, came_at) = (self.clone(), Instant::now());
+            let receiving = async move { door.receive(connection, peer, turn, came_at).await };
             return Some(Either::Left(Abortable::new(receiving, ends).map(drop)));
         }
         let (code, reason) = self.no_turn();
@@ -147,12 +151,23 @@ impl Door {
         self.not_accepted(peer, &reason);
     }
 
-    /// Greets one dialler, within the hello timeout.
-    async fn receive(&self, connection: Connection, peer: SocketAddr, turn: Turn) {
+    /// Greets one dialler, within the hello timeout from `came_at` on, whatever trickles in.
+    async fn receive(
+        &self,
+        connection: Connection,
+        peer: SocketAddr,
+        turn: Turn,
+        came_at: Instant,
+    ) {
         let limit = self.options.hello_timeout;
-        let hearing = timeout(limit, self.hear(connection, turn)).await;
-        let greeted = match hearing {
-            Ok(Ok(Some((connection, hello)))) => self.welcome(connection, hello, peer).await,
+        let greeting = async {
+            match self.hear(connection, turn).await? {
+                Some((connection, hello)) => self.welcome(connection, hello, peer).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let greeted = match timeout_at(came_at + limit, greeting).await {
+            Ok(Ok(Some(link))) => Ok(link),
             Ok(Ok(None)) => return,
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Unwelcome::TooSlow(limit)),
@@ -213,12 +228,8 @@ impl Door {
             oldest: self.options.oldest.clone(),
             peer: Peer::Client(hello),
         };
-        let limit = self.options.hello_timeout;
         let answer = HelloAnswer::Welcome(welcome);
-        timeout(limit, greeting::write_answer(&mut connection, &answer))
-            .await
-            .map_err(|_| Unwelcome::TooSlow(limit))?
-            .map_err(GreetingError::Io)?;
+        greeting::write_answer(&mut connection, &answer).await.map_err(GreetingError::Io)?;
         Ok(Link::start(connection, terms, Some(place)))
     }
 
@@ -273,12 +284,12 @@ impl Door {
         }
     }
 
-    /// Tells a dialler that was silent that another has its turn.
+    /// Tells a dialler that was silent or slow that another has its turn.
     fn displaced(&self, line: &Line) {
         let (_, reason) = self.no_turn();
         self.turn_away(line.raw.as_ref().as_ref(), &reason);
         if let Ok(peer) = line.raw.peer_addr() {
-            self.not_accepted(peer, &format!("it was silent; {reason}"));
+            self.not_accepted(peer, &format!("it was silent or slow; {reason}"));
         }
     }
 

@@ -1,10 +1,10 @@
 //! Hellos under way: diallers from whom the rest of a hello is still to come. Each costs a descriptor and some memory, so there
-//! may be only so many; and whoever connects and says nothing must not occupy them.
+//! may be only so many; and whoever connects and says little or nothing must not occupy them.
 //!
-//! **When all turns are taken, the one that has been silent the longest ends.** Not a share for each address: behind one address
-//! there may be a whole site, or a proxy, or on one machine everybody. An honest dialler speaks as soon as it is connected, so it
-//! is silent for one way of the network; a flood has to bring [`HELLOS_MAX`](crate::HELLOS_MAX) connections within that time to
-//! displace it. Who has said a part may think for [`STALLED_AFTER`]: a TLS handshake goes back and forth.
+//! **When all turns are taken, the oldest hello that may be displaced ends**: one that has said nothing may be at once, one that has
+//! begun once [`GRACE`] is over, however it trickles in. Not a share for each address: behind one address there may be a whole site,
+//! or a proxy, or on one machine everybody. To keep an honest dialler out, a flood has to bring [`HELLOS_MAX`](crate::HELLOS_MAX) new
+//! connections within the time that its hello takes, or within `GRACE` if that is shorter, over and over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::socket::{Pulse, has_unread};
 
-/// A hello that has begun may be given up after this long without a byte, if another dialler needs its turn.
-pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
+/// How long a hello that has begun keeps its turn whoever else comes: a TLS handshake goes back and forth.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Most turns that only seem silent and are looked at for one dialler: with a thousand of them at once the listener would stand still.
 const LOOKS_MAX: usize = 4;
@@ -37,15 +37,32 @@ struct Table {
     next: u64,
 }
 
-/// What is known of a hello under way.
+/// A hello under way.
 #[derive(Debug)]
 struct UnderWay {
     line: Line,
-    came_at: Instant,
-    /// When bytes were last seen that nobody had read yet.
-    unread_at: Option<Instant>,
+    age: Age,
     /// Ends its hearing.
     hearing: AbortHandle,
+}
+
+/// What decides who is displaced. Pure.
+#[derive(Clone, Copy, Debug)]
+struct Age {
+    came_at: Instant,
+    /// When it was found that its bytes had come and nobody had read them: once, its grace counts from then.
+    unread_at: Option<Instant>,
+}
+
+impl Age {
+    /// Since when it occupies a turn, if it may be displaced for another dialler. `has_begun` is whether a byte of it was read.
+    fn displaceable(self, has_begun: bool, now: Instant) -> Option<Instant> {
+        let in_grace = match self.unread_at {
+            Some(at) => now < at + GRACE,
+            None => has_begun && now < self.came_at + GRACE,
+        };
+        (!in_grace).then_some(self.came_at)
+    }
 }
 
 /// A dialler's connection, as others than its hearing see it.
@@ -85,7 +102,8 @@ impl Hellos {
         let number = table.next;
         table.next += 1;
         let came_at = Instant::now();
-        table.turns.insert(number, UnderWay { line, came_at, unread_at: None, hearing });
+        let age = Age { came_at, unread_at: None };
+        table.turns.insert(number, UnderWay { line, age, hearing });
         Turn { hellos: self.clone(), number }
     }
 
@@ -96,14 +114,14 @@ impl Hellos {
 }
 
 impl Table {
-    /// Ends the hello that has been silent the longest, if there is one.
+    /// Ends the oldest hello that may be displaced, if there is one.
     fn displace(&mut self, now: Instant) -> Option<Line> {
-        // Each that only seems silent is looked at once: from then on it has been heard, and the next dialler finds others.
+        // One whose bytes nobody has read yet is excused, once; the next dialler finds others.
         for _ in 0..LOOKS_MAX {
-            let number = self.longest_silent(now)?;
+            let number = self.oldest(now)?;
             let turn = self.turns.get_mut(&number)?;
-            if has_unread(&turn.line.raw) {
-                turn.unread_at = Some(now);
+            if turn.age.unread_at.is_none() && has_unread(&turn.line.raw) {
+                turn.age.unread_at = Some(now);
                 continue;
             }
             let turn = self.turns.remove(&number)?;
@@ -113,20 +131,13 @@ impl Table {
         None
     }
 
-    fn longest_silent(&self, now: Instant) -> Option<u64> {
-        let silent = self.turns.iter().filter_map(|(number, turn)| {
-            let heard_at = turn.line.pulse.heard_at().max(turn.unread_at);
-            Some((silent_since(turn.came_at, heard_at, now)?, *number))
-        });
-        silent.min().map(|(_, number)| number)
-    }
-}
-
-/// Since when a dialler is silent who may be displaced for it. One who never said a word may be at once.
-fn silent_since(came_at: Instant, heard_at: Option<Instant>, now: Instant) -> Option<Instant> {
-    match heard_at {
-        None => Some(came_at),
-        Some(heard_at) => (heard_at + STALLED_AFTER <= now).then_some(heard_at),
+    fn oldest(&self, now: Instant) -> Option<u64> {
+        let begun = |turn: &UnderWay| turn.line.pulse.heard_at().is_some();
+        let oldest = self
+            .turns
+            .iter()
+            .filter_map(|(number, turn)| Some((turn.age.displaceable(begun(turn), now)?, *number)));
+        oldest.min().map(|(_, number)| number)
     }
 }
 
@@ -154,13 +165,59 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+    const TICK: Duration = Duration::from_nanos(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hello_that_has_begun_keeps_its_turn_for_a_second_whatever_trickles_in() {
+        let came_at = Instant::now();
+        let age = Age { came_at, unread_at: None };
+        assert_eq!(age.displaceable(false, came_at), Some(came_at));
+        assert_eq!(age.displaceable(true, came_at + SECOND - TICK), None);
+        assert_eq!(age.displaceable(true, came_at + SECOND), Some(came_at));
+        let late = came_at + 20 * SECOND;
+        let excused = Age { unread_at: Some(late), ..age };
+        assert_eq!(excused.displaceable(false, late + SECOND - TICK), None);
+        assert_eq!(excused.displaceable(true, late + SECOND), Some(came_at), "once");
+    }
+
+    /// 1,024 turns are taken by diallers that trickle; they dial again as soon as they are displaced, 100 times a second in all. An
+    /// honest one comes every 100 ms and needs 60 ms for its hello.
     #[test]
-    fn who_says_nothing_goes_first_and_who_has_begun_may_think_for_a_second() {
+    fn honest_diallers_get_in_beside_1024_that_trickle() {
         let start = Instant::now();
-        let now = start + Duration::from_secs(5);
-        let before = |ms| Some(now - Duration::from_millis(ms));
-        assert_eq!(silent_since(now, None, now), Some(now));
-        assert_eq!(silent_since(start, before(999), now), None);
-        assert_eq!(silent_since(start, before(1_000), now), before(1_000));
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut turns: BTreeMap<u64, (Age, bool)> = BTreeMap::new();
+        let mut next = 0;
+        let mut come = |turns: &mut BTreeMap<u64, (Age, bool)>, begun: bool, now: Instant| {
+            if turns.len() == 1_024 {
+                let may = |(number, (age, begun)): (&u64, &(Age, bool))| {
+                    Some((age.displaceable(*begun, now)?, *number))
+                };
+                let (_, oldest) = turns.iter().filter_map(may).min()?;
+                turns.remove(&oldest);
+            }
+            next += 1;
+            turns.insert(next, (Age { came_at: now, unread_at: None }, begun));
+            Some(next)
+        };
+        (0..1_024).for_each(|_| assert!(come(&mut turns, true, start).is_some()));
+        assert_eq!(come(&mut turns, false, at(999)), None, "all are within their grace");
+        let mut honest = Vec::new();
+        for ms in (1_000..60_000).step_by(10) {
+            come(&mut turns, true, at(ms));
+            if ms % 100 == 0 {
+                let number = come(&mut turns, false, at(ms)).expect("there is an older one");
+                honest.push((number, ms + 60));
+            }
+            honest.retain(|(number, done)| {
+                assert!(turns.contains_key(number), "an honest dialler was displaced");
+                let done = *done <= ms;
+                if done {
+                    turns.remove(number);
+                }
+                !done
+            });
+        }
     }
 }

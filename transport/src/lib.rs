@@ -64,6 +64,7 @@ pub use end::LinkEnd;
 pub use link::{Link, Peer};
 pub use listener::{BindError, Listener, PlacesHandle};
 pub use liveness::{Beat, Due, Liveness};
+pub use log_limit::LogLimit;
 pub use negotiation::Identity;
 pub use oldest::{OldestCommand, SlowDisk};
 pub use options::{

@@ -1,32 +1,30 @@
-//! A bound on how often strangers can make this process write to its log. Pure.
+//! A bound on how often this process writes one kind of line to its log. Pure.
 
 use std::time::{Duration, Instant};
 
-/// Lines in one period.
-const LINES_MAX: u32 = 10;
-/// How long a period lasts.
-const PERIOD: Duration = Duration::from_secs(10);
-
-/// Counts lines by period.
+/// Admits so many lines in each period, and counts the others.
 #[derive(Debug)]
-pub(crate) struct LogLimit {
-    since: Instant,
+pub struct LogLimit {
+    lines_max: u32,
+    period: Duration,
+    since: Option<Instant>,
     lines: u32,
     left_out: u64,
 }
 
 impl LogLimit {
-    pub(crate) fn new(now: Instant) -> LogLimit {
-        LogLimit { since: now, lines: 0, left_out: 0 }
+    /// `lines_max` lines in each `period`, which begins with its first line.
+    pub fn new(lines_max: u32, period: Duration) -> LogLimit {
+        LogLimit { lines_max, period, since: None, lines: 0, left_out: 0 }
     }
 
     /// Whether a line may be written at `now`, and if so, how many were left out since the last one.
-    pub(crate) fn admit(&mut self, now: Instant) -> Option<u64> {
-        if now.saturating_duration_since(self.since) >= PERIOD {
-            self.since = now;
+    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= self.period) {
+            self.since = Some(now);
             self.lines = 0;
         }
-        if self.lines == LINES_MAX {
+        if self.lines >= self.lines_max {
             self.left_out += 1;
             return None;
         }
@@ -40,16 +38,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_lines_in_ten_seconds_then_the_rest_is_counted() {
-        let start = Instant::now();
-        let mut limit = LogLimit::new(start);
+    fn so_many_lines_are_admitted_in_a_period_and_the_others_are_counted() {
+        let (start, period) = (Instant::now(), Duration::from_secs(10));
+        let mut limit = LogLimit::new(10, period);
         for _ in 0..10 {
             assert_eq!(limit.admit(start), Some(0));
         }
         for _ in 0..7 {
-            assert_eq!(limit.admit(start + PERIOD - Duration::from_nanos(1)), None);
+            assert_eq!(limit.admit(start + period - Duration::from_nanos(1)), None);
         }
-        assert_eq!(limit.admit(start + PERIOD), Some(7));
-        assert_eq!(limit.admit(start + PERIOD), Some(0));
+        assert_eq!(limit.admit(start + period), Some(7));
+        assert_eq!(limit.admit(start + period), Some(0));
+        let mut one = LogLimit::new(1, period);
+        assert_eq!((one.admit(start), one.admit(start)), (Some(0), None));
+        assert_eq!((one.admit(start + period), one.admit(start + period)), (Some(1), None));
     }
 }

@@ -67,8 +67,8 @@ pub struct ListenerOptions {
     /// Most of them that links of the role `Values` take; none for as many as there are. Where there are fewer places than wanted these are
     /// fewer in proportion.
     pub value_connections_max: Option<usize>,
-    /// Most hellos under way at a time. One more takes the turn of whoever has been silent the longest; that one is told `Busy`, as
-    /// is the one more if all are speaking. With TLS the silent one is closed without a word: there was no handshake.
+    /// Most hellos under way at a time. One more takes the turn of the oldest that has said nothing or has taken over a second; that one is
+    /// told `Busy`, as is the one more if there is none. With TLS the silent one is closed without a word: there was no handshake.
     pub hellos_max: usize,
     /// Most refused diallers that are waited for at a time, so that they hear why. One more is told without waiting; with TLS, if
     /// there was no room for its hello either, it is closed without a word: one more handshake cannot be afforded.

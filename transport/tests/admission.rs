@@ -110,7 +110,7 @@ async fn who_says_nothing_makes_room_for_who_speaks() {
 }
 
 #[tokio::test]
-async fn who_has_begun_to_speak_is_not_displaced_before_a_second_of_silence() {
+async fn who_has_begun_to_speak_is_not_displaced_before_a_second_is_over() {
     let listener = listener(ListenerOptions { hellos_max: 2, ..patient() }).await;
     let begun = Instant::now();
     let speaking = waiting(&listener, 2, &MAGIC).await;
@@ -128,6 +128,48 @@ async fn who_has_begun_to_speak_is_not_displaced_before_a_second_of_silence() {
     };
     assert!(refused > 0 && taken_at >= Duration::from_secs(1), "{refused} in {taken_at:?}");
     drop(speaking);
+}
+
+#[tokio::test]
+async fn an_honest_dialler_gets_in_beside_1024_that_trickle_a_byte_each_900_ms() {
+    let options = ListenerOptions { descriptors_kept: 2_048, ..patient() };
+    let mut listener = listener(options).await;
+    let begun = Instant::now();
+    let mut slow = waiting(&listener, 1_024, &MAGIC[..1]).await;
+    let trickling = tokio::spawn(async move {
+        // Never a whole hello: its length comes last.
+        for byte in [&MAGIC[1..], &[200, 0, 0, 0], &[0; 100]].concat() {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            for stream in &mut slow {
+                // Those that were displaced are closed.
+                let _ = stream.try_write(&[byte]);
+            }
+        }
+    });
+    // All of them have begun, and none is within its first second any more.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for _ in 0..20 {
+        let link = dial_as(&listener, Role::Worker).await.unwrap();
+        drop((link, soon(listener.accept()).await));
+    }
+    assert!(begun.elapsed() < SOON);
+    trickling.abort();
+}
+
+#[tokio::test]
+async fn a_hello_that_trickles_ends_at_its_deadline_counted_from_the_connection() {
+    let limit = Duration::from_millis(500);
+    let listener = listener(ListenerOptions { hello_timeout: limit, ..listening() }).await;
+    let begun = Instant::now();
+    let mut stream = waiting(&listener, 1, &MAGIC).await.remove(0);
+    for byte in [200, 0, 0, 0].into_iter().chain([0; 100]) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if stream.write_all(&[byte]).await.is_err() {
+            break;
+        }
+        assert!(begun.elapsed() < 4 * limit, "it goes on for ever");
+    }
+    assert!(begun.elapsed() >= limit);
 }
 
 #[tokio::test]

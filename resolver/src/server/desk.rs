@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts, ToReplica};
-use longshore_transport::{LinkSender, PlacesHandle, SendError};
+use longshore_transport::{LinkSender, LogLimit, PlacesHandle, SendError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -18,7 +18,6 @@ use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
 use crate::server::known_file::Knowledge;
 use crate::server::limits::Limits;
 use crate::server::memory::resident_bytes;
-use crate::server::seldom::Seldom;
 use crate::slept::{Reading, Slept};
 
 /// Most things said to the desk that wait for it; beyond, connections are not read.
@@ -66,6 +65,8 @@ impl KnownWriter {
         KnownWriter { newest, version: 0, next_at: now() }
     }
 }
+/// One line of the log about it in this time, at most.
+const STAND_STILLS_LOGGED: Duration = Duration::from_secs(10);
 
 /// What is said to the desk.
 #[derive(Debug)]
@@ -152,7 +153,7 @@ pub(super) struct Desk {
     /// When it last looked at the clock for all it does by time.
     looked_at: Instant,
     /// How often it is said that it stood still.
-    stand_stills: Seldom,
+    stand_stills: LogLimit,
     slept: Slept,
     /// There is more to sweep.
     pub(super) sweeping: bool,
@@ -212,7 +213,7 @@ impl Desk {
             writers_served: 0,
             started: now(),
             looked_at: now(),
-            stand_stills: Seldom::default(),
+            stand_stills: LogLimit::new(1, STAND_STILLS_LOGGED),
             slept: Slept::new(Reading::take()),
             sweeping: false,
             pushing: VecDeque::new(),

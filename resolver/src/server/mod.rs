@@ -6,7 +6,6 @@ mod job;
 mod known_file;
 mod limits;
 mod memory;
-mod seldom;
 
 #[cfg(test)]
 mod clog_test;

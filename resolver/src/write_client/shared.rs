@@ -1,5 +1,8 @@
 //! What the handles of a write client and its tasks share.
 
+use std::time::{Duration, Instant};
+
+use longshore_transport::LogLimit;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -14,6 +17,9 @@ use crate::write_client::{ReplicaStanding, ReplicaState};
 /// Most keys that are recorded under one lock: some 100 µs.
 const WANTED_AT_ONCE: usize = 512;
 
+/// One line of the log about a refused path in this time, at most.
+const REFUSALS_LOGGED: Duration = Duration::from_secs(1);
+
 /// The wanted set, and how far each replica is with it.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -23,6 +29,8 @@ pub(super) struct Shared {
     wakes: Vec<Notify>,
     /// A replica's state has changed.
     changed: Notify,
+    /// Of lines about refused paths: a replica that refuses all of them refuses a million, again each time it is told of them.
+    refusals_logged: Mutex<LogLimit>,
 }
 
 #[derive(Debug)]
@@ -67,7 +75,13 @@ impl Shared {
             wakes: replicas.iter().map(|_| Notify::new()).collect(),
             all: Mutex::new(All { wanted: Wanted::default(), closing: false, replicas }),
             changed: Notify::new(),
+            refusals_logged: Mutex::new(LogLimit::new(1, REFUSALS_LOGGED)),
         }
+    }
+
+    /// Whether a refused path may be logged at `now`, whichever replica refuses it; if so, how many were left out since the last one.
+    pub(super) fn admit_refusal_line(&self, now: Instant) -> Option<u64> {
+        self.refusals_logged.lock().admit(now)
     }
 
     /// Records what is wanted: keys on terms, or no longer. Ignored once the publisher stops.
@@ -208,5 +222,17 @@ mod tests {
         let both = async { tokio::join!(flushed, waits) };
         timeout(Duration::from_secs(30), both).await.expect("it still waits");
         timeout(Duration::from_secs(30), shared.flushed(1)).await.expect("nor after that");
+    }
+
+    #[test]
+    fn a_million_refused_paths_log_a_line_a_second_and_how_many_were_left_out() {
+        let shared = Shared::new(&["a:1".into(), "b:1".into()]);
+        let start = Instant::now();
+        let mut lines = Vec::new();
+        for n in 0..1_000_000 {
+            // 250,000 a second, at two replicas.
+            lines.extend(shared.admit_refusal_line(start + Duration::from_micros(4 * n)));
+        }
+        assert_eq!(lines, [0, 249_999, 249_999, 249_999]);
     }
 }

@@ -22,6 +22,7 @@ pub(super) async fn run(
         address: caller.cluster.replicas[replica].clone(),
         caller,
         publisher,
+        shared: shared.clone(),
         core,
         link: ReplicaLink::None,
         inputs: VecDeque::new(),
@@ -50,6 +51,7 @@ struct Shell {
     /// The replica's.
     address: String,
     publisher: PublisherInfo,
+    shared: Arc<Shared>,
     core: WriteCore,
     link: ReplicaLink,
     inputs: VecDeque<Input>,
@@ -96,7 +98,9 @@ impl Shell {
                 tracing::warn!(%replica, degraded, ?again_in, "a resolver replica is not reached: {why}");
             }
             Action::PathRefused { path, reason } => {
-                tracing::error!(%replica, %path, "a resolver replica refuses a path: {reason}");
+                if let Some(left_out) = self.shared.admit_refusal_line(now()) {
+                    tracing::error!(%replica, %path, left_out, "a resolver replica refuses a path: {reason}");
+                }
             }
             Action::Closed => self.done = true,
         }
