@@ -277,10 +277,10 @@ pub use longshore_protocol::messages::work::{
     QuietedWorker, ReplaceOutcome, Room, WorkerPattern, WorkerPatternError,
 };
 pub use longshore_protocol::{
-    AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability, Fingerprint,
-    FingerprintError, Glob, GlobError, Headers, JobChange, JobError, JobId, JobOptions, JobRef,
-    JobState, LinkTiming, NameError, NewJob, Path, PathError, PublicationKind, PublisherId,
-    PublisherInfo, QueueSettings, Refusal, ResolverTiming, Terms, Token, TraceContext,
+    Address, AddressError, AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability,
+    Fingerprint, FingerprintError, Glob, GlobError, Headers, JobChange, JobError, JobId,
+    JobOptions, JobRef, JobState, LinkTiming, NameError, NewJob, Path, PathError, PublicationKind,
+    PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Terms, Token, TraceContext,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOptions};

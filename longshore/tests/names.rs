@@ -48,7 +48,8 @@ impl Silent {
             id: PublisherId([7; 16]),
             epoch: Epoch(1),
             name: name.to_owned(),
-            addresses: vec![self.address()?],
+            addresses: vec![self.address()?.into()],
+            later: Default::default(),
         })
     }
 }

@@ -367,19 +367,19 @@ async fn a_clock_serves_one_publisher_and_says_when_it_serves_none() -> anyhow::
 async fn stopped_or_dropped_it_leaves_nothing_behind() -> anyhow::Result<()> {
     let mut folders = Vec::new();
     let system = System::start_with(|options| folders.push(options.data.clone())).await?;
-    let address = system.publisher().addresses[0];
+    let address = system.publisher().addresses[0].to_string();
     assert!(folders[0].is_dir());
-    assert!(tokio::net::TcpStream::connect(address).await.is_ok());
+    assert!(tokio::net::TcpStream::connect(&address).await.is_ok());
     system.stop().await;
-    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    assert!(tokio::net::TcpStream::connect(&address).await.is_err());
     assert!(!folders[0].exists());
 
     let system = System::start_with(|options| folders.push(options.data.clone())).await?;
-    let address = system.publisher().addresses[0];
+    let address = system.publisher().addresses[0].to_string();
     drop(system);
     // It ends in its own task: asked until it has.
     let ended = async {
-        while tokio::net::TcpStream::connect(address).await.is_ok() || folders[1].exists() {
+        while tokio::net::TcpStream::connect(&address).await.is_ok() || folders[1].exists() {
             tokio::task::yield_now().await;
         }
     };

@@ -1,11 +1,10 @@
 //! One link to a publisher: dialled, attached, read until it ends.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Attach, Attached, FromPublisher, ToPublisher};
-use longshore_protocol::{FrameWriter, Hello, Messages, PublisherId, Role, SessionId};
-use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, SlowDisk, dial};
+use longshore_protocol::{Address, FrameWriter, Hello, Messages, PublisherId, Role, SessionId};
+use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, SlowDisk, dial_address};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +16,7 @@ pub(crate) async fn keep(
     shell: Arc<Shell>,
     publisher: PublisherId,
     link: LinkNumber,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Address>,
     stop: CancellationToken,
 ) {
     let (options, session) = (&shell.options, shell.session);
@@ -50,7 +49,7 @@ pub(crate) async fn keep(
 /// Dials the first address that answers as that publisher, and attaches. An error says what is wrong with each.
 pub(crate) async fn open(
     publisher: PublisherId,
-    addresses: &[SocketAddr],
+    addresses: &[Address],
     role: Role,
     session: SessionId,
     name: &str,
@@ -58,8 +57,8 @@ pub(crate) async fn open(
 ) -> Result<(LinkSender, LinkReceiver, Attached), String> {
     let hello = Hello::new(role, session, name, options.timing);
     let mut failures = Vec::new();
-    for &address in addresses {
-        let link = match dial(address, &hello, options).await {
+    for address in addresses {
+        let link = match dial_address(address, &hello, options).await {
             Ok(link) => link,
             Err(error) => {
                 failures.push(error.to_string());

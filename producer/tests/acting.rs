@@ -279,7 +279,7 @@ async fn groups_of_dead_letters_are_added_up_over_publishers() {
 #[tokio::test]
 async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost() {
     let mut one = FakePublisher::start(1).await;
-    let (two, address) = (FakePublisher::start(2).await, one.info.addresses[0]);
+    let (two, address) = (FakePublisher::start(2).await, one.info.addresses[0].clone());
     let said = Arc::new(Mutex::new(Vec::new()));
     for publisher in [&one, &two] {
         let said = said.clone();
@@ -300,7 +300,7 @@ async fn pauses_name_who_confirmed_and_are_said_again_when_the_answer_was_lost()
     assert_eq!(paused.answers.iter().map(|p| p.answer.queues).sum::<u64>(), 6);
     assert_eq!(*said.lock(), vec![(pattern.clone(), true); 3], "one of them twice");
     // Over a restart.
-    one.revive_at(address).await;
+    one.revive_at(address.clone()).await;
     let resumed = queues.resume(pattern.clone()).await.expect("known");
     assert!(resumed.is_whole(), "{resumed:?}");
     assert_eq!(said.lock().last(), Some(&(pattern.clone(), false)));
@@ -394,7 +394,7 @@ fn replaces(publisher: &FakePublisher, dead: JobId) -> Arc<Mutex<Option<Vec<u8>>
 #[tokio::test]
 async fn a_dead_job_is_replaced_once_also_when_the_answer_is_lost_and_its_publisher_starts_again() {
     let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
-    let address = one.info.addresses[0];
+    let address = one.info.addresses[0].clone();
     let (new, _) = (replaces(&one, id(1)), replaces(&two, id(2)));
     let job = new_job(path(), "better");
     one.script_requests([RequestFate::Answer, RequestFate::DoAndBreak]);
@@ -408,7 +408,7 @@ async fn a_dead_job_is_replaced_once_also_when_the_answer_is_lost_and_its_publis
     let (name, same) = (at(&one, id(1)), job.clone());
     let again = tokio::spawn(async move { queues.replace(&name, &same, LONG).await });
     tokio::time::sleep(Duration::from_millis(150)).await;
-    one.revive_at(address).await;
+    one.revive_at(address.clone()).await;
     assert!(again.await.expect("no panic").is_ok(), "said again, it is the same replacement");
 }
 

@@ -94,7 +94,7 @@ async fn a_job_that_cannot_be_confirmed_says_which_state_it_is_in_or_that_it_is_
 #[tokio::test]
 async fn confirming_is_repeated_over_lost_answers_and_a_restart_until_it_is_answered() {
     let mut publisher = FakePublisher::start(1).await;
-    let address = publisher.info.addresses[0];
+    let address = publisher.info.addresses[0].clone();
     let jobs = Jobs::default();
     jobs.lock().insert(id(1), JobState::Prepared);
     confirms(&publisher, &jobs);
@@ -105,7 +105,7 @@ async fn confirming_is_repeated_over_lost_answers_and_a_restart_until_it_is_answ
     let one = receipt(&publisher, id(1));
     let confirming = tokio::spawn(async move { producer.confirm(&one).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    publisher.revive_at(address).await;
+    publisher.revive_at(address.clone()).await;
     assert_eq!(confirming.await.expect("no panic"), Ok(()));
 }
 

@@ -119,7 +119,7 @@ async fn a_feed_goes_on_where_it_was_when_its_publisher_starts_again_also_in_the
  {
     let mut random = StdRng::seed_from_u64(7);
     let (mut publisher, world) = with_world(1, 7, 300).await;
-    let address = publisher.info.addresses[0];
+    let address = publisher.info.addresses[0].clone();
     (0..1_000).for_each(|_| world.turn());
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
     let mut consumer = Consumer::default();
@@ -131,7 +131,7 @@ async fn a_feed_goes_on_where_it_was_when_its_publisher_starts_again_also_in_the
         publisher.kill().await;
         world.restart();
         (0..50).for_each(|_| world.turn());
-        publisher.revive_at(address).await;
+        publisher.revive_at(address.clone()).await;
     }
     consumer.catch_up(&mut feed, &publisher, &world).await;
     assert_eq!((consumer.snapshots, consumer.lost.len()), (1, 0), "nothing was lost");
@@ -141,7 +141,7 @@ async fn a_feed_goes_on_where_it_was_when_its_publisher_starts_again_also_in_the
 #[tokio::test]
 async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_makes_it_whole() {
     let (mut publisher, world) = with_world(1, 3, 60).await;
-    let address = publisher.info.addresses[0];
+    let address = publisher.info.addresses[0].clone();
     (0..200).for_each(|_| world.turn());
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
     let mut consumer = Consumer::default();
@@ -156,7 +156,7 @@ async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_mak
     world.restart();
     (0..100).for_each(|_| world.turn());
     world.forget_tail();
-    publisher.revive_at(address).await;
+    publisher.revive_at(address.clone()).await;
     consumer.catch_up(&mut feed, &publisher, &world).await;
     assert_eq!(consumer.lost, [FeedLoss::TooOld, FeedLoss::TooOld]);
     assert_eq!(consumer.snapshots, 3);
@@ -165,7 +165,7 @@ async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_mak
 #[tokio::test]
 async fn a_publisher_that_has_lost_what_it_told_is_listed_anew() {
     let (mut publisher, world) = with_world(1, 4, 60).await;
-    let address = publisher.info.addresses[0];
+    let address = publisher.info.addresses[0].clone();
     (0..200).for_each(|_| world.turn());
     let then = world.then();
     let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
@@ -175,7 +175,7 @@ async fn a_publisher_that_has_lost_what_it_told_is_listed_anew() {
     publisher.kill().await;
     world.restart_as(then);
     (0..90).for_each(|_| world.turn());
-    publisher.revive_at(address).await;
+    publisher.revive_at(address.clone()).await;
     while consumer.lost.is_empty() {
         consumer.read(&mut feed).await;
     }

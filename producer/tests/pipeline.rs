@@ -76,12 +76,12 @@ async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_
         std::mem::swap(&mut one, &mut two);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let address = one.info.addresses[0];
+    let address = one.info.addresses[0].clone();
     one.script([Fate::TakeInSilence]);
     tokio::time::sleep(Duration::from_millis(50)).await;
     one.kill().await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    one.revive_at(address).await;
+    one.revive_at(address.clone()).await;
     let mut held = 0;
     while let Some(batch) = receipts.next().await {
         assert_eq!(batch.held(), batch.len(), "{:?}", batch.iter().next());

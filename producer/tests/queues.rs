@@ -160,12 +160,12 @@ async fn a_publisher_that_is_silent_is_named_after_the_time_for_a_request() {
 #[tokio::test]
 async fn a_kept_link_that_has_died_is_made_anew() {
     let mut publisher = FakePublisher::start(1).await;
-    let address = publisher.info.addresses[0];
+    let address = publisher.info.addresses[0].clone();
     holds(&publisher, &[1]);
     let queues = to(&[&publisher]);
     for _ in 0..3 {
         queues.job(&JobId([1; 16]).into()).await.expect("it is there");
-        publisher.revive_at(address).await;
+        publisher.revive_at(address.clone()).await;
     }
     assert!(publisher.disk.lock().attaches >= 3);
 }

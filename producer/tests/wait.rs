@@ -88,7 +88,7 @@ async fn a_job_that_has_ended_is_told_at_once_and_one_that_is_no_longer_kept_is_
 #[tokio::test]
 async fn waiting_goes_on_over_a_restart_of_the_publisher_and_finds_what_happened_meanwhile() {
     let mut publisher = with_job(1).await;
-    let address = publisher.info.addresses[0];
+    let address = publisher.info.addresses[0].clone();
     let options = ProducerOptions::default();
     let producer = Producer::to_publishers(vec![publisher.info.clone()], options);
     let receipt = Receipt {
@@ -101,12 +101,12 @@ async fn waiting_goes_on_over_a_restart_of_the_publisher_and_finds_what_happened
     for _ in 0..3 {
         until(|| publisher.open_ends() == 1).await;
         publisher.kill().await;
-        publisher.revive_at(address).await;
+        publisher.revive_at(address.clone()).await;
     }
     until(|| publisher.open_ends() == 1).await;
     publisher.kill().await;
     publisher.end(completed(1, b"x"));
-    publisher.revive_at(address).await;
+    publisher.revive_at(address.clone()).await;
     let end = waiting.await.expect("no panic").expect("an end");
     assert_eq!(end, JobEnd::Completed { result: Some(Bytes::from_static(b"x")) });
 }
@@ -142,13 +142,13 @@ async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
 #[tokio::test]
 async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
     let mut publisher = with_job(1).await;
-    let address = publisher.info.addresses[0];
+    let address = publisher.info.addresses[0].clone();
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
     publisher.kill().await;
     let waiting = tokio::spawn(async move { queues.wait(&name, Duration::from_secs(2)).await });
     // Long enough to be told that it is away, at least once.
     tokio::time::sleep(Duration::from_millis(150)).await;
-    publisher.revive_at(address).await;
+    publisher.revive_at(address.clone()).await;
     until(|| publisher.open_ends() == 1).await;
     let late = waiting.await.expect("no panic");
     assert!(matches!(late, Err(WaitError::TimedOut { away: None, .. })), "{late:?}");

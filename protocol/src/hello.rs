@@ -3,13 +3,17 @@
 //! The highest version that both speak is spoken from then on. These two are the same in every version, but for fields at
 //! their ends.
 
+use std::fmt;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::id::SessionId;
 use crate::limits::{
-    FRAME_BYTES_MAX, HEARTBEAT_MS_MIN, HELLO_FRAME_BYTES_MAX, NAME_BYTES_MAX, REASON_BYTES_MAX,
+    CREDENTIAL_BYTES_MAX, FRAME_BYTES_MAX, HEARTBEAT_MS_MIN, HELLO_FRAME_BYTES_MAX, NAME_BYTES_MAX,
+    REASON_BYTES_MAX,
 };
 use crate::refusal::codes;
 use crate::timing::LinkTiming;
@@ -20,6 +24,8 @@ pub const MAGIC: [u8; 4] = *b"LSH1";
 pub const VERSION_MIN: u16 = 1;
 /// The newest.
 pub const VERSION_MAX: u16 = 1;
+/// What this code can do beyond its version, a bit each. None is given a meaning yet.
+pub const FEATURES: u64 = 0;
 
 codes! {
     /// What the dialling side has come for; it also says what kind of server it expects.
@@ -63,6 +69,20 @@ pub struct Hello {
     pub timing: LinkTiming,
     /// The longest frame body it takes, in bytes; at least 4 KiB.
     pub frame_bytes_max: u32,
+    /// What it can do beyond its version, a bit each: [`FEATURES`], unless a test says otherwise.
+    pub features: u64,
+    /// What it proves by who it is. Empty, and ignored by every server yet.
+    pub credential: Credential,
+}
+
+/// What a dialler proves by who it is: at most 2,048 bytes, of a meaning that the accepting side gives them. Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Credential(pub Bytes);
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credential({} bytes)", self.0.len())
+    }
 }
 
 impl Hello {
@@ -81,6 +101,8 @@ impl Hello {
             name: name.into(),
             timing,
             frame_bytes_max: FRAME_BYTES_MAX as u32,
+            features: FEATURES,
+            credential: Credential::default(),
         }
     }
 
@@ -120,6 +142,8 @@ pub struct Welcome {
     pub epoch: u64,
     /// The accepting side's name.
     pub name: String,
+    /// Of the features that the dialling side offered, those that the accepting side has, too.
+    pub features: u64,
 }
 
 codes! {
@@ -180,6 +204,8 @@ impl Encode for Hello {
         out.string(&self.name);
         self.timing.encode(out);
         out.u64(u64::from(self.frame_bytes_max));
+        out.u64(self.features);
+        out.bytes(&self.credential.0);
     }
 }
 
@@ -198,6 +224,8 @@ impl Decode for Hello {
             name: r.string("name", NAME_BYTES_MAX)?,
             timing: LinkTiming::decode(r)?,
             frame_bytes_max: read_frame_bytes_max(r)?,
+            features: r.u64()?,
+            credential: Credential(r.bytes("credential", CREDENTIAL_BYTES_MAX)?),
         })
     }
 }
@@ -213,6 +241,7 @@ impl Encode for HelloAnswer {
                 out.put(&welcome.instance);
                 out.u64(welcome.epoch);
                 out.string(&welcome.name);
+                out.u64(welcome.features);
             }
             HelloAnswer::Refused { code, reason } => {
                 out.u8(1);
@@ -234,6 +263,7 @@ impl Decode for HelloAnswer {
                 instance: r.id()?,
                 epoch: r.u64()?,
                 name: r.string("name", NAME_BYTES_MAX)?,
+                features: r.u64()?,
             })),
             1 => Ok(HelloAnswer::Refused {
                 code: HelloRefusal::decode(r)?,

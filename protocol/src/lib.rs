@@ -3,6 +3,7 @@
 //!
 //! `docs/PROTOCOL.md` describes the same bytes for other languages.
 
+pub mod address;
 pub mod codec;
 pub mod fingerprint;
 pub mod frame;
@@ -10,6 +11,7 @@ pub mod glob;
 pub mod hello;
 pub mod id;
 pub mod job;
+pub mod later_fields;
 pub mod limits;
 pub mod messages;
 pub mod name;
@@ -23,13 +25,15 @@ pub mod timing;
 pub mod trace;
 pub mod value;
 
+pub use address::{Address, AddressError, HostAddress};
 pub use codec::{Decode, Encode, Reader, WireError};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use frame::{Frame, FrameWriter, Messages};
 pub use glob::{Glob, GlobError, GlobPart};
-pub use hello::{Hello, HelloAnswer, HelloRefusal, Role, Welcome};
+pub use hello::{Credential, Hello, HelloAnswer, HelloRefusal, Role, Welcome};
 pub use id::{Epoch, Incarnation, JobId, JobRef, LinkId, PublisherId, SessionId, Token};
 pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, NewJob};
+pub use later_fields::LaterFields;
 pub use name::{NameError, check_name};
 pub use path::{Path, PathError};
 pub use publisher_info::PublisherInfo;

@@ -77,6 +77,12 @@ pub const HOMES_MAX: usize = 64;
 pub const TERMS_MAX: usize = 65_536;
 /// Most watches of one replica, and that one of its messages may be for.
 pub const RESOLVER_WATCHES_MAX: usize = 16_384;
+/// Longest host name of an address, in bytes.
+pub const HOST_BYTES_MAX: usize = 253;
+/// Most bytes of unknown fields at the end of terms or of a publisher, which are kept and relayed as they came.
+pub const LATER_BYTES_MAX: usize = 1_024;
+/// Longest credential of a hello, in bytes.
+pub const CREDENTIAL_BYTES_MAX: usize = 2_048;
 /// Most addresses of one publisher.
 pub const ADDRESSES_MAX: usize = 16;
 /// Most requests of one link that wait for their answers.

@@ -1,10 +1,10 @@
 //! A publisher as the directory knows it.
 
-use std::net::SocketAddr;
-
+use crate::address::Address;
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::id::{Epoch, PublisherId};
+use crate::later_fields::LaterFields;
 use crate::limits::{ADDRESSES_MAX, NAME_BYTES_MAX};
 
 /// Who a publisher is and where it listens: what the resolver tells of it, and what `Producer::to_publishers` takes.
@@ -17,7 +17,22 @@ pub struct PublisherInfo {
     /// Its name, as operators gave it: 1 to 128 bytes. Two publishers may have the same.
     pub name: String,
     /// Where it listens, best first. At least one, at most 16.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<Address>,
+    /// Fields of later versions, relayed byte for byte.
+    pub later: LaterFields,
+}
+
+impl PublisherInfo {
+    /// A publisher as this version knows it.
+    pub fn new(
+        id: PublisherId,
+        epoch: Epoch,
+        name: impl Into<String>,
+        addresses: impl IntoIterator<Item = impl Into<Address>>,
+    ) -> PublisherInfo {
+        let addresses = addresses.into_iter().map(Into::into).collect();
+        PublisherInfo { id, epoch, name: name.into(), addresses, later: LaterFields::default() }
+    }
 }
 
 impl Encode for PublisherInfo {
@@ -27,6 +42,7 @@ impl Encode for PublisherInfo {
             self.epoch.encode(out);
             out.string(&self.name);
             self.addresses.encode(out);
+            self.later.encode(out);
         });
     }
 }
@@ -38,41 +54,12 @@ impl Decode for PublisherInfo {
             let epoch = Epoch::decode(r)?;
             let name = r.string("publisher name", NAME_BYTES_MAX)?;
             let none = r.invalid("publisher without an address");
-            let addresses: Vec<SocketAddr> = r.list("publisher addresses", ADDRESSES_MAX)?;
+            let addresses: Vec<Address> = r.list("publisher addresses", ADDRESSES_MAX)?;
             if addresses.is_empty() {
                 return Err(none);
             }
-            Ok(PublisherInfo { id, epoch, name, addresses })
+            let later = LaterFields::decode(r)?;
+            Ok(PublisherInfo { id, epoch, name, addresses, later })
         })
-    }
-}
-
-/// IP version (4 or 6), address, port (fixed, big-endian as in an address).
-impl Encode for SocketAddr {
-    fn encode(&self, out: &mut FrameWriter) {
-        match self {
-            SocketAddr::V4(v4) => {
-                out.u8(4);
-                out.put(&v4.ip().octets());
-            }
-            SocketAddr::V6(v6) => {
-                out.u8(6);
-                out.put(&v6.ip().octets());
-            }
-        }
-        out.put(&self.port().to_be_bytes());
-    }
-}
-
-impl Decode for SocketAddr {
-    fn decode(r: &mut Reader) -> Result<SocketAddr, WireError> {
-        let invalid = r.invalid("IP version");
-        let ip = match r.u8()? {
-            4 => std::net::IpAddr::from(r.u32_fixed()?.to_le_bytes()),
-            6 => std::net::IpAddr::from(r.id()?),
-            _ => return Err(invalid),
-        };
-        let port = u16::from_be_bytes([r.u8()?, r.u8()?]);
-        Ok(SocketAddr::new(ip, port))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
+use crate::later_fields::LaterFields;
 use crate::limits::{HOMES_MAX, NAME_BYTES_MAX};
 use crate::refusal::codes;
 
@@ -28,12 +29,20 @@ pub struct Terms {
     pub weight: u16,
     /// The names of all publishers among which jobs of this path find their home, sorted and none twice; empty: this publisher alone. At most 64.
     pub homes: Vec<String>,
+    /// Fields of later versions: digested and relayed byte for byte, so that a replica of before and a writer of after agree.
+    pub later: LaterFields,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        let homes = Vec::new();
-        Terms { kind: PublicationKind::Queue, flags: 0, priority: 0, weight: 100, homes }
+        Terms {
+            kind: PublicationKind::Queue,
+            flags: 0,
+            priority: 0,
+            weight: 100,
+            homes: Vec::new(),
+            later: LaterFields::default(),
+        }
     }
 }
 
@@ -57,7 +66,21 @@ impl Terms {
         out.u64(u64::from(self.weight));
         out.u64(self.homes.len() as u64);
         self.homes.iter().for_each(|home| out.string(home));
+        self.later.encode(out);
     }
+
+    /// How many bytes the fields that this version knows take in their shortest form.
+    fn known_bytes(&self) -> usize {
+        let numbers = [u64::from(self.flags), u64::from(self.priority), u64::from(self.weight)];
+        let lengths = self.homes.iter().map(|home| home.len() as u64);
+        let all = numbers.into_iter().chain([self.homes.len() as u64]).chain(lengths.clone());
+        1 + all.map(number_bytes).sum::<usize>() + lengths.sum::<u64>() as usize
+    }
+}
+
+/// The bytes that a number takes in LEB128.
+fn number_bytes(number: u64) -> usize {
+    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// A record: later versions say more.
@@ -70,6 +93,7 @@ impl Encode for Terms {
 impl Decode for Terms {
     fn decode(r: &mut Reader) -> Result<Terms, WireError> {
         r.record(|r| {
+            let start = r.offset();
             let (kind, flags) = (PublicationKind::decode(r)?, r.u32()?);
             let (priority, weight) = (r.u16()?, r.u16()?);
             let unsorted = r.invalid("order of homes");
@@ -77,13 +101,18 @@ impl Decode for Terms {
             let mut homes: Vec<String> = Vec::with_capacity(count);
             for _ in 0..count {
                 let home = r.string("name of a home", NAME_BYTES_MAX)?;
-                // One way to write the same set: digests of both sides have to agree.
+                // One way to write the same set, too.
                 if homes.last().is_some_and(|before| *before >= home) {
                     return Err(unsorted);
                 }
                 homes.push(home);
             }
-            Ok(Terms { kind, flags, priority, weight, homes })
+            let (known, padded) =
+                (r.offset() - start, r.invalid("number not in its shortest form"));
+            let later = LaterFields::decode(r)?;
+            let terms = Terms { kind, flags, priority, weight, homes, later };
+            // One way to write the same terms: digests of both sides have to agree.
+            if known == terms.known_bytes() { Ok(terms) } else { Err(padded) }
         })
     }
 }
@@ -103,6 +132,7 @@ mod tests {
             Terms { homes: vec!["a".into()], ..plain.clone() },
             Terms { homes: vec!["a".into(), "b".into()], ..plain.clone() },
             Terms { homes: vec!["ab".into()], ..plain.clone() },
+            Terms { later: LaterFields::new(b"\x01").unwrap(), ..plain.clone() },
         ];
         for (at, one) in others.iter().enumerate() {
             assert_ne!(one.digest(), plain.digest());
@@ -127,5 +157,30 @@ mod tests {
         for homes in [&["b", "a"], &["a", "a"]] {
             assert!(matches!(decode(homes), Err(WireError::Invalid { .. })), "{homes:?}");
         }
+    }
+
+    #[test]
+    fn fields_of_later_versions_are_digested_and_written_as_they_came() {
+        let mut out = FrameWriter::new();
+        out.record(|out| {
+            Terms::default().fields(out);
+            out.put(b"\x80\x01later");
+        });
+        let raw = out.into_body();
+        let terms = Terms::decode(&mut Reader::new(raw.clone())).unwrap();
+        assert_eq!(terms.later.as_bytes(), b"\x80\x01later");
+        let mut out = FrameWriter::new();
+        terms.encode(&mut out);
+        assert_eq!(out.into_body(), raw);
+        let without = Terms { later: LaterFields::default(), ..terms.clone() };
+        assert_ne!(terms.digest(), without.digest());
+    }
+
+    #[test]
+    fn terms_that_are_not_in_their_shortest_form_are_refused() {
+        // Kind, flags 0 in two bytes, priority, weight, no homes.
+        let padded = [6, 0, 0, 0, 1, 0x80, 0, 0, 100, 0];
+        let error = Terms::decode(&mut Reader::new(padded.to_vec().into())).unwrap_err();
+        assert!(matches!(error, WireError::Invalid { .. }), "{error}");
     }
 }

@@ -52,7 +52,7 @@ fn every_tag_has_a_vector() {
     let expected: BTreeSet<u8> = [HEARTBEAT]
         .into_iter()
         .chain(work::tag::ATTACH..=work::tag::QUIETED)
-        .chain(work::tag::ATTACHED..=work::tag::WORKER_QUIET)
+        .chain(work::tag::ATTACHED..=work::tag::UNSUPPORTED)
         .chain(resolver::tag::RESOLVE..=resolver::tag::FORGET_PUBLISHER)
         .chain(resolver::tag::RESOLVED..=resolver::tag::PUBLISHERS_KNOWN)
         .chain(values::tag::SUBSCRIBE_VALUES..=values::tag::WRITE_VALUE)

@@ -112,17 +112,23 @@ async fn read(
     }
 }
 
-/// Decodes one message. A bad batch or request is answered here, and the link goes on; unknown tags are skipped.
+/// Decodes one message. A bad batch or request and a message of a later version are answered here, and the link goes on.
 fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublisher>, WireError> {
     if tag == HEARTBEAT {
         return Ok(None);
     }
     let error = match ToPublisher::decode(tag, body.clone()) {
+        Ok(None) if tag::OF_CLIENTS.contains(&tag) => {
+            debug!(tag, "message of a later version");
+            let id = ToPublisher::number(&body).unwrap_or(0);
+            answer(sender, &FromPublisher::Unsupported { tag, id });
+            return Ok(None);
+        }
         Ok(message) => return Ok(message),
         Err(error) => error,
     };
     let over_limit = matches!(error, WireError::OverLimit { .. });
-    let answer = match (tag, ToPublisher::number(tag, &body)) {
+    let refused = match (tag, ToPublisher::number(&body)) {
         (tag::ENQUEUE, Some(sequence)) => {
             let refusal = if over_limit { BatchRefusal::TooLarge } else { BatchRefusal::Malformed };
             FromPublisher::Enqueued(Enqueued { sequence, outcome: Err(refusal) })
@@ -153,12 +159,16 @@ fn decode(tag: u8, body: Bytes, sender: &LinkSender) -> Result<Option<ToPublishe
         _ => return Err(error),
     };
     debug!(%error, tag, "message refused");
+    answer(sender, &refused);
+    Ok(None)
+}
+
+fn answer(sender: &LinkSender, answer: &FromPublisher) {
     let mut out = FrameWriter::new();
     answer.encode(&mut out);
     if sender.send(out.finish()).is_err() {
         debug!("the link ended before a refusal was sent");
     }
-    Ok(None)
 }
 
 /// The answer to a checkpoint that does not decode though its lease does. One with number 0 has none before it that could

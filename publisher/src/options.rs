@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longshore_protocol::{Durability, LinkTiming, Path, Terms};
+use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use longshore_resolver::{Cluster, PublicationTerms, TermsError};
 use longshore_transport::TlsAcceptor;
@@ -23,8 +23,8 @@ pub struct PublisherOptions {
     /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS, or
     /// [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// Where others dial it; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
-    pub advertise: Vec<SocketAddr>,
+    /// Where others dial it, IP addresses or host names; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
+    pub advertise: Vec<Address>,
     /// Queues that it serves by name; at most 100,000. None by default.
     pub paths: Vec<Path>,
     /// Paths at and below which it makes any queue on first use; at most 100,000. The root by default: every path.

@@ -108,7 +108,7 @@ impl Publisher {
         };
         let listener = Listener::bind(options.listen, identity, listener_options).await?;
         let addresses = if options.advertise.is_empty() {
-            vec![listener.local_address()]
+            vec![listener.local_address().into()]
         } else {
             options.advertise.clone()
         };
@@ -117,6 +117,7 @@ impl Publisher {
             epoch: opened.epoch,
             name: options.name.clone(),
             addresses,
+            later: Default::default(),
         };
 
         let timing =

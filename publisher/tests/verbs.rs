@@ -117,6 +117,25 @@ fn entry_of(job: &NewJob) -> Bytes {
     out.into_body()
 }
 
+#[tokio::test]
+async fn a_message_of_a_later_version_is_answered_and_the_link_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = usual(folder.path()).await;
+    let mut client = Client::attach(&running, Role::Tool, 1).await;
+    let mut out = FrameWriter::new();
+    out.message(24, |out| {
+        out.u64(300);
+        out.string("a field of version 2");
+    });
+    out.message(29, |_| {});
+    client.sender.send(out.finish()).unwrap();
+    for (tag, id) in [(24, 300), (29, 0)] {
+        assert_eq!(client.hear().await, FromPublisher::Unsupported { tag, id });
+    }
+    assert!(matches!(client.ask(Request::Status).await, Answer::Status(_)));
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_later_attempt_reads_what_earlier_ones_left() {
     let dir = tempfile::tempdir().unwrap();

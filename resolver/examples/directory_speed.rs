@@ -159,6 +159,7 @@ impl Bench {
             epoch: Epoch(1),
             name: "publisher".into(),
             addresses: vec![([127, 0, 0, 1], 4000).into()],
+            later: Default::default(),
         };
         self.directory.announce(Instant::now(), WRITER, &info, &[]).expect("room for one");
     }

@@ -55,6 +55,7 @@ fn client(cluster: Cluster) -> WriteClient {
         epoch: Epoch(1),
         name: "write-speed".into(),
         addresses: vec![([127, 0, 0, 1], 4771).into()],
+        later: Default::default(),
     };
     WriteClient::new(cluster, publisher, SessionId([7; 16]))
 }

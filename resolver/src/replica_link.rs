@@ -8,7 +8,7 @@ use std::time::Instant;
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
 use longshore_protocol::{Hello, Role, SessionId, check_name};
-use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial};
+use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial, lookup};
 use tokio::time::{sleep_until, timeout};
 
 use crate::cluster::{Cluster, link_timing};
@@ -111,30 +111,19 @@ fn read(frame: Messages) -> LinkEvent {
     LinkEvent::Told { messages, damaged: None }
 }
 
-/// Most addresses of a replica's name that are tried, one after the other.
-const ADDRESSES_TRIED_MAX: usize = 8;
-
 /// Tries every address of the replica. Each has until connect and hello timeout are over.
 pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, String> {
-    connect_any(caller, replica, addresses(caller, replica).await?).await
+    connect_any(caller, addresses(caller, replica).await?).await
 }
 
 /// Nobody's address is looked up for a caller that no replica could read the name of.
 async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<SocketAddr>, String> {
     check_name(&caller.name).map_err(|error| error.to_string())?;
-    let limit = caller.cluster.timing.connect_timeout;
-    match timeout(limit, tokio::net::lookup_host(replica)).await {
-        Ok(Ok(addresses)) => Ok(addresses.take(ADDRESSES_TRIED_MAX).collect()),
-        Ok(Err(error)) => Err(format!("cannot resolve the address {replica}: {error}")),
-        Err(_) => Err(format!("cannot resolve the address {replica}: no answer in time")),
-    }
+    let found = lookup(replica, caller.cluster.timing.connect_timeout).await;
+    found.map_err(|error| error.to_string())
 }
 
-async fn connect_any(
-    caller: &Caller,
-    replica: &str,
-    addresses: Vec<SocketAddr>,
-) -> Result<Link, String> {
+async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link, String> {
     let timing = &caller.cluster.timing;
     let link_timing = link_timing(timing, caller.role);
     let options = LinkOptions {
@@ -151,9 +140,6 @@ async fn connect_any(
             Ok(link) => return Ok(link),
             Err(error) => failures.push(error.to_string()),
         }
-    }
-    if failures.is_empty() {
-        failures.push(format!("{replica} has no address"));
     }
     Err(failures.join("; "))
 }
@@ -179,17 +165,16 @@ pub(crate) async fn ask_one<T>(
     question: &ToReplica,
     take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
 ) -> Result<T, String> {
-    ask_at(caller, replica, addresses(caller, replica).await?, question, take).await
+    ask_at(caller, addresses(caller, replica).await?, question, take).await
 }
 
 async fn ask_at<T>(
     caller: &Caller,
-    replica: &str,
     addresses: Vec<SocketAddr>,
     question: &ToReplica,
     mut take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
 ) -> Result<T, String> {
-    let (sender, mut receiver) = connect_any(caller, replica, addresses).await?.split();
+    let (sender, mut receiver) = connect_any(caller, addresses).await?.split();
     let mut out = FrameWriter::new();
     question.encode(&mut out);
     sender.send(out.finish()).map_err(|error| error.to_string())?;
@@ -253,7 +238,7 @@ mod tests {
         let session = SessionId([1; 16]);
         let caller = Caller { cluster, role: Role::ResolverReader, session, name: "test".into() };
         let question = ToReplica::Status { id: 1 };
-        let answer = ask_at(&caller, "a name", addresses, &question, |message| match message {
+        let answer = ask_at(&caller, addresses, &question, |message| match message {
             FromReplica::Status { status, .. } => Some(Ok(status.name)),
             _ => None,
         });

@@ -135,7 +135,8 @@ async fn publish(
         id: PUBLISHER,
         epoch: Epoch(1),
         name: "publisher".into(),
-        addresses: vec![listener.local_address()],
+        addresses: vec![listener.local_address().into()],
+        later: Default::default(),
     };
     let registration = WriteClient::new(Cluster::from(resolver.as_str()), info, SessionId([1; 16]));
     registration.publish_default(Path::root(), &PublicationTerms::default());

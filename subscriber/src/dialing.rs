@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_protocol::{Hello, PublisherId, PublisherInfo};
-use longshore_transport::{Link, LinkOptions, dial};
+use longshore_transport::{Link, LinkOptions, dial_address};
 
 /// Dials every address of it in turn, until it is the publisher that answers. Fails with the reason of each.
 pub(crate) async fn dial_publisher(
@@ -13,7 +13,7 @@ pub(crate) async fn dial_publisher(
 ) -> Result<Link, Arc<str>> {
     let mut reasons: Vec<String> = Vec::new();
     for address in &info.addresses {
-        let link = match dial(*address, hello, options).await {
+        let link = match dial_address(address, hello, options).await {
             Ok(link) => link,
             Err(error) => {
                 reasons.push(format!("{address}: {error}"));

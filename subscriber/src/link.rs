@@ -178,8 +178,9 @@ impl Session<'_> {
             FromPublisher::SubscribeRefused { reason, .. } => return Err(Lost::Refused(reason)),
             FromPublisher::Goodbye { reason } => return Err(Lost::Goodbye(reason)),
             FromPublisher::Attached(_) => return Err(Lost::Order),
-            // Answers to what workers do not ask.
+            // Answers to what workers do not ask, and to messages that later versions of them may send.
             FromPublisher::Enqueued(_)
+            | FromPublisher::Unsupported { .. }
             | FromPublisher::Feed(_)
             | FromPublisher::FeedEnded { .. } => {}
         }

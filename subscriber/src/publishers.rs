@@ -84,6 +84,7 @@ mod tests {
             epoch: Epoch(epoch),
             name: format!("p{n}"),
             addresses,
+            later: Default::default(),
         }
     }
 

@@ -27,6 +27,7 @@ fn path(text: &str) -> Path {
 
 async fn publisher(resolver: &Resolver, advertise: Vec<SocketAddr>) -> ValuePublisher {
     let cluster = Some(resolver.cluster());
+    let advertise = advertise.into_iter().map(Into::into).collect();
     let options = ValuePublisherOptions { cluster, advertise, ..ValuePublisherOptions::default() };
     ValuePublisher::open(options).await.unwrap()
 }

@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::hello::{VERSION_MAX, VERSION_MIN};
-use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, NameError, Welcome, check_name};
+use longshore_protocol::{
+    Address, Hello, HelloAnswer, HelloRefusal, HostAddress, NameError, Welcome, check_name,
+};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::greeting::{self, GreetingError};
 use crate::link::{Link, Peer, Terms};
+use crate::lookup::{LookupError, lookup};
 use crate::negotiation::workable;
 use crate::oldest::OldestCommand;
 use crate::options::LinkOptions;
@@ -23,6 +26,12 @@ pub enum DialError {
     /// The hello's name is empty, or has more than 128 bytes. Nobody was dialled.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// The host name leads to no IP address. Nobody was dialled.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// The host name leads to several IP addresses, and there is a link to none of them.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Each(Vec<DialError>),
     /// Nobody listens there, or there is no way there.
     #[error("cannot connect to {address}: {source}")]
     Connect {
@@ -91,6 +100,35 @@ pub enum DialError {
     },
 }
 
+/// Dials an address that a publisher advertises. A host name is resolved now, within `connect_timeout`, and its IP addresses are tried in
+/// the order in which the system returns them, each as [`dial`] does. With TLS the certificate has to bear the host name, unless the
+/// options name another.
+pub async fn dial_address(
+    address: &Address,
+    hello: &Hello,
+    options: &LinkOptions,
+) -> Result<Link, DialError> {
+    let host = match address {
+        Address::Ip(address) => return dial(*address, hello, options).await,
+        Address::Host(host) => host,
+    };
+    check_name(&hello.name)?;
+    let mut failures = Vec::new();
+    for address in lookup(&host.to_string(), options.connect_timeout).await? {
+        match dial_ip(address, Some(host), hello, options).await {
+            Ok(link) => return Ok(link),
+            Err(error) => failures.push(error),
+        }
+    }
+    match (failures.pop(), failures.is_empty()) {
+        (Some(only), true) => Err(only),
+        (last, _) => {
+            failures.extend(last);
+            Err(DialError::Each(failures))
+        }
+    }
+}
+
 /// Connects to `address` and greets. The timing sent is the shorter of the hello's and the options'.
 ///
 /// Takes at most `connect_timeout` and then `hello_timeout`. Dropped, it leaves nothing behind.
@@ -100,8 +138,17 @@ pub async fn dial(
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     check_name(&hello.name)?;
+    dial_ip(address, None, hello, options).await
+}
+
+async fn dial_ip(
+    address: SocketAddr,
+    host: Option<&HostAddress>,
+    hello: &Hello,
+    options: &LinkOptions,
+) -> Result<Link, DialError> {
     let stream = connect(address, options.connect_timeout).await?;
-    match timeout(options.hello_timeout, greet(stream, address, hello, options)).await {
+    match timeout(options.hello_timeout, greet(stream, address, host, hello, options)).await {
         Ok(link) => link,
         Err(_) => Err(DialError::HelloTimeout { address, after: options.hello_timeout }),
     }
@@ -125,12 +172,13 @@ async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, Dial
 async fn greet(
     stream: TcpStream,
     address: SocketAddr,
+    host: Option<&HostAddress>,
     hello: &Hello,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let mut connection = Connection::plain(stream);
     if let Some(tls) = &options.tls {
-        let secured = connection.tls(|stream| tls.connect(address, stream)).await;
+        let secured = connection.tls(|stream| tls.connect(address, host, stream)).await;
         connection = secured.map_err(|source| DialError::Tls { address, source })?;
     }
     let hello = Hello { timing: hello.timing.agreed(options.timing), ..hello.clone() };
@@ -154,6 +202,7 @@ async fn greet(
         own_frame_bytes_max: hello.frame_bytes_max as usize,
         peer_frame_bytes_max: welcome.frame_bytes_max as usize,
         send_queue_bytes_max: options.send_queue_bytes_max,
+        features: welcome.features,
         // Only who is dialled keeps anything.
         oldest: OldestCommand::default(),
         peer: Peer::Server(welcome),
@@ -169,6 +218,7 @@ fn check(mut welcome: Welcome, hello: &Hello, address: SocketAddr) -> Result<Wel
     }
     // What was asked for is an upper bound, whatever the answer says.
     welcome.timing = workable(welcome.timing.agreed(hello.timing));
+    welcome.features &= hello.features;
     Ok(welcome)
 }
 

@@ -220,6 +220,7 @@ impl Door {
         let terms = Terms {
             peer_address,
             version: welcome.version,
+            features: welcome.features,
             timing: welcome.timing,
             beat: Some(self.beat),
             own_frame_bytes_max: welcome.frame_bytes_max as usize,
@@ -242,8 +243,8 @@ impl Door {
             Role::Values => self.options.value_timing,
             _ => self.options.timing,
         };
-        let frame_limit = self.options.frame_bytes_max;
-        let welcome = negotiation::answer(hello, &self.identity, timing, frame_limit)?;
+        let (frame_limit, features) = (self.options.frame_bytes_max, self.options.features);
+        let welcome = negotiation::answer(hello, &self.identity, timing, frame_limit, features)?;
         let place = Place::take(&self.places, hello.role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let role = hello.role;

@@ -47,6 +47,7 @@ mod link;
 mod listener;
 mod liveness;
 mod log_limit;
+mod lookup;
 mod negotiation;
 mod oldest;
 mod options;
@@ -59,12 +60,13 @@ mod sender;
 mod socket;
 mod tls;
 
-pub use dial::{DialError, dial};
+pub use dial::{DialError, dial, dial_address};
 pub use end::LinkEnd;
 pub use link::{Link, Peer};
 pub use listener::{BindError, Listener, PlacesHandle};
 pub use liveness::{Beat, Due, Liveness};
 pub use log_limit::LogLimit;
+pub use lookup::{LookupError, lookup};
 pub use negotiation::Identity;
 pub use oldest::{OldestCommand, SlowDisk};
 pub use options::{

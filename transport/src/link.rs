@@ -29,6 +29,7 @@ pub enum Peer {
 pub struct Link {
     peer: Peer,
     version: u16,
+    features: u64,
     hold: Arc<Hold>,
     reads: ReadSide,
     frames: FrameReader,
@@ -50,6 +51,8 @@ pub(crate) struct Terms {
     pub(crate) peer: Peer,
     pub(crate) peer_address: SocketAddr,
     pub(crate) version: u16,
+    /// The features of both sides.
+    pub(crate) features: u64,
     pub(crate) timing: LinkTiming,
     /// On the accepting side: what its links' heartbeats are in time with.
     pub(crate) beat: Option<Beat>,
@@ -74,6 +77,7 @@ impl Link {
         Link {
             peer: terms.peer,
             version: terms.version,
+            features: terms.features,
             hold: Arc::new(Hold { shared }),
             reads,
             frames: FrameReader::new(terms.own_frame_bytes_max),
@@ -109,6 +113,11 @@ impl Link {
     /// The protocol version spoken.
     pub fn version(&self) -> u16 {
         self.version
+    }
+
+    /// What both sides can do beyond the version, a bit each.
+    pub fn features(&self) -> u64 {
+        self.features
     }
 
     /// The timing that both sides hold to.

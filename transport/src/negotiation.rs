@@ -33,6 +33,7 @@ pub(crate) fn answer(
     identity: &Identity,
     timing: LinkTiming,
     frame_bytes_max: usize,
+    features: u64,
 ) -> Result<Welcome, Refused> {
     let version = common_version(hello, VERSION_MIN, VERSION_MAX)?;
     if !(identity.serves)(hello.role) {
@@ -57,6 +58,7 @@ pub(crate) fn answer(
         instance: identity.instance,
         epoch: identity.epoch,
         name: identity.name.clone(),
+        features: hello.features & features,
     })
 }
 
@@ -82,7 +84,7 @@ pub(crate) fn workable(timing: LinkTiming) -> LinkTiming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longshore_protocol::SessionId;
+    use longshore_protocol::{Credential, SessionId};
 
     fn publisher() -> Identity {
         Identity {
@@ -98,7 +100,7 @@ mod tests {
     }
 
     fn refusal_of(hello: &Hello) -> HelloRefusal {
-        answer(hello, &publisher(), LinkTiming::WORK, FRAME_BYTES_MAX).unwrap_err().0
+        answer(hello, &publisher(), LinkTiming::WORK, FRAME_BYTES_MAX, 0).unwrap_err().0
     }
 
     #[test]
@@ -135,10 +137,24 @@ mod tests {
     fn the_welcome_says_who_answers_and_the_shorter_timing() {
         let (short, long) = (Duration::from_millis(400), Duration::from_millis(900));
         let asked = Hello { timing: LinkTiming { heartbeat: short, hang: long }, ..hello() };
-        let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000).unwrap();
+        let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).unwrap();
         assert_eq!((welcome.instance, welcome.epoch, welcome.name.as_str()), ([7; 16], 3, "left"));
         assert_eq!(welcome.timing, LinkTiming { heartbeat: short, hang: long });
         assert_eq!(welcome.frame_bytes_max, 5_000);
+    }
+
+    #[test]
+    fn the_welcome_names_the_features_of_both_and_passes_over_those_it_does_not_know() {
+        let asked = Hello { features: 1 << 63 | 0b110, ..hello() };
+        let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).unwrap();
+        assert_eq!(welcome.features, 0b010);
+    }
+
+    #[test]
+    fn a_credential_is_ignored() {
+        let asked = Hello { credential: Credential(b"token".as_slice().into()), ..hello() };
+        assert!(answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).is_ok());
+        assert!(!format!("{asked:?}").contains("token"), "and no log shows it");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use longshore_protocol::LinkTiming;
+use longshore_protocol::hello::FEATURES;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
 
 use crate::oldest::OldestCommand;
@@ -82,6 +83,8 @@ pub struct ListenerOptions {
     pub send_queue_bytes_max: usize,
     /// Since when this side's oldest command waits to become durable: heartbeats tell its age.
     pub oldest: OldestCommand,
+    /// What this side can do beyond the protocol's version, a bit each: [`FEATURES`], unless a test says otherwise.
+    pub features: u64,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
     /// Allows an address that other machines can reach, without TLS.
@@ -105,6 +108,7 @@ impl Default for ListenerOptions {
             frame_bytes_max: FRAME_BYTES_MAX,
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
             oldest: OldestCommand::default(),
+            features: FEATURES,
             tls: None,
             insecure: false,
         }

@@ -439,6 +439,7 @@ mod tests {
             )),
             peer_address,
             version: 1,
+            features: 0,
             timing: LinkTiming::VALUES,
             own_frame_bytes_max: FRAME_BYTES_MAX,
             peer_frame_bytes_max: FRAME_BYTES_MAX,

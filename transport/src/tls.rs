@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use longshore_protocol::HostAddress;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -53,7 +54,7 @@ pub struct TlsDialer {
 
 impl TlsDialer {
     /// Trusts servers whose certificate the authority in `authority` has signed, for `server_name` or, without one, for the
-    /// address that is dialled. With `identity`, a certificate chain and its key, it shows who it is. Reads the PEM files on
+    /// host name or IP address that is dialled. With `identity`, a certificate chain and its key, it shows who it is. Reads the PEM files on
     /// the thread that calls.
     pub fn from_pem(
         authority: &Path,
@@ -81,9 +82,18 @@ impl TlsDialer {
     pub(crate) async fn connect(
         &self,
         address: SocketAddr,
+        host: Option<&HostAddress>,
         stream: Metered,
     ) -> io::Result<TlsStream<Metered>> {
-        let name = self.server_name.clone().unwrap_or_else(|| address.ip().into());
+        let name = match (&self.server_name, host) {
+            (Some(name), _) => name.clone(),
+            // A dot at the end is for the system's lookup; certificates are without it.
+            (None, Some(host)) => {
+                ServerName::try_from(host.name().trim_end_matches('.').to_owned())
+                    .map_err(io::Error::other)?
+            }
+            (None, None) => address.ip().into(),
+        };
         let connector = tokio_rustls::TlsConnector::from(self.config.clone());
         Ok(connector.connect(name, stream).await?.into())
     }

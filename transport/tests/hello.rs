@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use longshore_protocol::hello::MAGIC;
-use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, LinkTiming, NameError, Role, Welcome};
+use longshore_protocol::{
+    Address, Credential, Hello, HelloAnswer, HelloRefusal, HostAddress, LinkTiming, NameError,
+    Role, Welcome,
+};
 use longshore_transport::{
-    BindError, DialError, LinkOptions, Listener, ListenerOptions, Peer, dial,
+    BindError, DialError, LinkOptions, Listener, ListenerOptions, Peer, dial, dial_address,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,6 +26,30 @@ async fn both_sides_know_each_other_and_hold_to_the_shorter_timing() {
     assert_eq!((hello.role, hello.name.as_str()), (Role::Worker, "worker-1"));
     assert_eq!((dialled.timing(), accepted.timing()), (TIMING, TIMING));
     assert_eq!((dialled.version(), accepted.version()), (1, 1));
+}
+
+#[tokio::test]
+async fn both_sides_report_the_features_that_both_have() {
+    let mut listener = listener(ListenerOptions { features: 0b011, ..listening() }).await;
+    let credential = Credential(b"nobody checks it yet".as_slice().into());
+    let hello = Hello { features: 1 << 63 | 0b110, credential, ..hello() };
+    let dialled = soon(dial(listener.local_address(), &hello, &dialling())).await.unwrap();
+    let accepted = soon(listener.accept()).await;
+    assert_eq!((dialled.features(), accepted.features()), (0b010, 0b010));
+}
+
+#[tokio::test]
+async fn a_host_name_is_resolved_when_it_is_dialled_and_its_addresses_are_tried_in_order() {
+    let listener = listener(listening()).await;
+    let port = listener.local_address().port();
+    let host = |name: &str| Address::Host(HostAddress::new(name, port).unwrap());
+    // On most machines `::1`, where nobody listens, comes first.
+    let link = soon(dial_address(&host("localhost"), &hello(), &dialling())).await.unwrap();
+    assert_eq!(link.peer_address(), listener.local_address());
+    let error = soon(dial_address(&host("nowhere.invalid"), &hello(), &dialling())).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, DialError::Lookup(_)), "{error}");
+    assert!(error.to_string().contains("nowhere.invalid"), "{error}");
 }
 
 #[tokio::test]
@@ -85,6 +112,7 @@ async fn a_version_that_was_not_offered_is_not_spoken() {
         instance: [0; 16],
         epoch: 0,
         name: String::new(),
+        features: 0,
     });
     let server = tokio::spawn(async move {
         let (mut stream, _) = server.accept().await.unwrap();

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use longshore::protocol::Address;
 use longshore::{Durability, Path};
 
-use crate::config::{parse_address, parse_durability};
+use crate::config::{parse_address, parse_advertised, parse_durability};
 
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
@@ -93,9 +94,9 @@ pub(crate) struct Publisher {
     /// Where to listen; port 0 picks one [default: 127.0.0.1:4780]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where others dial it; needed when it listens on all addresses
-    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
-    pub(crate) advertise: Vec<SocketAddr>,
+    /// Where others dial it, by host name or IP address; needed when it listens on all addresses
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_advertised)]
+    pub(crate) advertise: Vec<Address>,
     /// A queue to serve
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Vec<Path>,

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use longshore::protocol::Address;
 use longshore::protocol::limits::WORKER_PATTERNS_MAX;
 use longshore::{Glob, Path, WorkerPattern};
 
-use crate::config::parse_address;
+use crate::config::{parse_address, parse_advertised};
 use crate::time::parse_length;
 
 #[derive(Args, Debug)]
@@ -29,9 +30,9 @@ pub(crate) struct Publish {
     /// Where to listen for subscribers
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = parse_address)]
     pub(crate) listen: SocketAddr,
-    /// Where subscribers dial it; needed when it listens on all addresses
-    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
-    pub(crate) advertise: Vec<SocketAddr>,
+    /// Where subscribers dial it, by host name or IP address; needed when it listens on all addresses
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_advertised)]
+    pub(crate) advertise: Vec<Address>,
     /// Listen on an address that other machines can reach, without TLS
     #[arg(long)]
     pub(crate) insecure: bool,

@@ -143,6 +143,7 @@ mod tests {
             epoch: Epoch(1),
             name: format!("p{n}"),
             addresses: Vec::new(),
+            later: Default::default(),
         };
         let worker = |session: u8, end| QuietedWorker {
             name: "w".to_owned(),

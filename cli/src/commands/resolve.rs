@@ -110,6 +110,7 @@ mod tests {
             priority: 1,
             weight: 0,
             homes: vec!["east".into(), "west".into()],
+            ..Terms::default()
         };
         assert_eq!(unusual(&terms), "value, priority 1, weight 0, flags 0x2, homes east,west");
     }

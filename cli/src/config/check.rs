@@ -85,7 +85,7 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             publishes_at.1,
             &format!(
                 "a publisher that listens on all addresses ({}) has to say where others dial it; write \
-                 publisher.advertise = [\"IP:PORT\"]",
+                 publisher.advertise = [\"HOST:PORT\"]",
                 publisher.listen.value
             ),
         ));

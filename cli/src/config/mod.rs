@@ -13,12 +13,13 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
+use longshore::protocol::Address;
 use longshore::{Durability, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions};
 
 pub(crate) use reload::{Plan, Service, plan};
 pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
-pub(crate) use values::{ReplicaFigures, parse_address, parse_durability};
+pub(crate) use values::{ReplicaFigures, parse_address, parse_advertised, parse_durability};
 
 use crate::failure::WrongUsage;
 use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
@@ -69,7 +70,7 @@ pub(crate) struct Config {
 pub(crate) struct PublisherConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
-    pub(crate) advertise: Setting<Vec<SocketAddr>>,
+    pub(crate) advertise: Setting<Vec<Address>>,
     pub(crate) paths: Setting<Vec<Path>>,
     pub(crate) defaults: Setting<Vec<Path>>,
     pub(crate) homes: Setting<Vec<String>>,

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::protocol::check_name;
+use longshore::protocol::{Address, AddressError, check_name};
 use longshore::{Durability, Path, PublisherOptions};
 
 use super::RESOLVER_PORT;
@@ -43,7 +43,7 @@ impl fmt::Display for Exactly {
     }
 }
 
-/// Reads `IP:PORT`. Listening and advertised addresses are numbers: what a name means may change under a running service.
+/// Reads `IP:PORT`. A listening address is a number: what a name means may change under a running service.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!("'{text}' is not an address; write it like 127.0.0.1:4780 or [::1]:4780")
@@ -91,18 +91,22 @@ pub(super) fn figures(written: FiguresWritten) -> Result<ReplicaFigures, String>
     }
 }
 
-/// Where others dial a publisher: all addresses are nowhere, and so is port 0.
-pub(super) fn advertised(list: Vec<String>) -> Result<Vec<SocketAddr>, String> {
-    let dialled = |text: &String| match parse_address(text)? {
-        at if at.ip().is_unspecified() => {
-            Err(format!("nobody can dial {at}; write the address that workers and producers reach"))
-        }
-        at if at.port() == 0 => {
-            Err(format!("nobody can dial {at}; write the port that the publisher listens on"))
-        }
-        at => Ok(at),
-    };
-    list.iter().map(dialled).collect()
+/// Reads `HOST:PORT` or `IP:PORT`, where others dial a publisher: all addresses are nowhere, and so is port 0.
+pub(crate) fn parse_advertised(text: &str) -> Result<Address, String> {
+    let at: Address = text.parse().map_err(|error: AddressError| error.to_string())?;
+    if at.ip().is_some_and(|ip| ip.is_unspecified()) {
+        return Err(format!(
+            "nobody can dial {at}; write the address that workers and producers reach"
+        ));
+    }
+    if at.port() == 0 {
+        return Err(format!("nobody can dial {at}; write the port that the publisher listens on"));
+    }
+    Ok(at)
+}
+
+pub(super) fn advertised(list: Vec<String>) -> Result<Vec<Address>, String> {
+    list.iter().map(|text| parse_advertised(text)).collect()
 }
 
 pub(super) fn paths(list: Vec<String>) -> Result<Vec<Path>, String> {

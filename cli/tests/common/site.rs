@@ -270,6 +270,7 @@ pub(crate) fn info_of(publisher: &Service) -> PublisherInfo {
         epoch: Epoch(0),
         name: publisher.text("name").to_owned(),
         addresses: vec![publisher.text("address").parse().unwrap()],
+        later: Default::default(),
     }
 }
 

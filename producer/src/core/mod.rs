@@ -22,12 +22,13 @@ mod routing;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::SealedBatch;
-use longshore_protocol::{JobId, NewJob, Path, PublicationKind, PublisherId, PublisherInfo};
+use longshore_protocol::{
+    Address, JobId, NewJob, Path, PublicationKind, PublisherId, PublisherInfo,
+};
 use longshore_resolver::{PathAnswer, Publication, ReadError, Resolution};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -97,7 +98,7 @@ pub(crate) enum Action<T> {
     /// Ask the resolver; hand the answer to [`Core::resolved`].
     Resolve(Vec<Path>),
     /// Make a link, attach, then say [`Core::linked`] or [`Core::link_lost`].
-    Dial { publisher: PublisherId, link: LinkNumber, addresses: Vec<SocketAddr> },
+    Dial { publisher: PublisherId, link: LinkNumber, addresses: Vec<Address> },
     /// Write the batch to that link.
     Send { publisher: PublisherId, link: LinkNumber, sequence: u64, batch: SealedBatch },
     /// End that link; nothing is to be said of it any more.

@@ -13,8 +13,8 @@ use longshore_protocol::messages::work::{
     ToPublisher, Tokens,
 };
 use longshore_protocol::{
-    BatchRefusal, Durability, EnqueueOutcome, Epoch, FrameWriter, JobId, Messages, PublisherId,
-    PublisherInfo, Refusal, Runs, SessionId,
+    Address, BatchRefusal, Durability, EnqueueOutcome, Epoch, FrameWriter, JobId, Messages,
+    PublisherId, PublisherInfo, Refusal, Runs, SessionId,
 };
 use longshore_transport::{Identity, Link, LinkReceiver, LinkSender, Listener, ListenerOptions};
 use parking_lot::Mutex;
@@ -112,7 +112,7 @@ impl FakePublisher {
         };
         let options = ListenerOptions::default();
         let mut listener = Listener::bind(address, identity, options).await.expect("a free port");
-        let addresses = vec![listener.local_address()];
+        let addresses = vec![listener.local_address().into()];
         let running = CancellationToken::new();
         let (stop, kept) = (running.clone(), disk.clone());
         let done = tokio::spawn(async move {
@@ -126,7 +126,8 @@ impl FakePublisher {
                 }
             }
         });
-        let info = PublisherInfo { id, epoch: Epoch(epoch), name, addresses };
+        let info =
+            PublisherInfo { id, epoch: Epoch(epoch), name, addresses, later: Default::default() };
         FakePublisher { info, disk, running, done: Some(done) }
     }
 
@@ -145,7 +146,8 @@ impl FakePublisher {
     }
 
     /// Starts it again with its disk.
-    pub async fn revive_at(&mut self, address: SocketAddr) {
+    pub async fn revive_at(&mut self, address: Address) {
+        let Address::Ip(address) = address else { panic!("{address} is no IP address") };
         self.kill().await;
         let (n, epoch) = (self.info.id.0[0], self.info.epoch.0 + 1);
         *self = FakePublisher::start_with(n, self.disk.clone(), epoch, address).await;

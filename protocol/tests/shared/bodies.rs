@@ -77,8 +77,8 @@ pub fn fuzz_to_publisher(data: &[u8]) {
         Some(ToPublisher::Settle(batch)) => check_settles(batch),
         _ => {}
     }
-    if let Some((&tag, body)) = data.split_first() {
-        let number = ToPublisher::number(tag, &Bytes::copy_from_slice(body));
+    if let Some((_, body)) = data.split_first() {
+        let number = ToPublisher::number(&Bytes::copy_from_slice(body));
         match message {
             Some(ToPublisher::Enqueue(batch)) => assert_eq!(number, Some(batch.sequence)),
             Some(ToPublisher::Settle(batch)) => assert_eq!(number, Some(batch.sequence)),
@@ -111,8 +111,8 @@ pub fn fuzz_from_publisher(data: &[u8]) {
 /// A tag, then the body of a message to a replica.
 pub fn fuzz_to_replica(data: &[u8]) {
     message(data, ToReplica::decode, |message, out| message.encode(out));
-    if let Some((&tag, body)) = data.split_first() {
-        ToReplica::id_of_damaged(tag, &Bytes::copy_from_slice(body));
+    if let Some((_, body)) = data.split_first() {
+        ToReplica::id_of_damaged(&Bytes::copy_from_slice(body));
     }
 }
 

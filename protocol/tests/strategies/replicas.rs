@@ -1,6 +1,6 @@
 //! All that is said on a resolver link.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use longshore_protocol::limits::*;
 use longshore_protocol::messages::resolver::*;
@@ -13,15 +13,29 @@ use proptest::sample::select;
 use super::{glob, path, text};
 
 pub(crate) fn publisher() -> impl Strategy<Value = PublisherInfo> {
-    let address = any::<(IpAddr, u16)>().prop_map(|(ip, port)| SocketAddr::new(ip, port));
-    (any::<[u8; 16]>(), any::<u64>(), text(), vec(address, 1..=ADDRESSES_MAX)).prop_map(
-        |(id, epoch, name, addresses)| PublisherInfo {
+    let address = prop_oneof![
+        any::<(IpAddr, u16)>().prop_map(Address::from),
+        ("[a-z0-9_-]{1,20}(\\.[a-z]{2,9}){0,3}", any::<u16>())
+            .prop_filter_map("a number is no name", |(name, port)| {
+                HostAddress::new(&name, port).ok().map(Address::Host)
+            }),
+    ];
+    let addresses = vec(address, 1..=ADDRESSES_MAX);
+    (any::<[u8; 16]>(), any::<u64>(), text(), addresses, later()).prop_map(
+        |(id, epoch, name, addresses, later)| PublisherInfo {
             id: PublisherId(id),
             epoch: Epoch(epoch),
             name,
             addresses,
+            later,
         },
     )
+}
+
+/// Fields of later versions.
+fn later() -> impl Strategy<Value = LaterFields> {
+    let bytes = prop_oneof![4 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..=LATER_BYTES_MAX)];
+    bytes.prop_map(|bytes| LaterFields::new(&bytes).expect("at most as many as may be"))
 }
 
 /// What should be a path, and need not be one.
@@ -36,14 +50,21 @@ pub(crate) fn path_texts() -> impl Strategy<Value = PathTexts> {
 pub(crate) fn digests() -> impl Strategy<Value = Vec<Digest>> {
     let digest = any::<(u64, u128)>().prop_map(|(count, sum)| Digest { count, sum });
     vec(digest, 4).prop_flat_map(|four| {
-        select(vec![1usize, 2, 4]).prop_map(move |count| four[..count].to_vec())
+        select(vec![0usize, 1, 2, 4]).prop_map(move |count| four[..count].to_vec())
     })
 }
 
 pub(crate) fn terms() -> impl Strategy<Value = Terms> {
     let homes = btree_set(text(), 0..4).prop_map(|homes| homes.into_iter().collect());
-    (select(PublicationKind::ALL), any::<(u32, u16, u16)>(), homes).prop_map(
-        |(kind, (flags, priority, weight), homes)| Terms { kind, flags, priority, weight, homes },
+    (select(PublicationKind::ALL), any::<(u32, u16, u16)>(), homes, later()).prop_map(
+        |(kind, (flags, priority, weight), homes, later)| Terms {
+            kind,
+            flags,
+            priority,
+            weight,
+            homes,
+            later,
+        },
     )
 }
 
@@ -76,9 +97,10 @@ pub(crate) fn to_replica() -> impl Strategy<Value = ToReplica> {
         (any::<u64>(), vec(glob(), 0..4))
             .prop_map(|(id, globs)| ToReplica::ListMatching(ListMatching { id, globs })),
         any::<u64>().prop_map(|id| ToReplica::Status { id }),
-        (any::<u32>(), glob())
-            .prop_map(|(watch, glob)| ToReplica::WatchPublishers(WatchPublishers { watch, glob })),
-        any::<u32>().prop_map(|watch| ToReplica::Unwatch { watch }),
+        (any::<u64>(), any::<u32>(), glob()).prop_map(|(id, watch, glob)| {
+            ToReplica::WatchPublishers(WatchPublishers { id, watch, glob })
+        }),
+        any::<(u64, u32)>().prop_map(|(id, watch)| ToReplica::Unwatch { id, watch }),
         (any::<u64>(), publisher(), digests()).prop_map(|(id, publisher, wanted)| {
             ToReplica::Announce(Announce { id, publisher, wanted })
         }),
@@ -160,8 +182,6 @@ pub(crate) fn from_replica() -> impl Strategy<Value = FromReplica> {
                 FromReplica::Publishers(Publishers { watch, tracker, complete, publishers })
             }
         ),
-        (any::<u32>(), text())
-            .prop_map(|(watch, reason)| FromReplica::WatchRefused(WatchRefused { watch, reason })),
         (any::<(u64, u64)>(), digests()).prop_map(|((id, writer_ttl_ms), held)| {
             FromReplica::Announced(Announced { id, held, writer_ttl_ms })
         }),

@@ -543,5 +543,6 @@ pub(crate) fn from_publisher() -> impl Strategy<Value = FromPublisher> {
         feed().prop_map(FromPublisher::Feed),
         any::<u64>().prop_map(|id| FromPublisher::FeedEnded { id, end: FeedEnd::TooOld }),
         quiet().prop_map(FromPublisher::WorkerQuiet),
+        any::<(u8, u64)>().prop_map(|(tag, id)| FromPublisher::Unsupported { tag, id }),
     ]
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::{
-    Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, Role, SessionId, check_name,
+    Address, Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, Role, SessionId, check_name,
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
@@ -32,8 +32,8 @@ pub struct ValuePublisherOptions {
     /// Where it listens; port 0 picks one. Port 0 of 127.0.0.1 by default. Other machines need TLS, or
     /// [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// Where others dial it; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
-    pub advertise: Vec<SocketAddr>,
+    /// Where others dial it, IP addresses or host names; empty for where it listens. It has to be said where that is all addresses (`0.0.0.0`).
+    pub advertise: Vec<Address>,
     /// The priority and weight of its values, unless they have their own.
     pub usual: ValueOptions,
     /// The resolver replicas. With none, the default, no subscriber finds it: they look for values at a resolver.
@@ -121,8 +121,9 @@ impl ValuePublisher {
         let listener = Listener::bind(options.listen, identity, listener_options).await?;
         let address = listener.local_address();
         let addresses =
-            if options.advertise.is_empty() { vec![address] } else { options.advertise };
-        let info = PublisherInfo { id, epoch, name: options.name, addresses };
+            if options.advertise.is_empty() { vec![address.into()] } else { options.advertise };
+        let info =
+            PublisherInfo { id, epoch, name: options.name, addresses, later: Default::default() };
         let client =
             options.cluster.map(|cluster| WriteClient::new(cluster, info.clone(), SessionId(id.0)));
         let names = Arc::new(Names::default());

@@ -47,6 +47,7 @@ impl Story {
             epoch: Epoch(1),
             name: format!("publisher-{}", client.0),
             addresses: vec![([127, 0, 0, 1], 4000).into()],
+            later: Default::default(),
         };
         self.directory.announce(Instant::now(), client, &info, &[]).unwrap();
         self.directory.writer(client).unwrap()

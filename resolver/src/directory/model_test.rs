@@ -255,6 +255,7 @@ fn info(publisher: u8, epoch: u64) -> PublisherInfo {
         epoch: Epoch(epoch),
         name: format!("publisher-{publisher}"),
         addresses: vec![([127, 0, 0, 1], 4000 + u16::from(publisher)).into()],
+        later: Default::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::resolver::{PathAnswer, PathText, Resolved, SetMember};
-use longshore_protocol::{PublisherInfo, Terms};
+use longshore_protocol::{Address, PublisherInfo, Terms};
 
 use crate::directory::holdings::Held;
 use crate::directory::sets::{Member, NOBODY, SetId};
@@ -179,11 +179,17 @@ const ADDRESS_BYTES: usize = 32;
 
 /// About how long a publisher is in a message, in bytes; not less than it is.
 fn publisher_bytes(info: &PublisherInfo) -> usize {
-    4 * FIELD_BYTES + info.name.len() + ADDRESS_BYTES * info.addresses.len()
+    let host = |address: &Address| match address {
+        Address::Ip(_) => 0,
+        Address::Host(host) => host.name().len(),
+    };
+    let hosts: usize = info.addresses.iter().map(host).sum();
+    let (name, later) = (info.name.len(), info.later.as_bytes().len());
+    4 * FIELD_BYTES + name + ADDRESS_BYTES * info.addresses.len() + hosts + later
 }
 
 /// About how long terms are in a message, in bytes; not less than they are.
 fn terms_bytes(terms: &Terms) -> usize {
     let homes = terms.homes.iter().map(|home| FIELD_BYTES + home.len());
-    5 * FIELD_BYTES + homes.sum::<usize>()
+    5 * FIELD_BYTES + homes.sum::<usize>() + terms.later.as_bytes().len()
 }

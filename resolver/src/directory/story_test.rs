@@ -30,6 +30,7 @@ fn publisher(number: u8, epoch: u64) -> PublisherInfo {
         epoch: Epoch(epoch),
         name: format!("publisher-{number}"),
         addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
+        later: Default::default(),
     }
 }
 

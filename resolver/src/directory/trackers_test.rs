@@ -41,6 +41,7 @@ impl Story {
             epoch: Epoch(epoch),
             name: format!("publisher-{number}"),
             addresses: vec![([127, 0, 0, 1], 4000).into()],
+            later: Default::default(),
         };
         let client = Client(number.into());
         let announced = self.directory.announce(self.now, client, &info, &[]);

@@ -170,7 +170,8 @@ impl Publication {
         let texts: usize = self.terms.homes.iter().map(String::len).sum();
         let addresses = size_of_val(&self.publisher.addresses[..]);
         let homes = size_of_val(&self.terms.homes[..]);
-        size_of::<Publication>() + self.publisher.name.len() + texts + addresses + homes
+        let later = self.publisher.later.as_bytes().len() + self.terms.later.as_bytes().len();
+        size_of::<Publication>() + self.publisher.name.len() + texts + addresses + homes + later
     }
 }
 

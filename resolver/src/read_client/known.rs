@@ -80,6 +80,7 @@ mod tests {
             epoch: Epoch(1),
             name: format!("{n:06}"),
             addresses: Vec::new(),
+            later: Default::default(),
         };
         let departure = n.is_multiple_of(2).then_some(Departure::Silent);
         KnownPublisher { info, held: 0, silent_ms: 0, departure, declared: Declared::default() }

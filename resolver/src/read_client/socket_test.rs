@@ -66,6 +66,7 @@ fn writer(cluster: &Cluster) -> WriteClient {
         epoch: Epoch(1),
         name: "left".into(),
         addresses: vec![([127, 0, 0, 1], 4000).into()],
+        later: Default::default(),
     };
     WriteClient::new(cluster.clone(), info, SessionId([1; 16]))
 }

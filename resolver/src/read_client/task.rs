@@ -148,14 +148,16 @@ impl Shell {
                 link,
                 match subject {
                     Subject::Publishers(glob) => {
-                        ToReplica::WatchPublishers(WatchPublishers { watch, glob })
+                        ToReplica::WatchPublishers(WatchPublishers { id, watch, glob })
                     }
                     Subject::Paths(globs) => {
                         ToReplica::WatchPaths(WatchPaths { id, watch, globs: globs.to_vec() })
                     }
                 },
             ),
-            Action::Unwatch { link, watch } => self.send(link, ToReplica::Unwatch { watch }),
+            Action::Unwatch { link, request: id, watch } => {
+                self.send(link, ToReplica::Unwatch { id, watch });
+            }
             Action::Finish { batch, answer } => {
                 if let Err(error) = &answer {
                     tracing::warn!(%error, "a resolver batch has failed");

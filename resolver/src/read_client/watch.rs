@@ -165,7 +165,13 @@ mod tests {
 
     fn info(n: u8) -> PublisherInfo {
         let addresses = vec![([127, 0, 0, 1], 4000).into()];
-        PublisherInfo { id: PublisherId([n; 16]), epoch: Epoch(1), name: "p".into(), addresses }
+        PublisherInfo {
+            id: PublisherId([n; 16]),
+            epoch: Epoch(1),
+            name: "p".into(),
+            addresses,
+            later: Default::default(),
+        }
     }
 
     fn gone(n: u8, incarnation: u8, complete: bool) -> PublisherGone {

@@ -55,6 +55,7 @@ impl Replica {
             epoch: Epoch(1),
             name: "left".into(),
             addresses: vec![([127, 0, 0, 1], 4000).into()],
+            later: Default::default(),
         };
         let writer = WriteClient::new(cluster.clone(), publisher, SessionId([1; 16]));
         let name = "x".repeat(200);
@@ -114,7 +115,7 @@ impl Drop for Killed {
 async fn of_a_client_that_dies_with_more_asked_than_it_may_nothing_is_left() {
     let replica = Replica::start().await;
     let before = replica.load().await;
-    let watch = |watch| ToReplica::WatchPublishers(WatchPublishers { watch, glob: glob() });
+    let watch = |watch| ToReplica::WatchPublishers(WatchPublishers { id: 1, watch, glob: glob() });
     let list = |id| ToReplica::ListMatching(ListMatching { id, globs: vec![glob()] });
     // Each counts for 1 KiB at least, and is answered with a MiB that nobody reads.
     let lists = (0..REQUESTS_OF_ONE_MAX as u64 / 1_024 + 2_000).map(list);

@@ -140,10 +140,10 @@ fn read(tag: u8, body: Bytes) -> Option<Result<ToReplica, Refusal>> {
     match ToReplica::decode(tag, body.clone()) {
         Ok(Some(request)) => Some(Ok(request)),
         Ok(None) if tag::REQUESTS.contains(&tag) => {
-            Some(Err(Refusal::unknown(ToReplica::id_of_damaged(tag, &body), tag)))
+            Some(Err(Refusal::unknown(ToReplica::id_of_damaged(&body), tag)))
         }
         Ok(None) => None,
-        Err(error) => Some(Err(Refusal::malformed(ToReplica::id_of_damaged(tag, &body), &error))),
+        Err(error) => Some(Err(Refusal::malformed(ToReplica::id_of_damaged(&body), &error))),
     }
 }
 

@@ -33,6 +33,7 @@ fn info(number: u8) -> PublisherInfo {
         epoch: Epoch(1),
         name: format!("publisher-{number}"),
         addresses: vec![([127, 0, 0, 1], 4000).into()],
+        later: Default::default(),
     }
 }
 
@@ -289,7 +290,7 @@ impl Clogged {
         let Ends { sender, receiver, others } = ends().await;
         let joined = Said::Joined { client: WATCHER, sender: sender.clone(), writes: false };
         story.said.send(joined).await.unwrap();
-        let watch = WatchPublishers { watch: 1, glob: Glob::new("/**").unwrap() };
+        let watch = WatchPublishers { id: 1, watch: 1, glob: Glob::new("/**").unwrap() };
         story.ask(WATCHER, ToReplica::WatchPublishers(watch)).await;
         let globs = vec![Glob::new("/**").unwrap()];
         let watch = WatchPaths { id: 1, watch: 2, globs };

@@ -6,7 +6,7 @@ use longshore_protocol::codec::WireError;
 use longshore_protocol::messages::resolver::{
     Announce, Announced, Changed, Column, FromReplica, Group, Listed, PathListed, PathTexts,
     PublishersKnown, RefusedPath, ReplicaStatus, RequestRefusal, TableAnswer, ToReplica, Tracked,
-    Tracker, WatchPaths, WatchPublishers, WatchRefused, Written,
+    Tracker, WatchPaths, WatchPublishers, Written,
 };
 use longshore_protocol::{Glob, PublisherId};
 
@@ -161,7 +161,7 @@ impl Job {
             }
             Ok(ToReplica::Status { id }) => Job::Status { id },
             Ok(ToReplica::WatchPublishers(watch)) => Job::Watch(watch),
-            Ok(ToReplica::Unwatch { watch }) => Job::Unwatch { watch },
+            Ok(ToReplica::Unwatch { watch, .. }) => Job::Unwatch { watch },
             Ok(ToReplica::Announce(announce)) => Job::Announce(announce),
             Ok(ToReplica::Write(write)) => Job::Write {
                 id: write.id,
@@ -212,29 +212,11 @@ impl Job {
                 let status = (bench.status)(bench.directory);
                 Progress::Done(Some(FromReplica::Status { id: *id, status }))
             }
-            Job::Watch(WatchPublishers { watch, glob }) => {
-                let made = bench.directory.watch(bench.client, *watch, glob.clone());
-                Progress::Done(made.err().map(|limit| {
-                    FromReplica::WatchRefused(WatchRefused {
-                        watch: *watch,
-                        reason: limit.to_string(),
-                    })
-                }))
+            Job::Watch(WatchPublishers { id, watch, glob }) => {
+                watched(*id, bench.directory.watch(bench.client, *watch, glob.clone()))
             }
             Job::WatchPaths(WatchPaths { id, watch, globs }) => {
-                match bench.directory.watch_paths(bench.client, *watch, globs) {
-                    Ok(()) => Progress::Done(None),
-                    Err(refusal) => {
-                        let code = match refusal {
-                            WatchRefusal::TooLarge(_) => RequestRefusal::OverLimit,
-                            WatchRefusal::ReplicaFull(_)
-                            | WatchRefusal::ClientFull
-                            | WatchRefusal::GlobsFull => RequestRefusal::TooManyWatches,
-                        };
-                        let reason = refusal.to_string();
-                        Progress::Done(Some(FromReplica::Refused { id: *id, code, reason }))
-                    }
-                }
+                watched(*id, bench.directory.watch_paths(bench.client, *watch, globs))
             }
             Job::ListPublishers { id, known } => list_publishers(bench, *id, known),
             Job::ForgetPublisher { id, publisher } => match bench.directory.forget(*publisher) {
@@ -262,6 +244,17 @@ impl Job {
 
 fn refused(id: u64, code: RequestRefusal) -> Progress {
     Progress::Done(Some(FromReplica::Refused { id, code, reason: code.to_string() }))
+}
+
+fn watched(id: u64, made: Result<(), WatchRefusal>) -> Progress {
+    let Err(refusal) = made else { return Progress::Done(None) };
+    let code = match refusal {
+        WatchRefusal::TooLarge(_) => RequestRefusal::OverLimit,
+        WatchRefusal::ReplicaFull(_) | WatchRefusal::ClientFull | WatchRefusal::GlobsFull => {
+            RequestRefusal::TooManyWatches
+        }
+    };
+    Progress::Done(Some(FromReplica::Refused { id, code, reason: refusal.to_string() }))
 }
 
 /// It asks for more than may be asked for at once.

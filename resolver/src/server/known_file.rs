@@ -14,10 +14,10 @@ use longshore_protocol::codec::{Encode, Reader, WireError};
 use longshore_protocol::frame::FrameWriter;
 use longshore_protocol::limits::RESOLVER_PUBLISHERS_MAX;
 use longshore_protocol::messages::resolver::{Departure, KnownPublisher};
+use longshore_transport::LogLimit;
 use tokio::sync::watch;
 
 use crate::replica_link::now;
-use crate::server::seldom::Seldom;
 
 /// The file's name in the replica's directory.
 const NAME: &str = "known-publishers";
@@ -27,6 +27,8 @@ const MAGIC: &[u8; 8] = b"LSKNOWN1";
 const BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// How often the file's time is set.
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
+/// One line of the log about failures to write it in this time, at most.
+const FAILURES_LOGGED: Duration = Duration::from_secs(10);
 /// A replica that was away for no more than so many of the shortest waits between tries was away for a short time: of the
 /// publishers, one in 27 has failed three times by then and tries again only half a `writer_ttl` later.
 const SHORT_OUTAGE_WAITS: u32 = 5;
@@ -132,7 +134,7 @@ impl KnownFile {
 /// Writes down the newest knowledge, and sets the file's time each second, until no more can come.
 pub(super) async fn keep(file: KnownFile, mut newest: watch::Receiver<Knowledge>) {
     let file = Arc::new(file);
-    let mut failures = Seldom::default();
+    let mut failures = LogLimit::new(1, FAILURES_LOGGED);
     let (mut unwritten, mut written) = (None, false);
     loop {
         let ended = match tokio::time::timeout(TOUCH_EVERY, newest.changed()).await {

@@ -32,6 +32,7 @@ fn directory(now: Instant) -> Directory {
         epoch: Epoch(1),
         name: "left".into(),
         addresses: vec![([127, 0, 0, 1], 4000).into()],
+        later: Default::default(),
     };
     directory.announce(now, WRITER, &publisher, &[]).unwrap();
     directory

@@ -78,7 +78,8 @@ fn publisher(number: u8) -> PublisherInfo {
         id: PublisherId([number; 16]),
         epoch: Epoch(1),
         name: format!("publisher-{number}"),
-        addresses: vec![SocketAddr::from(([127, 0, 0, 1], 4000 + u16::from(number)))],
+        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
+        later: Default::default(),
     }
 }
 

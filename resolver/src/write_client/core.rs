@@ -349,7 +349,6 @@ impl WriteCore {
             | FromReplica::Listed(_)
             | FromReplica::Status { .. }
             | FromReplica::Publishers(_)
-            | FromReplica::WatchRefused(_)
             | FromReplica::Table(_)
             | FromReplica::Changed(_)
             | FromReplica::PathSnapshot(_)

@@ -46,7 +46,8 @@ impl PublicationTerms {
 
     fn of(terms: Terms) -> PublicationTerms {
         // Numbers and lengths, and each home with its length.
-        let bytes_max = 24 + terms.homes.iter().map(|home| 2 + home.len()).sum::<usize>();
+        let homes = terms.homes.iter().map(|home| 2 + home.len()).sum::<usize>();
+        let bytes_max = 24 + homes + terms.later.as_bytes().len();
         PublicationTerms(Arc::new(Checked { digest: terms.digest(), bytes_max, terms }))
     }
 

@@ -236,6 +236,7 @@ impl Writer {
             epoch: Epoch(1),
             name: "publisher-1".into(),
             addresses: vec![([127, 0, 0, 1], 4001).into()],
+            later: Default::default(),
         };
         let kinds = [PublicationKind::Queue, PublicationKind::Value];
         let terms = kinds.into_iter().flat_map(|kind| {

@@ -203,6 +203,7 @@ fn greeting(version: u16) -> Vec<u8> {
         instance: [3; 16],
         epoch: 0,
         name: "hostile".into(),
+        features: 0,
     });
     let mut out = FrameWriter::new();
     welcome.encode(&mut out);

@@ -17,6 +17,7 @@ fn desk_with(tokens: &[u64]) -> Arc<Desk> {
         epoch: Epoch(1),
         name: "p1".into(),
         addresses: vec![([127, 0, 0, 1], 4780).into()],
+        later: Default::default(),
     };
     desk.watched(true, vec![publisher]);
     let (place, _) = desk.connects().pop().expect("it is dialled");
@@ -208,6 +209,7 @@ fn comes_and_goes(desk: &Desk, n: u64) {
         epoch: Epoch(1),
         name: "p".into(),
         addresses: vec![([127, 0, 0, 1], 4780).into()],
+        later: Default::default(),
     };
     desk.watched(true, vec![publisher]);
     let (place, _) = desk.connects().pop().expect("it is dialled");

@@ -12,7 +12,13 @@ const B: PublisherId = PublisherId([2; 16]);
 
 fn info(id: PublisherId, port: u16) -> PublisherInfo {
     let name = format!("p{}", id.0[0]);
-    PublisherInfo { id, epoch: Epoch(1), name, addresses: vec![([127, 0, 0, 1], port).into()] }
+    PublisherInfo {
+        id,
+        epoch: Epoch(1),
+        name,
+        addresses: vec![([127, 0, 0, 1], port).into()],
+        later: Default::default(),
+    }
 }
 
 /// A core, its clock, and what it asked for.

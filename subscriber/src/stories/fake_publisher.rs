@@ -53,7 +53,8 @@ impl FakePublisher {
             id: self.id,
             epoch: Epoch(1),
             name: format!("p{}", self.id.0[0]),
-            addresses: vec![self.listener.local_address()],
+            addresses: vec![self.listener.local_address().into()],
+            later: Default::default(),
         }
     }
 

@@ -122,6 +122,7 @@ mod tests {
             epoch: Epoch(1),
             name: format!("p{n}"),
             addresses: vec![([127, 0, 0, 1], 5_000 + u16::from(n)).into()],
+            later: Default::default(),
         };
         let kind = PublicationKind::Value;
         Publication { publisher, terms: Terms { kind, priority, weight, ..Terms::default() } }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use longshore_protocol::{Frame, Hello, Path, PublisherInfo};
+use longshore_protocol::{Address, Frame, Hello, Path, PublisherInfo};
 use longshore_resolver::{ReadClient, Resolution};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, SendError, is_own_address};
 
@@ -26,7 +26,7 @@ pub(crate) trait Net: Send + Sync + 'static {
         publisher: &PublisherInfo,
     ) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Arc<str>>> + Send;
 
-    /// True of a publisher on this machine.
+    /// True of a publisher that advertises an IP address of this machine. A host name is not resolved for this: it counts as far.
     fn is_local(&self, publisher: &PublisherInfo) -> bool;
 }
 
@@ -76,7 +76,7 @@ impl Net for Sockets {
     }
 
     fn is_local(&self, publisher: &PublisherInfo) -> bool {
-        publisher.addresses.iter().any(|address| is_own_address(address.ip()))
+        publisher.addresses.iter().filter_map(Address::ip).any(is_own_address)
     }
 }
 

@@ -189,7 +189,7 @@ async fn registered(
         loop {
             let resolution = client.resolve(vec![path.clone()]).await?;
             if let [PathAnswer::Publishers { set, .. }] = &resolution.answers[..]
-                && set.iter().any(|one| one.publisher.addresses.contains(&address))
+                && set.iter().any(|one| one.publisher.addresses.contains(&address.into()))
             {
                 return Ok(());
             }

@@ -40,6 +40,7 @@ fn publisher(n: u8) -> PublisherInfo {
         epoch: Epoch(1),
         name: format!("p{n}"),
         addresses: vec![([127, 0, 0, n], 4780).into()],
+        later: Default::default(),
     }
 }
 

@@ -130,11 +130,11 @@ impl Decode for Digest {
     }
 }
 
-/// The digests of all buckets: a power of two of them.
+/// The digests of all buckets: a power of two of them, or none where nothing is compared.
 pub(super) fn buckets(r: &mut Reader) -> Result<Vec<Digest>, WireError> {
     let invalid = r.invalid("number of digest buckets");
     let digests: Vec<Digest> = r.list("digest buckets", RESOLVER_BUCKETS_MAX)?;
-    if digests.len().is_power_of_two() { Ok(digests) } else { Err(invalid) }
+    if digests.is_empty() || digests.len().is_power_of_two() { Ok(digests) } else { Err(invalid) }
 }
 
 #[cfg(test)]

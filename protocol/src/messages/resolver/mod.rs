@@ -25,7 +25,6 @@ pub use status::{Declared, KnownPublisher, PublishersKnown, ReplicaStatus, Reque
 pub use tracker::Tracker;
 pub use watch::{
     Departure, PathChanges, PathSnapshot, PublisherGone, Publishers, WatchPaths, WatchPublishers,
-    WatchRefused,
 };
 pub use write::{Announce, Announced, Change, Group, RefusedPath, Write, Written};
 
@@ -63,16 +62,15 @@ pub mod tag {
     pub const LISTED: u8 = 71;
     pub const REPLICA_STATUS_ANSWER: u8 = 72;
     pub const PUBLISHERS: u8 = 73;
-    pub const WATCH_REFUSED: u8 = 74;
-    pub const ANNOUNCED: u8 = 75;
-    pub const WRITTEN: u8 = 76;
-    pub const REQUEST_REFUSED: u8 = 77;
-    pub const TABLE_ANSWER: u8 = 78;
-    pub const CHANGED: u8 = 79;
-    pub const PATH_SNAPSHOT: u8 = 80;
-    pub const PATH_CHANGES: u8 = 81;
-    pub const PUBLISHER_GONE: u8 = 82;
-    pub const PUBLISHERS_KNOWN: u8 = 83;
+    pub const ANNOUNCED: u8 = 74;
+    pub const WRITTEN: u8 = 75;
+    pub const REQUEST_REFUSED: u8 = 76;
+    pub const TABLE_ANSWER: u8 = 77;
+    pub const CHANGED: u8 = 78;
+    pub const PATH_SNAPSHOT: u8 = 79;
+    pub const PATH_CHANGES: u8 = 80;
+    pub const PUBLISHER_GONE: u8 = 81;
+    pub const PUBLISHERS_KNOWN: u8 = 82;
 }
 
 /// What a client says to a replica.
@@ -93,6 +91,8 @@ pub enum ToReplica {
     WatchPublishers(WatchPublishers),
     /// No more of that watch.
     Unwatch {
+        /// The request's number.
+        id: u64,
         /// Which.
         watch: u32,
     },
@@ -146,8 +146,6 @@ pub enum FromReplica {
     },
     /// All publishers of a watch.
     Publishers(Publishers),
-    /// A watch was not made.
-    WatchRefused(WatchRefused),
     /// The answer to [`ToReplica::Announce`].
     Announced(Announced),
     /// Progress, or the end, of [`ToReplica::Write`], [`ToReplica::Confirm`] or [`ToReplica::Clear`]; the answer to
@@ -211,7 +209,7 @@ impl ToReplica {
             tag::LIST_MATCHING => ToReplica::ListMatching(ListMatching::decode(r)?),
             tag::REPLICA_STATUS => ToReplica::Status { id: r.u64()? },
             tag::WATCH_PUBLISHERS => ToReplica::WatchPublishers(WatchPublishers::decode(r)?),
-            tag::UNWATCH => ToReplica::Unwatch { watch: r.u32()? },
+            tag::UNWATCH => ToReplica::Unwatch { id: r.u64()?, watch: r.u32()? },
             tag::ANNOUNCE => ToReplica::Announce(Announce::decode(r)?),
             tag::WRITE => ToReplica::Write(Write::decode(r)?),
             tag::CONFIRM => ToReplica::Confirm { id: r.u64()? },
@@ -237,9 +235,10 @@ impl ToReplica {
             ToReplica::WatchPublishers(watch) => {
                 out.message(tag::WATCH_PUBLISHERS, |out| watch.encode(out))
             }
-            ToReplica::Unwatch { watch } => {
-                out.message(tag::UNWATCH, |out| out.u64(u64::from(*watch)))
-            }
+            ToReplica::Unwatch { id, watch } => out.message(tag::UNWATCH, |out| {
+                out.u64(*id);
+                out.u64(u64::from(*watch));
+            }),
             ToReplica::Announce(announce) => out.message(tag::ANNOUNCE, |out| announce.encode(out)),
             ToReplica::Write(write) => out.message(tag::WRITE, |out| write.encode(out)),
             ToReplica::Confirm { id } => out.message(tag::CONFIRM, |out| out.u64(*id)),
@@ -259,7 +258,7 @@ impl ToReplica {
         }
     }
 
-    /// The request's number; 0 of those that have none.
+    /// The request's number.
     pub fn id(&self) -> u64 {
         match self {
             ToReplica::Resolve(ask) => ask.id,
@@ -269,23 +268,20 @@ impl ToReplica {
             ToReplica::Write(write) => write.id,
             ToReplica::Table(ask) => ask.id,
             ToReplica::CheckChanged(ask) => ask.id,
+            ToReplica::WatchPublishers(watch) => watch.id,
             ToReplica::WatchPaths(watch) => watch.id,
+            ToReplica::Unwatch { id, .. } => *id,
             ToReplica::Status { id }
             | ToReplica::Confirm { id }
             | ToReplica::Clear { id }
             | ToReplica::ListPublishers { id }
             | ToReplica::ForgetPublisher { id, .. } => *id,
-            ToReplica::WatchPublishers(_) | ToReplica::Unwatch { .. } => 0,
         }
     }
 
-    /// The request's number in a body that did not decode, or is not known: the first field of every request but those about
-    /// watches.
-    pub fn id_of_damaged(tag: u8, body: &Bytes) -> u64 {
-        match tag {
-            tag::WATCH_PUBLISHERS | tag::UNWATCH => 0,
-            _ => Reader::new(body.clone()).u64().unwrap_or(0),
-        }
+    /// The request's number in a body that did not decode, or is not known: the first field of every request. 0 if that is damaged, too.
+    pub fn id_of_damaged(body: &Bytes) -> u64 {
+        Reader::new(body.clone()).u64().unwrap_or(0)
     }
 }
 
@@ -301,7 +297,6 @@ impl FromReplica {
                 FromReplica::Status { id: r.u64()?, status: ReplicaStatus::decode(r)? }
             }
             tag::PUBLISHERS => FromReplica::Publishers(Publishers::decode(r)?),
-            tag::WATCH_REFUSED => FromReplica::WatchRefused(WatchRefused::decode(r)?),
             tag::ANNOUNCED => FromReplica::Announced(Announced::decode(r)?),
             tag::WRITTEN => FromReplica::Written(Written::decode(r)?),
             tag::REQUEST_REFUSED => FromReplica::Refused {
@@ -329,7 +324,6 @@ impl FromReplica {
                 status.encode(out);
             }),
             FromReplica::Publishers(all) => out.message(tag::PUBLISHERS, |out| all.encode(out)),
-            FromReplica::WatchRefused(no) => out.message(tag::WATCH_REFUSED, |out| no.encode(out)),
             FromReplica::Announced(answer) => out.message(tag::ANNOUNCED, |out| answer.encode(out)),
             FromReplica::Written(answer) => out.message(tag::WRITTEN, |out| answer.encode(out)),
             FromReplica::Refused { id, code, reason } => out.message(tag::REQUEST_REFUSED, |out| {

@@ -5,8 +5,7 @@ use crate::frame::FrameWriter;
 use crate::glob::Glob;
 use crate::id::PublisherId;
 use crate::limits::{
-    REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOBS_MAX, RESOLVER_PUBLISHERS_MAX,
-    RESOLVER_WATCHES_MAX,
+    RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOBS_MAX, RESOLVER_PUBLISHERS_MAX, RESOLVER_WATCHES_MAX,
 };
 use crate::messages::resolver::{PathListed, Tracker};
 use crate::publisher_info::PublisherInfo;
@@ -16,6 +15,8 @@ use crate::refusal::codes;
 /// at or below which a path could. Answered by [`Publishers`] at once, and again whenever that set has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchPublishers {
+    /// The request's number: a refusal names it.
+    pub id: u64,
     /// The client's number for the watch; a watch of the same number is replaced.
     pub watch: u32,
     /// The glob.
@@ -105,17 +106,9 @@ pub struct PathChanges {
     pub paths: Vec<PathListed>,
 }
 
-/// A watch was not made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WatchRefused {
-    /// Which.
-    pub watch: u32,
-    /// Why, for people.
-    pub reason: String,
-}
-
 impl Encode for WatchPublishers {
     fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.id);
         out.u64(u64::from(self.watch));
         self.glob.encode(out);
     }
@@ -123,7 +116,7 @@ impl Encode for WatchPublishers {
 
 impl Decode for WatchPublishers {
     fn decode(r: &mut Reader) -> Result<WatchPublishers, WireError> {
-        Ok(WatchPublishers { watch: r.u32()?, glob: Glob::decode(r)? })
+        Ok(WatchPublishers { id: r.u64()?, watch: r.u32()?, glob: Glob::decode(r)? })
     }
 }
 
@@ -144,19 +137,6 @@ impl Decode for Publishers {
             complete: r.bool()?,
             publishers: r.list("publishers", RESOLVER_PUBLISHERS_MAX)?,
         })
-    }
-}
-
-impl Encode for WatchRefused {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.watch));
-        out.string_cut(&self.reason, REASON_BYTES_MAX);
-    }
-}
-
-impl Decode for WatchRefused {
-    fn decode(r: &mut Reader) -> Result<WatchRefused, WireError> {
-        Ok(WatchRefused { watch: r.u32()?, reason: r.string("reason", REASON_BYTES_MAX)? })
     }
 }
 

@@ -16,7 +16,8 @@ pub struct Announce {
     pub id: u64,
     /// Who it is, and where it listens.
     pub publisher: PublisherInfo,
-    /// Digests of what it wants published, by bucket: a power of two of them, one for a heartbeat.
+    /// Digests of what it wants published, by bucket: a power of two of them, one for a heartbeat. None of a simple writer, which
+    /// cannot compare: every bucket counts as one that differs.
     pub wanted: Vec<Digest>,
 }
 

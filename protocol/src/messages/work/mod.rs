@@ -43,6 +43,11 @@ use crate::refusal::Revoked;
 /// The tags. 1 is [`crate::messages::HEARTBEAT`].
 pub mod tag {
     #![allow(missing_docs)]
+
+    /// Those of a client's messages, those of later versions included. A publisher answers one that it does not know with
+    /// [`FromPublisher::Unsupported`](super::FromPublisher::Unsupported).
+    pub const OF_CLIENTS: std::ops::RangeInclusive<u8> = 10..=29;
+
     pub const ATTACH: u8 = 10;
     pub const ENQUEUE: u8 = 11;
     pub const SUBSCRIBE: u8 = 12;
@@ -73,6 +78,7 @@ pub mod tag {
     pub const FEED: u8 = 42;
     pub const FEED_ENDED: u8 = 43;
     pub const WORKER_QUIET: u8 = 44;
+    pub const UNSUPPORTED: u8 = 45;
 }
 
 /// What a client says to a publisher.
@@ -172,6 +178,13 @@ pub enum FromPublisher {
     },
     /// An operator asks that the worker begins no job, or begins jobs again. Answered by [`ToPublisher::Quieted`].
     WorkerQuiet(Quiet),
+    /// The publisher's version does not know a message; it was skipped, and the link goes on.
+    Unsupported {
+        /// Its tag.
+        tag: u8,
+        /// The number that it begins with; 0 if it begins with none.
+        id: u64,
+    },
 }
 
 impl ToPublisher {
@@ -200,11 +213,8 @@ impl ToPublisher {
 
     /// The number by which the sender knows a message, even one that does not decode: a batch's sequence or a request's id.
     /// With it a publisher can answer `Malformed`, `TooLarge` or `Unknown`, and the link goes on.
-    pub fn number(tag: u8, body: &Bytes) -> Option<u64> {
-        match tag {
-            tag::ENQUEUE | tag::SETTLE | tag::REQUEST => Reader::new(body.clone()).u64().ok(),
-            _ => None,
-        }
+    pub fn number(body: &Bytes) -> Option<u64> {
+        Reader::new(body.clone()).u64().ok()
     }
 
     /// Writes the message. Batches of jobs and settles are also written by their builders.
@@ -276,6 +286,7 @@ impl FromPublisher {
             tag::FEED => FromPublisher::Feed(FeedEvents::decode(r)?),
             tag::FEED_ENDED => FromPublisher::FeedEnded { id: r.u64()?, end: FeedEnd::decode(r)? },
             tag::WORKER_QUIET => FromPublisher::WorkerQuiet(Quiet::decode(r)?),
+            tag::UNSUPPORTED => FromPublisher::Unsupported { tag: r.u8()?, id: r.u64()? },
             _ => return Ok(None),
         }))
     }
@@ -324,6 +335,10 @@ impl FromPublisher {
             FromPublisher::WorkerQuiet(quiet) => {
                 out.message(tag::WORKER_QUIET, |out| quiet.encode(out));
             }
+            FromPublisher::Unsupported { tag, id } => out.message(tag::UNSUPPORTED, |out| {
+                out.u8(*tag);
+                out.u64(*id);
+            }),
         }
     }
 }

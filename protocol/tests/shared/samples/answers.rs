@@ -139,6 +139,9 @@ pub(super) fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher
                 worker(2, QuietEnd::NotAnswered),
             ])))
         }),
+        ("unsupported", "Unsupported: tag 24, number 300", {
+            FromPublisher::Unsupported { tag: 24, id: 300 }
+        }),
         ("worker-quiet", "Worker, be quiet: ask 300", {
             FromPublisher::WorkerQuiet(Quiet { ask: 300, quiet: true })
         }),

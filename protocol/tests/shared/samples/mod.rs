@@ -140,6 +140,15 @@ pub fn all() -> Vec<(String, String, Sample)> {
         all.push((name.to_owned(), says.to_owned(), sample));
     };
     add("hello", "Hello of a worker named w1", Sample::Hello(hello()));
+    add(
+        "hello-credential",
+        "Hello with features 0 and 9 and a credential",
+        Sample::Hello(Hello {
+            features: 1 << 9 | 1,
+            credential: Credential(Bytes::from_static(b"secret")),
+            ..hello()
+        }),
+    );
     add("hello-welcome", "Hello answer: welcome, from publisher p1", welcome());
     add("hello-refused", "Hello answer: refused, Busy", refused());
     add("heartbeat", "Heartbeat, empty", Sample::Heartbeat { age_ms: None });
@@ -206,6 +215,8 @@ fn hello() -> Hello {
         name: "w1".into(),
         timing: LinkTiming::WORK,
         frame_bytes_max: 20 * 1024 * 1024,
+        features: 0,
+        credential: Credential::default(),
     }
 }
 
@@ -220,6 +231,7 @@ fn welcome() -> Sample {
         instance: [0x22; 16],
         epoch: 7,
         name: "p1".into(),
+        features: 0,
     }))
 }
 

@@ -14,6 +14,7 @@ fn publisher(n: u8) -> PublisherInfo {
             ([10, 0, 0, n], 4_600).into(),
             ([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)], 4_600).into(),
         ],
+        later: Default::default(),
     }
 }
 
@@ -34,7 +35,7 @@ fn homes() -> Terms {
 
 fn value() -> Terms {
     let kind = PublicationKind::Value;
-    Terms { kind, flags: 1 << 31, priority: 10, weight: 300, homes: Vec::new() }
+    Terms { kind, flags: 1 << 31, priority: 10, weight: 300, ..Terms::default() }
 }
 
 fn tracker() -> Tracker {
@@ -59,10 +60,11 @@ pub(super) fn to_replica() -> Vec<(&'static str, &'static str, ToReplica)> {
             ToReplica::ListMatching(ListMatching { id: 9, globs })
         }),
         ("status", "ReplicaStatus, request 9", ToReplica::Status { id: 9 }),
-        ("watch-publishers", "WatchPublishers 2: /jobs/mail/**", {
-            ToReplica::WatchPublishers(WatchPublishers { watch: 2, glob: glob("/jobs/mail/**") })
+        ("watch-publishers", "WatchPublishers, request 9: watch 2 over /jobs/mail/**", {
+            let glob = glob("/jobs/mail/**");
+            ToReplica::WatchPublishers(WatchPublishers { id: 9, watch: 2, glob })
         }),
-        ("unwatch", "Unwatch 2", ToReplica::Unwatch { watch: 2 }),
+        ("unwatch", "Unwatch, request 9: watch 2", ToReplica::Unwatch { id: 9, watch: 2 }),
         (
             "announce",
             "Announce, request 9: publisher p1, one digest of /jobs/mail and default /jobs",
@@ -71,6 +73,25 @@ pub(super) fn to_replica() -> Vec<(&'static str, &'static str, ToReplica)> {
                 ToReplica::Announce(Announce { id: 9, publisher, wanted })
             },
         ),
+        (
+            "announce-simple",
+            "Announce, request 9: p3 at a host name, with a later field, no digests",
+            {
+                let publisher = PublisherInfo {
+                    addresses: vec!["p3.example:4600".parse().expect("an address")],
+                    later: LaterFields::new(b"\x07later").expect("few bytes"),
+                    ..publisher(3)
+                };
+                ToReplica::Announce(Announce { id: 9, publisher, wanted: Vec::new() })
+            },
+        ),
+        ("write-later", "Write, request 9: publish a queue on terms with a later field", {
+            let later = LaterFields::new(b"\x07later").expect("few bytes");
+            let terms = Terms { later, ..homes() };
+            let paths = path_texts(&["/jobs/mail"]);
+            let groups = vec![Group { change: Change::Publish, terms, paths }];
+            ToReplica::Write(Write { id: 9, groups })
+        }),
         ("write", "Write, request 9: publish two queues and a value, unpublish one path", {
             let group =
                 |change, terms, paths: &[&str]| Group { change, terms, paths: path_texts(paths) };
@@ -175,9 +196,6 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 complete: true,
                 publishers: vec![publisher(1)],
             })
-        }),
-        ("watch-refused", "Watch 2 refused", {
-            FromReplica::WatchRefused(WatchRefused { watch: 2, reason: "too many".into() })
         }),
         ("announced", "Announced, request 9: one digest, writer_ttl 120 s", {
             let held = vec![digest()];

@@ -81,7 +81,7 @@ pub(super) enum Action {
     /// Send a watch. `request` is the number under which it may be refused.
     Watch { link: u64, request: u64, watch: u32, subject: Subject },
     /// End a watch.
-    Unwatch { link: u64, watch: u32 },
+    Unwatch { link: u64, request: u64, watch: u32 },
     /// The batch has ended.
     Finish { batch: u64, answer: Result<Answer, ReadError> },
     /// The watch has news.
@@ -136,7 +136,7 @@ struct Up {
     in_flight: BTreeMap<u64, Asked>,
     /// Since when the replica owes an answer.
     owing_since: Instant,
-    /// Watches over paths that it has not answered, by the number of their request.
+    /// Watches that it has not answered, by the number of their request.
     watch_requests: BTreeMap<u64, u32>,
     /// The watches that it has no room for. The link is of use for everything else.
     refused: BTreeSet<u32>,
@@ -392,6 +392,7 @@ impl ReadCore {
                 self.answered(now, id, last, Answer::Changed(slice.into()));
             }
             FromReplica::Publishers(publishers) => {
+                up.watch_requests.retain(|_, watch| *watch != publishers.watch);
                 self.tell(link, replica, publishers.watch, News::Publishers(publishers));
             }
             FromReplica::PublisherGone(gone) => self.publisher_gone(link, replica, gone),
@@ -400,7 +401,6 @@ impl ReadCore {
                 self.tell(link, replica, part.watch, News::Snapshot(part));
             }
             FromReplica::PathChanges(changes) => self.paths_changed(link, replica, changes),
-            FromReplica::WatchRefused(no) => self.watch_refused(now, no.watch, no.reason),
             FromReplica::Refused { id, code, reason } => match up.watch_requests.remove(&id) {
                 Some(watch) => self.watch_refused(now, watch, reason),
                 None => self.request_refused(now, id, code, reason),

@@ -136,7 +136,6 @@ impl ReadCore {
         };
         let (replica, answered) = (candidate.up.replica, candidate.stage == Stage::Answered);
         match message {
-            FromReplica::WatchRefused(no) => self.candidate_refused(now, no.watch, no.reason),
             FromReplica::Refused { id, reason, .. } => {
                 if let Some(watch) = candidate.up.watch_requests.remove(&id) {
                     self.candidate_refused(now, watch, reason);
@@ -149,6 +148,7 @@ impl ReadCore {
                 self.told(now, link, message);
             }
             FromReplica::Publishers(publishers) => {
+                candidate.up.watch_requests.retain(|_, watch| *watch != publishers.watch);
                 self.tell(link, replica, publishers.watch, News::Publishers(publishers));
             }
             FromReplica::PublisherGone(gone) => self.publisher_gone(link, replica, gone),

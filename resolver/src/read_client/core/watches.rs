@@ -52,7 +52,10 @@ impl ReadCore {
             return;
         }
         let links: Vec<u64> = self.links().collect();
-        self.actions.extend(links.into_iter().map(|link| Action::Unwatch { link, watch }));
+        for link in links {
+            let request = self.take_request();
+            self.actions.push(Action::Unwatch { link, request, watch });
+        }
         if self.watches.is_empty() {
             self.drop_candidate();
             self.queue_those_asked_meanwhile(now);
@@ -71,13 +74,15 @@ impl ReadCore {
 
     fn send_watch_over(&mut self, up: &mut Up, watch: u32) {
         let Some(subject) = self.watches.get(&watch).cloned() else { return };
-        let (link, request) = (up.link, self.next_request);
-        self.next_request += 1;
-        if matches!(subject, Subject::Paths(_)) {
-            up.watch_requests.retain(|_, other| *other != watch);
-            up.watch_requests.insert(request, watch);
-        }
+        let (link, request) = (up.link, self.take_request());
+        up.watch_requests.retain(|_, other| *other != watch);
+        up.watch_requests.insert(request, watch);
         self.actions.push(Action::Watch { link, request, watch, subject });
+    }
+
+    fn take_request(&mut self) -> u64 {
+        self.next_request += 1;
+        self.next_request - 1
     }
 
     /// Sends one over the link in use.

@@ -43,6 +43,8 @@ struct Story {
     finished: Vec<(u64, Result<Answer, ReadError>)>,
     /// What is watched, and over which link.
     watched: BTreeSet<(u64, u32)>,
+    /// The number of the newest request for each watch over each link.
+    watch_requests: BTreeMap<(u64, u32), u64>,
     told: Vec<(u32, usize)>,
     /// Every watch that was sent, in order, and over which link.
     sent_watches: Vec<(u64, u32)>,
@@ -62,6 +64,7 @@ impl Story {
             sent_over: BTreeMap::new(),
             finished: Vec::new(),
             watched: BTreeSet::new(),
+            watch_requests: BTreeMap::new(),
             told: Vec::new(),
             sent_watches: Vec::new(),
             views: BTreeMap::new(),
@@ -88,11 +91,12 @@ impl Story {
                     self.requests.push((request, range.len()));
                     self.sent_over.insert(request, link);
                 }
-                Action::Watch { link, watch, .. } => {
+                Action::Watch { link, request, watch, .. } => {
+                    self.watch_requests.insert((link, watch), request);
                     self.watched.insert((link, watch));
                     self.sent_watches.push((link, watch));
                 }
-                Action::Unwatch { link, watch } => {
+                Action::Unwatch { link, watch, .. } => {
                     self.watched.remove(&(link, watch));
                 }
                 Action::Finish { batch, answer } => self.finished.push((batch, answer)),
@@ -195,6 +199,7 @@ fn publisher() -> PublisherInfo {
         epoch: Epoch(1),
         name: "left".into(),
         addresses: vec![([127, 0, 0, 1], 4000).into()],
+        later: Default::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore_protocol::Glob;
-use longshore_protocol::messages::resolver::{FromReplica, Publishers, WatchRefused};
+use longshore_protocol::messages::resolver::{FromReplica, Publishers, RequestRefusal};
 
 use super::{FOUND, INSTANT, Story, tracker};
 use crate::read_client::core::{Input, LINKS_MAX, Subject};
@@ -35,8 +35,12 @@ impl Story {
     }
 
     fn watch_refused(&mut self, link: u64) {
-        let refused = WatchRefused { watch: 5, reason: "the table is full".into() };
-        self.step(Input::Told { link, message: FromReplica::WatchRefused(refused) });
+        let message = FromReplica::Refused {
+            id: self.watch_requests[&(link, 5)],
+            code: RequestRefusal::TooManyWatches,
+            reason: "the table is full".into(),
+        };
+        self.step(Input::Told { link, message });
     }
 
     /// Goes on to what is due next.

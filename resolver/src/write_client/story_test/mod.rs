@@ -326,6 +326,7 @@ fn said(action: Action, epoch: u64) -> (Sent, u64, ToReplica) {
                 epoch: Epoch(epoch),
                 name: "left".into(),
                 addresses: vec![([127, 0, 0, 1], 4000).into()],
+                later: Default::default(),
             };
             (Sent::Announce, id, ToReplica::Announce(Announce { id, publisher, wanted }))
         }

@@ -110,6 +110,7 @@ impl Replica {
                     epoch: Epoch(epoch),
                     name: "left".into(),
                     addresses: vec![([127, 0, 0, 1], 4000).into()],
+                    later: Default::default(),
                 };
                 directory.announce(now, link, &info, wanted)
             }

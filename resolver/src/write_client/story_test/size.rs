@@ -90,6 +90,7 @@ async fn a_replica_takes_a_thousand_paths_on_terms_of_their_own() {
         epoch: Epoch(1),
         name: "left".into(),
         addresses: vec![([127, 0, 0, 1], 4000).into()],
+        later: Default::default(),
     };
     let writer = WriteClient::new(Cluster::new([replica]), publisher, SessionId([1; 16]));
     writer.publish_all((0..400).map(|n| (long_path(n), long_terms(n))));

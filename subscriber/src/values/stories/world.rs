@@ -228,7 +228,13 @@ impl World {
 
 fn info(n: u8) -> PublisherInfo {
     let addresses = vec![([127, 0, 0, 1], 5_000 + u16::from(n)).into()];
-    PublisherInfo { id: PublisherId([n; 16]), epoch: Epoch(1), name: format!("p{n}"), addresses }
+    PublisherInfo {
+        id: PublisherId([n; 16]),
+        epoch: Epoch(1),
+        name: format!("p{n}"),
+        addresses,
+        later: Default::default(),
+    }
 }
 
 impl Net for World {

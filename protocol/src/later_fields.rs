@@ -1,0 +1,56 @@
+//! What a record holds after the fields that this version knows.
+
+use std::fmt;
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::FrameWriter;
+use crate::limits::LATER_BYTES_MAX;
+
+/// The fields of later versions, as they came: what is relayed or digested goes on unchanged, whatever this version knows of it. Mostly
+/// empty, and then without memory of its own.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LaterFields(Box<[u8]>);
+
+impl LaterFields {
+    /// Those bytes, at most 1,024.
+    pub fn new(bytes: &[u8]) -> Result<LaterFields, WireError> {
+        let too_long = WireError::OverLimit {
+            offset: 0,
+            what: "unknown fields of a record",
+            value: bytes.len() as u64,
+            limit: LATER_BYTES_MAX as u64,
+        };
+        if bytes.len() > LATER_BYTES_MAX { Err(too_long) } else { Ok(LaterFields(bytes.into())) }
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LaterFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x?}", self.0)
+    }
+}
+
+impl Encode for LaterFields {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.put(&self.0);
+    }
+}
+
+/// Everything to the record's end, copied: it outlives the frame. Longer ones are refused, not cut: what is cut, a writer would write
+/// again for ever.
+impl Decode for LaterFields {
+    fn decode(r: &mut Reader) -> Result<LaterFields, WireError> {
+        let offset = r.offset();
+        LaterFields::new(&r.take_rest()).map_err(|error| match error {
+            WireError::OverLimit { what, value, limit, .. } => {
+                WireError::OverLimit { offset, what, value, limit }
+            }
+            other => other,
+        })
+    }
+}
