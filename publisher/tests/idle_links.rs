@@ -5,16 +5,19 @@
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../examples/idle_links.rs"]
 mod idle_links;
+#[path = "../../tests/long.rs"]
+mod long;
 
 use std::time::Duration;
+
+use long::long;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[test]
 fn an_idle_link_takes_at_most_20_kib_and_stands() -> Result<(), Failure> {
     let arguments = ["--exact", "a_part", "--ignored", "--nocapture"];
-    let long = std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1");
-    let (links, seconds) = if long { (10_000, 20) } else { (1_000, 1) };
+    let (links, seconds) = if long() { (10_000, 20) } else { (1_000, 1) };
     let cost = idle_links::measure(links, Duration::from_secs(seconds), &arguments)?;
     println!("{}", cost.json());
     assert_eq!(cost.lost, 0);

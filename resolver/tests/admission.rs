@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[path = "../../tests/long.rs"]
+mod long;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
+use long::long;
 use longshore_protocol::messages::resolver::{FromReplica, Resolve, ToReplica};
 use longshore_protocol::{HelloRefusal, ResolverTiming, Role};
 use longshore_resolver::{PathAnswer, PublicationTerms, ServerOptions};
@@ -29,10 +32,6 @@ const PACE: Duration = Duration::from_millis(2);
 fn patient() -> LinkOptions {
     let minute = Duration::from_secs(60);
     LinkOptions { connect_timeout: minute, hello_timeout: minute, ..LinkOptions::default() }
-}
-
-fn long() -> bool {
-    std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1")
 }
 
 type Served = (LinkSender, LinkReceiver);

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[path = "../../tests/long.rs"]
+mod long;
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use common::crowd::{Belief, Crowd, Writer};
 use common::process::{ReplicaProcess, is_replica, serve};
 use common::*;
+use long::long;
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{
     Announce, Change, Digest, FromReplica, Group, ToReplica, WatchPaths, Write,
@@ -58,8 +61,7 @@ struct Size {
 }
 
 fn size() -> Size {
-    let long = std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1");
-    match long {
+    match long() {
         true => Size { watches: 10_000, links: 40, lasts: Duration::from_secs(10) },
         false => Size { watches: 500, links: 25, lasts: Duration::from_secs(2) },
     }
@@ -410,8 +412,7 @@ async fn publish_huge(replica: SocketAddr, requests: Vec<Frame>) -> (LinkSender,
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_huge_publish_takes_its_memory_and_no_other_publishers_time() {
-    let long = std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1");
-    let count = if long { HUGE_LONG } else { HUGE };
+    let count = if long() { HUGE_LONG } else { HUGE };
     let replica = start(LOOPBACK, true);
     let cluster = cluster(quick(), [replica.address]);
     let (other, terms) = (writer(&cluster, 2), PublicationTerms::default());

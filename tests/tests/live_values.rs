@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../long.rs"]
+mod long;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use long::long;
 use longshore::Path;
 use longshore::protocol::Value;
 use longshore::values::{
@@ -260,7 +264,7 @@ impl Cuts {
 /// end the last ones. 10,000 disconnects with `LONGSHORE_LONG=1`.
 #[tokio::test(flavor = "multi_thread")]
 async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
-    let wanted = if std::env::var_os("LONGSHORE_LONG").is_some() { 10_000 } else { 200 };
+    let wanted = if long() { 10_000 } else { 200 };
     let resolver = Resolver::start().await;
     let there = watch::Sender::new(None);
     let cuts = Cuts::to(there.subscribe()).await;

@@ -6,12 +6,16 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+#[path = "../long.rs"]
+mod long;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use long::long;
 use longshore::{
     BatchOptions, Glob, Job, JobContext, Path, PublisherOptions, QueueStat, ShutdownHandle,
     StatsWatch, new_job,
@@ -27,10 +31,6 @@ const BUSY: u64 = 60;
 const WORK: Duration = Duration::from_millis(50);
 /// As long as this a loaded machine may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-fn long() -> bool {
-    std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1")
-}
 
 /// What was promised, and with what a machine that does something else too is let off.
 fn promised(limit: Duration) -> Duration {

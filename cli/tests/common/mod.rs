@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+pub(crate) use long::long;
+
+#[path = "../../../tests/long.rs"]
+mod long;
 pub(crate) mod site;
 pub(crate) mod wire;
 pub(crate) mod worker;
@@ -174,11 +178,6 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
         std::thread::sleep(Duration::from_millis(10));
     }
     began.elapsed()
-}
-
-/// True when the suites are to run at full length.
-pub(crate) fn long() -> bool {
-    std::env::var_os("LONGSHORE_LONG").is_some_and(|value| value == "1")
 }
 
 impl Drop for Service {

@@ -1,8 +1,12 @@
 //! Random disconnects: every durable subscription sees what was published in order, nothing that was not, and the last
 //! value in the end. The short version runs always, that with 10,000 disconnects with `LONGSHORE_LONG=1`.
 
+#[path = "../../../../tests/long.rs"]
+mod long;
+
 use std::collections::BTreeMap;
 
+use long::long;
 use longshore_protocol::Value;
 use longshore_protocol::messages::values::Policy;
 use rand::rngs::StdRng;
@@ -89,8 +93,7 @@ async fn play(seed: u64, disconnects: u32, policy: Policy) {
 
 #[tokio::test(start_paused = true)]
 async fn over_random_disconnects_values_come_in_order_and_the_last_arrives() {
-    let long = std::env::var_os("LONGSHORE_LONG").is_some();
-    let (seeds, disconnects) = if long { (50, 100) } else { (4, 25) };
+    let (seeds, disconnects) = if long() { (50, 100) } else { (4, 25) };
     for seed in 0..seeds {
         play(seed, disconnects, Policy::Conflate).await;
         play(seed, disconnects, Policy::DropOldest).await;
