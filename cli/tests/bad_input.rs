@@ -64,6 +64,8 @@ fn a_bad_glob_and_a_bad_path_are_wrong_usage() {
         (&["work", "/jobs/{a", "--", "true"], "brace"),
         (&["enqueue", "jobs", "text"], "begin with '/'"),
         (&["enqueue", "/jobs//a", "text"], "empty segment"),
+        (&["enqueue", "/jobs/../a", "text"], "segment '.' or '..'"),
+        (&["stat", "/jobs/./a"], "segment '.' or '..'"),
         (&["enqueue", "/jobs", "text", "--lease", "13h"], "1s to 12h"),
         (&["enqueue", "/jobs", "text", "--at", "noon"], "2026-11-20T21:30:00Z"),
         (&["cancel", "everything"], "is not an id"),

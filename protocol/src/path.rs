@@ -9,8 +9,8 @@ use crate::frame::FrameWriter;
 use crate::limits::{PATH_BYTES_MAX, PATH_DEPTH_MAX, PATH_SEGMENT_BYTES_MAX};
 
 /// A path, such as `/jobs/mail/welcome`: the name of a queue or of a live value. UTF-8, absolute, no empty segment, no
-/// trailing slash, no control or glob characters (`* ? { } [ ]`). At most 1,024 bytes, 32 segments, 255 bytes each. `/`
-/// alone is the root: it can be listed, and nothing can be published at it. Paths at and below `/sys` are Longshore's own.
+/// segment `.` or `..`, no trailing slash, no control or glob characters (`* ? { } [ ]`). At most 1,024 bytes, 32 segments,
+/// 255 bytes each. `/` alone is the root: it can be listed, and nothing can be published at it. Paths at and below `/sys` are Longshore's own.
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Arc<str>);
@@ -24,6 +24,11 @@ pub enum PathError {
     /// It ends with a slash or has two in a row.
     #[error("path '{0}' has an empty segment; write it without a trailing or doubled '/'")]
     EmptySegment(String),
+    /// It has a segment `.` or `..`.
+    #[error(
+        "path '{0}' has a segment '.' or '..'; paths are names, write out the one that is meant"
+    )]
+    DotSegment(String),
     /// It has more than 1,024 bytes.
     #[error("path of {0} bytes is over the limit of {PATH_BYTES_MAX} bytes")]
     TooLong(usize),
@@ -138,6 +143,9 @@ fn check(text: &str) -> Result<(), PathError> {
         depth += 1;
         if segment.is_empty() {
             return Err(PathError::EmptySegment(shown(text)));
+        }
+        if matches!(segment, b"." | b"..") {
+            return Err(PathError::DotSegment(shown(text)));
         }
         if segment.len() > PATH_SEGMENT_BYTES_MAX {
             return Err(PathError::SegmentTooLong(segment.len()));

@@ -20,6 +20,14 @@ fn a_bad_path_is_told_what_is_wrong_with_it() {
             "//jobs",
             "path '//jobs' has an empty segment; write it without a trailing or doubled '/'",
         ),
+        (
+            "/jobs/../mail",
+            "path '/jobs/../mail' has a segment '.' or '..'; paths are names, write out the one that is meant",
+        ),
+        (
+            "/.",
+            "path '/.' has a segment '.' or '..'; paths are names, write out the one that is meant",
+        ),
         (&long, "path of 1026 bytes is over the limit of 1024 bytes"),
         (&wide, "path segment of 256 bytes is over the limit of 255 bytes"),
         (&deep, "path of 33 segments is over the limit of 32"),
@@ -43,7 +51,9 @@ fn a_bad_path_is_told_what_is_wrong_with_it() {
 #[test]
 fn a_path_may_use_its_limits_to_the_full() {
     let wide = format!("/{}", "x".repeat(255));
-    for text in ["/", "/a", "/a b/'c\"/é…", &wide, &"/x".repeat(32), &wide.repeat(4)] {
+    for text in
+        ["/", "/a", "/a b/'c\"/é…", "/.a/..b/c./...", &wide, &"/x".repeat(32), &wide.repeat(4)]
+    {
         assert_eq!(Path::new(text).unwrap().as_str(), text);
     }
     assert!(Path::new("/sys/links").unwrap().is_reserved());
@@ -75,6 +85,10 @@ fn a_bad_glob_is_told_what_is_wrong_with_it() {
         ),
         ("/a[b]", "glob '/a[b]' has '[' or ']'; use {a,b} for alternatives"),
         ("a/*", "glob 'a/*': path 'a/x' does not begin with '/'"),
+        (
+            "/a/../*",
+            "glob '/a/../*': path '/a/../x' has a segment '.' or '..'; paths are names, write out the one that is meant",
+        ),
     ];
     for (text, error) in table {
         assert_eq!(Glob::new(text).unwrap_err().to_string(), *error);

@@ -18,7 +18,7 @@ use super::format::{FORMAT_OLDEST, FORMAT_VERSION};
 
 /// The name of the file.
 pub(crate) const IDENTITY_FILE: &str = "publisher";
-const TEMPORARY: &str = "publisher.new";
+pub(crate) const TEMPORARY: &str = "publisher.new";
 const BYTES_MAX: usize = 4096;
 
 /// What the file says.

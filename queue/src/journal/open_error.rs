@@ -30,6 +30,34 @@ pub enum OpenError {
         /// What the system said.
         error: io::Error,
     },
+    /// A directory without a journal that holds something else.
+    #[error(
+        "{dir:?} holds no journal, but {}: choose an empty directory",
+        listed(names, *more)
+    )]
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
+        /// The first names in it.
+        names: Vec<String>,
+        /// How many there are beside them.
+        more: usize,
+    },
+    /// A new directory on a disk where every job would be refused.
+    #[error(
+        "the disk of {dir:?} has {free} bytes free; a new data directory needs {needed} with segments of {segment_bytes} \
+         bytes: free some of it, choose another disk, or smaller segments (--segment-bytes)"
+    )]
+    DiskTooSmall {
+        /// The directory.
+        dir: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes of a segment.
+        segment_bytes: u64,
+    },
     /// A newer program wrote it.
     #[error(
         "{file:?} has journal format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}: use a newer one"
@@ -113,6 +141,12 @@ pub enum OpenError {
     /// The segment size is out of range.
     #[error("a segment of {0} bytes; it needs {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}")]
     SegmentBytes(u64),
+}
+
+fn listed(names: &[String], more: usize) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join(", ") + &more
 }
 
 impl OpenError {

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
-use super::directory::{Directory, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
+use super::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use super::files::{self, Files, LockError};
 use super::format::FORMAT_VERSION;
 use super::identity::{self, Identity, IdentityError};
 use super::mark::{MARK_FILE, Mark};
+use super::pin::PIN_FILE;
 use super::progress::Progress;
 use super::records::JournalRecords;
+use super::reserve::RESERVE_FILE;
+use super::space::Needs;
 use super::{JournalOptions, OpenError, Recovered, recovery};
 use crate::log::Rebuild;
 
@@ -35,6 +38,7 @@ impl Parts {
         rebuild: &mut dyn Rebuild,
     ) -> Result<Parts, OpenError> {
         files.create_dir(dir).map_err(|error| OpenError::io("making", dir, error))?;
+        check_new(&*files, dir, options.segment_bytes)?;
         let lock = files.lock(dir).map_err(|error| match error {
             LockError::Held(holder) => OpenError::InUse { dir: dir.to_owned(), holder },
             LockError::Io(error) => OpenError::io("locking", &dir.join(files::LOCK_FILE), error),
@@ -88,6 +92,46 @@ fn unidentified(error: IdentityError) -> OpenError {
         IdentityError::Damaged(file) | IdentityError::OtherFormat(file, _) => {
             OpenError::NoIdentity { file }
         }
+    }
+}
+
+/// Names that a directory without ids may have: what begins one, and what a disk of its own comes with.
+const NAMES: [&str; 9] = [
+    files::LOCK_FILE,
+    MARK_FILE,
+    identity::TEMPORARY,
+    RESERVE_FILE,
+    PIN_FILE,
+    SEGMENTS_DIR,
+    SNAPSHOTS_DIR,
+    LOST_DIR,
+    "lost+found",
+];
+/// Most foreign names that an error lists.
+const NAMES_SHOWN_MAX: usize = 5;
+
+/// Whether a journal can begin in this directory, if none has. One that has is opened whatever lies beside it, and however
+/// full its disk is: it holds jobs.
+fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), OpenError> {
+    let names = files.list(dir).map_err(|error| OpenError::io("listing", dir, error))?;
+    if names.iter().any(|name| name == identity::IDENTITY_FILE) {
+        return Ok(());
+    }
+    let mut foreign: Vec<String> =
+        names.into_iter().filter(|name| !NAMES.contains(&name.as_str())).collect();
+    if !foreign.is_empty() {
+        foreign.sort_unstable();
+        let more = foreign.len().saturating_sub(NAMES_SHOWN_MAX);
+        foreign.truncate(NAMES_SHOWN_MAX);
+        return Err(OpenError::NotEmpty { dir: dir.to_owned(), names: foreign, more });
+    }
+    let needed = Needs::least_free_bytes(segment_bytes);
+    match files.free_bytes(dir) {
+        Ok(free) if free < needed => {
+            Err(OpenError::DiskTooSmall { dir: dir.to_owned(), free, needed, segment_bytes })
+        }
+        // Where the file system does not report it, the first write does.
+        _ => Ok(()),
     }
 }
 

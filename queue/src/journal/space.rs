@@ -159,6 +159,14 @@ impl Needs {
         bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES)
     }
 
+    /// Bytes that the disk of a new journal has free at least. With fewer it would refuse every job.
+    pub(crate) fn least_free_bytes(segment_bytes: u64) -> u64 {
+        let needs = Needs { segment_bytes, snapshot_bytes: 0, running_leases: 0 };
+        // A step for the first jobs, and for the small files of a directory.
+        let spare = SPARE_SEGMENTS.saturating_mul(segment_bytes).saturating_add(STEP_BYTES);
+        needs.reserve_bytes().saturating_add(spare)
+    }
+
     /// How large a reserve of `bytes` bytes is to become: larger at once, smaller only when that is worth it.
     pub(crate) fn reserve_after(&self, bytes: u64) -> u64 {
         let full = self.reserve_bytes();

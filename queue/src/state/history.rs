@@ -44,7 +44,8 @@ impl State {
         row.attempts = row.attempts.saturating_add(1);
         let number = row.attempts;
         let ended_wall_ms = self.now.wall_ms;
-        let delivered_wall_ms = ended_wall_ms.saturating_sub(row.running_ms(self.now.mono_ms));
+        let delivered_wall_ms =
+            row.delivered_wall_ms(ended_wall_ms, row.running_ms(self.now.mono_ms));
         let attempts = &mut self.side_of(slot).attempts;
         let oldest = (attempts.len() >= ATTEMPTS_MAX).then(|| attempts.remove(0));
         attempts.push(Attempt { number, outcome, worker, delivered_wall_ms, ended_wall_ms, error });
@@ -90,7 +91,7 @@ impl State {
         (row.place == Place::Completed).then(|| AttemptInfo {
             number: row.attempts,
             worker: self.names.text(row.session).to_owned(),
-            delivered_at: row.when.saturating_sub(u64::from(row.delivered)),
+            delivered_at: row.delivered_wall_ms(row.when, u64::from(row.delivered)),
             ended_at: row.when,
             outcome: AttemptOutcome::Completed,
             error: None,
@@ -105,7 +106,7 @@ impl State {
     /// When a running job was delivered, by that clock.
     pub(super) fn delivered_at(row: &Row, now: Now) -> Option<u64> {
         let is_running = row.place == Place::Running;
-        is_running.then(|| now.wall_ms.saturating_sub(row.running_ms(now.mono_ms)))
+        is_running.then(|| row.delivered_wall_ms(now.wall_ms, row.running_ms(now.mono_ms)))
     }
 }
 

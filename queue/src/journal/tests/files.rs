@@ -6,8 +6,11 @@ use tempfile::tempdir;
 
 use super::*;
 use crate::journal::Journal;
+use crate::journal::directory::SEGMENTS_DIR;
+use crate::journal::files::LOCK_FILE;
+use crate::journal::space::Needs;
 use crate::log::Log;
-use crate::{RecordRef, log_conformance};
+use crate::{RecordRef, SpaceLevel, log_conformance};
 
 fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenError> {
     let mut read = Read::new();
@@ -133,6 +136,53 @@ async fn a_segment_of_another_format_is_refused_and_not_taken_for_damage() {
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
         assert!(matches!(refused, OpenError::Older { version: 1, .. }), "{refused:?}");
     }
+}
+
+#[test]
+fn a_new_journal_needs_a_directory_that_holds_nothing_else() {
+    let dir = tempdir().unwrap();
+    for name in ["b letter", "a", "c", "d", "e", "f", "g"] {
+        std::fs::write(dir.path().join(name), "").unwrap();
+    }
+    let refused = open(dir.path(), options()).unwrap_err().to_string();
+    assert!(refused.contains("\"a\", \"b letter\", \"c\", \"d\", \"e\" and 2 more"), "{refused}");
+    assert!(!dir.path().join(LOCK_FILE).exists(), "nothing was changed");
+
+    // What a file system of its own comes with, and what a start that was cut short leaves.
+    let dir = tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("lost+found")).unwrap();
+    std::fs::create_dir(dir.path().join(SEGMENTS_DIR)).unwrap();
+    std::fs::write(dir.path().join(LOCK_FILE), "").unwrap();
+    drop(open(dir.path(), options()).unwrap());
+    // What lies beside a journal that is there is its operator's.
+    std::fs::write(dir.path().join("README"), "").unwrap();
+    assert!(open(dir.path(), options()).is_ok());
+}
+
+#[test]
+fn a_new_journal_needs_a_disk_that_takes_a_job() {
+    let needed = Needs::least_free_bytes(SEGMENT_BYTES_MIN);
+    let disk = SimulatedDisk::default();
+    disk.leave_free(needed - 1);
+    let refused = Stepped::open(&disk).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(refused, OpenError::DiskTooSmall { free, needed: n, .. } if free == needed - 1 && n == needed),
+        "{refused:?}"
+    );
+    let refused = refused.to_string();
+    assert!(
+        refused.contains(&needed.to_string()) && refused.contains("--segment-bytes"),
+        "{refused}"
+    );
+    disk.leave_free(needed);
+    let files: Arc<dyn Files> = Arc::new(disk.clone());
+    let nothing = &mut |_: Replayed| Ok(());
+    let (journal, _) = Journal::open_on(files, Path::new(DIR), options(), nothing).unwrap();
+    assert_eq!(journal.space().level, SpaceLevel::Open);
+    drop(journal);
+    // A journal that is there is opened however full its disk is: it holds jobs.
+    disk.leave_free(0);
+    assert!(Stepped::open(&disk).is_ok());
 }
 
 #[test]

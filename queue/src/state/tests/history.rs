@@ -3,7 +3,7 @@
 use longshore_protocol::limits::ATTEMPTS_MAX;
 use longshore_protocol::messages::work::{Action, AttemptInfo, NewSettle};
 use longshore_protocol::{
-    AttemptOutcome, Backoff, DeathReason, Fingerprint, JobError, JobOptions, Token,
+    AttemptOutcome, Backoff, DeathReason, Fingerprint, JobError, JobOptions, JobState, Token,
 };
 
 use super::snapshots::replay;
@@ -51,6 +51,28 @@ fn a_job_that_completes_at_once_is_told_whole_and_has_no_side_row() {
     assert_eq!(attempts(&story, 1), [expected]);
     assert_eq!(story.job(1).info.delivered_at, None);
     assert_eq!(story.state.sides.len(), 0);
+}
+
+#[test]
+fn delivery_is_never_reported_before_the_enqueueing() {
+    let mut story = Story::begin();
+    let producer = story.link("producer");
+    story.enqueue(producer, &[with(1, many_attempts())]);
+    let enqueued = story.now.wall_ms;
+    let (a, handed) = story.worker("ann", QUEUE, 3);
+    // A tick of the monotonic clock before that of the wall clock.
+    story.now.mono_ms += 1;
+    assert_eq!(story.job(1).info.delivered_at, Some(enqueued));
+    let again = story.settle(a, handed[0].token, &fail()).1.handed;
+    assert_eq!(attempts(&story, 1)[0].delivered_at, enqueued);
+    story.now.mono_ms += 1;
+    story.complete(a, again[0].token);
+    assert_eq!(attempts(&story, 1)[1].delivered_at, enqueued);
+    // A clock that was set back is reported as it was.
+    story.fill(2..=2);
+    assert_eq!(story.state_of(2), JobState::Running);
+    story.now.wall_ms -= 60_000;
+    assert_eq!(story.job(2).info.delivered_at, Some(story.now.wall_ms));
 }
 
 #[test]

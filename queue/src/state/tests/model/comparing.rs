@@ -59,6 +59,10 @@ impl Stage {
         let since = |start: Now, end: Now, says: Option<u64>| {
             let ran_ms = (end.mono_ms - start.mono_ms) as u32;
             let reckoned = end.wall_ms.saturating_sub(u64::from(ran_ms));
+            let reckoned = match job.enqueued_wall_ms {
+                enqueued if enqueued <= end.wall_ms => reckoned.max(enqueued),
+                _ => reckoned,
+            };
             says.filter(|&at| at == reckoned).unwrap_or(start.wall_ms)
         };
         let attempt = |(nth, attempt): (usize, &super::jobs::Attempt)| AttemptInfo {
