@@ -118,7 +118,7 @@ fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 11] {
 
 fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
     let configured = &context.config.publisher;
-    let data = given.data.unwrap_or_else(|| context.config.data.value.clone());
+    let data = context.config.data_dir(given.data)?;
     let mut options = context.config.publisher_options(data);
     options.name = given.name.unwrap_or(options.name);
     options.listen = given.listen.unwrap_or(configured.listen.value);

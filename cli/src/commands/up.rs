@@ -89,7 +89,7 @@ impl System {
 
         let mut cluster = Cluster::new(replicas.iter().map(ToString::to_string));
         cluster.timing = context.config.timing();
-        let data = arguments.data.clone().unwrap_or_else(|| context.config.data.value.clone());
+        let data = context.config.data_dir(arguments.data.clone())?;
         let mut options = context.config.publisher_options(data.clone());
         options.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.publisher_port));
         options.defaults = vec![Path::root()];

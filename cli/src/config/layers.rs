@@ -1,12 +1,11 @@
 //! The environment over the file over the default.
 
-use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use toml::Spanned;
-
 use super::file::line_of;
-use super::{ENV_CONFIG, Given, Origin, Setting};
+use super::written::{Form, Key};
+use super::{ENV_CONFIG, Environment, Given, Origin, Setting};
 
 /// A configuration file that was found.
 pub(super) struct Named {
@@ -16,10 +15,7 @@ pub(super) struct Named {
 
 impl Named {
     /// A file that was asked for must be there; the usual places may be empty.
-    pub(super) fn find(
-        given: &Given,
-        environment: &BTreeMap<String, String>,
-    ) -> Result<Option<Named>, String> {
+    pub(super) fn find(given: &Given, environment: &Environment) -> Result<Option<Named>, String> {
         let asked = given
             .config
             .clone()
@@ -37,8 +33,7 @@ impl Named {
             })?;
             return Ok(Some(Named { place, text }));
         }
-        let usual = environment
-            .get("HOME")
+        let usual = home(environment)
             .map(|home| Path::new(home).join(".config/longshore/config.toml"))
             .into_iter()
             .chain([PathBuf::from("/etc/longshore/config.toml")]);
@@ -56,22 +51,32 @@ impl Named {
     }
 }
 
-/// A variable, and how its text is read.
-type FromEnvironment<'a, T> = (&'static str, &'a dyn Fn(&str) -> Result<T, String>);
+/// The user's own folder, if the environment has one.
+pub(super) fn home(environment: &Environment) -> Option<&OsStr> {
+    environment.get("HOME").map(OsString::as_os_str).filter(|home| !home.is_empty())
+}
+
+/// The text of a variable.
+pub(super) fn text(value: &OsStr) -> Result<&str, String> {
+    value.to_str().ok_or_else(|| format!("{value:?} is not UTF-8; write it in UTF-8"))
+}
+
+/// A variable, and how its value is read.
+type FromEnvironment<'a, T> = (&'static str, &'a dyn Fn(&OsStr) -> Result<T, String>);
 
 /// The environment over the file over the default.
 pub(super) struct Layers<'a> {
-    pub(super) environment: &'a BTreeMap<String, String>,
+    pub(super) environment: &'a Environment,
     pub(super) path: &'a Path,
     pub(super) text: &'a str,
 }
 
 impl Layers<'_> {
     /// The value of a key that no variable stands for.
-    pub(super) fn of_file<W, T>(
+    pub(super) fn of_file<W: Form, T>(
         &self,
         key: &str,
-        written: Option<Spanned<W>>,
+        written: Key<W>,
         read: impl FnOnce(W) -> Result<T, String>,
         default: T,
     ) -> Result<Setting<T>, String> {
@@ -79,11 +84,11 @@ impl Layers<'_> {
     }
 
     /// The value of a key; an error says where it is written and what was expected.
-    pub(super) fn pick<W, T>(
+    pub(super) fn pick<W: Form, T>(
         &self,
         key: &str,
         environment: Option<FromEnvironment<'_, T>>,
-        written: Option<Spanned<W>>,
+        written: Key<W>,
         read: impl FnOnce(W) -> Result<T, String>,
         default: T,
     ) -> Result<Setting<T>, String> {
@@ -95,7 +100,10 @@ impl Layers<'_> {
         }
         let Some(written) = written else { return Ok(Setting::default_of(default)) };
         let line = line_of(self.text, written.span().start);
-        let value = read(written.into_inner())
+        let value = written
+            .into_inner()
+            .of_type(key)
+            .and_then(read)
             .map_err(|error| format!("{}:{line}: {key}: {error}", self.path.display()))?;
         Ok(Setting { value, origin: Origin::File { file: self.path.to_owned(), line } })
     }

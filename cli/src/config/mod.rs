@@ -7,8 +7,10 @@ mod reload;
 mod rows;
 mod setting;
 mod values;
+mod written;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
@@ -23,7 +25,8 @@ pub(crate) use values::{ReplicaFigures, parse_address, parse_advertised, parse_d
 
 use crate::failure::WrongUsage;
 use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
-use layers::{Layers, Named};
+use layers::{Layers, Named, home, text};
+use written::Length;
 
 /// Where the first replica of a system listens, and where clients look for one.
 pub(crate) const RESOLVER_PORT: u16 = 4770;
@@ -34,6 +37,9 @@ const ENV_CONFIG: &str = "LONGSHORE_CONFIG";
 const ENV_RESOLVERS: &str = "LONGSHORE_RESOLVERS";
 const ENV_DATA: &str = "LONGSHORE_DATA";
 const ENV_LOG: &str = "LONGSHORE_LOG";
+
+/// The environment's variables whose names are UTF-8, as Longshore's are. Values may be any bytes, as paths may.
+type Environment = BTreeMap<String, OsString>;
 
 /// What the command line says for every command.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +59,8 @@ pub(crate) struct Config {
     pub(crate) file: Option<Setting<PathBuf>>,
     /// Where the resolver's replicas are.
     pub(crate) resolvers: Setting<Vec<String>>,
-    /// Where publishers keep their journals.
-    pub(crate) data: Setting<PathBuf>,
+    /// Where publishers keep their journals; none without a home directory, unless it is named.
+    pub(crate) data: Setting<Option<PathBuf>>,
     /// What is logged; none: what suits the command.
     pub(crate) log: Setting<Option<String>>,
     /// What `longshore publisher` runs with.
@@ -118,26 +124,26 @@ pub(crate) struct TimingConfig {
 impl Config {
     /// Reads the environment and the configuration file, and checks what hangs together.
     pub(crate) fn load(given: &Given) -> Result<Config, WrongUsage> {
-        Config::resolve(given, &std::env::vars().collect()).map_err(WrongUsage)
+        Config::resolve(given, &environment()).map_err(WrongUsage)
     }
 
-    fn resolve(given: &Given, environment: &BTreeMap<String, String>) -> Result<Config, String> {
+    fn resolve(given: &Given, environment: &Environment) -> Result<Config, String> {
         let named = Named::find(given, environment)?;
-        let (text, file) = match &named {
+        let (content, file) = match &named {
             Some(named) => (named.text.as_str(), file::parse(&named.text, &named.place.value)?),
             None => ("", ConfigFile::default()),
         };
         let path = named.as_ref().map_or(FilePath::new(""), |n| n.place.value.as_path());
-        let layers = Layers { environment, path, text };
+        let layers = Layers { environment, path, text: content };
         let ConfigFile { resolvers, data, log, publisher, resolver, timing } = file;
 
-        let listed = |text: &str| {
-            let list = text.split(',').map(str::trim).filter(|s| !s.is_empty());
+        let listed = |value: &OsStr| {
+            let list = text(value)?.split(',').map(str::trim).filter(|s| !s.is_empty());
             values::replicas(list.map(str::to_owned).collect())
         };
         let default_resolver = vec![format!("127.0.0.1:{RESOLVER_PORT}")];
-        let home = environment.get("HOME").map_or(".", String::as_str);
-        let default_data = FilePath::new(home).join(".local/share/longshore");
+        let home = home(environment).map(FilePath::new);
+        let default_data = home.map(|home| home.join(".local/share/longshore"));
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = if host.trim().is_empty() { "longshore" } else { host.trim() };
 
@@ -151,14 +157,14 @@ impl Config {
             )?,
             data: layers.pick(
                 "data",
-                Some((ENV_DATA, &|text| Ok(PathBuf::from(text)))),
+                Some((ENV_DATA, &|value| Ok(Some(PathBuf::from(value))))),
                 data,
-                |text| Ok(values::expand_home(&text, home)),
+                |text| values::expand_home(&text, home).map(Some),
                 default_data,
             )?,
             log: layers.pick(
                 "log",
-                Some((ENV_LOG, &|text| values::log_filter(text.to_owned()).map(Some))),
+                Some((ENV_LOG, &|value| values::log_filter(text(value)?.to_owned()).map(Some))),
                 log,
                 |text| values::log_filter(text).map(Some),
                 None,
@@ -178,6 +184,15 @@ impl Config {
         }
         check::cluster(&config)?;
         Ok(config)
+    }
+
+    /// The data directory: that of the command line, or the configured one.
+    pub(crate) fn data_dir(&self, given: Option<PathBuf>) -> Result<PathBuf, WrongUsage> {
+        given.or_else(|| self.data.value.clone()).ok_or_else(|| {
+            let what = "no data directory is named, and without $HOME there is no default; name one with --data DIR, \
+                        $LONGSHORE_DATA, or data in the configuration file";
+            WrongUsage(what.to_owned())
+        })
     }
 
     /// What `longshore config` checks beyond what every command does: whether the services start with what is written
@@ -256,6 +271,11 @@ impl Config {
     }
 }
 
+fn environment() -> Environment {
+    let named = std::env::vars_os().map(|(name, value)| (name.into_string(), value));
+    named.filter_map(|(name, value)| Some((name.ok()?, value))).collect()
+}
+
 impl PublisherConfig {
     fn resolve(
         layers: &Layers<'_>,
@@ -315,13 +335,13 @@ impl PublisherConfig {
             hang_after: layers.of_file(
                 "publisher.hang_after",
                 written.hang_after,
-                values::hang_after,
+                |Length(text)| values::hang_after(text),
                 PublisherOptions::HANG_AFTER,
             )?,
             clock_skew_max: layers.of_file(
                 "publisher.clock_skew_max",
                 written.clock_skew_max,
-                values::clock_skew_max,
+                |Length(text)| values::clock_skew_max(text),
                 PublisherOptions::CLOCK_SKEW_MAX,
             )?,
             figures: layers.of_file("publisher.figures", written.figures, Ok, true)?,
@@ -394,9 +414,12 @@ impl ResolverConfig {
 impl TimingConfig {
     fn resolve(layers: &Layers<'_>, written: TimingSection) -> Result<TimingConfig, String> {
         let default = ResolverTiming::default();
-        let length =
-            |key, written, default| layers.of_file(key, written, values::short_length, default);
-        let ttl = |key, written, default| layers.of_file(key, written, values::ttl, default);
+        let length = |key, written, default| {
+            layers.of_file(key, written, |Length(text)| values::short_length(text), default)
+        };
+        let ttl = |key, written, default| {
+            layers.of_file(key, written, |Length(text)| values::ttl(text), default)
+        };
         Ok(TimingConfig {
             reader_ttl: ttl("timing.reader_ttl", written.reader_ttl, default.reader_ttl)?,
             writer_ttl: ttl("timing.writer_ttl", written.writer_ttl, default.writer_ttl)?,

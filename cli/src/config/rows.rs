@@ -25,6 +25,7 @@ impl Row {
             Value::Array(list) => {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
+            Value::Null if self.key == "data" => "(to be named: there is no $HOME)".to_owned(),
             Value::Null => "(the command's own)".to_owned(),
             other => other.to_string(),
         }
@@ -36,7 +37,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
     let Config { resolvers, data, log, publisher, resolver, timing, file: _ } = config;
     let mut rows = vec![
         row("resolvers", resolvers, |v| json!(v)),
-        row("data", data, |v| json!(v.display().to_string())),
+        row("data", data, |v| json!(v.as_ref().map(|v| v.display().to_string()))),
         row("log", log, |v| json!(v)),
     ];
     rows.extend(of_publisher(publisher));

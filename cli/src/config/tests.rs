@@ -5,7 +5,7 @@ use super::*;
 struct Case {
     _folder: tempfile::TempDir,
     file: PathBuf,
-    environment: BTreeMap<String, String>,
+    environment: Environment,
 }
 
 fn with_file(text: &str) -> Case {
@@ -13,8 +13,8 @@ fn with_file(text: &str) -> Case {
     let file = folder.path().join("config.toml");
     std::fs::write(&file, text).unwrap();
     let environment = [
-        (ENV_CONFIG.to_owned(), file.display().to_string()),
-        ("HOME".to_owned(), "/home/somebody".to_owned()),
+        (ENV_CONFIG.to_owned(), file.clone().into()),
+        ("HOME".to_owned(), "/home/somebody".into()),
     ];
     Case { _folder: folder, file, environment: environment.into() }
 }
@@ -29,7 +29,7 @@ fn flag_beats_environment_beats_file_beats_default() {
     let origin = Origin::File { file: case.file.clone(), line: 2 };
     assert_eq!(config.resolvers.origin, origin);
 
-    case.environment.insert(ENV_RESOLVERS.to_owned(), "env:1, env:2".to_owned());
+    case.environment.insert(ENV_RESOLVERS.to_owned(), "env:1, env:2".into());
     let config = Config::resolve(&given, &case.environment).unwrap();
     assert_eq!(config.resolvers.value, ["env:1", "env:2"]);
     assert_eq!(config.resolvers.origin, Origin::Environment(ENV_RESOLVERS));
@@ -50,7 +50,7 @@ fn sections_are_read_and_know_their_lines() {
         "data = '~/jobs'\n[publisher]\nlisten = '127.0.0.1:0'\npaths = ['/a', '/b']\n[timing]\nwriter_ttl = '2s'\n",
     );
     let config = Config::resolve(&Given::default(), &case.environment).unwrap();
-    assert_eq!(config.data.value, FilePath::new("/home/somebody/jobs"));
+    assert_eq!(config.data.value, Some("/home/somebody/jobs".into()));
     assert_eq!(config.publisher.paths.value.len(), 2);
     assert_eq!(config.timing().writer_ttl, Duration::from_secs(2));
     assert_eq!(config.timing().reader_ttl, ResolverTiming::default().reader_ttl);
@@ -71,6 +71,28 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ("resolvers = []\n", 1, "at least one"),
         ("resolvers = [\n'a', 'b',\n'A:4770']\n", 1, "name each replica once"),
         ("resolvers = ['0.0.0.0:4770']\n", 1, "the address that clients reach"),
+        ("resolvers = 'a:1, b:1'\n", 1, "resolvers: expected a list of texts in quotes"),
+        ("resolvers = 'a:1, b:1'\n", 1, "not \"a:1, b:1\"; write resolvers = [\"a:1\", \"b:1\"]"),
+        ("[timing]\nwriter_ttl = 20\n", 2, "timing.writer_ttl: expected a duration in quotes"),
+        ("[timing]\nwriter_ttl = 20\n", 2, "like \"20s\", not 20; write writer_ttl = \"20s\""),
+        (
+            "[timing]\ntries = '3'\n",
+            2,
+            "a whole number from 0, without quotes, not \"3\"; write tries = 3",
+        ),
+        ("[publisher]\nname = 7\n", 2, "expected a text in quotes, not 7; write name = \"7\""),
+        (
+            "[publisher]\ninsecure = 'true'\n",
+            2,
+            "true or false, without quotes, not \"true\"; write insecure = true",
+        ),
+        (
+            "[publisher]\ncache_bytes = -1\n",
+            2,
+            "expected a whole number from 0, without quotes, not -1",
+        ),
+        ("[publisher]\npaths = [1]\n", 2, "publisher.paths: expected a list of texts in quotes"),
+        ("[resolver]\nfigures = 4790\n", 2, "expected true, false or \"IP:PORT\", not 4790"),
         ("log = 'longshore=loud'\n[publisher]\n", 1, "expected off, error, warn, info"),
         ("[publisher]\nname = ''\n", 2, "has 0 bytes; give one of 1 to 128"),
         ("[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n", 2, "nobody can dial [::]:4780"),
@@ -106,6 +128,35 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         let start = format!("{}:{line}: ", case.file.display());
         assert!(error.starts_with(&start) && error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn an_environment_that_is_not_utf_8_is_read_as_far_as_it_is_ours() {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = || OsString::from_vec(b"/data/\xff".to_vec());
+    let with = |name: &str| Environment::from([(name.to_owned(), bytes())]);
+    let config = Config::resolve(&Given::default(), &with(ENV_DATA)).unwrap();
+    assert_eq!(config.data.value, Some(bytes().into()));
+    let config = Config::resolve(&Given::default(), &with("HOME")).unwrap();
+    assert!(config.data.value.unwrap().starts_with(bytes()));
+    for name in [ENV_RESOLVERS, ENV_LOG] {
+        let error = Config::resolve(&Given::default(), &with(name)).unwrap_err();
+        assert!(error.starts_with(&format!("${name}: ")) && error.contains("UTF-8"), "{error}");
+    }
+}
+
+#[test]
+fn without_a_home_the_data_directory_has_to_be_named() {
+    for environment in [Environment::new(), [("HOME".to_owned(), OsString::new())].into()] {
+        let config = Config::resolve(&Given::default(), &environment).unwrap();
+        let error = config.data_dir(None).unwrap_err().0;
+        assert!(error.contains("--data DIR") && error.contains("$LONGSHORE_DATA"), "{error}");
+        assert_eq!(config.data_dir(Some("here".into())).map_err(|e| e.0), Ok("here".into()));
+    }
+    let mut case = with_file("data = '~/jobs'\n");
+    case.environment.remove("HOME");
+    let error = Config::resolve(&Given::default(), &case.environment).unwrap_err();
+    assert!(error.contains(":1: data: ") && error.contains("no $HOME"), "{error}");
 }
 
 #[test]

@@ -242,10 +242,13 @@ fn dialled(replica: &str) -> Option<String> {
     ))
 }
 
-pub(super) fn expand_home(text: &str, home: &str) -> PathBuf {
-    match text.strip_prefix("~/") {
-        Some(rest) => FilePath::new(home).join(rest),
-        None => PathBuf::from(text),
+pub(super) fn expand_home(text: &str, home: Option<&FilePath>) -> Result<PathBuf, String> {
+    match (text.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => Ok(home.join(rest)),
+        (Some(_), None) => {
+            Err(format!("'{text}' begins with ~, and there is no $HOME; write it from /"))
+        }
+        (None, _) => Ok(PathBuf::from(text)),
     }
 }
 
