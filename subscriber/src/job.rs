@@ -35,6 +35,7 @@ pub struct JobContext {
     pub(crate) token: Token,
     pub(crate) attempt: u16,
     pub(crate) max_attempts: Option<u16>,
+    pub(crate) keeps_result: bool,
     pub(crate) deliveries: u16,
     /// Checkpoints that were there when the job was delivered.
     pub(crate) earlier: u16,
@@ -86,6 +87,11 @@ impl JobContext {
     /// 10: publishers do not tell these.
     pub fn max_attempts(&self) -> Option<u16> {
         self.max_attempts
+    }
+
+    /// Whether the job keeps its result. If not, what its handler returns is discarded here, whatever its length.
+    pub fn keeps_result(&self) -> bool {
+        self.keeps_result
     }
 
     /// How often the job was delivered, this time included: over `attempt` when a delivery was given back unstarted.

@@ -97,6 +97,7 @@ async fn run_job(
         return end(NewSettle::Fail(error), false, true);
     }
     let started = desk.started;
+    let keeps_result = entry.options.keep_result;
     let context = JobContext {
         signal,
         started,
@@ -106,6 +107,7 @@ async fn run_job(
         token,
         attempt,
         max_attempts: entry.options.max_attempts,
+        keeps_result,
         deliveries,
         earlier: checkpoints,
         trace: TraceContext::of(&entry.headers),
@@ -115,7 +117,7 @@ async fn run_job(
     let job = Job { id, path, headers, payload };
     let attempt = own.run(JobRequest { job, context }).instrument(span.clone());
     match AssertUnwindSafe(attempt).catch_unwind().await {
-        Ok(answer) => end(settle_of(answer), false, false),
+        Ok(answer) => end(settle_of(answer, keeps_result), false, false),
         Err(panic) => {
             own.service = None;
             let message = panic_message(&*panic);

@@ -62,9 +62,10 @@ impl<T: JobOutput> JobOutput for Option<T> {
     }
 }
 
-/// What a handler's answer does to its lease.
-pub(crate) fn settle_of<O: JobOutput>(answer: Result<O, JobFailure>) -> NewSettle {
+/// What a handler's answer does to its lease. The result of a job that keeps none is not sent, whatever its length.
+pub(crate) fn settle_of<O: JobOutput>(answer: Result<O, JobFailure>, keeps: bool) -> NewSettle {
     match answer.and_then(O::into_result) {
+        Ok(_) if !keeps => NewSettle::Complete { result: None },
         Ok(Some(result)) if result.len() > RESULT_BYTES_MAX => NewSettle::Bury(job_error(
             "ResultTooLarge",
             format_args!(
@@ -88,29 +89,36 @@ mod tests {
 
     use super::*;
 
+    fn settled<O: JobOutput>(answer: Result<O, JobFailure>) -> NewSettle {
+        settle_of(answer, true)
+    }
+
+    #[test]
+    fn a_result_that_nobody_keeps_is_discarded_whatever_its_length() {
+        for result in [vec![0u8; 3], vec![0; RESULT_BYTES_MAX + 1]] {
+            assert_eq!(settle_of(Ok(result), false), NewSettle::Complete { result: None });
+        }
+        assert!(matches!(settle_of::<()>(Err(JobFailure::retry("x")), false), NewSettle::Fail(_)));
+    }
+
     #[test]
     fn each_answer_settles_its_job_in_its_own_way() {
-        assert_eq!(settle_of(Ok(())), NewSettle::Complete { result: None });
-        assert_eq!(settle_of(Ok("ab")), NewSettle::Complete { result: Some("ab".into()) });
-        assert_eq!(
-            settle_of(Ok(Json([1, 2]))),
-            NewSettle::Complete { result: Some("[1,2]".into()) }
-        );
-        assert_eq!(settle_of(Ok(None::<Bytes>)), NewSettle::Complete { result: None });
-        assert_eq!(settle_of::<()>(Err(JobFailure::Release)), NewSettle::Release);
+        assert_eq!(settled(Ok(())), NewSettle::Complete { result: None });
+        assert_eq!(settled(Ok("ab")), NewSettle::Complete { result: Some("ab".into()) });
+        assert_eq!(settled(Ok(Json([1, 2]))), NewSettle::Complete { result: Some("[1,2]".into()) });
+        assert_eq!(settled(Ok(None::<Bytes>)), NewSettle::Complete { result: None });
+        assert_eq!(settled::<()>(Err(JobFailure::Release)), NewSettle::Release);
         let snooze = JobFailure::Snooze(Duration::from_millis(1_500));
-        assert_eq!(settle_of::<()>(Err(snooze)), NewSettle::Snooze { ms: 1_500 });
-        assert!(matches!(settle_of::<()>(Err(JobFailure::retry("x"))), NewSettle::Fail(_)));
-        assert!(matches!(settle_of::<()>(Err(JobFailure::bury("x"))), NewSettle::Bury(_)));
+        assert_eq!(settled::<()>(Err(snooze)), NewSettle::Snooze { ms: 1_500 });
+        assert!(matches!(settled::<()>(Err(JobFailure::retry("x"))), NewSettle::Fail(_)));
+        assert!(matches!(settled::<()>(Err(JobFailure::bury("x"))), NewSettle::Bury(_)));
     }
 
     #[test]
     fn a_result_over_its_limit_buries_the_job_and_one_at_it_does_not() {
-        let at_limit = settle_of(Ok(vec![0u8; RESULT_BYTES_MAX]));
+        let at_limit = settled(Ok(vec![0u8; RESULT_BYTES_MAX]));
         assert!(matches!(at_limit, NewSettle::Complete { result: Some(_) }));
-        let NewSettle::Bury(error) = settle_of(Ok(vec![0u8; RESULT_BYTES_MAX + 1])) else {
-            panic!()
-        };
+        let NewSettle::Bury(error) = settled(Ok(vec![0u8; RESULT_BYTES_MAX + 1])) else { panic!() };
         assert_eq!(error.kind, "ResultTooLarge");
         assert!(error.message.contains("1048577") && error.message.contains("1048576"));
     }

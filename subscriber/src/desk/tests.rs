@@ -66,6 +66,7 @@ fn context_of(desk: &Desk, job: &Waiting, signal: Arc<LeaseSignal>) -> JobContex
         token: job.token,
         attempt: job.attempt,
         max_attempts: None,
+        keeps_result: false,
         deliveries: job.deliveries,
         earlier: 1,
         trace: None,
