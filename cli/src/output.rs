@@ -170,6 +170,16 @@ pub(crate) fn base16(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// A word of a command line as a shell reads it: quoted where it has to be.
+pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("'{}'", text.replace('\'', "'\\''")))
+    }
+}
+
 /// So many jobs, in words: `1 job`, `12,345 jobs`.
 pub(crate) fn jobs(count: u64) -> String {
     counted(count, "job")
@@ -231,6 +241,11 @@ impl Progress {
                     *at = done;
                     *said = Instant::now();
                     let of = total.map(|t| format!(" of {}", grouped(t))).unwrap_or_default();
+                    // `1 job`, but `1 of 7 jobs`.
+                    let unit = match total.unwrap_or(done) {
+                        1 => unit.strip_suffix('s').unwrap_or(unit),
+                        _ => unit,
+                    };
                     eprintln!("{label}: {}{of} {unit}", grouped(done));
                 }
             }
@@ -281,6 +296,20 @@ fn bar(label: &str, unit: &str, total: Option<u64>) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_for_a_shell_is_quoted_where_it_has_to_be() {
+        for (text, word) in [
+            ("/jobs/a-1.b", "/jobs/a-1.b"),
+            ("/jobs/with space", "'/jobs/with space'"),
+            ("/jobs/**", "'/jobs/**'"),
+            ("it's $HOME", "'it'\\''s $HOME'"),
+            ("/é", "'/é'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
 
     #[test]
     fn tables_align_text_left_and_numbers_right() {

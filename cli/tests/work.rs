@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{System, until};
 use rustix::process::{Pid, Signal, test_kill_process};
+use serde_json::{Value, json};
 
 /// How long a command may take to end after SIGTERM, before SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(10);
@@ -87,6 +88,53 @@ fn a_result_of_the_limit_is_kept_and_one_byte_more_buries_the_job() {
     let end = (&more["state"], &more["death"], &more["error"]["kind"]);
     assert_eq!(end, (&"dead".into(), &"buried".into(), &"ResultTooLarge".into()));
     assert!(more["error"]["message"].as_str().unwrap().contains("1048576"), "{more}");
+}
+
+#[test]
+fn a_result_that_nobody_keeps_is_discarded_and_what_succeeds_leaves_its_standard_error() {
+    let system = System::up();
+    let unwanted = system.enqueue("/jobs/a", "2000000", &["--no-result"]);
+    let kept = system.enqueue("/jobs/a", "2", &[]);
+    let script = "echo 3 rows skipped >&2; echo next >&2; head -c $(cat) /dev/zero | tr '\\0' x";
+    work(&system, "/jobs/a", script).code(0);
+    let job = system.job(&unwanted);
+    let left = ["state", "result", "stderr"].map(|field| &job[field]);
+    assert_eq!(left, [&json!("completed"), &Value::Null, &Value::Null], "{job}");
+    let job = system.job(&kept);
+    assert_eq!((&job["result"], &job["stderr"]), (&json!("xx"), &json!("3 rows skipped\nnext")));
+    let shown = system.run(&["job", &kept]).code(0).stdout;
+    assert!(shown.contains("stderr       of attempt 1: 3 rows skipped\\nnext"), "{shown}");
+    assert!(shown.contains("1 of 10, 1 delivery") && shown.contains("1 byte: 2"), "{shown}");
+    assert!(!shown.contains("begins with"), "it is no table of checkpoints: {shown}");
+}
+
+#[test]
+fn the_grace_is_how_long_commands_may_go_on_and_a_second_signal_ends_all_at_once() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let (file, words) = note(&system);
+    let script = format!("echo x > {words}; exec sleep 60");
+    for (grace, signals, code, within) in [
+        ("0s", &[Signal::TERM][..], 0, 5),
+        ("1h", &[Signal::INT, Signal::INT], 130, 5),
+        ("1h", &[Signal::INT, Signal::TERM], 143, 5),
+    ] {
+        let _ = std::fs::remove_file(&file);
+        let mut worker = system
+            .beside(&["work", "/jobs/a", "--json", "--grace", grace, "--", "sh", "-c", &script]);
+        until("the command runs", || file.exists());
+        let began = Instant::now();
+        worker.send(signals[0]);
+        for &signal in &signals[1..] {
+            worker.says("once more to stop now");
+            worker.send(signal);
+        }
+        let ended = worker.ended().code(code);
+        assert!(began.elapsed() < Duration::from_secs(within), "{grace}: {:?}", began.elapsed());
+        if code == 0 {
+            assert_eq!(ended.json()["released"], 1);
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Running commands for jobs.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use longshore::Glob;
+
+use crate::time::parse_length;
 
 /// Which of several patterns comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -19,8 +22,8 @@ pub(crate) enum Take {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The payload is the command's standard input, its standard output is the result (at most 1 MiB), the last 8 KiB of its \
-standard error are the error. Exit code 0 completes the job, 65 buries it, 75 gives it back, any other one is a failed \
-attempt. LONGSHORE_JOB_ID, LONGSHORE_JOB_TOKEN, LONGSHORE_JOB_ATTEMPT and LONGSHORE_JOB_PATH are in its environment. When the \
+standard error are the error, and of a job that keeps its result they are kept when it succeeds, too. Exit code 0 completes \
+the job, 65 buries it, 75 gives it back, any other one is a failed attempt. LONGSHORE_JOB_ID, LONGSHORE_JOB_TOKEN, LONGSHORE_JOB_ATTEMPT and LONGSHORE_JOB_PATH are in its environment. When the \
 job is cancelled, has run for longer than its run timeout, or its lease is lost, its process group gets SIGTERM, and SIGKILL \
 10 s later.")]
 pub(crate) struct Work {
@@ -39,6 +42,9 @@ pub(crate) struct Work {
     /// End when nothing that matches is ready, running or awaiting a retry; exit 1 if any job died
     #[arg(long)]
     pub(crate) until_empty: bool,
+    /// When it is stopped: how long commands may go on before they get SIGTERM and their jobs go back
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = parse_length)]
+    pub(crate) grace: Duration,
     /// What operators see [default: work-PID]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

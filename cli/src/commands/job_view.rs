@@ -8,7 +8,7 @@ use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
 
 use crate::backoff::show_backoff;
-use crate::output::{Output, Table, bytes_json, grouped, shown};
+use crate::output::{Output, Table, bytes_json, counted, grouped, shown};
 use crate::time::{show_length, show_moment, wall_ms};
 
 /// Characters of a payload, result or error that fit into a table.
@@ -53,6 +53,7 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     if !job.checkpoints.is_empty() {
         put("checkpoints", job.checkpoints.iter().map(checkpoint_json).collect());
     }
+    put("stderr", stderr_of(job).last().map_or(Value::Null, |(_, text)| text.into()));
     put("payload_bytes", json!(job.payload_len));
     put("payload", job.payload.as_ref().map_or(Value::Null, |bytes| bytes_json(bytes)));
     if let Some(headers) = job.headers.as_ref().filter(|headers| !headers.0.is_empty()) {
@@ -82,6 +83,26 @@ fn attempt_json(attempt: &AttemptInfo) -> Value {
         "error": attempt.error.as_ref().map(|e| json!({ "kind": e.kind, "message": e.message })),
         "fingerprint": attempt.fingerprint.map(|fingerprint| fingerprint.to_string()),
     })
+}
+
+/// What `longshore work` leaves behind, as a checkpoint, of a command that succeeded: the end of its standard error.
+pub(crate) fn stderr_checkpoint(text: &str) -> Vec<u8> {
+    json!({ "stderr": text }).to_string().into_bytes()
+}
+
+fn stderr_in(checkpoint: &CheckpointInfo) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Left {
+        stderr: String,
+    }
+    let left: Left = serde_json::from_slice(checkpoint.bytes.as_ref()?).ok()?;
+    Some(left.stderr)
+}
+
+/// The standard error of attempts that succeeded, with their numbers.
+fn stderr_of(job: &JobInfo) -> impl Iterator<Item = (u16, String)> {
+    job.checkpoints.iter().filter_map(|left| Some((left.attempt, stderr_in(left)?)))
 }
 
 fn checkpoint_json(checkpoint: &CheckpointInfo) -> Value {
@@ -156,7 +177,16 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
     line("priority", job.priority.to_string())?;
     line(
         "attempt",
-        format!("{} of {}, {} deliveries", job.attempt, job.max_attempts, job.deliveries),
+        format!(
+            "{} of {}, {}",
+            job.attempt,
+            job.max_attempts,
+            if job.deliveries == 1 {
+                "1 delivery".to_owned()
+            } else {
+                format!("{} deliveries", job.deliveries)
+            }
+        ),
     )?;
     line("enqueued", show_moment(job.enqueued_at))?;
     if let Some(due) = job.due_at {
@@ -206,18 +236,32 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
         line("header", shown(format!("{key}: {value}").as_bytes(), 1_000))?;
     }
     if let Some(payload) = &job.payload {
-        line("payload", format!("{} bytes: {}", payload.len(), shown(payload, 1_000)))?;
+        line(
+            "payload",
+            format!("{}: {}", counted(payload.len() as u64, "byte"), shown(payload, 1_000)),
+        )?;
     }
     if let Some(result) = &job.result {
-        line("result", format!("{} bytes: {}", result.len(), shown(result, 1_000)))?;
+        line(
+            "result",
+            format!("{}: {}", counted(result.len() as u64, "byte"), shown(result, 1_000)),
+        )?;
+    }
+    for (attempt, text) in stderr_of(job) {
+        line(
+            "stderr",
+            format!("of attempt {attempt}: {}", shown(text.as_bytes(), usize::MAX / 8)),
+        )?;
     }
     if !job.attempts.is_empty() {
         output.line("")?;
         output.table(&attempts(&job.attempts))?;
     }
-    if !job.checkpoints.is_empty() {
+    let left: Vec<&CheckpointInfo> =
+        job.checkpoints.iter().filter(|left| stderr_in(left).is_none()).collect();
+    if !left.is_empty() {
         output.line("")?;
-        output.table(&checkpoints(&job.checkpoints))?;
+        output.table(&checkpoints(&left))?;
     }
     Ok(())
 }
@@ -253,7 +297,7 @@ fn attempts(attempts: &[AttemptInfo]) -> Table {
     table
 }
 
-fn checkpoints(checkpoints: &[CheckpointInfo]) -> Table {
+fn checkpoints(checkpoints: &[&CheckpointInfo]) -> Table {
     let mut table = Table::new(&["of attempt", "checkpoint", "left", "bytes", "begins with"]);
     for checkpoint in checkpoints {
         let bytes = checkpoint.bytes.as_ref().map(|bytes| shown(bytes, CELL_CHARS));

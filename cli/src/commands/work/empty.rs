@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use longshore::protocol::messages::work::QueueStat;
 use longshore::{Gathered, Glob, Queues, QueuesError};
 
+use crate::output::shell_word;
+
 /// How often the publishers are asked.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
@@ -75,7 +77,10 @@ pub(crate) async fn until(
         let paused =
             merged.iter().find(|queue| queue.counts.ready > 0 && !queue.paused_by.is_empty());
         if let Some(queue) = paused.filter(|_| !std::mem::replace(&mut told_paused, true)) {
-            let resume = queue.paused_by.iter().map(|by| format!("longshore resume '{by}'"));
+            let resume = queue
+                .paused_by
+                .iter()
+                .map(|by| format!("longshore resume {}", shell_word(by.as_str())));
             let resume = resume.collect::<Vec<_>>().join(" and ");
             eprintln!("{} is paused and has jobs; they are waited for: {resume}", queue.path);
         }

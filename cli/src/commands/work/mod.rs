@@ -13,7 +13,7 @@ use longshore::{Job, JobContext, JobFailure, Take, Worker, WorkerOptions, Worker
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::Context;
+use super::{Context, job_view};
 use crate::arguments::{Take as Order, Work};
 use crate::failure::{Reported, WrongUsage};
 use crate::output::{Progress, grouped, jobs};
@@ -38,6 +38,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         .concurrency(concurrency)
         // A waiting job is better off at whoever is free first: commands take long compared with a hand-over.
         .prefetch(0)
+        .grace(arguments.grace)
         .cancel_grace(COMMAND_GRACE)
         .shutdown(stop.asked());
 
@@ -169,8 +170,17 @@ impl Runner {
         let cancelled = async {
             context.cancelled().await;
         };
-        match process::run(&self.command, &environment, job.payload, cancelled).await {
-            Ok(Ended::Completed(result)) => Ok(result),
+        let keeps = context.keeps_result();
+        match process::run(&self.command, &environment, job.payload, keeps, cancelled).await {
+            Ok(Ended::Completed { result, stderr }) => {
+                if keeps && !stderr.is_empty() {
+                    let left = context.checkpoint(job_view::stderr_checkpoint(&stderr)).await;
+                    if let Err(why) = left {
+                        tracing::warn!(job = %job.id, %why, "the command's standard error is not kept");
+                    }
+                }
+                Ok(result)
+            }
             Ok(Ended::Released | Ended::Stopped) => Err(JobFailure::Release),
             Ok(Ended::Buried { kind, message }) => Err(JobFailure::bury(message).kind(&kind)),
             Ok(Ended::Failed { kind, message }) => Err(JobFailure::retry(message).kind(&kind)),

@@ -32,8 +32,8 @@ const RELEASE: i32 = 75;
 /// How a command went.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Exit code 0; what it printed.
-    Completed(Bytes),
+    /// Exit code 0; what it printed, if the result is kept, and the end of its standard error.
+    Completed { result: Bytes, stderr: String },
     /// The job is to be buried.
     Buried { kind: String, message: String },
     /// Exit code 75: the job is to be given back.
@@ -44,11 +44,12 @@ pub(crate) enum Ended {
     Stopped,
 }
 
-/// Runs `command` once. When `cancelled` resolves first, its process group gets SIGTERM, and 10 s later SIGKILL.
+/// Runs `command` once. What it prints is its result, or is discarded if the job `keeps` none. When `cancelled` resolves first, its process group gets SIGTERM, and 10 s later SIGKILL.
 pub(crate) async fn run(
     command: &[OsString],
     environment: &[(&'static str, String)],
     payload: Bytes,
+    keeps: bool,
     cancelled: impl Future<Output = ()>,
 ) -> io::Result<Ended> {
     let Some((program, arguments)) = command.split_first() else {
@@ -73,7 +74,7 @@ pub(crate) async fn run(
         // A command that does not read its input to the end is no failure.
         let _ = input.write_all(&payload).await;
     });
-    let mut result = tokio::spawn(head(output));
+    let mut result = tokio::spawn(head(output, keeps));
     let mut error = tokio::spawn(tail(errors));
 
     let (status, stopped) = wait(&mut child, &group, cancelled).await?;
@@ -151,9 +152,14 @@ impl Drop for Group {
     }
 }
 
-/// Everything that is printed, or none when that is more than a result may have; read to the end all the same.
-async fn head(mut output: impl AsyncRead + Unpin) -> io::Result<Option<Bytes>> {
+/// Everything that is printed, or none when that is more than a result may have; read to the end all the same. Nothing
+/// of a result that is not kept.
+async fn head(mut output: impl AsyncRead + Unpin, keeps: bool) -> io::Result<Option<Bytes>> {
     let mut kept = Vec::new();
+    if !keeps {
+        tokio::io::copy(&mut output, &mut tokio::io::sink()).await?;
+        return Ok(Some(Bytes::new()));
+    }
     (&mut output).take(RESULT_BYTES_MAX as u64 + 1).read_to_end(&mut kept).await?;
     if kept.len() <= RESULT_BYTES_MAX {
         return Ok(Some(Bytes::from(kept)));
@@ -180,7 +186,7 @@ async fn tail(mut output: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
 fn judge(status: ExitStatus, result: Option<Bytes>, error: &[u8]) -> Ended {
     let message = message(error);
     match (status.code(), result) {
-        (Some(0), Some(result)) => Ended::Completed(result),
+        (Some(0), Some(result)) => Ended::Completed { result, stderr: message },
         (Some(0), None) => Ended::Buried {
             kind: "ResultTooLarge".to_owned(),
             message: format!("the command printed more than {RESULT_BYTES_MAX} bytes"),
@@ -216,13 +222,31 @@ mod tests {
         let command = ["sh", "-c", script].map(OsString::from);
         let environment = [("LONGSHORE_JOB_ID", "7".to_owned())];
         let never = std::future::pending();
-        run(&command, &environment, Bytes::from_static(payload), never).await.unwrap()
+        run(&command, &environment, Bytes::from_static(payload), true, never).await.unwrap()
+    }
+
+    fn completed(result: &'static [u8], stderr: &str) -> Ended {
+        Ended::Completed { result: Bytes::from_static(result), stderr: stderr.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_succeeds_leaves_the_end_of_its_standard_error() {
+        let ended = shell("echo done; echo 3 rows skipped >&2", b"").await;
+        assert_eq!(ended, completed(b"done\n", "3 rows skipped"));
+    }
+
+    #[tokio::test]
+    async fn a_result_that_is_not_kept_is_discarded_however_long_it_is() {
+        let command = ["head", "-c", "2000000", "/dev/zero"].map(OsString::from);
+        let never = std::future::pending();
+        let ended = run(&command, &[], Bytes::new(), false, never).await.unwrap();
+        assert_eq!(ended, completed(b"", ""));
     }
 
     #[tokio::test]
     async fn the_payload_goes_in_and_the_result_comes_out() {
         let ended = shell("cat; printf %s \"$LONGSHORE_JOB_ID\"", b"a\nb\0c").await;
-        assert_eq!(ended, Ended::Completed(Bytes::from_static(b"a\nb\0c7")));
+        assert_eq!(ended, completed(b"a\nb\0c7", ""));
     }
 
     #[tokio::test]
@@ -241,13 +265,15 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_ignores_a_large_payload_still_completes() {
         static PAYLOAD: [u8; 1024 * 1024] = [b'x'; 1024 * 1024];
-        assert_eq!(shell("exit 0", &PAYLOAD).await, Ended::Completed(Bytes::new()));
+        assert_eq!(shell("exit 0", &PAYLOAD).await, completed(b"", ""));
     }
 
     #[tokio::test]
     async fn a_result_of_the_limit_is_taken_and_one_byte_more_is_buried() {
         let exact = shell(&format!("head -c {RESULT_BYTES_MAX} /dev/zero"), b"").await;
-        assert!(matches!(exact, Ended::Completed(result) if result.len() == RESULT_BYTES_MAX));
+        assert!(
+            matches!(exact, Ended::Completed { result, .. } if result.len() == RESULT_BYTES_MAX)
+        );
         let more = shell(&format!("head -c {} /dev/zero", RESULT_BYTES_MAX + 1), b"").await;
         assert!(matches!(more, Ended::Buried { kind, .. } if kind == "ResultTooLarge"));
     }
@@ -268,7 +294,7 @@ mod tests {
         let command = ["sh", "-c", &script].map(OsString::from);
         let started = Instant::now();
         let soon = tokio::time::sleep(Duration::from_millis(100));
-        let ended = run(&command, &[], Bytes::new(), soon).await.unwrap();
+        let ended = run(&command, &[], Bytes::new(), true, soon).await.unwrap();
         assert_eq!(ended, Ended::Stopped);
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
         tokio::time::sleep(Duration::from_millis(1_700)).await;
@@ -281,7 +307,7 @@ mod tests {
         let note = folder.path().join("alive");
         let script = format!("(sleep 0.6; touch {}) & wait", note.display());
         let command = ["sh", "-c", &script].map(OsString::from);
-        let run = run(&command, &[], Bytes::new(), std::future::pending());
+        let run = run(&command, &[], Bytes::new(), true, std::future::pending());
         assert!(timeout(Duration::from_millis(200), run).await.is_err());
         tokio::time::sleep(Duration::from_millis(800)).await;
         assert!(!note.exists());
@@ -290,7 +316,8 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_does_not_exist_is_an_error() {
         let command = [OsString::from("/no/such/program")];
-        let error = run(&command, &[], Bytes::new(), std::future::pending()).await.unwrap_err();
+        let error =
+            run(&command, &[], Bytes::new(), true, std::future::pending()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }
