@@ -3,10 +3,11 @@
 
 mod common;
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Ended, System, until};
-use rustix::process::{Pid, test_kill_process_group};
+use rustix::process::{Pid, Signal, test_kill_process_group};
 use serde_json::Value;
 
 const LATER: &str = "2036-11-20T21:30:00.000Z";
@@ -102,13 +103,52 @@ fn every_option_can_be_seen_whether_it_comes_as_a_flag_or_in_a_line() {
 #[test]
 fn a_line_that_is_wrong_is_named_by_its_number_and_the_flags_hold_for_all_lines() {
     let system = System::up();
-    let lines = "{\"payload\":1}\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":3,\"max_attempts\":4}\n";
+    let lines = "{\"payload\":1}\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":3,\"max_attempts\":4}\n\
+                 nonsense\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":6,\"delay\":\"3s\",\"expires\":\"2s\"}\n";
     let arguments = ["enqueue", "/jobs/a", "--jsonl", "--max-attempts", "2", "--header", "a=b"];
-    system.run_with(&arguments, lines.as_bytes()).code(1).says(&["backoff: ", "--only 2"]);
+    let ended = system.run_with(&arguments, lines.as_bytes()).code(1).says(&["--only 2,4-6"]);
+    let errors: Vec<&str> =
+        ended.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    let [often, nonsense, late] = errors[..] else { panic!("{errors:?}") };
+    assert!(often.starts_with("error: lines 2,5: backoff: ") && often.ends_with("(2 times)"));
+    assert!(nonsense.starts_with("error: line 4: not a job as JSON"), "{nonsense}");
+    assert!(late.starts_with("error: line 6: it would expire at "), "{late}");
     let jobs = system.run(&["jobs", "/jobs/a", "--json"]).code(0).json_lines();
     let limits: Vec<&Value> = jobs.iter().map(|job| &job["max_attempts"]).collect();
     assert_eq!(limits, [2, 4]);
     assert!(jobs.iter().all(|job| job["headers"]["a"] == "b"), "{jobs:?}");
+}
+
+#[test]
+fn a_note_for_a_shell_is_quoted_for_it() {
+    let system = System::up();
+    let ended = system.run(&["enqueue", "/jobs/it's here", "x"]).code(0);
+    ended.says(&["longshore work '/jobs/it'\\''s here' -- COMMAND"]);
+}
+
+#[test]
+fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
+    let system = System::up();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut command = system.command(&["enqueue", "/jobs/a"]);
+        let mut waiting = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let status = format!("/proc/{}/status", waiting.id());
+        let caught = || -> Option<u64> {
+            let status = std::fs::read_to_string(&status).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        };
+        let both = (1 << (Signal::INT.as_raw() - 1)) | (1 << (Signal::TERM.as_raw() - 1));
+        until("it listens for signals", || caught().is_some_and(|caught| caught & both == both));
+        common::send(&waiting, signal);
+        assert_eq!(waiting.wait().unwrap().code(), Some(code));
+    }
+    assert_eq!(system.run(&["jobs", "/**", "--json"]).code(0).stdout, "");
 }
 
 #[test]

@@ -23,11 +23,12 @@ pub(crate) use ranges::Ranges;
 
 use super::Context;
 use crate::arguments::Enqueue;
-use crate::failure::{Reported, WrongUsage};
-use crate::output::{Progress, grouped, jobs};
+use crate::failure::{Interrupted, Reported, WrongUsage};
+use crate::output::{Progress, grouped, jobs, shell_word};
 use crate::signals::Stop;
+use crate::time::{show_moment, wall_ms};
 use source::{Item, Source};
-use tally::{Tally, is_about_one_job};
+use tally::{Reason, Tally, is_about_one_job};
 
 /// How long the resolver may take to tell whether the queue is new; after it nothing is said of that.
 const IS_NEW_WITHIN: Duration = Duration::from_millis(1_500);
@@ -56,8 +57,10 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     );
     progress.finish();
     let tally = tally.into_inner();
-    say(&tally, arguments.is_one_job(), &mut context)?;
-    read?;
+    say(&tally, &arguments, &mut context)?;
+    if let (Reading::Interrupted, Some(code)) = (read?, stop.code()) {
+        return Err(Interrupted(code).into());
+    }
     if is_new && tally.created > 0 {
         warn_without_worker(&template, &context).await;
     }
@@ -89,6 +92,10 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
         // Who enqueues by hand wants to see what came of it.
         keep_result: !arguments.no_result,
     };
+    if !arguments.jsonl {
+        // With JSON each line may have another time.
+        check_runs(&job.options)?;
+    }
     Ok(job)
 }
 
@@ -131,9 +138,18 @@ async fn warn_without_worker(template: &NewJob, context: &Context) {
     let subscriptions: u64 = found.merged().iter().map(|queue| queue.subscriptions).sum();
     if subscriptions == 0 {
         eprintln!(
-            "note: {path} is a new queue, and no worker takes from it: longshore work {path} -- COMMAND"
+            "note: {path} is a new queue, and no worker takes from it: longshore work {} -- COMMAND",
+            shell_word(path.as_str())
         );
     }
+}
+
+/// How the reading of payloads ended.
+enum Reading {
+    /// All was read, or no more is worth sending.
+    Ended,
+    /// A signal came first.
+    Interrupted,
 }
 
 /// Sends what is read until it ends, or until it is wise to stop.
@@ -144,7 +160,8 @@ async fn send(
     tally: &RefCell<Tally>,
     going: &Cell<bool>,
     stop: &Stop,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Reading> {
+    let mut reading = Reading::Ended;
     let is_single = arguments.is_one_job();
     let source = if !arguments.file.is_empty() {
         Source::Files(arguments.file.clone())
@@ -163,6 +180,7 @@ async fn send(
             batch = batches.recv() => batch,
             () = stop.asked() => {
                 going.set(false);
+                reading = Reading::Interrupted;
                 None
             }
         };
@@ -179,7 +197,7 @@ async fn send(
             let number = item.number;
             if !going.get() {
                 tally.borrow_mut().not_read_from(number);
-                return Ok(());
+                return Ok(Reading::Ended);
             }
             if arguments.wait && sent == WAIT_JOBS_MAX {
                 tally.borrow_mut().not_read_from(number);
@@ -205,12 +223,34 @@ async fn send(
     if !going.get() && !is_single {
         tally.borrow_mut().not_read_from(next);
     }
-    Ok(())
+    Ok(reading)
 }
 
 fn job_of(item: Item, job: NewJob, is_json: bool) -> Result<NewJob, String> {
     let payload = item.payload?;
-    if is_json { jsonl::read(&payload, job) } else { Ok(NewJob { payload, ..job }) }
+    if !is_json {
+        return Ok(NewJob { payload, ..job });
+    }
+    let job = jsonl::read(&payload, job)?;
+    check_runs(&job.options)?;
+    Ok(job)
+}
+
+/// Refuses a job that would expire before it is due: it could never run.
+fn check_runs(options: &JobOptions) -> Result<(), String> {
+    let due = match options.due {
+        Due::Now => return Ok(()),
+        Due::After(ms) => wall_ms().saturating_add(ms),
+        Due::At(at) => at,
+    };
+    match options.expires_at {
+        Some(expires) if expires <= due => Err(format!(
+            "it would expire at {}, before it is due at {}, and never run; let it expire later, or without it",
+            show_moment(expires),
+            show_moment(due)
+        )),
+        _ => Ok(()),
+    }
 }
 
 async fn receive(
@@ -228,13 +268,17 @@ async fn receive(
     }
 }
 
-fn say(tally: &Tally, is_single: bool, context: &mut Context) -> anyhow::Result<()> {
+fn say(tally: &Tally, arguments: &Enqueue, context: &mut Context) -> anyhow::Result<()> {
+    let is_single = arguments.is_one_job();
+    let of_lines = arguments.lines || arguments.jsonl;
     let held = tally.held();
     if context.output.is_json() {
         let mut value = json!({
             "acknowledged": held, "created": tally.created, "existing": tally.existing,
             "not_acknowledged": tally.missing.to_string(), "unknown": tally.unknown.to_string(),
-            "errors": tally.reasons.keys().collect::<Vec<_>>(),
+            "errors": tally.reasons().into_iter().map(|reason| json!({
+                "lines": reason.lines.to_string(), "error": reason.why, "count": reason.count,
+            })).collect::<Vec<_>>(),
         });
         if let Some(first) = &tally.first {
             value["durability"] = first.durability.to_string().into();
@@ -256,10 +300,15 @@ fn say(tally: &Tally, is_single: bool, context: &mut Context) -> anyhow::Result<
         };
         context.output.line(format!("{} acknowledged ({durability}){known}", jobs(held)))?;
     }
-    for (why, count) in &tally.reasons {
+    for Reason { why, count, lines } in tally.reasons() {
+        let at = match (of_lines, count) {
+            (false, _) => String::new(),
+            (true, 1) => format!("line {lines}: "),
+            (true, _) => format!("lines {lines}: "),
+        };
         match count {
-            1 => eprintln!("error: {why}"),
-            _ => eprintln!("error: {why} ({} times)", grouped(*count)),
+            1 => eprintln!("error: {at}{why}"),
+            _ => eprintln!("error: {at}{why} ({} times)", grouped(*count)),
         }
     }
     if is_single {

@@ -34,6 +34,11 @@ impl Ranges {
         after > 0 && self.0[after - 1].1 >= n
     }
 
+    /// The lowest number.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.0.first().map(|&(from, _)| from)
+    }
+
     /// True when there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,13 +1,20 @@
 //! Who acknowledged what: counts, and the lines that nobody acknowledged. Pure.
 
-use std::collections::BTreeMap;
-
 use longshore::{BatchReceipt, EnqueueError, JobRef, Receipt};
 
 use super::ranges::Ranges;
 
 /// Different reasons that are remembered; more are counted under the last.
 const REASONS_MAX: usize = 16;
+
+/// Why some lines were refused or not answered.
+pub(crate) struct Reason {
+    pub(crate) why: String,
+    /// How many lines.
+    pub(crate) count: u64,
+    /// Which.
+    pub(crate) lines: Ranges,
+}
 
 /// What became of everything that was read.
 #[derive(Default)]
@@ -18,8 +25,8 @@ pub(crate) struct Tally {
     pub(crate) missing: Ranges,
     /// Lines that may be somewhere: to be looked for first.
     pub(crate) unknown: Ranges,
-    /// Why, and how many.
-    pub(crate) reasons: BTreeMap<String, u64>,
+    /// Why lines were refused or not answered, in the order in which that became known.
+    reasons: Vec<Reason>,
     /// The first receipt.
     pub(crate) first: Option<Receipt>,
     /// Every job that a publisher holds, by its line, if they are to be waited for. Receipts come in the order in which
@@ -42,7 +49,7 @@ impl Tally {
     /// The line did not go out.
     pub(crate) fn not_sent(&mut self, line: u64, why: String) {
         self.missing.add(line);
-        self.reason(why);
+        self.reason(line, why);
     }
 
     /// From this line on nothing was read.
@@ -72,7 +79,7 @@ impl Tally {
                         if error.is_unknown() { &mut self.unknown } else { &mut self.missing };
                     lines.add(line);
                     go_on &= is_about_one_job(&error);
-                    self.reason(error.to_string());
+                    self.reason(line, error.to_string());
                 }
             }
         }
@@ -89,14 +96,29 @@ impl Tally {
         self.missing.is_empty() && self.unknown.is_empty()
     }
 
-    fn reason(&mut self, why: String) {
-        let why = in_whole_seconds(&why);
-        let key = if self.reasons.len() < REASONS_MAX || self.reasons.contains_key(&why) {
-            why
-        } else {
-            "other reasons".to_owned()
-        };
-        *self.reasons.entry(key).or_default() += 1;
+    /// The reasons in the order of their first lines, however late an answer came.
+    pub(crate) fn reasons(&self) -> Vec<&Reason> {
+        let mut reasons: Vec<&Reason> = self.reasons.iter().collect();
+        reasons.sort_by_key(|reason| reason.lines.first());
+        reasons
+    }
+
+    fn reason(&mut self, line: u64, why: String) {
+        let mut why = in_whole_seconds(&why);
+        if self.reasons.len() >= REASONS_MAX && self.reasons.iter().all(|one| one.why != why) {
+            why = "other reasons".to_owned();
+        }
+        match self.reasons.iter_mut().find(|one| one.why == why) {
+            Some(one) => {
+                one.count += 1;
+                one.lines.add(line);
+            }
+            None => {
+                let mut lines = Ranges::default();
+                lines.add(line);
+                self.reasons.push(Reason { why, count: 1, lines });
+            }
+        }
     }
 }
 
@@ -163,6 +185,23 @@ mod tests {
         ] {
             assert_eq!(in_whole_seconds(why), shown);
         }
+    }
+
+    #[test]
+    fn reasons_come_with_their_lines_and_in_their_order() {
+        let mut tally = Tally::new(false);
+        for (line, why) in [(7, "late"), (2, "early"), (9, "late"), (3, "early")] {
+            tally.not_sent(line, why.to_owned());
+        }
+        let told: Vec<_> = tally
+            .reasons()
+            .into_iter()
+            .map(|one| (one.why.clone(), one.count, one.lines.to_string()))
+            .collect();
+        assert_eq!(told, [("early".into(), 2, "2-3".into()), ("late".into(), 2, "7,9".to_owned())]);
+        (10..60).for_each(|line| tally.not_sent(line, line.to_string()));
+        let told = tally.reasons();
+        assert_eq!((told.len(), &*told[16].why, told[16].count), (17, "other reasons", 36));
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! `enqueue --wait`: until every job has ended.
 
-use anyhow::bail;
 use longshore::{JobEnd, JobLookupError, JobName, JobState};
 
 use super::tally::Tally;
 use crate::commands::job::{ended, look_until_answered};
 use crate::commands::{Context, job_view};
-use crate::failure::Reported;
+use crate::failure::{Interrupted, Reported};
 use crate::signals::Stop;
 
 /// Waits for the jobs of `tally`, and prints each as it ends.
@@ -21,7 +20,10 @@ pub(crate) async fn until_ended(
         let name = JobName::from(job);
         let end = tokio::select! {
             end = ended(&queues, &name) => end?,
-            () = stop.asked() => bail!("stopped waiting; the jobs go on"),
+            () = stop.asked() => {
+                eprintln!("stopped waiting; the jobs go on");
+                return Err(Interrupted(stop.code().unwrap_or(1)).into());
+            }
         };
         match look_until_answered(&queues, &name).await {
             Ok(found) => {
