@@ -12,18 +12,40 @@ mod reload;
 mod signals;
 mod time;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::arguments::CommandLine;
+use crate::arguments::{Check, Command, CommandLine};
 use crate::commands::Context;
 use crate::config::Config;
 use crate::logging::LogFilter;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    failure::exit_code(run(CommandLine::parse()))
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        // Nagios has a code of its own for what cannot be checked: 2 would be critical.
+        Err(error)
+            if error.use_stderr() && is_for_nagios(&std::env::args_os().collect::<Vec<_>>()) =>
+        {
+            return commands::check::unknown(&error.to_string());
+        }
+        Err(error) => error.exit(),
+    };
+    if let Command::Check(Check { nagios: true }) = line.command {
+        return run(line).map_or_else(
+            |why| commands::check::unknown(&format!("{why:#}")),
+            |()| ExitCode::SUCCESS,
+        );
+    }
+    failure::exit_code(run(line))
+}
+
+/// Whether a command line that does not parse is that of `check --nagios`.
+fn is_for_nagios(arguments: &[OsString]) -> bool {
+    ["check", "--nagios"].iter().all(|word| arguments.iter().any(|argument| argument == word))
 }
 
 fn run(line: CommandLine) -> anyhow::Result<()> {

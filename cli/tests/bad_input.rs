@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{System, longshore, run};
 
@@ -68,6 +68,7 @@ fn a_bad_glob_and_a_bad_path_are_wrong_usage() {
         (&["stat", "/jobs/./a"], "segment '.' or '..'"),
         (&["enqueue", "/jobs", "text", "--lease", "13h"], "1s to 12h"),
         (&["enqueue", "/jobs", "text", "--at", "noon"], "2026-11-20T21:30:00Z"),
+        (&["enqueue", "/jobs", "text", "--delay", "3s", "--expires", "2s"], "and never run"),
         (&["cancel", "everything"], "is not an id"),
     ] {
         run(longshore(arguments), b"").code(2).says(&[says]);
@@ -190,14 +191,88 @@ fn nobody_at_the_resolvers_address_is_said() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let status = longshore(&["resolver", "status", "--resolver", &closed]);
     run(status, b"").code(1).says(&[&closed, "refused"]);
-    run(longshore(&["check", "--nagios", "--resolver", &closed]), b"").code(2);
+    // A command that only asks does not wait for one.
+    let began = Instant::now();
+    let ended = run(longshore(&["stat", "--resolver", &format!("{closed},127.0.0.1:1")]), b"");
+    ended.code(1).says(&[&closed, "127.0.0.1:1: ", "refused", "longshore up starts one here"]);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_publisher_in_place_of_a_replica_is_named() {
+    let system = System::up();
+    for arguments in [&["stat"][..], &["resolver", "status"], &["ls"]] {
+        let mut command = longshore(arguments);
+        command.args(["--resolver", system.publisher()]);
+        let name = "is not a replica of the resolver, but the publisher ";
+        run(command, b"").code(1).says(&[system.publisher(), name, "name the resolver's address"]);
+    }
+}
+
+#[test]
+fn nagios_is_answered_in_one_line_and_3_is_what_could_not_be_checked() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (arguments, says) in [
+        (&["check", "--nagios", "--resolver", &closed][..], &closed[..]),
+        (&["check", "--nagios", "--no-such-option"], "--no-such-option"),
+        (&["check", "--nagios", "--config", "/no/such/file"], "/no/such/file"),
+        (&["check", "--nagios", "--log", "inof"], "inof"),
+    ] {
+        let ended = run(longshore(arguments), b"").code(3);
+        assert!(ended.stdout.starts_with("LONGSHORE UNKNOWN - "), "{ended:?}");
+        assert!(ended.stdout.contains(says) && ended.stdout.lines().count() == 1, "{ended:?}");
+    }
+    run(longshore(&["check", "--no-such-option"]), b"").code(2);
+    let system = System::up();
+    let ended = system.run(&["check", "--nagios"]).code(0);
+    assert!(ended.stdout.starts_with("LONGSHORE OK - "), "{ended:?}");
+}
+
+#[test]
+fn an_environment_that_is_not_utf_8_ends_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    let broken = std::ffi::OsStr::from_bytes(b"/tmp/\xff");
+    let with = |name: &str| {
+        let mut command = longshore(&["config"]);
+        command.env(name, broken);
+        run(command, b"")
+    };
+    with("SOME_OTHER").code(0);
+    assert!(with("LONGSHORE_DATA").code(0).stdout.contains("$LONGSHORE_DATA"));
+    with("LONGSHORE_RESOLVERS").code(2).says(&["$LONGSHORE_RESOLVERS", "not UTF-8"]);
+    let mut named = longshore(&["config"]);
+    named.env(std::ffi::OsStr::from_bytes(b"\xff"), "x");
+    run(named, b"").code(0);
+}
+
+#[test]
+fn without_a_home_the_data_directory_has_to_be_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["up"][..], &["publisher", "--default", "/"]] {
+        let mut command = longshore(arguments);
+        command.env_remove("HOME").current_dir(folder.path());
+        run(command, b"").code(2).says(&["$HOME", "--data DIR", "$LONGSHORE_DATA"]);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_data_directory_with_foreign_files_is_refused_with_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
+    let mut command =
+        longshore(&["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(folder.path());
+    let data = folder.path().to_str().unwrap();
+    run(command, b"").code(1).says(&[data, "letter.txt", "choose an empty directory"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn a_command_that_waits_for_the_resolver_says_so_within_seconds() {
     use std::io::{BufRead, BufReader};
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut waiting = longshore(&["stat", "--resolver", &closed])
+    let mut waiting = longshore(&["work", "/jobs/a", "--resolver", &closed, "--", "true"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped())
         .spawn()

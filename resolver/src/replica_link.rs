@@ -137,7 +137,14 @@ async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link
     let mut failures = Vec::new();
     for address in addresses {
         match dial(address, &hello, &options).await {
-            Ok(link) => return Ok(link),
+            Ok(link) => match link.welcome().filter(|welcome| welcome.epoch != 0) {
+                // It serves tools, too, and would only close the link at the first question.
+                Some(publisher) => failures.push(format!(
+                    "{address} is not a replica of the resolver, but the publisher {}; name the resolver's address",
+                    publisher.name
+                )),
+                None => return Ok(link),
+            },
             Err(error) => failures.push(error.to_string()),
         }
     }

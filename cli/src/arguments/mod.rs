@@ -175,36 +175,33 @@ impl Command {
         }
     }
 
-    /// True of the commands that can do nothing before a replica of the resolver answers.
-    pub(crate) fn waits_for_a_resolver(&self) -> bool {
+    /// True of the commands that do nothing but ask, and end: without a resolver they fail at once.
+    pub(crate) fn asks_once(&self) -> bool {
         use Command::{
-            Cancel, Confirm, Dead, Enqueue, Job, Jobs, Ls, Pause, Publish, Purge, Queue, Resolve,
-            Resume, Stat, Subscribe, Table, Tail, Top, Tree, Watch, Work, Workers, Write,
+            Cancel, Confirm, Dead, Job, Jobs, Ls, Pause, Purge, Queue, Resolve, Resume, Stat,
+            Table, Tree, Workers,
         };
+        match self {
+            Job(job) => !job.wait,
+            Ls(_) | Tree(_) | Resolve(_) | Table(_) | Stat(_) | Jobs(_) | Confirm(_)
+            | Cancel(_) | Dead(_) | Purge(_) | Pause(_) | Resume(_) | Queue(_) | Workers(_) => true,
+            _ => false,
+        }
+    }
+
+    /// True of the commands that wait for a replica of the resolver.
+    pub(crate) fn waits_for_a_resolver(&self) -> bool {
+        use Command::{Enqueue, Job, Publish, Subscribe, Tail, Top, Watch, Work, Write};
         matches!(
             self,
             Work(_)
-                | Ls(_)
-                | Tree(_)
-                | Resolve(_)
                 | Watch(_)
-                | Table(_)
                 | Enqueue(_)
-                | Stat(_)
-                | Jobs(_)
                 | Job(_)
                 | Tail(_)
-                | Confirm(_)
-                | Cancel(_)
-                | Dead(_)
-                | Purge(_)
-                | Pause(_)
-                | Resume(_)
-                | Queue(_)
                 | Publish(_)
                 | Subscribe(_)
                 | Write(_)
-                | Workers(_)
                 | Top(_)
         )
     }
@@ -262,6 +259,8 @@ mod tests {
             "longshore workers ls /jobs/** --json",
             "longshore workers quiet mail-* 3f2a91c0 --dry-run",
             "longshore workers quiet --all --json",
+            "longshore workers quiet --all --wait",
+            "longshore work /jobs/a --grace 5m -- true",
             "longshore workers resume mail-1",
             "longshore top --once --json",
             "longshore check --nagios",
@@ -306,6 +305,9 @@ mod tests {
             "longshore workers quiet",
             "longshore workers resume --dry-run",
             "longshore workers quiet mail-1 --all",
+            "longshore workers quiet mail-1 --wait --dry-run",
+            "longshore workers resume mail-1 --wait",
+            "longshore work /jobs/a --grace soon -- true",
             "longshore journal verify",
             "longshore journal dump /data --from last",
             "longshore journal copy /data",

@@ -78,9 +78,15 @@ pub(crate) enum WorkersAction {
     /// Have workers begin no job until they are resumed or started anew; those that run go on
     ///
     /// A quiet worker takes no new jobs, gives back at once those that it has not begun, goes on with those that it runs, and stays linked:
-    /// at every publisher, and after a reconnect. Before a deploy: quiet it, wait until workers ls says of it quiet and that it holds 0, stop it. Once
-    /// this command says that a worker is quiet, it begins nothing.
-    Quiet(WhichWorkers),
+    /// at every publisher, and after a reconnect. Before a deploy: workers quiet --wait, then stop it. Once this command has named a
+    /// worker as quiet, it begins nothing.
+    Quiet {
+        #[command(flatten)]
+        which: WhichWorkers,
+        /// Then wait until they hold no job any more
+        #[arg(long, conflicts_with = "dry_run")]
+        wait: bool,
+    },
     /// Have quiet workers take jobs again
     Resume(WhichWorkers),
 }

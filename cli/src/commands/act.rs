@@ -39,7 +39,7 @@ pub(crate) async fn purge(arguments: Purge, context: Context) -> anyhow::Result<
         return Err(WrongUsage(why).into());
     }
     let filter = arguments.filters.filter(arguments.pattern, Some(state));
-    on_filter(Action::Drop, filter, None, arguments.dry_run, context).await
+    on_filter(Action::Drop, "purged", filter, None, arguments.dry_run, context).await
 }
 
 /// Which jobs the command line names: some, or all that fit.
@@ -58,13 +58,16 @@ pub(crate) async fn run(
     let dry_run = selected.dry_run;
     match which(selected, state).map_err(WrongUsage)? {
         Which::Names(names) => on_names(action, &names, dry_run, context).await,
-        Which::Filter(filter) => on_filter(action, filter, None, dry_run, context).await,
+        Which::Filter(filter) => {
+            on_filter(action, word(action), filter, None, dry_run, context).await
+        }
     }
 }
 
-/// Does it to all that fit; with `per_second`, revives so many of them a second.
+/// Does it to all that fit; with `per_second`, revives so many of them a second. `done` is the word for what was done.
 pub(crate) async fn on_filter(
     action: Action,
+    done: &str,
     filter: Filter,
     per_second: Option<u32>,
     dry_run: bool,
@@ -87,7 +90,7 @@ pub(crate) async fn on_filter(
             .answers
             .iter()
             .map(|answered| (answered.answer.done, answered.publisher.name.as_str()));
-        say_done(action, dry_run, total.done, per_publisher, &mut context)?;
+        say_done(done, dry_run, total.done, per_publisher, &mut context)?;
         warn_of_missing(&gathered.missing, gathered.complete);
     }
     if gathered.missing.is_empty() { Ok(()) } else { Err(Reported.into()) }
@@ -115,7 +118,7 @@ async fn on_names(
             let here = acted.jobs.iter().filter(is_here).count() as u64;
             per_publisher.push((here, publisher.name.as_str()));
         }
-        say_done(action, dry_run, done(&acted), per_publisher.into_iter(), &mut context)?;
+        say_done(word(action), dry_run, done(&acted), per_publisher.into_iter(), &mut context)?;
         for NamedAct { name, end } in &acted.jobs {
             match end {
                 ActEnd::Done { .. } => {}
@@ -164,7 +167,7 @@ fn confirmed_json(gathered: &Gathered<ActionReport>) -> Vec<Value> {
 }
 
 fn say_done<'a>(
-    action: Action,
+    word: &str,
     dry_run: bool,
     total: u64,
     per_publisher: impl Iterator<Item = (u64, &'a str)>,
@@ -175,20 +178,18 @@ fn say_done<'a>(
         .map(|(done, name)| format!("{} at {name}", grouped(done)))
         .collect();
     let at = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
-    context.output.line(format!("{} {}{at}", grouped(total), done_words(action, dry_run)))?;
+    let would = if dry_run { "would be " } else { "" };
+    context.output.line(format!("{} {would}{word}{at}", grouped(total)))?;
     Ok(())
 }
 
-fn done_words(action: Action, dry_run: bool) -> &'static str {
-    match (action, dry_run) {
-        (Action::Cancel, false) => "cancelled",
-        (Action::Cancel, true) => "would be cancelled",
-        (Action::Revive, false) => "revived",
-        (Action::Revive, true) => "would be revived",
-        (Action::Drop, false) => "dropped",
-        (Action::Drop, true) => "would be dropped",
-        (Action::Confirm, false) => "confirmed",
-        (Action::Confirm, true) => "would be confirmed",
+/// What was done to a job.
+pub(crate) fn word(action: Action) -> &'static str {
+    match action {
+        Action::Cancel => "cancelled",
+        Action::Revive => "revived",
+        Action::Drop => "dropped",
+        Action::Confirm => "confirmed",
     }
 }
 

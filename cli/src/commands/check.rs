@@ -1,25 +1,28 @@
 //! `longshore check`: the health of every part.
 
-use std::process;
+use std::process::{self, ExitCode};
 
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
-use longshore::{Gathered, Glob};
+use longshore::{Gathered, Glob, QueuesError};
 use serde_json::{Value, json};
 
 use super::Context;
+use super::workers::{self, Listed as Workers};
 use crate::arguments::Check;
 use crate::failure::Reported;
-use crate::output::{counted, jobs};
+use crate::output::{counted, jobs, printable};
 
 /// A command that has waited this long to become durable points at a disk in trouble, in milliseconds.
 const COMMIT_SLOW_MS: u64 = 5_000;
 
-/// How bad it is; the numbers are Nagios's exit codes.
+/// How bad it is, the worst last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Level {
-    Ok = 0,
-    Warning = 1,
-    Critical = 2,
+    Ok,
+    Warning,
+    /// It could not be checked.
+    Unknown,
+    Critical,
 }
 
 impl Level {
@@ -27,9 +30,27 @@ impl Level {
         match self {
             Level::Ok => "OK",
             Level::Warning => "WARNING",
+            Level::Unknown => "UNKNOWN",
             Level::Critical => "CRITICAL",
         }
     }
+
+    /// The exit code of a Nagios plugin.
+    fn code(self) -> u8 {
+        match self {
+            Level::Ok => 0,
+            Level::Warning => 1,
+            Level::Critical => 2,
+            Level::Unknown => 3,
+        }
+    }
+}
+
+/// What `check --nagios` ends with when nothing could be checked: one line, and Nagios's exit code for it.
+pub(crate) fn unknown(why: &str) -> ExitCode {
+    let why = why.lines().next().unwrap_or_default();
+    println!("LONGSHORE {} - {}", Level::Unknown.word(), printable(why));
+    ExitCode::from(Level::Unknown.code())
 }
 
 /// One thing that was looked at.
@@ -41,7 +62,7 @@ struct Finding {
 
 pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Result<()> {
     let findings = look(&context).await;
-    let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Critical);
+    let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Unknown);
     if context.output.is_json() {
         let parts: Vec<Value> = findings
             .iter()
@@ -66,10 +87,10 @@ pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Resul
         }
     }
     if arguments.nagios {
-        process::exit(worst as i32);
+        process::exit(worst.code().into());
     }
     // A warning is something to know, not a failure.
-    if worst == Level::Critical { Err(Reported.into()) } else { Ok(()) }
+    if worst > Level::Warning { Err(Reported.into()) } else { Ok(()) }
 }
 
 async fn look(context: &Context) -> Vec<Finding> {
@@ -80,12 +101,14 @@ async fn look(context: &Context) -> Vec<Finding> {
         let (level, says) = match status {
             Ok(status) if status.warming => (Level::Warning, "warming".to_owned()),
             Ok(status) => {
-                let publishers = counted(status.publishers, "publisher");
-                (Level::Ok, format!("{publishers}, {}", counted(status.paths, "path")))
+                // Publishers, and the processes that serve live values and metrics.
+                let writers = counted(status.publishers, "writer");
+                (Level::Ok, format!("{writers}, {}", counted(status.paths, "path")))
             }
             // As long as one answers, everybody finds everything.
             Err(why) if up > 0 => (Level::Warning, why.clone()),
-            Err(why) => (Level::Critical, why.clone()),
+            // Nobody can tell how the publishers are.
+            Err(why) => (Level::Unknown, why.clone()),
         };
         findings.push(Finding { part: format!("replica {replica}"), level, says });
     }
@@ -93,18 +116,25 @@ async fn look(context: &Context) -> Vec<Finding> {
         return findings;
     }
     let queues = context.queues();
-    match queues.status().await {
+    let (status, stats, workers) =
+        tokio::join!(queues.status(), queues.stats(Glob::everything()), workers::listed(context));
+    match status {
         Ok(gathered) => findings.extend(publishers(&gathered)),
-        Err(error) => findings.push(Finding {
-            part: "publishers".to_owned(),
-            level: Level::Critical,
-            says: error.to_string(),
-        }),
+        Err(error) => findings.push(unchecked("publishers", &error)),
     }
-    if let Ok(stats) = queues.stats(Glob::everything()).await {
-        findings.extend(stats.merged().iter().filter_map(queue));
+    match stats {
+        Ok(stats) => {
+            // Without the list of workers a queue is as it counts its subscriptions.
+            let workers = workers.unwrap_or_default();
+            findings.extend(stats.merged().iter().filter_map(|stat| queue(stat, &workers)));
+        }
+        Err(error) => findings.push(unchecked("queues", &error)),
     }
     findings
+}
+
+fn unchecked(part: &str, error: &QueuesError) -> Finding {
+    Finding { part: part.to_owned(), level: Level::Unknown, says: error.to_string() }
 }
 
 /// What a publisher refuses for want of room.
@@ -175,14 +205,18 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
 }
 
 /// Queues that somebody should look at.
-fn queue(stat: &QueueStat) -> Option<Finding> {
+fn queue(stat: &QueueStat, workers: &Workers) -> Option<Finding> {
     let counts = stat.counts;
+    let wait =
+        format!("{} {}", jobs(counts.ready), if counts.ready == 1 { "waits" } else { "wait" });
     let says = if let Some(pattern) = stat.paused_by.first() {
-        format!("{} jobs wait and the queue is paused by {pattern}", counts.ready)
+        format!("{wait} and the queue is paused by {pattern}")
     } else if counts.ready > 0 && stat.subscriptions == 0 {
-        format!("{} jobs wait and no worker takes them", counts.ready)
+        format!("{wait} and no worker takes them")
+    } else if counts.ready > 0 && workers.are_all_quiet(&stat.path) {
+        format!("{wait} and every worker that takes them is quiet: longshore workers resume")
     } else if counts.dead > 0 {
-        format!("{} jobs in the dead letters", counts.dead)
+        format!("{} in the dead letters", jobs(counts.dead))
     } else {
         return None;
     };

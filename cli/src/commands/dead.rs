@@ -57,7 +57,7 @@ async fn revive(selected: Selected, rate: Option<u32>, context: Context) -> anyh
     let dry_run = selected.dry_run;
     match act::which(selected, Some(JobState::Dead)).map_err(WrongUsage)? {
         Which::Filter(filter) => {
-            act::on_filter(Action::Revive, filter, Some(rate), dry_run, context).await
+            act::on_filter(Action::Revive, "revived", filter, Some(rate), dry_run, context).await
         }
         Which::Names(_) => {
             Err(WrongUsage("--rate goes with a pattern, not with ids".into()).into())

@@ -2,7 +2,7 @@
 
 mod act;
 mod bench;
-mod check;
+pub(crate) mod check;
 mod config;
 mod dead;
 mod demo;
@@ -35,8 +35,9 @@ mod work;
 mod workers;
 mod write;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use longshore::protocol::SessionId;
 use longshore::{Cluster, Missing, Queues, QueuesOptions, ReadClient};
 use serde_json::{Value, json};
@@ -74,6 +75,37 @@ impl Context {
     }
 }
 
+/// For this long a command that only asks tries to reach a replica, and each try may take [`CONNECT_MAX`].
+const REACH_FOR: Duration = Duration::from_millis(1_500);
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+const REACH_AGAIN: Duration = Duration::from_millis(250);
+
+/// Ends when no replica can be reached, with each one's reason; never once a replica has answered, and as long as one
+/// takes connections and may still answer.
+async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
+    let began = Instant::now();
+    cluster.timing.connect_timeout = cluster.timing.connect_timeout.min(CONNECT_MAX);
+    let client = ReadClient::new(cluster, SessionId(rand::random()), "longshore");
+    loop {
+        let replicas = client.replica_status().await;
+        if replicas.iter().any(|(_, status)| status.is_ok()) {
+            return std::future::pending().await;
+        }
+        if began.elapsed() >= REACH_FOR {
+            let why = replicas.into_iter().map(|(replica, status)| {
+                format!("\n  {replica}: {}", status.err().unwrap_or_default())
+            });
+            return anyhow!(
+                "no replica of the resolver can be reached:{}\n{ELSEWHERE}",
+                why.collect::<String>()
+            );
+        }
+        tokio::time::sleep(REACH_AGAIN).await;
+    }
+}
+
+const ELSEWHERE: &str = "longshore up starts one here; --resolver HOST:PORT,… names another";
+
 /// After this long without a resolver the user is told what is waited for.
 const SILENCE_MAX: Duration = Duration::from_millis(1_500);
 
@@ -89,14 +121,25 @@ async fn break_silence(cluster: Cluster) {
         let why = status.err().unwrap_or_default();
         eprintln!("waiting for the resolver at {replica}: {why}");
     }
-    eprintln!("longshore up starts one here; --resolver HOST:PORT,… names another");
+    eprintln!("{ELSEWHERE}");
 }
 
 /// Runs one command.
 pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()> {
+    if command.asks_once() {
+        let unreachable = unreachable(context.cluster());
+        return tokio::select! {
+            done = Box::pin(run_one(command, context)) => done,
+            why = unreachable => Err(why),
+        };
+    }
     if command.waits_for_a_resolver() {
         tokio::spawn(break_silence(context.cluster()));
     }
+    run_one(command, context).await
+}
+
+async fn run_one(command: Command, context: Context) -> anyhow::Result<()> {
     match command {
         Command::Up(arguments) => up::run(arguments, context).await,
         Command::Resolver(arguments) => resolver::run(arguments, context).await,

@@ -1,23 +1,30 @@
 //! `longshore workers quiet` and `longshore workers resume`: workers that begin no job for a while, as before a deploy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use longshore::protocol::SessionId;
 use longshore::{Gathered, QuietEnd, QuietedWorker, WorkerPattern};
 use serde_json::{Value, json};
 
-use super::{Context, missing_json, warn_of_missing};
+use super::{Context, missing_json, warn_of_missing, workers};
 use crate::arguments::WhichWorkers;
-use crate::failure::Reported;
-use crate::output::printable;
+use crate::failure::{Interrupted, Reported};
+use crate::output::{Progress, printable};
+use crate::signals::Stop;
 
-/// Asks the workers, and says what each publisher says of them.
+/// How often workers that are waited for are read.
+const READ_EVERY: Duration = Duration::from_millis(500);
+
+/// Asks the workers, and prints what each publisher reports of them; then waits until they hold no job, if asked to.
 pub(crate) async fn run(
     arguments: WhichWorkers,
     quiet: bool,
+    wait: bool,
     mut context: Context,
 ) -> anyhow::Result<()> {
     let WhichWorkers { workers, all, dry_run } = arguments;
+    let stop = wait.then(Stop::listen).transpose()?;
     let patterns = if all { vec![WorkerPattern::everyone()] } else { workers };
     let gathered = context.queues().quiet_workers(patterns.clone(), quiet, dry_run).await?;
     let asked = Asked::of(&gathered);
@@ -52,7 +59,29 @@ pub(crate) async fn run(
     // A worker that is linked only to a publisher that was not asked goes on.
     let whole =
         asked.iter().all(|worker| worker.doubts.is_empty()) && (gathered.complete || dry_run);
-    if missing || !unmatched.is_empty() || !whole { Err(Reported.into()) } else { Ok(()) }
+    if missing || !unmatched.is_empty() || !whole {
+        return Err(Reported.into());
+    }
+    let Some(stop) = stop else { return Ok(()) };
+    let sessions = asked.iter().map(Asked::session).collect();
+    tokio::select! {
+        () = until_they_hold_nothing(&sessions, &context) => Ok(()),
+        () = stop.asked() => Err(Interrupted(stop.code().unwrap_or(1)).into()),
+    }
+}
+
+/// Waits until workers have ended what they run. A publisher that does not list its workers is waited for, too.
+async fn until_they_hold_nothing(sessions: &BTreeSet<String>, context: &Context) {
+    let mut progress = Progress::new("waiting for", "jobs", None, &context.output);
+    loop {
+        match workers::listed(context).await.ok().and_then(|listed| listed.held_by(sessions)) {
+            Some(0) => break,
+            Some(held) => progress.at(held),
+            None => {}
+        }
+        tokio::time::sleep(READ_EVERY).await;
+    }
+    progress.finish();
 }
 
 /// A worker, and what publishers say of it.

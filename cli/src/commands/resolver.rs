@@ -104,7 +104,7 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
             "name",
             "state",
             "up",
-            "publishers",
+            "writers",
             "hidden",
             "paths",
             "defaults",
@@ -135,7 +135,7 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
                 memory(s.memory_bytes),
             ]);
         }
-        let mut limits = Table::new(&["at most", "publishers", "paths", "connections", "watches"]);
+        let mut limits = Table::new(&["at most", "writers", "paths", "connections", "watches"]);
         for (replica, s) in answered() {
             let most = [s.publishers_max, s.paths_max, s.connections_max, s.watches_max];
             limits.row([replica.clone()].into_iter().chain(most.map(limit)));

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use longshore::protocol::messages::work::{PublisherStatus, QueueStat};
-use longshore::{Answered, Glob};
+use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
+use longshore::{Answered, Gathered, Glob};
 use serde_json::{Value, json};
 
 use super::check::short_of;
 use super::queue::settings_json;
+use super::workers::{self, Listed};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
 use crate::failure::Reported;
@@ -16,13 +17,17 @@ use crate::time::show_length;
 
 pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result<()> {
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
-    let stats = context.queues().stats(pattern.clone()).await?;
+    let asked = context.queues();
+    let (stats, status, listed) =
+        tokio::join!(asked.stats(pattern.clone()), asked.status(), workers::listed(&context));
+    let (stats, status) = (stats?, status?.answers);
     let queues = stats.merged();
-    let status = context.queues().status().await?.answers;
+    let listed = listed.unwrap_or_default();
+    let rows: Vec<Row<'_>> = queues.iter().map(|queue| Row::of(queue, &stats, &listed)).collect();
     let paused = stopped(&pattern, &status, |status| &status.paused);
     let closed = stopped(&pattern, &status, |status| &status.closed);
     if context.output.is_json() {
-        let queues: Vec<Value> = queues.iter().map(queue_json).collect();
+        let queues: Vec<Value> = rows.iter().map(queue_json).collect();
         let paused: Vec<&str> = paused.iter().map(Glob::as_str).collect();
         let closed: Vec<&str> = closed.iter().map(Glob::as_str).collect();
         context.output.json_pretty(&json!({
@@ -33,7 +38,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
     }
     if !queues.is_empty() {
-        context.output.table(&table(&queues))?;
+        context.output.table(&table(&rows))?;
     }
     // A pause of queues that are not there yet would be seen nowhere else.
     for pause in paused.iter().filter(|pause| queues.iter().all(|q| !q.paused_by.contains(pause))) {
@@ -74,62 +79,87 @@ fn stopped(
 
 fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) -> Value {
     json!({
-        "name": publisher.name, "room": format!("{:?}", answer.room),
+        "name": publisher.name, "room": room_word(answer.room),
         "journal_bytes": answer.journal_bytes, "reserve_bytes": answer.reserve_bytes,
         "oldest_uncommitted_ms": answer.oldest_uncommitted_ms,
     })
 }
 
+/// The word that the publisher's own metrics have for it.
+fn room_word(room: Room) -> &'static str {
+    match room {
+        Room::Open => "open",
+        Room::NoEnqueues => "no_enqueues",
+        Room::Held => "held",
+    }
+}
+
+/// A queue, and how many workers take from it: each once, however many publishers it is linked to.
+struct Row<'a> {
+    queue: &'a QueueStat,
+    workers: u64,
+}
+
+impl Row<'_> {
+    fn of<'a>(queue: &'a QueueStat, stats: &Gathered<Vec<QueueStat>>, listed: &Listed) -> Row<'a> {
+        let each = stats.answers.iter().flat_map(|answered| &answered.answer);
+        let at_one = each.filter(|stat| stat.path == queue.path).map(|stat| stat.subscriptions);
+        // Where not all workers are listed: at least as many as one publisher has.
+        let workers = listed.taking_from(&queue.path).or_else(|| at_one.max());
+        Row { queue, workers: workers.unwrap_or_default() }
+    }
+}
+
 /// A row for each queue. States that few have stand there only if some queue has such jobs.
-fn table(queues: &[QueueStat]) -> Table {
-    let any = |count: fn(&QueueStat) -> u64| queues.iter().any(|queue| count(queue) > 0);
+fn table(rows: &[Row<'_>]) -> Table {
+    let any = |count: fn(&QueueStat) -> u64| rows.iter().any(|row| count(row.queue) > 0);
     let (prepared, expired) = (any(|q| q.counts.prepared), any(|q| q.counts.expired));
-    let paused = queues.iter().any(|queue| !queue.paused_by.is_empty());
-    let closed = queues.iter().any(|queue| !queue.closed_by.is_empty());
+    let paused = rows.iter().any(|row| !row.queue.paused_by.is_empty());
+    let closed = rows.iter().any(|row| !row.queue.closed_by.is_empty());
     let mut columns: Vec<Column> = vec![
-        ("ready", |q| grouped(q.counts.ready)),
-        ("running", |q| grouped(q.counts.running)),
-        ("retrying", |q| grouped(q.counts.retrying)),
-        ("scheduled", |q| grouped(q.counts.scheduled)),
-        ("completed", |q| grouped(q.counts.completed)),
-        ("dead", |q| grouped(q.counts.dead)),
-        ("cancelled", |q| grouped(q.counts.cancelled)),
+        ("ready", |r| grouped(r.queue.counts.ready)),
+        ("running", |r| grouped(r.queue.counts.running)),
+        ("retrying", |r| grouped(r.queue.counts.retrying)),
+        ("scheduled", |r| grouped(r.queue.counts.scheduled)),
+        ("completed", |r| grouped(r.queue.counts.completed)),
+        ("dead", |r| grouped(r.queue.counts.dead)),
+        ("cancelled", |r| grouped(r.queue.counts.cancelled)),
     ];
     if expired {
-        columns.push(("expired", |q| grouped(q.counts.expired)));
+        columns.push(("expired", |r| grouped(r.queue.counts.expired)));
     }
     if prepared {
-        columns.insert(0, ("prepared", |q| grouped(q.counts.prepared)));
+        columns.insert(0, ("prepared", |r| grouped(r.queue.counts.prepared)));
     }
-    columns.push(("oldest", |q| {
-        let oldest = q.oldest_ready_ms.map(|ms| show_length(Duration::from_millis(ms)));
+    columns.push(("oldest", |r| {
+        let oldest = r.queue.oldest_ready_ms.map(|ms| show_length(Duration::from_millis(ms)));
         oldest.unwrap_or_else(|| "-".to_owned())
     }));
-    columns.push(("workers", |q| grouped(q.subscriptions)));
+    columns.push(("workers", |r| grouped(r.workers)));
     if paused {
-        columns.push(("paused by", |q| listed(&q.paused_by)));
+        columns.push(("paused by", |r| patterns(&r.queue.paused_by)));
     }
     if closed {
-        columns.push(("closed by", |q| listed(&q.closed_by)));
+        columns.push(("closed by", |r| patterns(&r.queue.closed_by)));
     }
     let headings: Vec<&'static str> =
         std::iter::once("queue").chain(columns.iter().map(|(heading, _)| *heading)).collect();
     let mut table = Table::new(&headings);
-    for queue in queues {
-        let cells = columns.iter().map(|(_, cell)| cell(queue));
-        table.row(std::iter::once(queue.path.to_string()).chain(cells));
+    for row in rows {
+        let cells = columns.iter().map(|(_, cell)| cell(row));
+        table.row(std::iter::once(row.queue.path.to_string()).chain(cells));
     }
     table
 }
 
-fn listed(patterns: &[Glob]) -> String {
+fn patterns(patterns: &[Glob]) -> String {
     patterns.iter().map(Glob::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// A heading, and what stands under it for a queue.
-type Column = (&'static str, fn(&QueueStat) -> String);
+type Column = (&'static str, fn(&Row<'_>) -> String);
 
-fn queue_json(queue: &QueueStat) -> Value {
+fn queue_json(&Row { queue, workers }: &Row<'_>) -> Value {
     let counts = queue.counts;
     json!({
         "path": queue.path.as_str(),
@@ -140,7 +170,7 @@ fn queue_json(queue: &QueueStat) -> Value {
         "enqueued_ever": queue.enqueued, "completed_ever": queue.completed,
         "failed_ever": queue.failed, "redelivered_ever": queue.redelivered,
         "died_ever": queue.died, "stale_refused_ever": queue.stale_refused,
-        "subscriptions": queue.subscriptions, "credits": queue.credits,
+        "workers": workers, "subscriptions": queue.subscriptions, "credits": queue.credits,
         "paused_by": queue.paused_by.iter().map(Glob::to_string).collect::<Vec<_>>(),
         "closed_by": queue.closed_by.iter().map(Glob::to_string).collect::<Vec<_>>(),
         "settings": settings_json(&queue.settings),

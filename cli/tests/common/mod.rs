@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+#[allow(unused_imports, reason = "each test file uses its own part")]
 pub(crate) use long::long;
 
 #[path = "../../../tests/long.rs"]

@@ -287,7 +287,7 @@ impl Board {
             "replica",
             "state",
             "up",
-            "publishers",
+            "writers",
             "hidden",
             "paths",
             "connections",
