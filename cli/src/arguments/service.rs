@@ -11,7 +11,8 @@ use crate::config::{parse_address, parse_advertised, parse_durability};
 
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
-    /// The folder whose files are worked on [default: what cargo has unpacked of this project's dependencies]
+    /// The folder whose files are worked on [default: the dependencies that the Cargo.lock here names, as
+    /// cargo has unpacked them]
     pub(crate) dir: Option<PathBuf>,
     /// Where the digests are written, in the format of sha256sum
     #[arg(long, value_name = "FILE", default_value = "digests.txt")]

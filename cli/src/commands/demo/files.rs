@@ -41,21 +41,91 @@ pub(crate) fn regular_files(
     Ok(files)
 }
 
-/// What cargo has unpacked of this project's own dependencies; without it, the folder of the project.
-pub(crate) fn default_folder() -> PathBuf {
-    let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
+/// The dependencies of a project, as cargo has unpacked them.
+#[derive(Debug)]
+pub(crate) struct Dependencies {
+    /// The file that lists them.
+    pub(crate) lock: PathBuf,
+    /// A folder for each.
+    pub(crate) folders: Vec<PathBuf>,
+}
+
+/// The dependencies that the nearest `Cargo.lock` at or above `start` names, below `cargo`, cargo's own folder. Nothing else
+/// of what cargo has unpacked for other projects.
+pub(crate) fn dependencies(start: &Path, cargo: Option<&Path>) -> anyhow::Result<Dependencies> {
+    let no_folder = "name the folder whose files are to be hashed: longshore demo DIR";
+    let lock =
+        start.ancestors().map(|folder| folder.join("Cargo.lock")).find(|lock| lock.is_file());
+    let lock = lock.with_context(|| {
+        format!("there is no Cargo.lock at or above {}; {no_folder}", start.display())
+    })?;
+    let text =
+        fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
+    let listed: toml::Table =
+        toml::from_str(&text).with_context(|| format!("cannot read {}", lock.display()))?;
+    let packages = listed.get("package").and_then(toml::Value::as_array).into_iter().flatten();
+    let named = packages.filter_map(|package| {
+        // What has no source is the project itself.
+        package.get("source")?;
+        let text = |key| package.get(key)?.as_str();
+        Some(format!("{}-{}", text("name")?, text("version")?))
+    });
+    let sources = cargo.map(|cargo| cargo.join("registry/src"));
+    let registries: Vec<PathBuf> = sources
+        .and_then(|sources| fs::read_dir(sources).ok())
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    let mut folders: Vec<PathBuf> = named
+        .flat_map(|name| {
+            registries.iter().map(move |registry| registry.join(&name)).collect::<Vec<_>>()
+        })
+        .filter(|folder| folder.is_dir())
+        .collect();
+    folders.sort();
+    if folders.is_empty() {
+        bail!("cargo has unpacked no dependency of {}; {no_folder}", lock.display());
+    }
+    Ok(Dependencies { lock, folders })
+}
+
+/// Where cargo keeps what it has downloaded.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
         let home = std::env::var_os("HOME")?;
         Some(PathBuf::from(home).join(".cargo"))
-    });
-    cargo
-        .map(|cargo| cargo.join("registry/src"))
-        .filter(|sources| sources.is_dir())
-        .unwrap_or_else(|| PathBuf::from("."))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_dependencies_are_those_of_the_lock_and_no_other_that_cargo_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let (project, cargo) = (folder.path().join("project/deep"), folder.path().join("cargo"));
+        fs::create_dir_all(&project).unwrap();
+        let none = dependencies(&project, Some(&cargo)).unwrap_err().to_string();
+        assert!(none.contains("no Cargo.lock") && none.contains("longshore demo DIR"), "{none}");
+        let lock = folder.path().join("project/Cargo.lock");
+        let source = "source = \"registry+https://index\"";
+        let package = |name: &str, source: &str| {
+            format!("[[package]]\nname = \"{name}\"\nversion = \"1.0.0\"\n{source}\n")
+        };
+        let text = [package("own", ""), package("b", source), package("a", source)].concat();
+        fs::write(&lock, text).unwrap();
+        let none = dependencies(&project, Some(&cargo)).unwrap_err().to_string();
+        assert!(none.contains("unpacked no dependency"), "{none}");
+        let registry = cargo.join("registry/src/index-1");
+        for name in ["a-1.0.0", "b-1.0.0", "a-2.0.0", "own-1.0.0", "others-1.0.0"] {
+            fs::create_dir_all(registry.join(name)).unwrap();
+        }
+        let found = dependencies(&project, Some(&cargo)).unwrap();
+        assert_eq!(found.folders, [registry.join("a-1.0.0"), registry.join("b-1.0.0")]);
+        assert_eq!(found.lock, lock);
+    }
 
     #[test]
     fn files_are_found_in_depth_and_links_are_not_followed() {

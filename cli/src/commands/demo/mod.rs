@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use super::Context;
 use crate::arguments::Demo;
 use crate::failure::Reported;
-use crate::output::{Progress, Table, grouped, shown};
+use crate::output::{Progress, Table, counted, grouped, shown};
 use crate::signals::Stop;
 use crate::time::show_length;
 use ledger::{End, Judgement, Ledger};
@@ -43,15 +43,25 @@ const NAMED_MAX: usize = 10;
 
 pub(crate) async fn run(arguments: Demo, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
-    let folder = arguments.dir.clone().unwrap_or_else(files::default_folder);
-    let files = find_files(&folder, &arguments.digests)?;
+    let (folders, place) = match arguments.dir {
+        Some(folder) => {
+            let place = format!("below {}", folder.display());
+            (vec![folder], place)
+        }
+        None => {
+            let here = std::env::current_dir().context("cannot tell the current folder")?;
+            let found = files::dependencies(&here, files::cargo_home().as_deref())?;
+            let count = counted(found.folders.len() as u64, "unpacked package");
+            (found.folders, format!("of the {count} that {} names", found.lock.display()))
+        }
+    };
+    let files = find_files(&folders, &place, &arguments.digests)?;
     let temporary = tempfile::Builder::new().prefix("longshore-demo-").tempdir();
     let temporary = temporary.context("cannot make a temporary folder for the journals")?;
     if !context.output.is_json() {
         context.output.line(format!(
-            "{} files below {}; 3 replicas, 2 publishers, 4 workers; journals in {}",
-            grouped(files.len() as u64),
-            folder.display(),
+            "{} {place}; 3 replicas, 2 publishers, 4 workers; journals in {}",
+            counted(files.len() as u64, "file"),
             temporary.path().display(),
         ))?;
     }
@@ -90,10 +100,17 @@ struct Run {
     took: Duration,
 }
 
-fn find_files(folder: &FilePath, digests: &FilePath) -> anyhow::Result<Vec<PathBuf>> {
-    let mut files = files::regular_files(folder, &mut |path, error| {
-        eprintln!("skipped {}: {error}", path.display());
-    })?;
+fn find_files(
+    folders: &[PathBuf],
+    place: &str,
+    digests: &FilePath,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for folder in folders {
+        files.extend(files::regular_files(folder, &mut |path, error| {
+            eprintln!("skipped {}: {error}", path.display());
+        })?);
+    }
     // What an earlier run wrote is about to change.
     if let Ok(written) = digests.canonicalize() {
         files.retain(|file| {
@@ -102,7 +119,7 @@ fn find_files(folder: &FilePath, digests: &FilePath) -> anyhow::Result<Vec<PathB
         });
     }
     if files.is_empty() {
-        bail!("there is no file below {}", folder.display());
+        bail!("there is no file {place}");
     }
     Ok(files)
 }
