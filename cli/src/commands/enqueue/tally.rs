@@ -1,5 +1,7 @@
 //! Who acknowledged what: counts, and the lines that nobody acknowledged. Pure.
 
+use std::collections::BTreeMap;
+
 use longshore::{BatchReceipt, EnqueueError, JobRef, Receipt};
 
 use super::ranges::Ranges;
