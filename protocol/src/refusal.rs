@@ -255,7 +255,7 @@ codes! {
         /// It is over its limit.
         TooLarge = 3, "TooLarge: a checkpoint may have 64 KiB";
         /// The disk is short of room; the same number may be sent again.
-        NoSpace = 4, "NoSpace: the publisher's disk has no room for checkpoints over 4 KiB; try again later";
+        NoSpace = 4, "NoSpace: the publisher's disk has no room for checkpoints; try again later";
     }
 }
 

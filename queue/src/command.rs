@@ -168,10 +168,10 @@ pub enum Command {
         /// Why.
         refusal: Refusal,
     },
-    /// Nothing is handed out from now on, or it is again. Everything else goes on: leases are settled, jobs come due.
-    Hold {
-        /// True to hold, false to go on.
-        on: bool,
+    /// So many jobs may be handed out from now on. Everything else goes on: leases are settled, jobs come due.
+    Handouts {
+        /// How many; [`u64::MAX`] for any number.
+        budget: u64,
     },
 }
 
@@ -247,7 +247,7 @@ impl Command {
             Command::Pause { .. } => kind::PAUSE,
             Command::Configure { .. } => kind::CONFIGURE,
             Command::Refuse { .. } => kind::REFUSE,
-            Command::Hold { .. } => kind::HOLD,
+            Command::Handouts { .. } => kind::HANDOUTS,
         }
     }
 
@@ -328,7 +328,7 @@ impl Command {
                 out.u64(u64::from(*jobs));
                 refusal.encode(&mut out);
             }
-            Command::Hold { on } => out.bool(*on),
+            Command::Handouts { budget } => out.u64(*budget),
         }
         (out.into_body(), raw)
     }
@@ -417,7 +417,7 @@ impl Command {
                 }
                 Command::Refuse { link, sequence, jobs, refusal: Refusal::decode(r)? }
             }
-            kind::HOLD => Command::Hold { on: r.bool()? },
+            kind::HANDOUTS => Command::Handouts { budget: r.u64()? },
             _ => return Err(unknown),
         })
     }
@@ -443,7 +443,7 @@ mod kind {
     pub(super) const PAUSE: u8 = 16;
     pub(super) const CONFIGURE: u8 = 17;
     pub(super) const REFUSE: u8 = 18;
-    pub(super) const HOLD: u8 = 19;
+    pub(super) const HANDOUTS: u8 = 19;
 }
 
 impl Encode for Start {

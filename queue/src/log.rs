@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::WireError;
 
-use crate::journal::{Replayed, Space, SpaceLevel};
+use crate::journal::{Budget, Replayed};
 use crate::state::SnapshotError;
 use crate::{Now, RecordRef};
 
@@ -55,14 +55,11 @@ pub trait Log: Send + 'static {
     /// What it has done so far.
     fn figures(&self) -> LogFigures;
 
-    /// What it still takes. A log takes what it is given; a caller that goes by this never fills the disk. Cheap: asked for
-    /// every command that may be refused.
-    fn space(&self) -> Space {
-        Space::ENDLESS
+    /// What may be appended while so many leases run. A log takes what it is given; a caller that stays within the budget
+    /// never fills the disk. Cheap: asked for every command.
+    fn budget(&self, _leases: u64) -> Budget {
+        Budget::ENDLESS
     }
-
-    /// So many leases run: for the end of each there has to be room.
-    fn note_running(&self, _leases: u64) {}
 
     /// A snapshot of what all its commands come to, which would take about so many bytes, is wanted: so that it can let go of
     /// old commands, and a start need not read them. Cheap: asked often.
@@ -153,10 +150,8 @@ pub struct LogFigures {
     pub syncs: u64,
     /// Commits.
     pub commits: u64,
-    /// Bytes kept for what must go on when the disk is full.
-    pub reserve_bytes: u64,
-    /// What it still takes.
-    pub level: SpaceLevel,
+    /// Bytes of the ballast.
+    pub ballast_bytes: u64,
 }
 
 /// Reads records back. Cheap to clone; blocks, so it belongs on threads that may.

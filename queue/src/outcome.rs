@@ -114,6 +114,13 @@ pub enum Reply {
         /// What was done.
         report: ActionReport,
     },
+    /// To `Act`, when nothing was done.
+    Unacted {
+        /// The client's number for its request.
+        request: u64,
+        /// Why.
+        error: RequestError,
+    },
     /// To `Checkpoint`.
     Checkpointed(Checkpointed),
     /// To `Replace`.

@@ -204,15 +204,19 @@ impl Settles {
         Some(batch.items.into_iter().map(with_outcome).collect())
     }
 
-    /// None of the batch counted. What is small goes again at once; what is large waits, and its tokens are given: their leases are
+    /// None of the batch counted. What is small goes again at once if something else was large; the rest waits, and its tokens are given: their leases are
     /// to be renewed meanwhile.
     fn postpone(&mut self, batch: &Batch) -> Vec<(Token, End, Option<SettleOutcome>)> {
         let mut postponed = Vec::new();
         // The body was sealed here: it decodes.
         let Ok(read) = SettleBatch::decode(batch.body.clone()) else { return postponed };
+        let is_small = |bytes: usize| bytes <= SMALL_BYTES_MAX;
+        // Without a large one there was no room for the small ones themselves.
+        let mut all = read.items().map(|item| settle_of(&batch.body, item.verdict).1);
+        let has_large = !all.all(is_small);
         for item in read.items() {
             let (settle, bytes) = settle_of(&batch.body, item.verdict);
-            if bytes <= SMALL_BYTES_MAX {
+            if has_large && is_small(bytes) {
                 self.push(item.token, &settle, false);
             } else {
                 postponed.push((item.token, End::of(&settle), Some(SettleOutcome::NoSpace)));
@@ -479,6 +483,16 @@ mod tests {
         assert!(settles.next_to_send().is_some());
         settles.answered(&answer(sequence + 1, &[SettleOutcome::Accepted; 2])).unwrap();
         assert_eq!((settles.unanswered(), settles.wait), (0, second));
+    }
+
+    #[test]
+    fn small_settles_that_are_refused_by_themselves_wait() {
+        let mut settles = attached();
+        settles.push(Token(1), &DONE, true);
+        settles.next_to_send();
+        let kept = settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
+        assert_eq!(kept.len(), 1, "its lease is to be renewed");
+        assert!(settles.next_to_send().is_none());
     }
 
     #[test]

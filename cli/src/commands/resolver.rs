@@ -38,11 +38,12 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
     options.name = arguments.name.unwrap_or(options.name);
     options.insecure |= arguments.insecure;
     let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
-    options.data = arguments.data.or_else(|| match listen.port() {
+    options.data = match (arguments.data, listen.port()) {
+        (Some(dir), _) => Some(dir),
         // Started again, it listens elsewhere: nobody takes it for the same replica.
-        0 => None,
-        port => Some(context.config.data.value.join(format!("resolver-{port}"))),
-    });
+        (None, 0) => None,
+        (None, port) => Some(context.config.data_dir(None)?.join(format!("resolver-{port}"))),
+    };
     let fresh = options.fresh;
     let name = options.name.clone();
     let insecure = options.insecure;

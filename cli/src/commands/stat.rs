@@ -80,7 +80,7 @@ fn stopped(
 fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) -> Value {
     json!({
         "name": publisher.name, "room": room_word(answer.room),
-        "journal_bytes": answer.journal_bytes, "reserve_bytes": answer.reserve_bytes,
+        "journal_bytes": answer.journal_bytes, "ballast_bytes": answer.ballast_bytes,
         "oldest_uncommitted_ms": answer.oldest_uncommitted_ms,
     })
 }

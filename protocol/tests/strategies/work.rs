@@ -408,7 +408,7 @@ pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
             paused,
             closed,
             room,
-            reserve_bytes: n[11],
+            ballast_bytes: n[11],
         })
 }
 

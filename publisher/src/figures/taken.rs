@@ -86,7 +86,7 @@ fn publisher(store: &LogStore, serving: &Serving<'_>) -> Value {
         ("syncs", status.syncs.into()),
         ("written_bytes", status.written_bytes.into()),
         ("journal_bytes", status.journal_bytes.into()),
-        ("reserve_bytes", status.reserve_bytes.into()),
+        ("ballast_bytes", status.ballast_bytes.into()),
         ("room", room.into()),
         ("headroom_bytes", headroom.into()),
         ("oldest_uncommitted_ms", status.oldest_uncommitted_ms.into()),

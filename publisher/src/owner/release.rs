@@ -155,6 +155,9 @@ fn message_of(reply: Reply) -> FromPublisher {
         Reply::Acted { request, report } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Acted(report)) }
         }
+        Reply::Unacted { request, error } => {
+            FromPublisher::Answer { id: request, answer: Err(error) }
+        }
         Reply::Checkpointed(answer) => FromPublisher::Checkpointed(answer),
         Reply::Replaced { request, outcome } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Replaced(outcome)) }

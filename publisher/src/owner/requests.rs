@@ -160,7 +160,7 @@ impl Owner {
             paused: self.pauses.paused().to_vec(),
             closed: self.pauses.closed().to_vec(),
             room: room_of(figures.level),
-            reserve_bytes: figures.reserve_bytes,
+            ballast_bytes: figures.ballast_bytes,
         }
     }
 }
@@ -169,6 +169,6 @@ fn room_of(level: SpaceLevel) -> Room {
     match level {
         SpaceLevel::Open => Room::Open,
         SpaceLevel::NoEnqueues => Room::NoEnqueues,
-        SpaceLevel::Hold => Room::Held,
+        SpaceLevel::NoHandouts => Room::Held,
     }
 }

@@ -111,8 +111,8 @@ fn one_of_each() -> Vec<(Command, u8, &'static str)> {
             18,
             "ac02ad02904e06",
         ),
-        (Command::Hold { on: true }, 19, "01"),
-        (Command::Hold { on: false }, 19, "00"),
+        (Command::Handouts { budget: 0 }, 19, "00"),
+        (Command::Handouts { budget: u64::MAX }, 19, "ffffffffffffffffff01"),
     ]
 }
 

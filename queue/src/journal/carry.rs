@@ -21,7 +21,6 @@ use super::locations::{Bounds, CarriedAt, Run, RunRecords};
 use super::paced::{Paced, PacedFile};
 use super::record::{FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader};
 use super::records::{JournalRecords, Sideline};
-use super::space::Part;
 use crate::RecordRef;
 use crate::log::ReadError;
 
@@ -97,7 +96,7 @@ fn write_unfinished(
         file.allocate(planned)?;
         Ok(file)
     };
-    let made = directory.reserve.make_for_cycle(Part::Cleaning, planned, create);
+    let made = directory.ballast.make_for_cycle(planned, create);
     let file = made.map_err(failed("making"))?;
     let mut output = PacedFile::new(Arc::clone(&file), None, pace);
     output.buffer.extend_from_slice(&SegmentHeader::carried(directory.journal, sequence).encode());

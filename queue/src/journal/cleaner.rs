@@ -15,17 +15,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
+use super::ballast::is_full;
 use super::carry::{self, CarryError};
-use super::cleaning::{Budget, Live, Plan};
+use super::cleaning::{DiskBudget, Live, Plan};
 use super::directory::{Directory, poisoned};
 use super::format::SEGMENT_HEADER_BYTES;
 use super::locations::{Bounds, Locations, Run, RunRecords};
-use super::pin::Pin;
+use super::pin::{PIN_FILE, Pin};
 use super::records::JournalRecords;
 use super::removal;
-use super::reserve::is_full;
 use super::snapshots::{self, Resume, SnapshotFileError, WriteError};
-use super::space::CLEANING_SEGMENTS;
 use crate::log::Snapshot;
 use crate::{Poisoned, RecordRef};
 
@@ -74,8 +73,12 @@ pub(crate) struct Cleaner {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
     figures: Arc<CycleFigures>,
-    /// Files that no location leads to any more. They go once no snapshot names them.
+    /// The snapshot that counts.
+    newest: Option<u64>,
+    /// Files that no location leads to any more: the next snapshot does not name them.
     given_up: Vec<GivenUp>,
+    /// Files that the snapshot that counts does not name.
+    needless: Vec<GivenUp>,
     /// Files that have lost the names by which they counted, and are still to be removed.
     retired: Vec<GivenUp>,
     /// Bytes by which the log grew during the last cycle.
@@ -123,8 +126,10 @@ impl Cleaner {
         directory: Arc<Directory>,
         records: Arc<JournalRecords>,
         figures: Arc<CycleFigures>,
+        newest: Option<u64>,
     ) -> Cleaner {
-        Cleaner { directory, records, figures, given_up: Vec::new(), retired: Vec::new(), grown: 0 }
+        let (given_up, needless, retired) = (Vec::new(), Vec::new(), Vec::new());
+        Cleaner { directory, records, figures, newest, given_up, needless, retired, grown: 0 }
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
@@ -140,10 +145,9 @@ impl Cleaner {
         let before = around.log_bytes();
         let done = self.take_and_clean(snapshot, around);
         self.grown = around.log_bytes() - before;
-        self.directory.reserve.repaid();
-        // What it drew comes back at once, as far as there is room; a failed cycle has its own reason.
-        let kept = self.directory.keep_reserve();
-        done.and(kept.map_err(CycleError::Failed))
+        // The ballast comes back at once, as far as there is room; a failed cycle has its own reason.
+        let resized = self.directory.resize_ballast();
+        done.and(resized.map_err(CycleError::Failed))
     }
 
     fn take_and_clean(
@@ -154,6 +158,12 @@ impl Cleaner {
         let index = snapshot.index();
         // What is not committed has no place yet, and a snapshot is never ahead of the log.
         around.settle(index)?;
+        // What is needless goes first: its room may be all that there is for the snapshot.
+        let is_pinned = !self.remove(around)?;
+        if is_pinned && around.is_short() {
+            let (file, error) = (self.directory.dir.join(PIN_FILE), io::ErrorKind::WouldBlock);
+            return Err(CycleError::NotNow { what: "taking", file, error: error.into() });
+        }
         self.clean(&*snapshot, around)?;
         let locations = self.records.locations_up_to(index);
         let resume = resume_after(index, &locations);
@@ -166,7 +176,9 @@ impl Cleaner {
         self.figures.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
         // What was frozen is given free before all that is slow.
         drop(snapshot);
-        self.remove(index, around)
+        self.newest = Some(index);
+        self.needless.append(&mut self.given_up);
+        self.remove(around).map(drop)
     }
 
     /// Carries what is wanted out of segments that are mostly dead, and lets no location lead to what is given up.
@@ -195,7 +207,7 @@ impl Cleaner {
         let snapshot_bytes = self.figures.expected_bytes(snapshot.about_bytes());
         let plan = Plan::of(
             &live,
-            Budget {
+            DiskBudget {
                 covered,
                 writing,
                 snapshot_bytes,
@@ -222,15 +234,11 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Most bytes that a cycle may carry: what it takes has to leave the disk open, and on a short one only its own part of the
-    /// reserve is there for it.
+    /// Most bytes that a cycle may copy: none while what an earlier one has copied is still there twice.
     fn carry_bytes(&self, short: bool) -> u64 {
-        // What an earlier cycle has carried, and no snapshot has paid for yet, is still there twice.
-        match short {
-            _ if !self.given_up.is_empty() || !self.retired.is_empty() => 0,
-            true => CLEANING_SEGMENTS * self.directory.segment_bytes,
-            false => self.directory.reserve.free() / 2,
-        }
+        let is_paid =
+            [&self.given_up, &self.needless, &self.retired].map(Vec::is_empty) == [true; 3];
+        if is_paid { self.directory.ballast.compactable(short) } else { 0 }
     }
 
     /// Carries the wanted parts of these segments into one file, and gives the segments up.
@@ -282,44 +290,49 @@ impl Cleaner {
         }
     }
 
-    /// The snapshot of `index` counts: what only older ones needed goes.
-    fn remove(&mut self, index: u64, around: &mut dyn Around) -> Result<(), CycleError> {
-        self.retire(index)?;
-        self.records.readers_have_ended();
+    /// What the snapshot that counts makes needless goes. False while a copy is being made.
+    fn remove(&mut self, around: &mut dyn Around) -> Result<bool, CycleError> {
+        if !self.retire()? {
+            return Ok(false);
+        }
+        if !self.retired.is_empty() {
+            self.records.readers_have_ended();
+        }
         while let Some(GivenUp { path, bytes }) = self.retired.last() {
             removal::remove(&*self.directory.files, path, &mut || around.give_way())
                 .map_err(|error| CycleError::of("removing", path.clone(), error))?;
             self.directory.bytes.fetch_sub(*bytes, Ordering::Relaxed);
             self.retired.pop();
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Older snapshots and what was given up count no more, for good. Nothing changes while a copy is being made.
-    fn retire(&mut self, index: u64) -> Result<(), CycleError> {
+    /// Older snapshots and what only they need count no more, for good. False, and nothing has changed, while a copy is being made.
+    fn retire(&mut self) -> Result<bool, CycleError> {
+        let Some(newest) = self.newest else { return Ok(true) };
         let pin = Pin::to_delete(&*self.directory.files, &self.directory.dir);
         let pin = pin.map_err(|error| poisoned("pinning", &self.directory.dir, error))?;
         let Some(_unpinned) = pin else {
             tracing::info!("a copy is being made; what is no longer needed goes after it");
-            return Ok(());
+            return Ok(false);
         };
         let dir = self.directory.snapshots_dir();
-        let snapshots = snapshots::retire_others(&self.directory, index)
+        let snapshots = snapshots::retire_others(&self.directory, newest)
             .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
         // They are not among the bytes of the segments.
         self.retired.extend(snapshots.into_iter().map(|path| GivenUp { path, bytes: 0 }));
         let dir = self.directory.segments_dir();
-        let given_up = std::mem::take(&mut self.given_up);
-        let paths = given_up.iter().map(|given_up| given_up.path.clone());
+        let needless = std::mem::take(&mut self.needless);
+        let paths = needless.iter().map(|needless| needless.path.clone());
         let segments = removal::retire(&*self.directory.files, &dir, paths)
             .map_err(|error| poisoned("renaming segments in", &dir, error))?;
-        for (path, GivenUp { bytes, .. }) in segments.into_iter().zip(given_up) {
+        for (path, GivenUp { bytes, .. }) in segments.into_iter().zip(needless) {
             match path {
                 Some(path) => self.retired.push(GivenUp { path, bytes }),
                 None => _ = self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed),
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

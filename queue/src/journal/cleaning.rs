@@ -97,7 +97,7 @@ impl Live {
 
 /// How much room segments may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct DiskBudget {
     /// The last command that the snapshot covers.
     pub(crate) covered: u64,
     /// The segment that is being written.
@@ -124,7 +124,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn of(live: &Live, budget: Budget) -> Plan {
+    pub(crate) fn of(live: &Live, budget: DiskBudget) -> Plan {
         let may_go = |segment: &&(usize, &Usage)| {
             segment.1.last <= budget.covered && segment.1.sequence != budget.writing
         };
@@ -189,7 +189,7 @@ impl Plan {
 
     /// Bytes that segments and carried files may have at the end of this cycle. The disk holds at most twice what is wanted, the
     /// rows of the jobs among it, and two segments, also at its fullest: just before the next cycle ends.
-    fn most_bytes(wanted: u64, parts: u64, budget: Budget) -> u64 {
+    fn most_bytes(wanted: u64, parts: u64, budget: DiskBudget) -> u64 {
         let least = (wanted as f64 * SLACK_MIN) as u64;
         if budget.short {
             return least;
@@ -239,8 +239,8 @@ mod tests {
         live
     }
 
-    fn budget(covered: u64, writing: u64) -> Budget {
-        Budget {
+    fn budget(covered: u64, writing: u64) -> DiskBudget {
+        DiskBudget {
             covered,
             writing,
             snapshot_bytes: 0,
@@ -269,7 +269,7 @@ mod tests {
         // The last one is being written: it counts, and stays.
         assert_eq!(plan, Plan { dead: vec![], groups: vec![vec![1, 3]] });
         assert_eq!(Plan::of(&live, budget(150, 14)).groups, [[0; 0]; 0], "not covered");
-        let short = Budget { short: true, ..budget(500, 14) };
+        let short = DiskBudget { short: true, ..budget(500, 14) };
         assert_eq!(
             Plan::of(&live, short).groups,
             [vec![1, 3, 2]],
@@ -281,14 +281,14 @@ mod tests {
     fn a_large_state_leaves_less_room_for_segments() {
         let live = live(&[500, 600, 700, 800]);
         assert!(Plan::of(&live, budget(400, 99)).groups.is_empty(), "4 MiB for 2.5 MiB");
-        let large = Budget { snapshot_bytes: 6 * MIB / 5, ..budget(400, 99) };
+        let large = DiskBudget { snapshot_bytes: 6 * MIB / 5, ..budget(400, 99) };
         assert_eq!(Plan::of(&live, large).groups, [vec![0], vec![1]]);
     }
 
     #[test]
     fn what_segments_may_take_leaves_room_for_all_that_comes_before_the_next_cycle_has_ended() {
         let (wanted, parts) = (1_000 * MIB, 1_000_000);
-        let full = Budget {
+        let full = DiskBudget {
             snapshot_bytes: 70 * MIB,
             growth_bytes: 300 * MIB,
             segment_bytes: 64 * MIB,
@@ -300,15 +300,15 @@ mod tests {
         assert_eq!(Plan::most_bytes(wanted, parts, full), most);
         // Below what is wanted, and a little, nothing would be won by copying all the time.
         let least = 1_150 * MIB;
-        let large = Budget { growth_bytes: 4_000 * MIB, ..full };
+        let large = DiskBudget { growth_bytes: 4_000 * MIB, ..full };
         assert_eq!(Plan::most_bytes(wanted, parts, large), least);
-        assert_eq!(Plan::most_bytes(wanted, parts, Budget { short: true, ..full }), least);
+        assert_eq!(Plan::most_bytes(wanted, parts, DiskBudget { short: true, ..full }), least);
     }
 
     #[test]
     fn a_carried_file_takes_no_more_than_a_segment_unless_one_victim_alone_is_longer() {
         let live = live(&[500, 500, 500, 500, 500, 0]);
-        let short = Budget { short: true, ..budget(600, 15) };
+        let short = DiskBudget { short: true, ..budget(600, 15) };
         let plan = Plan::of(&live, short);
         assert!(plan.groups.iter().all(|group| group.len() <= 2), "{plan:?}");
         assert!(!plan.groups.is_empty());
@@ -322,7 +322,7 @@ mod tests {
         for index in 1..=9_000 {
             live.count(RecordRef { index, at: 0, length: 60 });
         }
-        let short = Budget { short: true, ..budget(9_000, 99) };
+        let short = DiskBudget { short: true, ..budget(9_000, 99) };
         assert_eq!(Plan::of(&live, short), Plan::default());
         // With three of four gone, a quarter is left; with all of them in its place, two do not fit into one file.
         let mut live =
@@ -332,19 +332,19 @@ mod tests {
         for index in (1..=18_000).step_by(4) {
             live.count(RecordRef { index, at: 0, length: 60 });
         }
-        let short = Budget { short: true, segment_bytes: 400_000, ..budget(18_000, 99) };
+        let short = DiskBudget { short: true, segment_bytes: 400_000, ..budget(18_000, 99) };
         assert_eq!(Plan::of(&live, short).groups, [vec![0], vec![1]], "2 × 247,500 bytes");
         // The first wins 742,500 bytes of 1,980,000, which is not quite enough where 1,180,000 may stay.
-        let tight = Budget { short: false, growth_bytes: 624_000, ..short };
+        let tight = DiskBudget { short: false, growth_bytes: 624_000, ..short };
         assert_eq!(Plan::of(&live, tight).groups, [vec![0], vec![1]]);
     }
 
     #[test]
     fn no_more_is_carried_than_there_is_room_for() {
         let live = live(&[450, 450, 450, 450, 450, 0]);
-        let short = Budget { short: true, carry_bytes: 11 * MIB / 10, ..budget(600, 15) };
+        let short = DiskBudget { short: true, carry_bytes: 11 * MIB / 10, ..budget(600, 15) };
         assert_eq!(Plan::of(&live, short).groups, [vec![0, 1]]);
-        assert!(Plan::of(&live, Budget { carry_bytes: 0, ..short }).groups.is_empty());
+        assert!(Plan::of(&live, DiskBudget { carry_bytes: 0, ..short }).groups.is_empty());
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Around for Surroundings<'_> {
     }
 
     fn is_short(&self) -> bool {
-        self.directory.reserve.level().is_short()
+        self.directory.ballast.is_short()
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
         let mark = Mark::new(marks, dir.join("mark"), publisher, nothing);
         let directory = Directory::new(Arc::new(disk.clone()), dir.to_owned(), publisher, MIB);
         let (directory, progress) = (Arc::new(directory), Arc::new(Progress::new(0)));
-        directory.open_reserve().unwrap();
+        directory.open_ballast().unwrap();
         let (mark, desk) = (Arc::new(mark), Desk::default());
         let keeper = Housekeeper::new(Arc::clone(&directory), Arc::clone(&progress), mark);
         let grows = |bytes: u64| progress.log_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -306,8 +306,8 @@ mod tests {
         assert_eq!(around.rest_after(PIECE_BYTES), longest);
         // Room matters more than how long a commit takes.
         disk.leave_free(0);
-        directory.keep_reserve().unwrap();
-        assert!(directory.reserve.space(0).level.is_short());
+        directory.ballast.measure();
+        assert!(directory.ballast.budget(0).short);
         assert_eq!(around.rest_after(PIECE_BYTES), Duration::ZERO);
     }
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_protocol::PublisherId;
 
+use super::SEGMENT_BYTES_MIN;
+use super::ballast::{BALLAST_FILE, Ballast};
 use super::files::{Files, JournalFile};
 use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
-use super::reserve::{RESERVE_FILE, Reserve};
-use super::space::STEP_BYTES;
 use crate::Poisoned;
 
 /// The folder of the segments.
@@ -37,7 +37,7 @@ pub(crate) struct Directory {
     /// Bytes of all segments.
     pub(crate) bytes: AtomicU64,
     /// Room for when the disk is full.
-    pub(crate) reserve: Reserve,
+    pub(crate) ballast: Ballast,
 }
 
 /// A segment that can be written to.
@@ -62,8 +62,8 @@ impl Directory {
         segment_bytes: u64,
     ) -> Directory {
         let (next_sequence, bytes) = (AtomicU64::new(1), AtomicU64::new(0));
-        let reserve = Reserve::new(Arc::clone(&files), dir.clone(), segment_bytes);
-        Directory { files, dir, journal, segment_bytes, next_sequence, bytes, reserve }
+        let ballast = Ballast::new(Arc::clone(&files), dir.clone(), segment_bytes);
+        Directory { files, dir, journal, segment_bytes, next_sequence, bytes, ballast }
     }
 
     pub(crate) fn segments_dir(&self) -> PathBuf {
@@ -129,7 +129,7 @@ impl Directory {
     }
 
     /// Makes a segment so that it and its name last: of the usual length, or as long as `least` asks for. On a full disk it is
-    /// short, and made of the reserve.
+    /// short, and made in place of the ballast.
     pub(crate) fn create_segment(&self, least: u64) -> Result<Segment, Poisoned> {
         let sequence = self.next_sequence();
         let path = self.segment_path(sequence);
@@ -142,11 +142,11 @@ impl Directory {
             self.files.sync_dir(&self.segments_dir())?;
             Ok((file, bytes))
         };
-        let (usual, short) = (self.segment_bytes.max(least), STEP_BYTES.max(least));
-        let made = self.reserve.make(usual, short, create);
+        let (usual, short) = (self.segment_bytes.max(least), SEGMENT_BYTES_MIN.max(least));
+        let made = self.ballast.make(usual, short, create);
         let (file, bytes) = made.map_err(|error| poisoned("making", &path, error))?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.reserve.add_room(bytes - SEGMENT_HEADER_BYTES as u64);
+        self.ballast.add_in_segments(bytes - SEGMENT_HEADER_BYTES as u64);
         let seed = crc_seed(self.journal, sequence);
         let written_to = header.len() as u64;
         Ok(Segment { file, path, sequence, seed, capacity: bytes, at: 0, written_to })
@@ -154,18 +154,18 @@ impl Directory {
 }
 
 impl Directory {
-    /// Opens the reserve and brings it to its size.
-    pub(crate) fn open_reserve(&self) -> Result<(), Poisoned> {
-        self.reserve.open().map_err(|error| self.reserve_failed(error))
+    /// Opens the ballast and brings it to its length.
+    pub(crate) fn open_ballast(&self) -> Result<(), Poisoned> {
+        self.ballast.open().map_err(|error| self.ballast_failed(error))
     }
 
-    /// Measures the disk and brings the reserve to its size, as far as there is room.
-    pub(crate) fn keep_reserve(&self) -> Result<(), Poisoned> {
-        self.reserve.keep().map_err(|error| self.reserve_failed(error))
+    /// Brings the ballast to its length after a cycle, as far as there is room.
+    pub(crate) fn resize_ballast(&self) -> Result<(), Poisoned> {
+        self.ballast.resize().map_err(|error| self.ballast_failed(error))
     }
 
-    fn reserve_failed(&self, error: io::Error) -> Poisoned {
-        poisoned("keeping room in", &self.dir.join(RESERVE_FILE), error)
+    fn ballast_failed(&self, error: io::Error) -> Poisoned {
+        poisoned("resizing", &self.dir.join(BALLAST_FILE), error)
     }
 }
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statfs, statvfs};
 
-use super::reserve::is_full;
+use super::ballast::is_full;
 
 /// A file system.
 pub(crate) trait Files: Send + Sync {
@@ -31,6 +31,8 @@ pub(crate) trait Files: Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Bytes that this process may still take of the disk that the directory is on. Not those that only root may have.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
+    /// Whether a write may need room where there was some before: what is allocated there promises little.
+    fn is_copy_on_write(&self, dir: &Path) -> io::Result<bool>;
     /// Takes the directory for this process, for as long as what is returned lives.
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError>;
     /// Who has taken the directory, in the lock's own words; none when nobody has. Changes nothing.
@@ -80,6 +82,9 @@ pub(crate) enum LockError {
 pub(crate) const LOCK_FILE: &str = "LOCK";
 /// A lock that is held longer than this is not that of somebody who only asked who has it.
 const ASKED_FOR: Duration = Duration::from_millis(20);
+
+/// What `statfs` calls btrfs, zfs and bcachefs. Over any of them, overlayfs names itself alone.
+const COPY_ON_WRITE: [u32; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// The real file system.
 #[derive(Debug)]
@@ -141,6 +146,10 @@ impl Files for Disk {
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         let disk = statvfs(dir)?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn is_copy_on_write(&self, dir: &Path) -> io::Result<bool> {
+        Ok(COPY_ON_WRITE.contains(&(statfs(dir)?.f_type as u32)))
     }
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {

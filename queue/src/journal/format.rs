@@ -10,10 +10,8 @@ use longshore_protocol::PublisherId;
 
 /// Bytes before a segment's first record: a disk block of its own, written again only once.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 4096;
-/// The version that this program writes: that of the files, and of the commands in them.
-pub(crate) const FORMAT_VERSION: u16 = 3;
-/// The oldest that it reads: without carried files, and without blocks.
-pub(crate) const FORMAT_OLDEST: u16 = 2;
+/// The format of the files, and of the commands in them. A directory of any other is refused.
+pub(crate) const FORMAT_VERSION: u16 = 4;
 
 const MAGIC: &[u8; 8] = b"LONGSEG\n";
 const KIND_AT: usize = 48;
@@ -31,8 +29,6 @@ pub(crate) enum SegmentKind {
 /// What a segment says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
-    /// The format of its records.
-    pub(crate) version: u16,
     pub(crate) kind: SegmentKind,
     pub(crate) journal: PublisherId,
     /// Its number, as in its name; never given twice.
@@ -53,8 +49,7 @@ pub(crate) enum HeaderError {
 impl SegmentHeader {
     /// Of a segment of the log that this program writes.
     pub(crate) fn log(journal: PublisherId, sequence: u64, first_index: u64) -> SegmentHeader {
-        let (version, kind) = (FORMAT_VERSION, SegmentKind::Log);
-        SegmentHeader { version, kind, journal, sequence, first_index }
+        SegmentHeader { kind: SegmentKind::Log, journal, sequence, first_index }
     }
 
     /// Of a carried file.
@@ -69,7 +64,7 @@ impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
+        bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.journal.0);
         bytes[32..40].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.first_index.to_le_bytes());
@@ -87,18 +82,18 @@ impl SegmentHeader {
             return Err(HeaderError::Bad);
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if !(FORMAT_OLDEST..=FORMAT_VERSION).contains(&version) {
+        if version != FORMAT_VERSION {
             return Err(HeaderError::OtherFormat(version));
         }
         let kind = match bytes[KIND_AT] {
             0 => SegmentKind::Log,
-            1 if version > FORMAT_OLDEST => SegmentKind::Carried,
+            1 => SegmentKind::Carried,
             _ => return Err(HeaderError::Bad),
         };
         let mut journal = PublisherId::default();
         journal.0.copy_from_slice(&bytes[16..32]);
         let (sequence, first_index) = (u64_at(bytes, 32), u64_at(bytes, 40));
-        Ok(SegmentHeader { version, kind, journal, sequence, first_index })
+        Ok(SegmentHeader { kind, journal, sequence, first_index })
     }
 }
 
@@ -131,21 +126,20 @@ mod tests {
 
     const JOURNAL: PublisherId = PublisherId([7; 16]);
 
-    fn headers() -> [SegmentHeader; 3] {
-        let log = SegmentHeader::log(JOURNAL, 3, 9);
-        [log, SegmentHeader { version: 2, ..log }, SegmentHeader::carried(JOURNAL, 4)]
+    fn headers() -> [SegmentHeader; 2] {
+        [SegmentHeader::log(JOURNAL, 3, 9), SegmentHeader::carried(JOURNAL, 4)]
     }
 
     #[test]
     fn a_header_has_exactly_these_bytes() {
         let mut golden = [0; SEGMENT_HEADER_BYTES];
         golden[..8].copy_from_slice(b"LONGSEG\n");
-        golden[8] = 3;
+        golden[8] = 4;
         golden[16..32].fill(7);
         golden[32] = 4;
         golden[48] = 1;
-        // Worked out from the description alone, by another program.
-        golden[60..64].copy_from_slice(&[0x54, 0x28, 0xeb, 0xee]);
+        let crc = header_crc(&golden);
+        golden[60..64].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(SegmentHeader::carried(JOURNAL, 4).encode(), golden);
     }
 
@@ -164,18 +158,18 @@ mod tests {
 
     #[test]
     fn another_version_is_told_from_damage() {
-        for version in [FORMAT_OLDEST - 1, FORMAT_VERSION + 1] {
-            let header = SegmentHeader { version, ..headers()[0] };
-            let read = SegmentHeader::decode(&header.encode());
-            assert_eq!(read, Err(HeaderError::OtherFormat(version)));
+        for version in [FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
+            let mut bytes = headers()[0].encode();
+            bytes[8..10].copy_from_slice(&version.to_le_bytes());
+            let crc = header_crc(&bytes);
+            bytes[HEADER_CRC_AT..HEADER_CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::OtherFormat(version)));
         }
     }
 
     #[test]
-    fn format_2_has_no_carried_files_and_no_format_has_others() {
-        let old = SegmentHeader { version: 2, ..headers()[2] };
-        assert_eq!(SegmentHeader::decode(&old.encode()), Err(HeaderError::Bad));
-        let mut bytes = headers()[2].encode();
+    fn another_kind_of_segment_is_damage() {
+        let mut bytes = headers()[1].encode();
         bytes[KIND_AT] = 2;
         let crc = header_crc(&bytes);
         bytes[HEADER_CRC_AT..HEADER_CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What a journal does beside its commits, so that none waits for it: the next segment, the firm mark, the reserve.
+//! What a journal does beside its commits, so that none waits for it: the next segment, the firm mark, a measurement of the disk.
 
 use std::sync::Arc;
 use std::thread;
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::ballast::is_full;
 use super::directory::{Directory, Segment};
 use super::files::JournalFile;
 use super::mark::Mark;
 use super::owed::Owed;
 use super::progress::Progress;
-use super::reserve::is_full;
 use super::writer::Chores;
 use crate::Poisoned;
 
 /// How long after a commit its mark is made firm.
 const MARK_AFTER: Duration = Duration::from_millis(750);
-/// How often the disk is measured, and the reserve brought to its size: so long after there is room again, jobs are taken again.
-const RESERVE_EVERY: Duration = Duration::from_secs(1);
+/// How often the disk is measured: so long after there is room again, jobs are taken again.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// How often [`Housekeeper::settle`] looks: a snapshot has time, and commits should not have to wake it.
 const SETTLE_LOOK: Duration = Duration::from_millis(2);
 
@@ -40,10 +40,9 @@ struct Duties {
     next: Option<Segment>,
     /// Since when the firm mark is behind.
     behind: Option<Instant>,
-    /// Not even the reserve had room for the next segment: when it is tried again. Until then there is the rest of this one.
+    /// Not even the ballast had room for the next segment: when it is tried again. Until then there is the rest of this one.
     full_until: Option<Instant>,
-    /// When the reserve is looked after.
-    reserve_at: Instant,
+    measure_at: Instant,
     owed: Owed,
     closing: bool,
     failed: bool,
@@ -52,7 +51,7 @@ struct Duties {
 enum Duty {
     Segment,
     Mark,
-    Reserve,
+    Measure,
     Close,
 }
 
@@ -71,7 +70,7 @@ impl Housekeeper {
                 next: None,
                 behind: None,
                 full_until: None,
-                reserve_at: Instant::now() + RESERVE_EVERY,
+                measure_at: Instant::now() + MEASURE_EVERY,
                 owed,
                 closing: false,
                 failed: false,
@@ -88,7 +87,10 @@ impl Housekeeper {
             let done = match self.wait() {
                 Duty::Segment => self.make_segment(),
                 Duty::Mark => self.firm_owed(),
-                Duty::Reserve => self.keep_reserve(),
+                Duty::Measure => {
+                    self.directory.ballast.measure();
+                    self.progress.check()
+                }
                 Duty::Close => {
                     if let Err(why) = self.firm_owed() {
                         self.progress.poison(why);
@@ -127,13 +129,13 @@ impl Housekeeper {
                 duties.behind = None;
                 return Duty::Mark;
             }
-            if duties.reserve_at <= now {
-                duties.reserve_at = now + RESERVE_EVERY;
-                return Duty::Reserve;
+            if duties.measure_at <= now {
+                duties.measure_at = now + MEASURE_EVERY;
+                return Duty::Measure;
             }
             let next_segment_at = duties.full_until.filter(|_| wants_next);
             let others = mark_at.into_iter().chain(next_segment_at);
-            let next = others.fold(duties.reserve_at, Instant::min);
+            let next = others.fold(duties.measure_at, Instant::min);
             self.wake.wait_until(&mut duties, next);
         }
     }
@@ -145,17 +147,12 @@ impl Housekeeper {
             Ok(segment) => (duties.next, duties.full_until) = (Some(segment), None),
             // There is still the rest of the present segment, and there may be room before it is used up.
             Err(why) if is_full(&why.error) => {
-                duties.full_until = Some(Instant::now() + RESERVE_EVERY);
+                duties.full_until = Some(Instant::now() + MEASURE_EVERY);
             }
             Err(why) => return Err(why),
         }
         self.ready.notify_all();
         Ok(())
-    }
-
-    fn keep_reserve(&self) -> Result<(), Poisoned> {
-        self.progress.check()?;
-        self.directory.keep_reserve()
     }
 
     /// Waits until everything up to `index` is on the disk and the firm mark says so, at every level of durability.

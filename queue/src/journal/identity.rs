@@ -1,12 +1,12 @@
 //! Whose directory this is: a small text file, made once.
 //!
 //! ```text
-//! longshore journal 3
+//! longshore journal 4
 //! journal ID          what its files begin with, and their checksums
 //! publisher ID        what its publisher calls itself: another one in a copy
 //! crc32c XXXXXXXX     of the lines before
 //! ```
-//! Format 2 has no line for the journal: both ids are the publisher's. The first line and the last are the same in every format.
+//! The first line and the last are the same in every format.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use longshore_protocol::PublisherId;
 
 use super::files::Files;
-use super::format::{FORMAT_OLDEST, FORMAT_VERSION};
+use super::format::FORMAT_VERSION;
 
 /// The name of the file.
 pub(crate) const IDENTITY_FILE: &str = "publisher";
@@ -24,8 +24,6 @@ const BYTES_MAX: usize = 4096;
 /// What the file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
-    /// The format that the directory is known to have: all files of it, or some of an older one.
-    pub(crate) version: u16,
     pub(crate) journal: PublisherId,
     pub(crate) publisher: PublisherId,
 }
@@ -69,7 +67,7 @@ pub(crate) fn write(
 ) -> Result<(), IdentityError> {
     let path = dir.join(TEMPORARY);
     let last = dir.join(IDENTITY_FILE);
-    let text = text(Identity { version: FORMAT_VERSION, journal, publisher });
+    let text = text(Identity { journal, publisher });
     let written = (|| {
         let file = files.create(&path)?;
         file.write_at(text.as_bytes(), 0)?;
@@ -81,11 +79,10 @@ pub(crate) fn write(
 }
 
 fn text(identity: Identity) -> String {
-    let Identity { version, journal, publisher } = identity;
-    if version == FORMAT_OLDEST {
-        return with_crc(format!("longshore journal {version}\npublisher {publisher}\n"));
-    }
-    with_crc(format!("longshore journal {version}\njournal {journal}\npublisher {publisher}\n"))
+    let Identity { journal, publisher } = identity;
+    with_crc(format!(
+        "longshore journal {FORMAT_VERSION}\njournal {journal}\npublisher {publisher}\n"
+    ))
 }
 
 fn with_crc(says: String) -> String {
@@ -107,15 +104,10 @@ fn parse(said: &str) -> Option<Said> {
     let mut lines = said.lines();
     let version = lines.next()?.strip_prefix("longshore journal ")?.parse().ok()?;
     let mut id = |name| lines.next()?.strip_prefix(name)?.parse::<PublisherId>().ok();
-    let (journal, publisher) = match version {
-        FORMAT_OLDEST => {
-            let publisher = id("publisher ")?;
-            (publisher, publisher)
-        }
-        FORMAT_VERSION => (id("journal ")?, id("publisher ")?),
-        _ => return Some(Said::OtherFormat(version)),
-    };
-    let identity = Identity { version, journal, publisher };
+    if version != FORMAT_VERSION {
+        return Some(Said::OtherFormat(version));
+    }
+    let identity = Identity { journal: id("journal ")?, publisher: id("publisher ")? };
     (said == text(identity)).then_some(Said::Identity(identity))
 }
 
@@ -126,34 +118,32 @@ mod tests {
     #[test]
     fn ids_are_read_as_they_were_written_and_never_with_a_wrong_byte() {
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
-        let old = Identity { version: 2, journal, publisher: journal };
-        for identity in [old, Identity { version: 3, journal, publisher }] {
-            let good = text(identity);
-            assert_eq!(parse(&good), Some(Said::Identity(identity)));
-            for at in 0..good.len() {
-                for bit in 0..8 {
-                    let mut bad = good.clone().into_bytes();
-                    bad[at] ^= 1 << bit;
-                    let read = std::str::from_utf8(&bad).ok().and_then(parse);
-                    assert_eq!(read, None, "byte {at}");
-                }
-                assert_eq!(parse(&good[..at]), None, "cut at {at}");
+        let identity = Identity { journal, publisher };
+        let good = text(identity);
+        assert_eq!(parse(&good), Some(Said::Identity(identity)));
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone().into_bytes();
+                bad[at] ^= 1 << bit;
+                let read = std::str::from_utf8(&bad).ok().and_then(parse);
+                assert_eq!(read, None, "byte {at}");
             }
+            assert_eq!(parse(&good[..at]), None, "cut at {at}");
         }
     }
 
     #[test]
     fn the_text_has_exactly_these_lines() {
-        let says = "longshore journal 3\njournal abababab-abab-abab-abab-abababababab\n\
+        let says = "longshore journal 4\njournal abababab-abab-abab-abab-abababababab\n\
             publisher cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd\n";
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
-        let text = text(Identity { version: 3, journal, publisher });
+        let text = text(Identity { journal, publisher });
         assert_eq!(text, with_crc(says.to_owned()));
     }
 
     #[test]
     fn another_format_is_told_whatever_its_other_lines_say() {
-        for version in [1, 4, 77] {
+        for version in [1, 3, 77] {
             let text = with_crc(format!("longshore journal {version}\nwhatever\nlater\n"));
             assert_eq!(parse(&text), Some(Said::OtherFormat(version)));
         }

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! append ─▶ batch ─flush─▶ pending ─▶ writer: one write, one fdatasync ─▶ committed ─▶ those who wait
-//!                                       ▲ next segment, firm mark, reserve: housekeeper
+//!                                       ▲ next segment, firm mark: housekeeper
 //! snapshot ─▶ desk ─▶ cleaner: carries what is wanted out of old segments, writes the snapshot, removes what nobody needs
 //! ```
 
+mod ballast;
+mod budget;
 mod carried;
 mod carry;
 mod cleaner;
@@ -34,11 +36,9 @@ mod record;
 mod records;
 mod recovery;
 mod removal;
-mod reserve;
 #[cfg(test)]
 pub(crate) mod simulated_disk;
 mod snapshots;
-mod space;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -54,6 +54,7 @@ use longshore_protocol::{Durability, PublisherId};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+pub use self::budget::{Budget, Space, SpaceLevel};
 use self::cleaner::{Cleaner, CycleFigures};
 use self::desk::{Desk, Due};
 use self::directory::{Directory, poisoned};
@@ -65,7 +66,6 @@ use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
 pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
-pub use self::space::{Space, SpaceLevel};
 use self::writer::{Pending, Writer};
 use crate::Now;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
@@ -186,9 +186,12 @@ impl Journal {
         let parts = Parts::open(files, dir, options, rebuild)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
         if let Some(segment) = &segment {
-            directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
+            directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
         }
-        directory.open_reserve()?;
+        let newest = recovered.snapshot.map(|snapshot| snapshot.index);
+        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        directory.ballast.note_snapshots(newest_bytes, 0);
+        directory.open_ballast()?;
         let housekeeper = Arc::new(Housekeeper::new(
             Arc::clone(&directory),
             Arc::clone(&progress),
@@ -205,11 +208,9 @@ impl Journal {
             segment,
         );
         let (desk, cycles) = (Arc::new(Desk::default()), Arc::new(CycleFigures::default()));
-        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
-        directory.reserve.note_snapshot(newest_bytes);
         let cleaner =
-            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles));
+            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles), newest);
         let threads = {
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
                 let io = |error| OpenError::io("starting the threads of", dir, error);
@@ -345,29 +346,25 @@ impl Log for Journal {
             snapshots: self.cycles.snapshots.load(Ordering::Relaxed),
             syncs: self.progress.syncs.load(Ordering::Relaxed),
             commits: self.progress.commits.load(Ordering::Relaxed),
-            reserve_bytes: self.directory.reserve.kept_bytes(),
-            level: self.directory.reserve.level(),
+            ballast_bytes: self.directory.ballast.bytes(),
         }
     }
 
-    fn space(&self) -> Space {
-        self.directory.reserve.space(self.uncommitted_bytes() as u64)
-    }
-
-    fn note_running(&self, leases: u64) {
-        self.directory.reserve.note_running(leases);
+    fn budget(&self, leases: u64) -> Budget {
+        self.directory.ballast.note_leases(leases);
+        self.directory.ballast.budget(self.uncommitted_bytes() as u64)
     }
 
     fn wants_snapshot(&self, about_bytes: u64) -> bool {
         let newest_bytes = self.cycles.newest_bytes.load(Ordering::Relaxed);
         let expected_bytes = self.cycles.expected_bytes(about_bytes);
-        self.directory.reserve.note_snapshot(expected_bytes.max(newest_bytes));
+        self.directory.ballast.note_snapshots(newest_bytes, expected_bytes);
         let written = self.progress.log_bytes() as i64;
         let due = Due {
             log_bytes: (written - self.written_at_snapshot).max(0) as u64,
             expected_bytes,
             segment_bytes: self.directory.segment_bytes,
-            short: self.directory.reserve.level().is_short(),
+            short: self.directory.ballast.is_short(),
             again: self.desk.was_given_up(),
             rested: self.desk.is_rested(),
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use longshore_protocol::{PublisherId, WireError};
 
-use super::format::{FORMAT_OLDEST, FORMAT_VERSION};
+use super::format::FORMAT_VERSION;
 use super::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::state::SnapshotError;
 
@@ -58,24 +58,14 @@ pub enum OpenError {
         /// Bytes of a segment.
         segment_bytes: u64,
     },
-    /// A newer program wrote it.
+    /// A program of another format wrote it.
     #[error(
-        "{file:?} has journal format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}: use a newer one"
+        "{file:?} has journal format {version}; this program reads format {FORMAT_VERSION} alone. Use the program that wrote it; \
+         to change over, work off its jobs with that one, then start with a new directory"
     )]
-    Newer {
+    OtherFormat {
         /// The file.
         file: PathBuf,
-        /// Its format.
-        version: u16,
-    },
-    /// An older program wrote it.
-    #[error(
-        "{dir:?} holds a journal of format {version}; this program reads formats {FORMAT_OLDEST} to {FORMAT_VERSION}. Work off its jobs with \
-         the version of the program that wrote it, then start with a new directory"
-    )]
-    Older {
-        /// The directory.
-        dir: PathBuf,
         /// Its format.
         version: u16,
     },
@@ -152,13 +142,5 @@ fn listed(names: &[String], more: usize) -> String {
 impl OpenError {
     pub(crate) fn io(what: &'static str, file: &Path, error: io::Error) -> OpenError {
         OpenError::Io { what, file: file.to_owned(), error }
-    }
-
-    pub(crate) fn other_format(dir: &Path, file: PathBuf, version: u16) -> OpenError {
-        if version > FORMAT_VERSION {
-            OpenError::Newer { file, version }
-        } else {
-            OpenError::Older { dir: dir.to_owned(), version }
-        }
     }
 }

@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
+use super::ballast::BALLAST_FILE;
+use super::budget::Budget;
 use super::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use super::files::{self, Files, LockError};
-use super::format::FORMAT_VERSION;
 use super::identity::{self, Identity, IdentityError};
 use super::mark::{MARK_FILE, Mark};
 use super::pin::PIN_FILE;
 use super::progress::Progress;
 use super::records::JournalRecords;
-use super::reserve::RESERVE_FILE;
-use super::space::Needs;
 use super::{JournalOptions, OpenError, Recovered, recovery};
 use crate::log::Rebuild;
 
@@ -63,11 +62,6 @@ impl Parts {
         } else if found.last_index > committed {
             mark.firm(found.last_index).map_err(io)?;
         }
-        if identity.version < FORMAT_VERSION {
-            // Before anything of this format is written, and after all that could refuse the directory.
-            let Identity { journal, publisher, .. } = identity;
-            identity::write(&*files, dir, journal, publisher).map_err(unidentified)?;
-        }
         let recovered = Recovered {
             publisher: identity.publisher,
             last_index: found.last_index,
@@ -100,13 +94,15 @@ const NAMES: [&str; 9] = [
     files::LOCK_FILE,
     MARK_FILE,
     identity::TEMPORARY,
-    RESERVE_FILE,
+    BALLAST_FILE,
     PIN_FILE,
     SEGMENTS_DIR,
     SNAPSHOTS_DIR,
     LOST_DIR,
     "lost+found",
 ];
+/// A resolver replica's directory, which lies in the data directory unless it is configured.
+const REPLICA_PREFIX: &str = "resolver-";
 /// Most foreign names that an error lists.
 const NAMES_SHOWN_MAX: usize = 5;
 
@@ -117,15 +113,16 @@ fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), Op
     if names.iter().any(|name| name == identity::IDENTITY_FILE) {
         return Ok(());
     }
-    let mut foreign: Vec<String> =
-        names.into_iter().filter(|name| !NAMES.contains(&name.as_str())).collect();
+    let is_foreign =
+        |name: &String| !NAMES.contains(&name.as_str()) && !name.starts_with(REPLICA_PREFIX);
+    let mut foreign: Vec<String> = names.into_iter().filter(is_foreign).collect();
     if !foreign.is_empty() {
         foreign.sort_unstable();
         let more = foreign.len().saturating_sub(NAMES_SHOWN_MAX);
         foreign.truncate(NAMES_SHOWN_MAX);
         return Err(OpenError::NotEmpty { dir: dir.to_owned(), names: foreign, more });
     }
-    let needed = Needs::least_free_bytes(segment_bytes);
+    let needed = Budget::least_free_bytes(segment_bytes);
     match files.free_bytes(dir) {
         Ok(free) if free < needed => {
             Err(OpenError::DiskTooSmall { dir: dir.to_owned(), free, needed, segment_bytes })
@@ -145,7 +142,7 @@ fn identify(
     let known = identity::read(files, dir).map_err(|error| match error {
         IdentityError::Io(file, error) => OpenError::io("reading", &file, error),
         IdentityError::Damaged(file) => OpenError::NoIdentity { file },
-        IdentityError::OtherFormat(file, version) => OpenError::other_format(dir, file, version),
+        IdentityError::OtherFormat(file, version) => OpenError::OtherFormat { file, version },
     })?;
     if let Some(known) = known {
         // The run that made it may have ended before its name, or that of the mark, was known to last.
@@ -171,7 +168,7 @@ fn identify(
     Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
     files.sync_dir(dir).map_err(io)?;
     identity::write(files, dir, new, new).map_err(unidentified)?;
-    Ok(Identity { version: FORMAT_VERSION, journal: new, publisher: new })
+    Ok(Identity { journal: new, publisher: new })
 }
 
 fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {

@@ -3,10 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use super::ballast::Ballast;
 use super::files::JournalFile;
 use super::pace::PIECE_BYTES;
-use super::reserve::Reserve;
-use super::space::Part;
 
 /// Is given the bytes of each piece that was written, or read back, and says how many the next one may have. An error gives
 /// up what was being done.
@@ -15,8 +14,8 @@ pub(crate) type Paced<'a> = &'a mut dyn FnMut(usize) -> io::Result<usize>;
 /// A file on its way.
 pub(crate) struct PacedFile<'a> {
     file: Arc<dyn JournalFile>,
-    /// Room for a snapshot; none for a file that was allocated before.
-    room: Option<&'a Reserve>,
+    /// Of a file that was not allocated before.
+    ballast: Option<&'a Ballast>,
     pace: Paced<'a>,
     /// Bytes of the next piece.
     piece_bytes: usize,
@@ -30,11 +29,11 @@ impl<'a> PacedFile<'a> {
     /// From its beginning on. An error of `pace` gives the file up.
     pub(crate) fn new(
         file: Arc<dyn JournalFile>,
-        room: Option<&'a Reserve>,
+        ballast: Option<&'a Ballast>,
         pace: Paced<'a>,
     ) -> PacedFile<'a> {
         let buffer = Vec::with_capacity(2 * PIECE_BYTES);
-        PacedFile { file, room, pace, piece_bytes: PIECE_BYTES, buffer, at: 0 }
+        PacedFile { file, ballast, pace, piece_bytes: PIECE_BYTES, buffer, at: 0 }
     }
 
     /// Where what comes next will stand.
@@ -59,9 +58,9 @@ impl<'a> PacedFile<'a> {
             let piece = &self.buffer[written..];
             let piece = &piece[..piece.len().min(self.piece_bytes)];
             let (file, at, length) = (&self.file, self.at, piece.len() as u64);
-            match self.room {
-                Some(reserve) => {
-                    reserve.make_for_cycle(Part::Snapshot, length, || file.write_at(piece, at))?
+            match self.ballast {
+                Some(ballast) => {
+                    ballast.make_for_cycle(length, || file.write_at(piece, at))?;
                 }
                 None => file.write_at(piece, at)?,
             }

@@ -8,7 +8,7 @@ use super::record::RECORD_HEADER_BYTES;
 use crate::RecordRef;
 use crate::log::Piece;
 
-/// Bytes kept. A body without blocks (of a format 2 segment, up to 20 MiB) is kept whole: it can only be checked whole.
+/// Bytes kept.
 const PIECES_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Pieces kept at most: they are looked through one by one, and bodies of single jobs are small. Some for each thread that
 /// reads at the same time.

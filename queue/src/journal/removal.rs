@@ -10,9 +10,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::ballast::is_full;
 use super::directory::UNFINISHED;
 use super::files::Files;
-use super::reserve::is_full;
 
 /// Bytes by which a file becomes shorter at once.
 const STEP_BYTES: u64 = 2 * 1024 * 1024;

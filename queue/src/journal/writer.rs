@@ -148,7 +148,7 @@ impl<C: Chores> Writer<C> {
         };
         self.progress.check()?;
         let end = segment.at + self.buffer.len() as u64;
-        self.directory.reserve.use_room(self.record_bytes as u64);
+        self.directory.ballast.use_in_segments(self.record_bytes as u64);
         if end > segment.written_to {
             if (self.buffer.len() as u64) < ZEROS_AHEAD_BYTES / 2 {
                 let ahead = end.next_multiple_of(ZEROS_AHEAD_BYTES).min(segment.capacity);
@@ -200,7 +200,7 @@ impl<C: Chores> Writer<C> {
                 old.file.sync_data().map_err(failed)?;
                 self.progress.syncs.fetch_add(1, Ordering::Relaxed);
             }
-            self.directory.reserve.use_room(old.capacity.saturating_sub(old.at));
+            self.directory.ballast.use_in_segments(old.capacity.saturating_sub(old.at));
         }
         let header = SegmentHeader::log(self.directory.journal, segment.sequence, first_index);
         self.buffer.extend_from_slice(&header.encode());

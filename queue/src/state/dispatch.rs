@@ -3,7 +3,7 @@
 //! Subscriptions with the same sources form a *group*. A group knows the heads of the queues that it matches, and its
 //! [lanes](super::lanes) say which is next. While it has jobs and credits, its subscriptions take turns; a turn is the
 //! subscription's even share of what is there, at most 64 jobs. Where groups overlap, they take turns command by command.
-//! To its groups a [paused](super::pause) queue has no jobs, and during a [hold](super::hold) no queue has.
+//! To its groups a [paused](super::pause) queue has no jobs. A [budget](super::handouts) may bound how many jobs are handed out.
 //!
 //! What is past its time when it would be handed out expires instead, in one bounded step for each command. A group that
 //! meets more of it is *stalled*: the next command goes on with it, and a `Tick` is due at once.
@@ -127,6 +127,8 @@ impl Group {
 pub(super) struct Dispatch {
     pub(super) subscriptions: Slab<Subscription>,
     pub(super) groups: Slab<Group>,
+    /// Credits of all groups.
+    pub(super) credits: u64,
     /// Only looked up, never walked.
     pub(super) by_sources: HashMap<Sources, u32>,
     /// Queues whose heads or numbers may have changed. Empty between commands.
@@ -191,6 +193,10 @@ impl State {
         for queue in self.dispatch.touched.drain(..) {
             self.queues[queue as usize].touched = false;
         }
+        if self.handouts == 0 {
+            // The next budget calls all groups.
+            self.dispatch.stalled.clear();
+        }
         // Only now is it known what is left: groups that overlap have all taken their jobs.
         for group in called.drain(..) {
             self.dispatch.groups[group].called = false;
@@ -221,7 +227,7 @@ impl State {
     pub(super) fn bring_up_to_date(&mut self, queue: u32) {
         let q = &mut self.queues[queue as usize];
         let (head, ready) = match q.pauses {
-            0 if !self.held => (q.ready.next(&self.rows).map(|(head, _)| head), q.ready.len()),
+            0 => (q.ready.next(&self.rows).map(|(head, _)| head), q.ready.len()),
             _ => (None, 0),
         };
         let (known, counted) = (q.known_head, q.known_ready);
@@ -263,7 +269,7 @@ impl State {
     /// Hands the subscription at the front up to `share` jobs. False when there was none left.
     fn take_turn(&mut self, group: u32, subscription: u32, share: u64, out: &mut Outcomes) -> bool {
         let credit = self.dispatch.subscriptions[subscription].credit;
-        let wanted = share.min(u64::from(credit)) as u32;
+        let wanted = share.min(u64::from(credit)).min(self.handouts) as u32;
         let mut taken = 0;
         while taken < wanted {
             let Some(next) = self.dispatch.groups[group].lanes.next() else { break };
@@ -281,6 +287,8 @@ impl State {
         if taken == 0 {
             return false;
         }
+        self.debit_handouts(taken);
+        self.dispatch.credits -= u64::from(taken);
         let s = &mut self.dispatch.subscriptions[subscription];
         s.credit -= taken;
         let spent = s.credit == 0;

@@ -7,7 +7,7 @@
 //! - Every change of place goes through [`transition`]: there, and nowhere else, do counters change.
 //! - Every move also says what happened, to those who follow along: [`events`].
 //! - What a command makes ready is handed to waiting credits before `apply` returns: [`dispatch`].
-//! - [`hold`]: while the disk is all but full, nothing is handed out.
+//! - [`handouts`]: while the disk is all but full, a budget bounds how many jobs are handed out.
 //! - Only `Tick` looks for what is due, in bounded steps; `State::next_due` says when it has something to do. But no job is
 //!   handed out, or enters ready, past its time: [`expiry`].
 
@@ -21,8 +21,8 @@ mod due;
 mod enqueue;
 mod events;
 mod expiry;
+mod handouts;
 mod history;
-mod hold;
 mod invariant;
 mod keep;
 mod lanes;
@@ -109,8 +109,8 @@ pub struct State {
     pauses: Patterns,
     /// Patterns of queues that are closed to new jobs.
     closings: Patterns,
-    /// Nothing is handed out.
-    held: bool,
+    /// Jobs that may still be handed out; [`u64::MAX`] for any number.
+    handouts: u64,
 }
 
 impl Default for State {
@@ -149,7 +149,7 @@ impl State {
             dispatch: Dispatch::default(),
             pauses: Patterns::default(),
             closings: Patterns::default(),
-            held: false,
+            handouts: u64::MAX,
         }
     }
 
@@ -192,7 +192,7 @@ impl State {
             Command::Refuse { link, sequence, jobs, refusal } => {
                 self.refuse_batch(*link, *sequence, *jobs, *refusal, out);
             }
-            Command::Hold { on } => self.hold(*on),
+            Command::Handouts { budget } => self.limit_handouts(*budget),
             Command::Checkpoint { link, checkpoint } => self.checkpoint(*link, checkpoint, out),
             Command::Replace { link, request, id, entry } => {
                 self.replace(*link, *request, id, entry, out);

@@ -56,6 +56,11 @@ impl Session {
         }
     }
 
+    /// What became of a batch of settles is not known any more.
+    pub(super) fn has_forgotten(&self, settles: u64) -> bool {
+        settles == 0 || settles.saturating_add(ANSWERS_KEPT as u64) < self.next_settle
+    }
+
     /// Remembers whose job a lost lease was.
     pub(super) fn remember_lost(&mut self, token: u64, queue: u32) {
         self.lost.insert(token, queue);

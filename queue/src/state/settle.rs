@@ -12,7 +12,6 @@ use longshore_protocol::{
 
 use super::State;
 use super::history::fingerprint_of;
-use super::limits::ANSWERS_KEPT;
 use super::row::Place;
 use super::rows::{AHEAD, random_of};
 use crate::command::Command;
@@ -25,11 +24,9 @@ impl State {
         let Some(number) = self.session_of(link) else { return };
         let session = &self.sessions.table[number];
         let sequence = batch.sequence;
-        let is_forgotten =
-            sequence == 0 || sequence.saturating_add(ANSWERS_KEPT as u64) < session.next_settle;
         let outcomes = match session.settles.get(sequence) {
             Some(known) => known,
-            None if is_forgotten => Runs::default(),
+            None if session.has_forgotten(sequence) => Runs::default(),
             None => {
                 let outcomes = self.settle_all(number, batch, out);
                 let session = &mut self.sessions.table[number];
@@ -41,9 +38,22 @@ impl State {
         out.replies.push((link, Reply::Settled(Settled { sequence, outcomes })));
     }
 
-    /// What a batch of settles was answered before; none if it was not, or not lately.
-    pub fn settled_before(&self, link: LinkId, sequence: u64) -> Option<Runs<SettleOutcome>> {
-        self.sessions.table[self.session_of(link)?].settles.get(sequence)
+    /// What a batch of settles is answered if it ends no lease; none if it may end some.
+    pub fn settle_without_effect(
+        &self,
+        link: LinkId,
+        batch: &SettleBatch,
+    ) -> Option<Runs<SettleOutcome>> {
+        let session = &self.sessions.table[self.session_of(link)?];
+        if let Some(known) = session.settles.get(batch.sequence) {
+            return Some(known);
+        }
+        if session.has_forgotten(batch.sequence) {
+            return Some(Runs::default());
+        }
+        let is_stale = |item: SettleItem| !self.holds(item.token, link);
+        let stale = || Runs::all(SettleOutcome::StaleToken, batch.items().count());
+        batch.items().all(is_stale).then(stale)
     }
 
     fn settle_all(

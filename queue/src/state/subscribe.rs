@@ -70,6 +70,7 @@ impl State {
         let group = subscription.group;
         let g = &mut self.dispatch.groups[group];
         g.credits += u64::from(count);
+        self.dispatch.credits += u64::from(count);
         if had_none {
             g.untold.remove(&place);
             g.waiting.push_back(&mut self.dispatch.subscriptions, place);
@@ -122,6 +123,7 @@ impl State {
         subscription.credit -= count;
         let (group, left) = (subscription.group, subscription.credit);
         self.sessions.table[subscription.session].credits -= count;
+        self.dispatch.credits -= u64::from(count);
         let g = &mut self.dispatch.groups[group];
         g.credits -= u64::from(count);
         if left == 0 {

@@ -15,13 +15,13 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
 
+use super::admission::{self, Fit};
 use super::held::Held;
 use super::replay::Replay;
 use super::reports::Reports;
-use super::room::{self, Fit};
 use super::{Asked, Opened, Released, Store, StoreFigures, StoreOptions, asked};
 use crate::clock::{BootStamp, Clock, LastRun};
-use crate::journal::{Journal, JournalOptions, LostStarts, OpenError, Space, SpaceLevel};
+use crate::journal::{Budget, Journal, JournalOptions, LostStarts, OpenError, Space, SpaceLevel};
 use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
 use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::PayloadCache;
@@ -240,16 +240,70 @@ impl<L: Log> LogStore<L> {
     /// Takes a command, and gives its index. See [`Store::submit`].
     pub fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned> {
         let now = self.see(now);
-        let command = match room::fit(command, &self.state, || self.log.space()) {
-            Fit::Log(command) => command,
+        let (head, raw) = command.encode();
+        let budget = self.budget();
+        let bytes = admission::logged_bytes(head.len() + raw.len());
+        match admission::fit(&command, bytes, &self.state, &budget) {
+            Fit::Log => {}
+            Fit::LogInstead(other) => return self.submit(now, other),
             Fit::Answer(link, reply) => {
                 // Nothing has changed, so nothing is logged. The answer waits its turn.
                 self.held.outcomes.replies.push((link, reply));
                 self.held.mark(self.log.appended(), now.mono_ms, self.state.totals());
                 return Ok(self.log.appended());
             }
+        }
+        self.lower_handouts(now, &command, budget.less(bytes))?;
+        self.append(now, command, head, raw)
+    }
+
+    /// What may be appended.
+    pub(super) fn budget(&self) -> Budget {
+        self.log.budget(self.state.leases())
+    }
+
+    /// Before a command that may hand out jobs: no more of them than the disk has room for the ends of.
+    fn lower_handouts(
+        &mut self,
+        now: Now,
+        command: &Command,
+        budget: Budget,
+    ) -> Result<(), Poisoned> {
+        let added = match command {
+            Command::Credit { count, .. } => u64::from(*count),
+            Command::Handouts { .. } => return Ok(()),
+            _ => 0,
         };
+        let most = self.state.handouts().min(self.state.waiting_credits() + added);
+        let budget = budget.handouts();
+        if most > budget { self.limit_handouts(now, budget) } else { Ok(()) }
+    }
+
+    /// Credits that wait for want of room get jobs once there is some.
+    fn raise_handouts(&mut self, now: Now) -> Result<(), Poisoned> {
+        let (left, waiting) = (self.state.handouts(), self.state.waiting_credits());
+        let budget = self.budget().handouts();
+        match left {
+            u64::MAX => Ok(()),
+            _ if budget > waiting => self.limit_handouts(now, u64::MAX),
+            _ if left < waiting && left < budget => self.limit_handouts(now, budget),
+            _ => Ok(()),
+        }
+    }
+
+    fn limit_handouts(&mut self, now: Now, budget: u64) -> Result<(), Poisoned> {
+        let command = Command::Handouts { budget };
         let (head, raw) = command.encode();
+        self.append(now, command, head, raw).map(drop)
+    }
+
+    fn append(
+        &mut self,
+        now: Now,
+        command: Command,
+        head: Bytes,
+        raw: Bytes,
+    ) -> Result<u64, Poisoned> {
         match &command {
             Command::LinkUp { link, .. } => self.leases.link_up(*link),
             Command::LinkLost { link } => self.leases.link_lost(now.mono_ms, *link),
@@ -351,17 +405,12 @@ impl<L: Log> LogStore<L> {
         if self.state.next_due(now).is_some_and(|due| due <= now.mono_ms) {
             self.submit(now, Command::Tick)?;
         }
-        self.log.note_running(self.leases.len() as u64);
-        let level = self.log.space().level;
-        let holds = level == SpaceLevel::Hold;
-        if holds != self.state.is_held() {
-            self.submit(now, Command::Hold { on: holds })?;
-        }
+        self.raise_handouts(now)?;
         if self.log.wants_snapshot(self.state.about_snapshot_bytes()) {
             self.log.snapshot(Box::new(self.state.freeze()));
         }
         let ends = self.leases.next_deadline();
-        let is_short = level.is_short() || self.state.is_held();
+        let is_short = self.space().level.is_short();
         let often = (is_short || !self.leases.is_empty()).then(|| now.mono_ms + TURN_MS);
         let next = [ends, often, self.state.next_due(now)].into_iter().flatten().min();
         Ok(next.map(|at| at.max(now.mono_ms)))
@@ -415,12 +464,19 @@ impl<L: Log> LogStore<L> {
 
     /// Whether the disk has room for these jobs; without, each of them would be refused.
     pub fn has_room_for(&self, batch: &EnqueueBatch) -> bool {
-        self.log.space().admits(room::bytes_of(batch))
+        let budget = self.budget();
+        !budget.short && admission::bytes_of(batch) <= budget.headroom()
     }
 
     /// What the disk still has room for. See [`Store::space`].
     pub fn space(&self) -> Space {
-        self.log.space()
+        let budget = self.budget();
+        let level = match budget.short {
+            _ if self.state.handouts() == 0 => SpaceLevel::NoHandouts,
+            true => SpaceLevel::NoEnqueues,
+            false => SpaceLevel::Open,
+        };
+        Space { level, headroom: budget.headroom() }
     }
 
     /// The last index that was submitted.
@@ -474,8 +530,8 @@ impl<L: Log> LogStore<L> {
             payload_bytes: self.payload_bytes,
             syncs: log.syncs,
             stale_refused: self.held.totals.stale_refused + self.soft_stale,
-            level: log.level,
-            reserve_bytes: log.reserve_bytes,
+            level: self.space().level,
+            ballast_bytes: log.ballast_bytes,
         }
     }
 

@@ -1,12 +1,12 @@
 //! The seam between a publisher and what keeps its jobs: commands in, durable outcomes out.
 
+mod admission;
 mod asked;
 mod held;
 mod log_store;
 mod options;
 mod replay;
 mod reports;
-mod room;
 #[cfg(test)]
 mod tests;
 
@@ -42,8 +42,8 @@ pub trait Store: Send {
     fn identity(&self) -> (PublisherId, Epoch);
 
     /// Takes a command, and gives its index; what it brings about is released once it is durable. What the disk has no room for
-    /// is refused instead: of jobs each one, for good; of settles, checkpoints and replacements over
-    /// [`SMALL_BYTES_MAX`](longshore_protocol::limits::SMALL_BYTES_MAX) the whole command, for now.
+    /// is refused instead: of jobs each one, for good; of checkpoints, replacements, long acts, and settles with results over
+    /// [`SMALL_BYTES_MAX`](longshore_protocol::limits::SMALL_BYTES_MAX), the whole command, for now.
     fn submit(&mut self, now: Now, command: Command) -> Result<u64, Poisoned>;
 
     /// Hands what was submitted on, to become durable.
@@ -182,6 +182,6 @@ pub struct StoreFigures {
     pub stale_refused: u64,
     /// What the journal still takes.
     pub level: SpaceLevel,
-    /// Bytes that it keeps for what must go on when the disk is full.
-    pub reserve_bytes: u64,
+    /// Bytes of the ballast: room that it keeps for compaction.
+    pub ballast_bytes: u64,
 }

@@ -32,6 +32,7 @@ fn info(number: u8) -> PublisherInfo {
         epoch: Epoch(1),
         name: format!("p{number}"),
         addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
+        later: Default::default(),
     }
 }
 

@@ -227,6 +227,7 @@ mod tests {
                 epoch: Epoch(1),
                 name: format!("p{n}"),
                 addresses: vec![([127, 0, 0, 1], 4780).into()],
+                later: Default::default(),
             },
             held: 7,
             silent_ms: 1_000,

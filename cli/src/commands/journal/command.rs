@@ -107,7 +107,8 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
                 "link": link.0, "batch": sequence, "jobs": jobs, "refusal": debug(refusal),
             }),
         ),
-        Command::Hold { on } => ("hold", json!({ "on": on })),
+        Command::Handouts { budget: u64::MAX } => ("handouts", json!({ "budget": null })),
+        Command::Handouts { budget } => ("handouts", json!({ "budget": budget })),
     }
 }
 

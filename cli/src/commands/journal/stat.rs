@@ -27,9 +27,9 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
         format!("publisher  {}", stat.publisher),
         format!("mark       {mark}"),
         format!(
-            "disk       {}, of which {} in reserve",
+            "disk       {}, of which {} of ballast",
             bytes(stat.bytes()),
-            bytes(stat.reserve_bytes)
+            bytes(stat.ballast_bytes)
         ),
     ];
     if stat.lost.0 > 0 {
@@ -99,7 +99,7 @@ fn stat_json(stat: &JournalStat) -> Value {
     json!({
         "format": stat.format, "journal": stat.journal.to_string(),
         "publisher": stat.publisher.to_string(), "mark": stat.mark, "in_use_by": stat.holder,
-        "bytes": stat.bytes(), "reserve_bytes": stat.reserve_bytes,
+        "bytes": stat.bytes(), "ballast_bytes": stat.ballast_bytes,
         "lost_files": stat.lost.0, "lost_bytes": stat.lost.1,
         "snapshots": snapshots.collect::<Vec<_>>(), "segments": segments.collect::<Vec<_>>(),
     })

@@ -148,7 +148,7 @@ codes! {
         /// The queue or the publisher holds as many jobs as it may. Try again later.
         QueueFull = 6, "QueueFull: the queue holds as many jobs as it may";
         /// The disk has no room for jobs over 4 KiB. Try again later.
-        NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs over 4 KiB; free some, and try again";
+        NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs; free some, and try again";
     }
 }
 

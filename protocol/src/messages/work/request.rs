@@ -143,7 +143,8 @@ pub struct Pace {
 }
 
 codes! {
-    /// Why a request has no answer. Nothing was changed. [`TooMany`](RequestError::TooMany) passes by itself.
+    /// Why a request has no answer. Nothing was changed. [`TooMany`](RequestError::TooMany) and
+    /// [`NoSpace`](RequestError::NoSpace) pass by themselves.
     RequestError, "request error" {
         /// It asks for more than a page may hold (1,000 jobs), or names more jobs than one action may (10,000), or more
         /// workers (10,000, by 64 patterns) than one request may.
@@ -163,6 +164,8 @@ codes! {
         StaleToken = 7, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
         /// As many patterns are paused, or closed, as may be: 1,024 of each.
         TooManyPauses = 8, "TooManyPauses: 1,024 patterns are paused, or closed; resume or open some, or use one pattern for several queues";
+        /// The publisher's disk has no room for the request.
+        NoSpace = 9, "NoSpace: the publisher's disk has no room for the request; name fewer jobs, or free some room and try again";
     }
 }
 

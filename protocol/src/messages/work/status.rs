@@ -46,7 +46,7 @@ pub struct PublisherStatus {
     /// What its journal still takes: less than everything when its disk is short of room.
     pub room: Room,
     /// Bytes that it keeps for what must go on when the disk is full.
-    pub reserve_bytes: u64,
+    pub ballast_bytes: u64,
 }
 
 codes! {
@@ -176,7 +176,7 @@ impl Encode for PublisherStatus {
             self.paused.encode(out);
             self.closed.encode(out);
             self.room.encode(out);
-            out.u64(self.reserve_bytes);
+            out.u64(self.ballast_bytes);
         });
     }
 }
@@ -202,7 +202,7 @@ impl Decode for PublisherStatus {
                 paused: r.list("paused patterns", PAUSES_MAX)?,
                 closed: r.list("closed patterns", PAUSES_MAX)?,
                 room: Room::decode(r)?,
-                reserve_bytes: r.u64()?,
+                ballast_bytes: r.u64()?,
             })
         })
     }

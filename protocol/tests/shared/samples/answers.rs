@@ -238,7 +238,7 @@ fn status() -> PublisherStatus {
         paused: vec![glob("/jobs/**")],
         closed: vec![glob("/old/*")],
         room: Room::NoEnqueues,
-        reserve_bytes: 4_194_304,
+        ballast_bytes: 4_194_304,
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) const ROOMY: [&str; 31] = [
 ];
 
 /// What there is besides on a disk that is short of room.
-pub(super) const SHORT: [&str; 3] = ["refuse", "hold", "go on"];
+pub(super) const SHORT: [&str; 3] = ["refuse", "limited", "unlimited"];
 
 impl Executed {
     /// A command was applied, and brought that about. An action that was done to no job does not count.
@@ -112,8 +112,8 @@ impl Executed {
             Command::Damaged { .. } => count("damaged"),
             Command::Tick => count("tick"),
             Command::Refuse { .. } => count("refuse"),
-            Command::Hold { on: true } => count("hold"),
-            Command::Hold { on: false } => count("go on"),
+            Command::Handouts { budget: u64::MAX } => count("unlimited"),
+            Command::Handouts { .. } => count("limited"),
         }
     }
 

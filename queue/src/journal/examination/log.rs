@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::super::ballast::{Ballast, is_full};
 use super::super::cleaner::{Around, Cleaner, CycleError, CycleFigures};
 use super::super::directory::{Directory, Segment};
 use super::super::files::{Files, JournalFile};
@@ -16,10 +17,9 @@ use super::super::owed::Owed;
 use super::super::pace::PIECE_BYTES;
 use super::super::progress::Progress;
 use super::super::records::JournalRecords;
-use super::super::reserve::{Reserve, is_full};
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::writer::{Chores, Pending, Writer};
-use super::super::{JournalOptions, OpenError, Parts, Recovered, Space};
+use super::super::{Budget, JournalOptions, OpenError, Parts, Recovered};
 use super::DIR;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Snapshot};
 use crate::{Now, Replay};
@@ -79,15 +79,16 @@ impl SteppedLog {
         let parts = Parts::open(files, Path::new(DIR), options, replay)?;
         let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
         if let Some(segment) = &segment {
-            directory.reserve.add_room(segment.capacity.saturating_sub(segment.at));
+            directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
         }
-        directory.open_reserve()?;
+        let newest = recovered.snapshot.map(|snapshot| snapshot.index);
         let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        directory.ballast.note_snapshots(newest_bytes, 0);
+        directory.open_ballast()?;
         let cycles = Arc::new(CycleFigures::default());
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
-        directory.reserve.note_snapshot(newest_bytes);
         let cleaner =
-            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles));
+            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles), newest);
         let hand = Hand {
             directory,
             progress,
@@ -176,7 +177,7 @@ impl Hand {
     /// Writes the snapshot that waits and removes what it makes needless; between its pieces, others have their turn.
     pub(super) fn cycle(&self, meanwhile: &mut dyn FnMut()) -> Result<(), Poisoned> {
         let Some(frozen) = self.frozen.lock().take() else { return Ok(()) };
-        let short = self.directory.reserve.level().is_short();
+        let short = self.directory.ballast.is_short();
         let around = &mut Turns { hand: self, meanwhile, short };
         match self.cleaner.lock().cycle(frozen, around) {
             Err(CycleError::Failed(why)) => {
@@ -188,14 +189,8 @@ impl Hand {
         }
     }
 
-    /// Measures the disk, and brings the reserve to its size.
-    pub(super) fn keep_reserve(&self) -> Result<(), Poisoned> {
-        let kept = self.directory.keep_reserve();
-        kept.inspect_err(|why| self.progress.poison(why.clone()))
-    }
-
-    pub(super) fn reserve(&self) -> &Reserve {
-        &self.directory.reserve
+    pub(super) fn ballast(&self) -> &Ballast {
+        &self.directory.ballast
     }
 
     pub(super) fn reader(&self) -> Reader {
@@ -304,17 +299,14 @@ impl Log for SteppedLog {
         self.hand.reader()
     }
 
-    fn space(&self) -> Space {
-        self.hand.directory.reserve.space(self.uncommitted_bytes() as u64)
-    }
-
-    fn note_running(&self, leases: u64) {
-        self.hand.directory.reserve.note_running(leases);
+    fn budget(&self, leases: u64) -> Budget {
+        self.hand.directory.ballast.note_leases(leases);
+        self.hand.directory.ballast.budget(self.uncommitted_bytes() as u64)
     }
 
     fn wants_snapshot(&self, about_bytes: u64) -> bool {
         let newest_bytes = self.hand.cycles.newest_bytes.load(Ordering::Relaxed);
-        self.hand.directory.reserve.note_snapshot(about_bytes.max(newest_bytes));
+        self.hand.directory.ballast.note_snapshots(newest_bytes, about_bytes);
         self.hand.wants.load(Ordering::Relaxed)
     }
 

@@ -40,7 +40,7 @@ fn contents(disk: &SimulatedDisk) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Damages a disk somewhere; gives the file, and the byte from which on it is not as it was written.
 fn damage(world: &mut World, disk: &SimulatedDisk) -> (PathBuf, u64) {
-    let counts = |path: &PathBuf| !path.ends_with("publisher") && !path.ends_with("reserve");
+    let counts = |path: &PathBuf| !path.ends_with("publisher") && !path.ends_with("ballast");
     let mut files: Vec<PathBuf> = disk.paths().into_iter().filter(counts).collect();
     let segments: Vec<PathBuf> = files.iter().filter(|path| is_segment(path)).cloned().collect();
     // Half of it in segments: there are not many of them.

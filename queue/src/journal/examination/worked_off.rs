@@ -1,21 +1,28 @@
 //! A disk that is full and stays so: nobody makes room but the journal itself. What waits is handed out and ends all the same, to
 //! the last job, however many leases run, however small the commits are, and whoever else keeps coming and being refused.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    BatchBuilder, NewSettle, SettleBatch, SettleBatchBuilder, Sources, Tokens,
+    Action, BatchBuilder, Checkpoint, NewSettle, Selection, SettleBatch, SettleBatchBuilder,
+    Sources, Tokens,
 };
 use longshore_protocol::{
-    EnqueueOutcome, JobId, JobOptions, LinkId, NewJob, Role, SessionId, Token,
+    Backoff, EnqueueOutcome, JobError, JobId, JobOptions, LinkId, NewJob, Role, SessionId,
+    SettleOutcome, Token,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::super::pin::Pin;
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::{JournalOptions, SEGMENT_BYTES_MIN};
 use super::hearing::poll_once;
 use super::log::{Hand, SteppedLog};
 use super::power::Seed;
-use super::{asked, options};
+use super::{DIR, asked, options};
 use crate::clock::{ClockCore, Reading};
 use crate::store::StoreOptions;
 use crate::{Command, LogStore, Now, Released, Replay, Reply};
@@ -55,6 +62,18 @@ struct Habits {
     hammered_steps: u64,
     /// Ended jobs are kept.
     keeps: bool,
+    /// Most bytes of a result, or of an error.
+    result_bytes: usize,
+    /// Of ten settles so many are failures, and the job is run again.
+    failures: u32,
+    /// Checkpoints in each step.
+    checkpoints: u64,
+    /// Jobs that a tool names each second; none of them is there.
+    named: usize,
+    /// Settles without a lease in each step, with results as long as may be.
+    stale: u64,
+    /// Seconds that somebody copies the journal, out of four.
+    copies: u64,
 }
 
 impl Habits {
@@ -74,8 +93,25 @@ impl Habits {
             hammered_steps: one_of(&[0, 100, 1_000]),
             // What is kept takes room: of very small jobs an end takes more than it gives free.
             keeps: payload_bytes > 10 && one_of(&[0, 1]) == 1,
+            result_bytes: one_of(&[0, 100, SMALL_BYTES_MAX as u64, 2 * SMALL_BYTES_MAX as u64])
+                as usize,
+            failures: one_of(&[0, 1, 5]) as u32,
+            checkpoints: one_of(&[0, 0, 1, 10]),
+            named: one_of(&[0, 100, 10_000]) as usize,
+            stale: one_of(&[0, 0, 1, 20]),
+            copies: one_of(&[0, 0, 1, 3]),
         }
     }
+}
+
+/// A settle on its way.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    token: Token,
+    ends: bool,
+    is_small: bool,
+    /// Its lease ended before.
+    is_stale: bool,
 }
 
 /// A publisher on its disk, a producer, a worker, and visitors.
@@ -90,13 +126,18 @@ struct Site {
     next_batch: u64,
     next_settle: u64,
     held: Vec<Token>,
+    /// Settles that were not answered yet, by their batch.
+    sent: BTreeMap<u64, Vec<Sent>>,
+    /// While somebody copies the journal.
+    copy: Option<Pin>,
+    disk: SimulatedDisk,
     /// Jobs, as they were answered.
     taken: u64,
     refused: u64,
     ended: u64,
-    /// Times that hand-outs were held.
+    /// Times that the budget of hand-outs was used up.
     holds: u64,
-    /// When the reserve is looked after.
+    /// When the disk is measured.
     house_at: u64,
     /// When a cycle begins.
     cycle_at: u64,
@@ -127,6 +168,9 @@ impl Site {
             next_batch: 1,
             next_settle: 1,
             held: Vec::new(),
+            sent: BTreeMap::new(),
+            copy: None,
+            disk,
             taken: 0,
             refused: 0,
             ended: 0,
@@ -156,10 +200,15 @@ impl Site {
             let mut random = [0; 10];
             random[2..].copy_from_slice(&self.next_job.to_be_bytes());
             let id = JobId::new_v7(self.now.wall_ms, random);
-            let keep_ms = (!self.habits.keeps).then_some(0);
             let payload = vec![7; self.habits.payload_bytes];
             let job = NewJob::new(QUEUE.parse().expect("a path"), id, payload);
-            batch.push(&NewJob { options: JobOptions { keep_ms, ..job.options }, ..job });
+            let options = JobOptions {
+                keep_ms: (!self.habits.keeps).then_some(0),
+                max_attempts: Some(1_000),
+                backoff: Some(Backoff::Fixed(0)),
+                ..job.options
+            };
+            batch.push(&NewJob { options, ..job });
         }
         let batch = batch.seal(false).to_batch(sequence).expect("within the limits");
         self.submit(Command::Enqueue { link, batch });
@@ -183,7 +232,13 @@ impl Site {
                         self.taken += taken;
                         self.refused += outcome.len() as u64 - taken;
                     }
-                    Reply::Settled(answer) => self.ended += answer.outcomes.len() as u64,
+                    Reply::Settled(answer) => {
+                        let sent = self.sent.remove(&answer.sequence).expect("it was sent");
+                        assert_eq!(sent.len(), answer.outcomes.len());
+                        for (settle, outcome) in sent.into_iter().zip(answer.outcomes.iter()) {
+                            self.hear_settled(settle, outcome);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -195,6 +250,22 @@ impl Site {
         }
     }
 
+    fn hear_settled(&mut self, settle: Sent, outcome: SettleOutcome) {
+        let Sent { token, ends, is_small, is_stale } = settle;
+        match outcome {
+            SettleOutcome::Accepted => self.ended += u64::from(ends),
+            // For now: it is said in fewer bytes.
+            SettleOutcome::NoSpace if !is_small || is_stale => {
+                self.habits.result_bytes = self.habits.result_bytes.min(SMALL_BYTES_MAX);
+                if !is_stale {
+                    self.held.push(token);
+                }
+            }
+            SettleOutcome::StaleToken if is_stale => {}
+            other => panic!("{settle:?}: {other:?}, {}", self.standing()),
+        }
+    }
+
     /// Something is done; time passes; the journal does what it does beside; more is done between the pieces of a cycle.
     fn step(&mut self, mut something: impl FnMut(&mut Site)) {
         something(self);
@@ -202,7 +273,7 @@ impl Site {
         self.now.wall_ms += STEP_MS;
         if self.now.mono_ms >= self.house_at {
             self.house_at = self.now.mono_ms + 1_000;
-            self.hand.keep_reserve().expect("a full disk is no failure");
+            self.hand.ballast().measure();
         }
         if self.now.mono_ms >= self.cycle_at {
             self.cycle_at = self.now.mono_ms + self.habits.cycle_steps * STEP_MS;
@@ -224,9 +295,9 @@ impl Site {
 
     fn turn(&mut self) {
         self.hand.make_segment().expect("a full disk is no failure");
-        let was_held = self.store.state().is_held();
+        let before = self.store.state().handouts();
         self.store.turn(self.now).expect("a full disk is no failure");
-        self.holds += u64::from(!was_held && self.store.state().is_held());
+        self.holds += u64::from(before > 0 && self.store.state().handouts() == 0);
         self.commit();
     }
 
@@ -281,7 +352,10 @@ impl Site {
                 (ended, since) = (self.ended, self.now.mono_ms);
             }
             assert!(self.now.mono_ms <= since + NEXT_WITHIN_MS, "stuck: {}", self.standing());
-            self.step(Site::settle);
+            self.step(|site| {
+                site.burden();
+                site.settle();
+            });
             self.store.renew(self.now, WORKER, &Tokens(self.held.clone()));
             self.visits();
         }
@@ -293,28 +367,81 @@ impl Site {
             let together = self.habits.settled_together.min(left).min(self.held.len());
             left -= together;
             let mut batch = SettleBatchBuilder::new();
+            let mut sent = Vec::new();
             for token in self.held.drain(..together) {
-                batch.push(token, &NewSettle::Complete { result: None });
+                let most = self.habits.result_bytes;
+                // The errors of a job are kept with it.
+                let fails =
+                    !self.habits.keeps && self.random.random_range(0..10) < self.habits.failures;
+                // A kind and a length beside it.
+                let bytes = self.random.random_range(0..=most);
+                let settle = match fails {
+                    true => NewSettle::Fail(JobError {
+                        kind: String::new(),
+                        message: "x".repeat(bytes.saturating_sub(8)),
+                    }),
+                    false => {
+                        NewSettle::Complete { result: (most > 0).then(|| vec![1; bytes].into()) }
+                    }
+                };
+                batch.push(token, &settle);
+                let (ends, is_small) = (!fails, most <= SMALL_BYTES_MAX);
+                sent.push(Sent { token, ends, is_small, is_stale: false });
             }
-            let batch = SettleBatch::decode(batch.seal(self.next_settle)).expect("it fits");
-            self.next_settle += 1;
-            self.submit(Command::Settle { link: WORKER, batch });
+            self.send(batch, sent);
             let (subscription, count) = (SUBSCRIPTION, together as u32);
             self.submit(Command::Credit { link: WORKER, subscription, count });
             self.commit();
         }
     }
 
+    fn send(&mut self, batch: SettleBatchBuilder, sent: Vec<Sent>) {
+        let batch = SettleBatch::decode(batch.seal(self.next_settle)).expect("it fits");
+        self.sent.insert(self.next_settle, sent);
+        self.next_settle += 1;
+        self.submit(Command::Settle { link: WORKER, batch });
+    }
+
+    /// What a worker and a tool send beside: it may all be refused.
+    fn burden(&mut self) {
+        for _ in 0..self.habits.stale {
+            let mut batch = SettleBatchBuilder::new();
+            let token = Token(u64::MAX);
+            let result = Some(vec![1; SMALL_BYTES_MAX].into());
+            batch.push(token, &NewSettle::Complete { result });
+            self.send(batch, vec![Sent { token, ends: false, is_small: true, is_stale: true }]);
+        }
+        for n in 0..self.habits.checkpoints {
+            let Some(&token) = self.held.first() else { break };
+            let sequence = self.now.mono_ms * 100 + n;
+            let body = Checkpoint::body_of(token, sequence, &vec![0; SMALL_BYTES_MAX].into());
+            let checkpoint = Checkpoint::decode(body).expect("within the limits");
+            self.submit(Command::Checkpoint { link: WORKER, checkpoint });
+        }
+        let second = self.now.mono_ms / 1_000;
+        if !self.now.mono_ms.is_multiple_of(1_000) {
+            return;
+        }
+        if self.habits.named > 0 {
+            let ids = (0..self.habits.named).map(|_| JobId(self.random.random())).collect();
+            let (link, selection) = (PRODUCER, Selection::Ids(ids));
+            let (action, pace) = (Action::Cancel, None);
+            self.submit(Command::Act { link, request: second, action, selection, pace });
+        }
+        let copies = second % 4 < self.habits.copies;
+        self.copy = self.copy.take().filter(|_| copies).or_else(|| {
+            copies.then(|| Pin::to_read(&self.disk, Path::new(DIR)).expect("nobody deletes now"))
+        });
+    }
+
     fn standing(&self) -> String {
-        let held = self.store.state().is_held();
         format!(
-            "{} of {} jobs ended, {} run; held {held}, {:?}, reserve {}, free {}; {:?}",
+            "{} of {} jobs ended, {} run; {:?}, {:?}; {:?}",
             self.ended,
             self.taken,
             self.held.len(),
             self.store.space(),
-            self.hand.reserve().bytes(),
-            self.hand.reserve().free(),
+            self.hand.ballast().budget(0),
             self.habits,
         )
     }
@@ -323,7 +450,7 @@ impl Site {
 #[test]
 fn what_waits_is_worked_off_on_a_disk_that_stays_full() {
     let (mut short, mut held) = (0, 0);
-    for seed in 0..asked("LONGSHORE_WORKED_OFF", 30) {
+    for seed in 0..asked("LONGSHORE_WORKED_OFF", 15) {
         let told = Seed(seed);
         let mut site = Site::start(StdRng::seed_from_u64(seed));
         site.fill();

@@ -48,8 +48,8 @@ pub(super) struct World {
     pub(super) shares_disk: bool,
     /// Settles that counted while the disk was short of room.
     pub(super) settled_short: u64,
-    /// When the reserve is looked after.
-    reserve_at: u64,
+    /// When the disk is measured.
+    measure_at: u64,
     pub(super) next_job: u64,
     pub(super) next_link: u64,
     pub(super) next_request: u64,
@@ -97,7 +97,7 @@ impl World {
             epoch: Epoch(0),
             shares_disk: false,
             settled_short: 0,
-            reserve_at: 0,
+            measure_at: 0,
             next_job: 0,
             next_link: 0,
             next_request: 0,
@@ -125,7 +125,7 @@ impl World {
             epoch: self.epoch,
             shares_disk: self.shares_disk,
             settled_short: 0,
-            reserve_at: self.reserve_at,
+            measure_at: self.measure_at,
             next_job: self.next_job,
             next_link: self.next_link,
             next_request: self.next_request,
@@ -247,7 +247,7 @@ impl World {
             let free = self.one_of(&[0, 0, 0, 100_000, 3 << 20, 8 << 20, 64 << 20]);
             self.disk.leave_free(free);
         }
-        self.keep_house(run)?;
+        self.keep_house(run);
         match self.random.random_range(0..112) {
             0..28 => self.enqueue(run)?,
             28..38 => self.credit(run)?,
@@ -265,7 +265,7 @@ impl World {
             104 | 105 => self.recall(run)?,
             106..109 => self.firm_mark(run)?,
             109 => run.hand.make_segment()?,
-            _ => run.hand.keep_reserve()?,
+            _ => run.hand.ballast().measure(),
         }
         run.store.turn(self.now)?;
         // Otherwise the next step goes into the same commit.
@@ -294,16 +294,15 @@ impl World {
     }
 
     /// What is done once a second.
-    pub(super) fn keep_house(&mut self, run: &mut Run) -> Result<(), Poisoned> {
-        if self.now.mono_ms < self.reserve_at {
-            return Ok(());
+    pub(super) fn keep_house(&mut self, run: &mut Run) {
+        if self.now.mono_ms < self.measure_at {
+            return;
         }
-        self.reserve_at = self.now.mono_ms + 1_000;
-        run.hand.keep_reserve()?;
+        self.measure_at = self.now.mono_ms + 1_000;
+        run.hand.ballast().measure();
         if run.store.space().level.is_short() {
             run.hand.want_snapshot();
         }
-        Ok(())
     }
 
     /// So much time passes.

@@ -70,6 +70,7 @@ pub(crate) fn copy_on(
     progress: &mut Progress<'_>,
 ) -> Result<Copied, InspectError> {
     let source = Source::open(files, dir)?;
+    source.check_room()?;
     let target = Target::make(files, dest, source.journal())?;
     let pin = pin(&**files, dir)?;
     let mut tries = 0;
@@ -227,6 +228,7 @@ impl Copying<'_, '_> {
         let mut log = plan.pieces.iter().filter(|wanted| wanted.log_from.is_some()).count();
         for wanted in &plan.pieces {
             log -= usize::from(wanted.log_from.is_some());
+            self.source.check_room()?;
             self.piece(wanted, &mut last, log == 0, plan.mark)?;
         }
         // Segments without the file that says whose they are cannot be taken for a new directory; a snapshot alone could.

@@ -52,6 +52,17 @@ pub enum InspectError {
         /// What happened.
         what: String,
     },
+    /// While a copy is made nothing is removed, and a full disk cannot wait.
+    #[error(
+        "the disk of {dir:?} has {free} bytes left: a copy keeps files there that the publisher has to remove. Free some room (it \
+         needs 2 MiB), or stop the publisher first"
+    )]
+    NoSpace {
+        /// The directory.
+        dir: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// A copy needs a place of its own.
     #[error("{dir:?} is not empty; a copy is made into a new directory, or an empty one")]
     NotEmpty {

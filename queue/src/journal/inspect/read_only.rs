@@ -46,6 +46,10 @@ impl Files for ReadOnly {
         refused()
     }
 
+    fn is_copy_on_write(&self, dir: &Path) -> io::Result<bool> {
+        self.0.is_copy_on_write(dir)
+    }
+
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         self.0.free_bytes(dir)
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
+use super::super::budget::SMALL_BYTES;
 use super::super::directory::Directory;
 use super::super::files::Files;
 use super::super::identity::{self, Identity, IdentityError};
@@ -18,8 +19,6 @@ use super::read_only::ReadOnly;
 pub(super) struct Source {
     /// Its files, to read alone.
     pub(super) directory: Directory,
-    /// The format of the directory.
-    pub(super) format: u16,
     /// Whose journal it is.
     pub(super) publisher: PublisherId,
     /// The process that has it, if one does.
@@ -29,16 +28,27 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn open(files: &Arc<dyn Files>, dir: &Path) -> Result<Source, InspectError> {
         let read_only: Arc<dyn Files> = Arc::new(ReadOnly(Arc::clone(files)));
-        let Identity { version: format, journal, publisher } = identity_of(&*read_only, dir)?
+        let Identity { journal, publisher } = identity_of(&*read_only, dir)?
             .ok_or_else(|| InspectError::NoJournal { dir: dir.to_owned() })?;
         let holder = read_only.holder(dir).map_err(InspectError::io("looking at", dir))?;
         // It makes no segments, so how long one would be is all the same.
         let directory = Directory::new(read_only, dir.to_owned(), journal, SEGMENT_BYTES);
-        Ok(Source { directory, format, publisher, holder })
+        Ok(Source { directory, publisher, holder })
     }
 
     pub(super) fn journal(&self) -> PublisherId {
         self.directory.journal
+    }
+
+    /// Whether the disk is below the low watermark of a publisher that uses it.
+    pub(super) fn check_room(&self) -> Result<(), InspectError> {
+        let dir = &self.directory.dir;
+        let free = self.directory.files.free_bytes(dir);
+        let free = free.map_err(InspectError::io("measuring the disk of", dir))?;
+        match self.holder.is_some() && free < SMALL_BYTES {
+            true => Err(InspectError::NoSpace { dir: dir.clone(), free }),
+            false => Ok(()),
+        }
     }
 
     /// How far commits have come, as far as the mark says; none without a good one.
@@ -56,11 +66,8 @@ impl Source {
 
     /// The last commands that there are snapshots of, the newest first.
     pub(super) fn snapshots(&self) -> Result<Vec<u64>, InspectError> {
-        match snapshots::list(&self.directory) {
-            // A journal of an older format has no folder for them.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            listed => listed.map_err(InspectError::io("listing", &self.directory.snapshots_dir())),
-        }
+        let listed = snapshots::list(&self.directory);
+        listed.map_err(InspectError::io("listing", &self.directory.snapshots_dir()))
     }
 }
 

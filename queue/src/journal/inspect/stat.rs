@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
+use super::super::ballast::BALLAST_FILE;
 use super::super::directory::LOST_DIR;
 use super::super::files::Files;
+use super::super::format::FORMAT_VERSION;
 use super::super::locations::Locations;
 use super::super::snapshots::{self, Head};
 use super::source::Source;
 use super::{InspectError, SegmentKind, disk, segments};
-
-/// The name of the file of room that is kept for what has to go on when the disk is full.
-const RESERVE_FILE: &str = "reserve";
 
 /// What a journal's files say of themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,8 +32,8 @@ pub struct JournalStat {
     pub snapshots: Vec<SnapshotStat>,
     /// Those of the log by their first command, the others after them.
     pub segments: Vec<SegmentStat>,
-    /// Bytes kept for what has to go on when the disk is full.
-    pub reserve_bytes: u64,
+    /// Bytes of the ballast: room that is kept for compaction.
+    pub ballast_bytes: u64,
     /// Files that `--accept-loss` has set aside, and their bytes.
     pub lost: (u64, u64),
 }
@@ -68,11 +67,11 @@ pub struct SegmentStat {
 }
 
 impl JournalStat {
-    /// Bytes of segments, snapshots and reserve.
+    /// Bytes of segments, snapshots and ballast.
     pub fn bytes(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
         let snapshots: u64 = self.snapshots.iter().map(|snapshot| snapshot.bytes).sum();
-        segments + snapshots + self.reserve_bytes
+        segments + snapshots + self.ballast_bytes
     }
 }
 
@@ -102,15 +101,15 @@ pub(in crate::journal) fn stat_on(
     }
     let (covered, locations) = covered.unwrap_or_default();
     let segments = segments(&source, covered, &spans(&locations))?;
-    let reserve = segments::bytes_of(&*directory.files, &dir.join(RESERVE_FILE))?;
+    let ballast = segments::bytes_of(&*directory.files, &dir.join(BALLAST_FILE))?;
     Ok(JournalStat {
-        format: source.format,
+        format: FORMAT_VERSION,
         journal: source.journal(),
         publisher: source.publisher,
         mark,
         snapshots,
         segments,
-        reserve_bytes: reserve.unwrap_or(0),
+        ballast_bytes: ballast.unwrap_or(0),
         lost: lost(&source, dir.join(LOST_DIR))?,
         holder: source.holder,
     })

@@ -82,7 +82,7 @@ fn refuse_or_damage(directory: &Directory, error: SnapshotFileError) -> Result<D
         SnapshotFileError::Damaged { file, offset, why } => Ok(Damage { file, offset, why }),
         SnapshotFileError::Io { what, file, error } => Err(OpenError::io(what, &file, error)),
         SnapshotFileError::OtherFormat { file, version } => {
-            Err(OpenError::other_format(&directory.dir, file, version))
+            Err(OpenError::OtherFormat { file, version })
         }
         SnapshotFileError::Foreign { file, journal } => {
             Err(OpenError::Foreign { file, journal, expected: directory.journal })

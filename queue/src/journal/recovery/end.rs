@@ -5,7 +5,7 @@ use std::io;
 use super::super::OpenError;
 use super::super::directory::{Directory, Segment};
 use super::super::files::JournalFile;
-use super::super::format::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, crc_seed, u64_at};
+use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed, u64_at};
 use super::super::locations::Locations;
 use super::super::record::{FLAG_FIRST, RECORD_HEADER_BYTES, RecordHeader};
 use super::found::{Found, Unused};
@@ -168,19 +168,12 @@ pub(super) fn write_again(
     Ok(())
 }
 
-/// The last segment, ready for more; none if it is of an older format than what is written.
-pub(super) fn go_on(
-    directory: &Directory,
-    last: Found,
-    end: u64,
-) -> Result<Option<Segment>, OpenError> {
-    if last.header.version < FORMAT_VERSION {
-        return Ok(None);
-    }
+/// The last segment, ready for more.
+pub(super) fn go_on(directory: &Directory, last: Found, end: u64) -> Result<Segment, OpenError> {
     let file = last.open(directory)?;
     let Found { header, path, length } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
     // A file that was cut short is as long as it is: the next segment is as good as the bytes that it lacks.
     let capacity = length;
-    Ok(Some(Segment { file, path, sequence, seed, capacity, at: end, written_to: end }))
+    Ok(Segment { file, path, sequence, seed, capacity, at: end, written_to: end })
 }

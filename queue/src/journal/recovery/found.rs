@@ -123,7 +123,7 @@ fn read_header(
         }
         Ok(header) => Ok((Some(header).filter(|header| header.sequence == sequence), length)),
         Err(HeaderError::OtherFormat(version)) => {
-            Err(OpenError::other_format(&directory.dir, path.to_owned(), version))
+            Err(OpenError::OtherFormat { file: path.to_owned(), version })
         }
         Err(HeaderError::Bad) => Ok((None, length)),
     }

@@ -219,7 +219,7 @@ fn play(
         directory.bytes.fetch_add(file.length, Ordering::Relaxed);
     }
     if let Some(last) = segments.pop() {
-        recovery.segment = end::go_on(directory, last, end)?;
+        recovery.segment = Some(end::go_on(directory, last, end)?);
     }
     recovery.lost_starts = lost::lost_starts(directory, last_index)?;
     Ok(recovery)

@@ -338,6 +338,10 @@ impl Files for SimulatedDisk {
         Ok(())
     }
 
+    fn is_copy_on_write(&self, _: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         let mut disk = SimulatedDisk::lock(self);
         disk.call(Call::Measure, dir)?;

@@ -82,7 +82,7 @@ fn write_unfinished(
 ) -> Result<u64, WriteError> {
     let failed = |what| move |error| WriteError::Io { what, file: path.to_owned(), error };
     let file = directory.files.create(path).map_err(failed("making"))?;
-    let paced = PacedFile::new(Arc::clone(&file), Some(&directory.reserve), pace);
+    let paced = PacedFile::new(Arc::clone(&file), Some(&directory.ballast), pace);
     let mut output = Output { file: paced, header, number: 0 };
     output.file.buffer.extend_from_slice(&header.encode());
     output.all_blocks(snapshot, locations, resume).map_err(failed("writing"))?;

@@ -7,14 +7,13 @@ use super::snapshots::{Commands, path, segment, snapshots_of};
 use super::*;
 use crate::RecordRef;
 use crate::journal::cleaner::{Around, Cleaner, CycleError, CycleFigures};
-use crate::journal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::pace::PIECE_BYTES;
 use crate::journal::simulated_disk::{Call, Failure, Fault};
 use crate::log::Records;
 
 const MIB: u64 = 1024 * 1024;
-/// Bytes of a reserve for one-MiB segments, no leases and no snapshot; half of it is for cycles.
-const RESERVE: u64 = 4 * MIB;
+/// Bytes of the ballast for one-MiB segments and no snapshot.
+const BALLAST: u64 = 2 * MIB;
 
 /// Nobody else does anything; the log has grown by so much whenever it is asked for.
 #[derive(Default)]
@@ -55,7 +54,7 @@ fn short() -> Alone {
 fn cleaner(journal: &Stepped) -> (Cleaner, Arc<CycleFigures>) {
     let figures = Arc::new(CycleFigures::default());
     let (directory, records) = (Arc::clone(&journal.directory), Arc::clone(&journal.records));
-    (Cleaner::new(directory, records, Arc::clone(&figures)), figures)
+    (Cleaner::new(directory, records, Arc::clone(&figures), None), figures)
 }
 
 /// A state of no bytes after all commands, which names so much of each of some.
@@ -65,21 +64,17 @@ fn state(journal: &Stepped, wanted: impl Iterator<Item = (u64, u32)>) -> Command
     Commands { index: journal.committed(), blocks: [].into(), parts }
 }
 
-/// A full disk, and a reserve with so many MiB for cycles, beside the one that the segment which is written to has for commits. Of a long command, in the second segment, half is wanted: 1.5 MB.
-fn full(mib_for_cycles: u64) -> (SimulatedDisk, Stepped) {
+/// A disk with so many MiB free beside the ballast. Of a long command, in the second segment, half is wanted: 1.5 MB.
+fn full(free_mib: u64) -> (SimulatedDisk, Stepped) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = Stepped::open(&disk).unwrap();
     for length in [100, 3_000_000, 100] {
         journal.write(1, length).unwrap();
     }
-    journal.directory.open_reserve().unwrap();
-    assert_eq!(journal.directory.reserve.bytes(), RESERVE);
-    disk.leave_free(0);
-    // Segments that were made of it have taken the rest, and commits have filled them.
-    for _ in mib_for_cycles..2 {
-        let made = journal.directory.create_segment(0).unwrap();
-        journal.directory.reserve.use_room(made.capacity - SEGMENT_HEADER_BYTES as u64);
-    }
+    journal.directory.open_ballast().unwrap();
+    assert_eq!(journal.directory.ballast.bytes(), BALLAST);
+    disk.leave_free(free_mib * MIB);
+    journal.directory.ballast.measure();
     (disk, journal)
 }
 
@@ -106,38 +101,33 @@ fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
     // Nothing of what was to be carried is left over, and where it was it still is.
     assert_eq!((carried_files(&disk), figures.carried_bytes.load(Ordering::Relaxed)), (0, 0));
     assert!(disk.paths().contains(&segment(2)) && is_there(&journal));
-    // What it did not use is there for the next one.
-    let (reserve, needs) = (journal.directory.reserve.bytes(), 2 * MIB);
-    assert!((needs..RESERVE).contains(&reserve), "{reserve}");
     disk.set_capacity(None);
-    // The disk has refused something: what it has is believed at the next look, within a second.
-    journal.directory.keep_reserve().unwrap();
+    journal.directory.ballast.measure();
     cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(carried_files(&disk) == 1 && !disk.paths().contains(&segment(2)));
     assert!(is_there(&journal));
-    assert_eq!(journal.directory.reserve.bytes(), RESERVE);
+    assert_eq!(journal.directory.ballast.bytes(), BALLAST);
 }
 
 #[test]
-fn a_full_reserve_has_the_room_to_carry_and_is_made_good_from_what_goes() {
-    let (disk, journal) = full(2);
+fn a_ballast_has_the_room_to_carry_and_is_made_good_from_what_goes() {
+    let (disk, journal) = full(1);
     let (mut cleaner, _) = cleaner(&journal);
     cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(carried_files(&disk) == 1 && is_there(&journal));
-    assert_eq!(journal.directory.reserve.bytes(), RESERVE, "3 MB went for 1.5");
+    assert_eq!(journal.directory.ballast.bytes(), BALLAST, "3 MB went for 1.5");
 }
 
 #[test]
 fn a_cycle_without_room_for_its_snapshot_gives_all_back_at_once() {
-    let (disk, journal) = full(2);
+    let (disk, journal) = full(0);
     let (mut cleaner, _) = cleaner(&journal);
     // A snapshot of 3 MB, of which nobody knew, and 2 MiB for it.
     let large = Commands { index: 3, ..Commands::up_to(1, 3_000_000) };
     let done = cleaner.cycle(Box::new(large), &mut short());
     assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
     assert!(snapshots_of(&disk).is_empty() && disk.paths().contains(&segment(2)));
-    assert_eq!(journal.directory.reserve.bytes(), RESERVE);
-    assert_eq!(journal.directory.reserve.kept_bytes(), RESERVE, "nothing counts as drawn");
+    assert_eq!(journal.directory.ballast.bytes(), BALLAST);
 }
 
 #[test]
@@ -148,7 +138,7 @@ fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
     for _ in 0..24 {
         journal.write(1, 400_000).unwrap();
     }
-    journal.directory.open_reserve().unwrap();
+    journal.directory.open_ballast().unwrap();
     let (mut cleaner, figures) = cleaner(&journal);
     let halves = |journal: &Stepped| state(journal, (1..=22).map(|index| (index, 200_000)));
     let carried = || figures.carried_bytes.load(Ordering::Relaxed);
@@ -196,7 +186,7 @@ fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
 
 #[test]
 fn no_file_becomes_shorter_before_those_who_read_have_ended() {
-    let (disk, journal) = full(2);
+    let (disk, journal) = full(1);
     let cut = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&cut);
     // Counts no call, and fails none.
@@ -225,7 +215,7 @@ fn no_file_becomes_shorter_before_those_who_read_have_ended() {
 
 #[test]
 fn whoever_reads_a_file_keeps_it_as_it_is() {
-    let (disk, journal) = full(2);
+    let (disk, journal) = full(1);
     let (mut cleaner, _) = cleaner(&journal);
     let (records, reads) = (Arc::clone(&journal.records), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&reads);

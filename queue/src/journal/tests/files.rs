@@ -6,11 +6,11 @@ use tempfile::tempdir;
 
 use super::*;
 use crate::journal::Journal;
+use crate::journal::budget::Budget;
 use crate::journal::directory::SEGMENTS_DIR;
 use crate::journal::files::LOCK_FILE;
-use crate::journal::space::Needs;
 use crate::log::Log;
-use crate::{RecordRef, SpaceLevel, log_conformance};
+use crate::{RecordRef, log_conformance};
 
 fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenError> {
     let mut read = Read::new();
@@ -80,8 +80,7 @@ fn the_second_process_is_told_who_has_the_directory() {
 
 /// What a directory says of itself, in another format.
 fn identity_of_format(version: u16) -> String {
-    let journal = if version > 2 { format!("journal {PUBLISHER}\n") } else { String::new() };
-    let says = format!("longshore journal {version}\n{journal}publisher {PUBLISHER}\n");
+    let says = format!("longshore journal {version}\njournal {PUBLISHER}\npublisher {PUBLISHER}\n");
     format!("{says}crc32c {:08x}\n", crc32c::crc32c(says.as_bytes()))
 }
 
@@ -94,26 +93,22 @@ async fn a_directory_of_another_format_is_refused_with_both_versions_and_what_to
     reach(&mut journal, 1).await;
     drop(journal);
     let identity = dir.path().join("publisher");
-    assert_eq!(std::fs::read_to_string(&identity).unwrap(), identity_of_format(3));
+    assert_eq!(std::fs::read_to_string(&identity).unwrap(), identity_of_format(4));
     let files = || {
         let segments = dir.path().join("segments").read_dir().unwrap();
         segments.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect::<Vec<_>>()
     };
     let before = files();
     for accept_loss in [false, true] {
-        std::fs::write(&identity, identity_of_format(1)).unwrap();
+        std::fs::write(&identity, identity_of_format(3)).unwrap();
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
-        assert!(matches!(refused, OpenError::Older { version: 1, .. }), "{refused:?}");
+        assert!(matches!(refused, OpenError::OtherFormat { version: 3, .. }), "{refused:?}");
         let says = refused.to_string();
-        let named = [dir.path().to_str().unwrap(), "format 1", "formats 2 to 3", "a new directory"];
+        let named = [dir.path().to_str().unwrap(), "format 3", "format 4", "a new directory"];
         assert!(named.iter().all(|part| says.contains(part)), "{says}");
-        std::fs::write(&identity, identity_of_format(4)).unwrap();
-        let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
-        assert!(matches!(refused, OpenError::Newer { version: 4, .. }), "{refused:?}");
-        assert!(refused.to_string().contains("use a newer one"), "{refused}");
     }
     assert!(files() == before, "and nothing is changed");
-    std::fs::write(&identity, identity_of_format(3)).unwrap();
+    std::fs::write(&identity, identity_of_format(4)).unwrap();
     assert_eq!(open(dir.path(), options()).unwrap().1.len(), 1);
 }
 
@@ -134,7 +129,7 @@ async fn a_segment_of_another_format_is_refused_and_not_taken_for_damage() {
     std::fs::write(&first, bytes).unwrap();
     for accept_loss in [false, true] {
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
-        assert!(matches!(refused, OpenError::Older { version: 1, .. }), "{refused:?}");
+        assert!(matches!(refused, OpenError::OtherFormat { version: 1, .. }), "{refused:?}");
     }
 }
 
@@ -161,7 +156,7 @@ fn a_new_journal_needs_a_directory_that_holds_nothing_else() {
 
 #[test]
 fn a_new_journal_needs_a_disk_that_takes_a_job() {
-    let needed = Needs::least_free_bytes(SEGMENT_BYTES_MIN);
+    let needed = Budget::least_free_bytes(SEGMENT_BYTES_MIN);
     let disk = SimulatedDisk::default();
     disk.leave_free(needed - 1);
     let refused = Stepped::open(&disk).map(|_| ()).unwrap_err();
@@ -178,7 +173,7 @@ fn a_new_journal_needs_a_disk_that_takes_a_job() {
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let nothing = &mut |_: Replayed| Ok(());
     let (journal, _) = Journal::open_on(files, Path::new(DIR), options(), nothing).unwrap();
-    assert_eq!(journal.space().level, SpaceLevel::Open);
+    assert!(!journal.budget(0).short);
     drop(journal);
     // A journal that is there is opened however full its disk is: it holds jobs.
     disk.leave_free(0);

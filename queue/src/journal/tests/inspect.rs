@@ -180,6 +180,19 @@ fn a_copy_has_all_commands_and_an_id_of_its_own() {
 }
 
 #[test]
+fn a_copy_fails_on_a_full_disk_that_a_publisher_uses() {
+    let (disk, _) = journal(8, 30, None);
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    disk.leave_free(2 * 1024 * 1024 - 1);
+    let refused = copy(&disk).unwrap_err();
+    assert!(matches!(refused, InspectError::NoSpace { .. }), "{refused}");
+    assert!(!disk.paths().iter().any(|path| path.starts_with(COPY)), "it has begun nothing");
+    // At rest it waits for nobody: another disk may be just what is needed.
+    drop(parts);
+    copy(&disk).unwrap();
+}
+
+#[test]
 fn a_header_that_is_damaged_is_not_called_torn_too() {
     let (disk, _) = journal(3, 30, None);
     let disk = disk.after_kill();

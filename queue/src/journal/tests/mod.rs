@@ -5,9 +5,7 @@ mod cycles;
 mod damage;
 mod files;
 mod inspect;
-mod older;
 mod power;
-mod room;
 mod snapshots;
 
 use std::path::Path;

@@ -18,6 +18,7 @@ impl State {
             let group = &mut self.dispatch.groups[subscription.group];
             group.subscriptions += 1;
             group.credits += u64::from(subscription.credit);
+            self.dispatch.credits += u64::from(subscription.credit);
             self.sessions.table[subscription.session].credits += subscription.credit;
         }
         for queue in 0..self.queues.len() as u32 {
@@ -25,7 +26,8 @@ impl State {
         }
         // Nothing else makes jobs and credits wait for each other.
         let groups = self.dispatch.groups.iter();
-        let stalled = groups.filter(|(_, group)| group.ready > 0 && group.credits > 0);
+        let stalled =
+            groups.filter(|(_, group)| self.handouts > 0 && group.ready > 0 && group.credits > 0);
         self.dispatch.stalled = stalled.map(|(number, _)| number).collect();
     }
 }

@@ -19,7 +19,7 @@ impl State {
         out.u64(self.next_token);
         out.u64(self.next_link);
         out.u64(self.stale_refused);
-        out.bool(self.held);
+        out.u64(self.handouts);
         put_place(&mut out, self.rows.free);
         Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
         out.into_body().into()
@@ -37,7 +37,7 @@ impl State {
         self.sure_from = self.next_token;
         self.next_link = r.u64()?;
         self.stale_refused = r.u64()?;
-        self.held = r.bool()?;
+        self.handouts = r.u64()?;
         self.rows.free = place(r)?;
         let mut counts = Counts::default();
         for count in &mut counts {

@@ -1,6 +1,7 @@
 //! A disk that fills up, and has room again.
 
-use longshore_protocol::{EnqueueOutcome, JobState, Refusal, SettleOutcome};
+use longshore_protocol::messages::work::Checkpoint;
+use longshore_protocol::{CheckpointOutcome, EnqueueOutcome, JobState, Refusal, SettleOutcome};
 
 use super::*;
 use crate::journal::files::Files;
@@ -80,12 +81,12 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
             ref other => panic!("{other:?}"),
         }
     }
-    // 16 MiB less the reserve of 4, two segments, and the rests of segments in which no job fits.
+    // 16 MiB less 2 for the ballast, 2 for small commands, two segments, and the rests of segments in which no job fits.
     assert!((36..=55).contains(&taken), "{taken} jobs of 200 kB");
     until(&mut store, now, |store| store.space().level.is_short()).await;
     let figures = store.figures(now);
     assert_eq!(figures.level, SpaceLevel::NoEnqueues);
-    assert!(figures.reserve_bytes >= 4 * MIB, "whole: {figures:?}");
+    assert!(figures.ballast_bytes >= 2 * MIB, "whole: {figures:?}");
     assert_eq!(store.state().totals().jobs, taken);
 
     // A resent batch gets the answer it had; so does one that was refused.
@@ -104,40 +105,34 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
     // Something else takes all the rest: now nothing is handed out either.
     let ballast = disk.create(FilePath::new("/ballast")).unwrap();
     ballast.allocate(disk.free_bytes(FilePath::new("/")).unwrap()).unwrap();
-    let mut settles = 2;
-    while !store.state().is_held() {
-        // What workers do uses up the room above the reserve.
-        let mut released = Released::default();
-        for _ in 0..100 {
-            settles += 1;
-            settle(&mut store, now, settles, handed[0], 4_000);
-        }
-        store.turn(now).unwrap();
-        while store.committed() < store.appended() {
-            store.released(&mut released).await.unwrap();
-        }
-        assert!(settles < 10_000, "{:?}", store.figures(now));
-    }
-    assert_eq!(store.figures(now).level, SpaceLevel::Hold);
+    until(&mut store, now, |store| store.budget().handouts() == 0).await;
     store.submit(now, Command::Credit { link: WORKER, subscription: 1, count: 1 }).unwrap();
     assert!(all(&mut store).await.handed.is_empty());
-    settle(&mut store, now, settles + 1, handed[2], 100);
+    assert_eq!(store.figures(now).level, SpaceLevel::NoHandouts);
+    // Settles without a lease take no room, and checkpoints are refused.
+    let appended = store.appended();
+    settle(&mut store, now, 3, Token(u64::MAX), 4_096);
+    assert_eq!(settled(&all(&mut store).await), [SettleOutcome::StaleToken]);
+    let body = Checkpoint::body_of(handed[1], 1, &vec![0; 10].into());
+    let checkpoint = Checkpoint::decode(body).unwrap();
+    store.submit(now, Command::Checkpoint { link: WORKER, checkpoint }).unwrap();
+    let refused = &all(&mut store).await.replies;
+    let Reply::Checkpointed(refused) = &refused[0].1 else { panic!("{refused:?}") };
+    assert_eq!((refused.outcome, store.appended()), (CheckpointOutcome::NoSpace, appended));
+    settle(&mut store, now, 4, handed[2], 100);
     assert_eq!(settled(&all(&mut store).await), [SettleOutcome::Accepted]);
 
-    // It is there again after a restart, held, with everything.
+    // It is there again after a restart, with its budget and everything.
     drop(store);
     let mut store = open(&disk, 2_000);
     let now = at(2_000);
-    assert!(store.state().is_held());
+    assert_eq!(store.state().handouts(), 0);
     assert_eq!(store.state().totals().jobs, taken);
 
     // Room: nobody has to do anything.
     ballast.truncate(0).unwrap();
     disk.set_capacity(Some(24 * MIB));
-    until(&mut store, now, |store| !store.state().is_held() && !store.space().level.is_short())
-        .await;
-    // Four segments, and a step for the ends of the leases.
-    until(&mut store, now, |store| store.figures(now).reserve_bytes == 5 * MIB).await;
+    until(&mut store, now, |store| store.space().level == SpaceLevel::Open).await;
     link(&mut store, now, LinkId(1 << 32 | 9), 1, Role::Producer);
     let mut batch = BatchBuilder::new();
     let id = JobId([77; 16]);

@@ -60,10 +60,10 @@ impl Model {
         }
     }
 
-    /// Ready jobs that the sources may be handed: not those of paused queues, and none during a hold.
+    /// Ready jobs that the sources may be handed: not those of paused queues.
     fn ready_for<'a>(&'a self, sources: &Sources) -> impl Iterator<Item = &'a Job> {
         let ready = self.jobs.iter().filter(|job| job.place == Place::Ready);
-        let is_open = |job: &Job| !self.held && !self.is_paused(&job.path);
+        let is_open = |job: &Job| !self.is_paused(&job.path);
         ready.filter(move |job| sources.matches(&job.path) && is_open(job))
     }
 
@@ -118,7 +118,7 @@ impl Model {
             // After so many that expired instead, in a Tick or here, one that is too late may have to wait for the next command.
             let may_stall = expired_in_all(to) >= self.limits.step_jobs
                 && self.next_for(&s.sources).iter().any(|job| job.is_too_late(self.now));
-            let is_done = waits.is_none() || may_stall;
+            let is_done = waits.is_none() || may_stall || self.handouts == 0;
             assert!(is_done, "{:?} has credit, and {waits:?} waits", s.sources);
         }
     }
@@ -130,6 +130,10 @@ impl Model {
         s.credit -= 1;
         s.told = false;
         let sources = s.sources.clone();
+        assert!(self.handouts > 0, "nor more than the budget allows");
+        if self.handouts != u64::MAX {
+            self.handouts -= 1;
+        }
         let next = self.next_for(&sources);
         let best = next.iter().find(|job| job.entry == handed.entry);
         let best = best.unwrap_or_else(|| panic!("{handed:?} of {sources:?}, before {next:?}"));

@@ -235,8 +235,9 @@ impl Stage {
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);
                 Command::Refuse { link, sequence, jobs, refusal: Refusal::NoSpace }
             }
-            // Held for a third of the time: else little would happen.
-            18 => Command::Hold { on: draw.one_in(3) },
+            // Without a limit for most of the time: else little would happen.
+            18 if draw.one_in(2) => Command::Handouts { budget: draw.below(6) as u64 },
+            18 => Command::Handouts { budget: u64::MAX },
             _ => Command::Tick,
         })
     }

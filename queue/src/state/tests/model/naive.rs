@@ -34,7 +34,7 @@ pub(super) struct Model {
     pub(super) shares: Vec<Shares>,
     pub(super) pauses: Vec<Glob>,
     pub(super) closings: Vec<Glob>,
-    pub(super) held: bool,
+    pub(super) handouts: u64,
     pub(super) ends: u64,
     pub(super) stale_refused: u64,
     /// The least that the next token may be.
@@ -96,7 +96,7 @@ impl Model {
             shares: Vec::new(),
             pauses: Vec::new(),
             closings: Vec::new(),
-            held: false,
+            handouts: u64::MAX,
             ends: 0,
             stale_refused: 0,
             next_token: 1,
@@ -194,7 +194,7 @@ impl Model {
                 let refused = Runs::all(EnqueueOutcome::Refused(*refusal), *jobs as usize);
                 self.answer_batch(*link, *sequence, to, |_, _| refused);
             }
-            Command::Hold { on } => self.held = *on,
+            Command::Handouts { budget } => self.handouts = *budget,
         }
     }
 

@@ -1,4 +1,4 @@
-//! While the disk is all but full: batches are refused without their jobs, and nothing is handed out.
+//! While the disk is all but full: batches are refused without their jobs, and a budget bounds hand-outs.
 
 use longshore_protocol::messages::work::NewSettle;
 use longshore_protocol::{
@@ -7,14 +7,14 @@ use longshore_protocol::{
 
 use super::story::*;
 use crate::command::Command;
-use crate::outcome::{Outcomes, Reply};
+use crate::outcome::Outcomes;
 use crate::state::State;
 
 const NO_SPACE: EnqueueOutcome = EnqueueOutcome::Refused(Refusal::NoSpace);
 
 impl Story {
-    fn hold(&mut self, on: bool) -> Outcomes {
-        self.apply(Command::Hold { on })
+    fn limit(&mut self, budget: u64) -> Outcomes {
+        self.apply(Command::Handouts { budget })
     }
 
     fn refuse(
@@ -55,59 +55,43 @@ fn a_refused_batch_uses_up_its_number_and_is_answered_again_as_before() {
 }
 
 #[test]
-fn during_a_hold_nothing_is_handed_out_and_everything_else_goes_on() {
+fn no_more_jobs_are_handed_out_than_the_budget_allows() {
     let mut story = Story::begin();
-    story.fill(1..=4);
+    story.fill(1..=6);
+    story.limit(3);
     let (a, handed) = story.worker("a", QUEUE, 2);
-    assert_eq!(handed.len(), 2);
-    assert!(!story.state.is_held());
-    story.hold(true);
-    assert!(story.state.is_held());
-    assert!(story.credit(a, 1, 5).is_empty());
-    let (b, handed_b) = story.worker("b", "/jobs/**", 1);
-    assert!(handed_b.is_empty());
+    assert_eq!((handed.len(), story.state.handouts()), (2, 1));
+    let (b, handed_b) = story.worker("b", "/jobs/**", 5);
+    assert_eq!((handed_b.len(), story.state.handouts(), story.state.waiting_credits()), (1, 0, 4));
+    // What ends gives nothing back: that is for whoever knows the room.
     assert_eq!(story.complete(a, handed[0].token), SettleOutcome::Accepted);
     let released = story.settle(a, handed[1].token, &NewSettle::Release);
-    assert_eq!(released.0, SettleOutcome::Accepted);
-    assert!(released.1.handed.is_empty());
+    assert_eq!((released.0, released.1.handed.len()), (SettleOutcome::Accepted, 0));
     // New jobs, new queues, what comes due: all ready, and there.
     let producer = story.link("producer");
-    let mut other = plain(5);
+    let mut other = plain(7);
     other.path = path("/jobs/other");
     assert_eq!(story.enqueue(producer, &[other]), [EnqueueOutcome::Created]);
-    assert_eq!(story.state_of(5), JobState::Ready);
-    assert_eq!((story.counts().ready, story.counts().running), (3, 0));
-    let again = story.hold(true);
-    assert!(again.handed.is_empty() && again.replies.is_empty());
-    let lifted = story.hold(false);
-    assert_eq!(lifted.handed.len(), 4, "as many as there are, in their order");
-    assert!(lifted.handed.iter().any(|handed| handed.link == b));
-    assert!(story.hold(false).handed.is_empty());
+    assert_eq!(story.state_of(7), JobState::Ready);
+    assert!(story.credit(a, 1, 5).is_empty());
+    story.state.invariant().unwrap();
+    let raised = story.limit(2).handed;
+    assert_eq!(raised.len(), 2);
+    let unlimited = story.limit(u64::MAX).handed;
+    assert_eq!((unlimited.len(), story.state.handouts()), (3, u64::MAX));
+    assert!(raised.iter().chain(&unlimited).any(|handed| handed.link == b));
 }
 
 #[test]
-fn a_worker_without_credit_is_told_of_jobs_once_the_hold_is_lifted() {
+fn a_budget_lasts_over_a_restart_and_a_snapshot() {
     let mut story = Story::begin();
-    story.hold(true);
-    let (a, _) = story.worker("a", QUEUE, 1);
-    story.apply(Command::Recall { link: a, subscription: 1, count: 1 });
     story.fill(1..=3);
-    let lifted = story.hold(false);
-    let told = lifted.replies.iter().any(|(link, reply)| {
-        matches!(reply, Reply::Waiting(waiting) if waiting.jobs == 3) && *link == a
-    });
-    assert!(told, "{:?}", lifted.replies);
-}
-
-#[test]
-fn a_hold_lasts_over_a_restart_and_a_snapshot_until_it_is_lifted() {
-    let mut story = Story::begin();
-    story.fill(1..=2);
-    story.hold(true);
+    story.limit(1);
     story.start();
+    assert_eq!(story.worker("a", QUEUE, 2).1.len(), 1);
     story.state = State::restore(&story.state.snapshot_bytes()).unwrap();
     story.state.invariant().unwrap();
-    assert!(story.state.is_held());
-    assert!(story.worker("a", QUEUE, 2).1.is_empty());
-    assert_eq!(story.hold(false).handed.len(), 2);
+    assert_eq!((story.state.handouts(), story.state.waiting_credits()), (0, 1));
+    assert_eq!(story.limit(9).handed.len(), 1);
+    assert_eq!(story.state.handouts(), 8);
 }

@@ -1,0 +1,261 @@
+//! Which commands the disk has room for, and what is done instead of the others.
+//!
+//! A refusal must not need the room that is missing: no payload is logged for it.
+
+use longshore_protocol::limits::SMALL_BYTES_MAX;
+use longshore_protocol::messages::work::{
+    Checkpointed, EnqueueBatch, ReplaceOutcome, RequestError, Selection, SettleBatch, Settled,
+    Verdict,
+};
+use longshore_protocol::{CheckpointOutcome, LinkId, Refusal, Runs, SettleOutcome};
+
+use crate::{Budget, Command, Reply, State};
+
+/// What becomes of a command.
+#[derive(PartialEq, Debug)]
+pub(super) enum Fit {
+    /// It is logged.
+    Log,
+    /// This is logged in its place.
+    LogInstead(Command),
+    /// It changes nothing, and this is its answer.
+    Answer(LinkId, Reply),
+}
+
+/// Decides about a command of so many bytes. What cannot be refused is small, or was debited when
+/// its leases began.
+pub(super) fn fit(command: &Command, bytes: u64, state: &State, budget: &Budget) -> Fit {
+    let is_new_work = matches!(command, Command::Enqueue { .. });
+    if bytes <= budget.headroom() && !(is_new_work && budget.short) {
+        return Fit::Log;
+    }
+    let (link, reply) = match *command {
+        Command::Enqueue { link, ref batch } => {
+            let (sequence, jobs) = (batch.sequence, batch.len() as u32);
+            let refusal = Refusal::NoSpace;
+            return Fit::LogInstead(Command::Refuse { link, sequence, jobs, refusal });
+        }
+        Command::Settle { link, ref batch } => {
+            let outcomes = match state.settle_without_effect(link, batch) {
+                Some(outcomes) => outcomes,
+                None if !has_large(batch) && budget.fits_settle(bytes) => return Fit::Log,
+                None => Runs::all(SettleOutcome::NoSpace, batch.items().count()),
+            };
+            (link, Reply::Settled(Settled { sequence: batch.sequence, outcomes }))
+        }
+        Command::Checkpoint { link, ref checkpoint } => {
+            let (token, sequence) = (checkpoint.token, checkpoint.sequence);
+            let outcome = CheckpointOutcome::NoSpace;
+            (link, Reply::Checkpointed(Checkpointed { token, sequence, outcome }))
+        }
+        Command::Replace { link, request, .. } => {
+            (link, Reply::Replaced { request, outcome: ReplaceOutcome::NoSpace })
+        }
+        _ if budget.fits_small(bytes) => return Fit::Log,
+        Command::Act { link, request, selection: Selection::Ids(_), .. } => {
+            (link, Reply::Unacted { request, error: RequestError::NoSpace })
+        }
+        Command::Pause { link, request, paused: true, .. } => {
+            (link, Reply::Paused { request, report: Err(RequestError::NoSpace) })
+        }
+        Command::Configure { link, request, .. } => {
+            (link, Reply::Configured { request, result: Err(Refusal::NoSpace) })
+        }
+        Command::Subscribe { link, subscription, .. } if bytes > SMALL_BYTES_MAX as u64 => {
+            let reason = "NoSpace: the publisher's disk is full; try again later".to_owned();
+            (link, Reply::SubscribeRefused { subscription, reason })
+        }
+        _ => return Fit::Log,
+    };
+    Fit::Answer(link, reply)
+}
+
+/// Bytes of a batch of jobs in the log.
+pub(super) fn bytes_of(batch: &EnqueueBatch) -> u64 {
+    logged_bytes(batch.body().len())
+}
+
+/// Bytes of a command in the log: a body, the checksums of its blocks, and what is around it in its
+/// commit.
+pub(super) fn logged_bytes(body: usize) -> u64 {
+    body as u64 + body as u64 / 1024 + 64
+}
+
+/// Whether one of its results or errors is longer than what is debited for a lease.
+fn has_large(batch: &SettleBatch) -> bool {
+    // Most batches are smaller than one such result.
+    batch.body().len() > SMALL_BYTES_MAX
+        && batch.items().any(|item| {
+            let bytes = match item.verdict {
+                Verdict::Complete(result) => result.map_or(0, |result| result.length),
+                Verdict::Fail(error) | Verdict::Bury(error) => error.length,
+                Verdict::Release | Verdict::Snooze(_) => 0,
+            };
+            bytes as usize > SMALL_BYTES_MAX
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use longshore_protocol::messages::work::{
+        Action, BatchBuilder, Checkpoint, NewSettle, SettleBatchBuilder,
+    };
+    use longshore_protocol::{JobError, JobId, NewJob, Path, Role, SessionId, Token};
+
+    use super::*;
+    use crate::{Now, Outcomes};
+
+    const LINK: LinkId = LinkId(7);
+    const MIB: u64 = 1024 * 1024;
+
+    /// So many bytes above the high watermark, or, if negative, below it.
+    fn budget(headroom: i64) -> Budget {
+        let high = 6 * MIB as i64;
+        let available = (high + headroom) as u64;
+        Budget { available, segment_bytes: MIB, short: headroom <= 0, ..Budget::ENDLESS }
+    }
+
+    fn fit_in(headroom: i64, command: &Command) -> Fit {
+        let (head, raw) = command.encode();
+        let bytes = logged_bytes(head.len() + raw.len());
+        fit(command, bytes, &State::new(), &budget(headroom))
+    }
+
+    fn batch(jobs: u8) -> EnqueueBatch {
+        let mut builder = BatchBuilder::new();
+        for n in 0..jobs {
+            let path = Path::new("/q").unwrap();
+            builder.push(&NewJob::new(path, JobId([n; 16]), vec![n; 1_000]));
+        }
+        builder.seal(false).to_batch(5).unwrap()
+    }
+
+    fn settle(first: u64, settles: &[NewSettle]) -> Command {
+        let mut builder = SettleBatchBuilder::new();
+        for (token, settle) in (first..).zip(settles) {
+            builder.push(Token(token), settle);
+        }
+        let batch = SettleBatch::decode(builder.seal(3)).unwrap();
+        Command::Settle { link: LINK, batch }
+    }
+
+    fn complete(bytes: usize) -> NewSettle {
+        NewSettle::Complete { result: Some(Bytes::from(vec![1; bytes])) }
+    }
+
+    /// A worker of three leases, and the first of their tokens.
+    fn working() -> (State, u64) {
+        let (mut state, mut out, mut index) = (State::new(), Outcomes::default(), 0);
+        let mut apply = |command| {
+            index += 1;
+            state.apply(index, Now::default(), &command, &mut out);
+        };
+        let session = SessionId([1; 16]);
+        let (role, name, resume) = (Role::Worker, "w".to_owned(), Default::default());
+        apply(Command::Start(crate::Start {
+            publisher: Default::default(),
+            epoch: longshore_protocol::Epoch(1),
+            boot: [0; 16],
+            secret: crate::Secret([1; 16]),
+            durability: longshore_protocol::Durability::Fsync,
+            paths: vec![],
+            defaults: vec![Path::root()],
+        }));
+        apply(Command::LinkUp { link: LINK, role, session, name, resume });
+        let sources = longshore_protocol::messages::work::Sources::one("/**".parse().unwrap());
+        apply(Command::Subscribe { link: LINK, subscription: 1, sources });
+        apply(Command::Credit { link: LINK, subscription: 1, count: 3 });
+        apply(Command::Enqueue {
+            link: LINK,
+            batch: {
+                let mut builder = BatchBuilder::new();
+                for n in 0..3 {
+                    builder.push(&NewJob::new("/q".parse().unwrap(), JobId([n; 16]), vec![n; 9]));
+                }
+                builder.seal(false).to_batch(1).unwrap()
+            },
+        });
+        let first = out.handed[0].token.0;
+        (state, first)
+    }
+
+    #[test]
+    fn batch_that_does_not_fit_becomes_a_refusal_without_its_jobs() {
+        let needs = bytes_of(&batch(3)) as i64 + 16;
+        let enqueue = Command::Enqueue { link: LINK, batch: batch(3) };
+        assert_eq!(fit_in(needs, &enqueue), Fit::Log);
+        let (sequence, jobs, refusal) = (5, 3, Refusal::NoSpace);
+        let refused = Command::Refuse { link: LINK, sequence, jobs, refusal };
+        assert_eq!(fit_in(needs - 200, &enqueue), Fit::LogInstead(refused));
+    }
+
+    #[test]
+    fn ends_of_leases_fit_below_the_watermarks_and_large_results_do_not() {
+        let (state, first) = working();
+        assert_eq!(state.leases(), 3);
+        let error = |bytes: usize| JobError { kind: "e".into(), message: "m".repeat(bytes) };
+        let fit_low = |available, command: &Command| {
+            fit(command, 9_000, &state, &Budget { available, ..budget(0) })
+        };
+        for small in [
+            settle(
+                first,
+                &[complete(SMALL_BYTES_MAX), complete(SMALL_BYTES_MAX), NewSettle::Release],
+            ),
+            settle(first, &[NewSettle::Fail(error(4_000))]),
+        ] {
+            assert_eq!(fit_low(MIB + 9_000, &small), Fit::Log);
+            assert!(matches!(fit_low(MIB + 8_999, &small), Fit::Answer(..)), "the snapshot's");
+        }
+        for large in [
+            settle(first, &[complete(1), complete(SMALL_BYTES_MAX + 1)]),
+            settle(first, &[NewSettle::Fail(error(4_500)), NewSettle::Release]),
+        ] {
+            let outcomes = Runs::all(SettleOutcome::NoSpace, 2);
+            let refused = Reply::Settled(Settled { sequence: 3, outcomes });
+            assert_eq!(fit_low(5 * MIB, &large), Fit::Answer(LINK, refused));
+        }
+    }
+
+    #[test]
+    fn settles_without_a_lease_are_answered_and_not_logged() {
+        let (state, first) = working();
+        let stale = settle(first + 99, &[complete(SMALL_BYTES_MAX)]);
+        let outcomes = Runs::all(SettleOutcome::StaleToken, 1);
+        let answer = Reply::Settled(Settled { sequence: 3, outcomes });
+        assert_eq!(fit(&stale, 4_200, &state, &budget(0)), Fit::Answer(LINK, answer));
+        assert_eq!(fit(&stale, 4_200, &state, &budget(4_200)), Fit::Log);
+    }
+
+    #[test]
+    fn checkpoints_and_replacements_are_new_work() {
+        let body = Checkpoint::body_of(Token(9), 2, &vec![0; 10].into());
+        let checkpoint = Checkpoint::decode(body).unwrap();
+        let checkpoint = Command::Checkpoint { link: LINK, checkpoint };
+        let (id, entry) = (JobId([1; 16]), vec![0; 10].into());
+        let replace = Command::Replace { link: LINK, request: 4, id, entry };
+        for command in [checkpoint, replace] {
+            assert_eq!(fit_in(1_000, &command), Fit::Log);
+            assert!(matches!(fit_in(0, &command), Fit::Answer(..)));
+        }
+    }
+
+    #[test]
+    fn an_act_fits_or_is_refused_and_what_cannot_be_refused_passes() {
+        let ids = |count| {
+            let selection = Selection::Ids(vec![JobId([1; 16]); count]);
+            let (action, pace) = (Action::Drop, None);
+            Command::Act { link: LINK, request: 4, action, selection, pace }
+        };
+        let refused = Reply::Unacted { request: 4, error: RequestError::NoSpace };
+        // 4 MiB below the high watermark the share of small commands is used up.
+        let floor = -4 * MIB as i64;
+        assert_eq!(fit_in(floor + 200_000, &ids(10_000)), Fit::Log);
+        assert_eq!(fit_in(floor + 100_000, &ids(10_000)), Fit::Answer(LINK, refused));
+        assert_eq!(fit_in(floor + 100_000, &ids(10)), Fit::Log);
+        for command in [Command::Tick, Command::LinkLost { link: LINK }] {
+            assert_eq!(fit_in(-6 * MIB as i64, &command), Fit::Log);
+        }
+    }
+}
