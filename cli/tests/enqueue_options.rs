@@ -52,7 +52,7 @@ fn every_option_can_be_seen_whether_it_comes_as_a_flag_or_in_a_line() {
     let system = System::up();
     let plain = system.job(&system.enqueue("/jobs/a", "x", &[]));
     let defaults = ["priority", "max_attempts", "lease_ms", "run_timeout_ms"].map(|f| &plain[f]);
-    assert_eq!(defaults, [0, 10, 30_000, 3_600_000]);
+    assert_eq!(defaults, [0, 25, 30_000, 3_600_000]);
     assert_eq!((&plain["state"], &plain["payload"]), (&"ready".into(), &"x".into()));
     let unsaid = ["due_at", "expires_at", "headers", "attempts", "retrying"].map(|f| &plain[f]);
     assert!(unsaid.iter().all(|field| field.is_null()), "{plain}");
@@ -137,6 +137,8 @@ fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        // Waiting would close it, and the payload would be empty before the signal ends the command.
+        let input = waiting.stdin.take();
         let status = format!("/proc/{}/status", waiting.id());
         let caught = || -> Option<u64> {
             let status = std::fs::read_to_string(&status).ok()?;
@@ -147,6 +149,7 @@ fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
         until("it listens for signals", || caught().is_some_and(|caught| caught & both == both));
         common::send(&waiting, signal);
         assert_eq!(waiting.wait().unwrap().code(), Some(code));
+        drop(input);
     }
     assert_eq!(system.run(&["jobs", "/**", "--json"]).code(0).stdout, "");
 }

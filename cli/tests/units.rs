@@ -27,7 +27,9 @@ fn services_come_back_and_never_take_themselves_for_a_new_cluster() {
         assert_eq!(value(unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
         assert_eq!(value(unit, "DynamicUser"), "yes");
     }
-    assert_eq!(value(RESOLVER, "ExecStart"), "/usr/local/bin/longshore resolver");
+    let resolver = "/usr/local/bin/longshore resolver --data /var/lib/longshore-resolver";
+    assert_eq!(value(RESOLVER, "ExecStart"), resolver);
+    assert_eq!(value(RESOLVER, "StateDirectory"), "longshore-resolver");
     assert_eq!(value(PUBLISHER, "ExecStart"), "/usr/local/bin/longshore publisher");
     assert_eq!(value(PUBLISHER, "StateDirectory"), "longshore");
 }

@@ -104,7 +104,7 @@ fn a_result_that_nobody_keeps_is_discarded_and_what_succeeds_leaves_its_standard
     assert_eq!((&job["result"], &job["stderr"]), (&json!("xx"), &json!("3 rows skipped\nnext")));
     let shown = system.run(&["job", &kept]).code(0).stdout;
     assert!(shown.contains("stderr       of attempt 1: 3 rows skipped\\nnext"), "{shown}");
-    assert!(shown.contains("1 of 10, 1 delivery") && shown.contains("1 byte: 2"), "{shown}");
+    assert!(shown.contains("1 of 25, 1 delivery") && shown.contains("1 byte: 2"), "{shown}");
     assert!(!shown.contains("begins with"), "it is no table of checkpoints: {shown}");
 }
 

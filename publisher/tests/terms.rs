@@ -59,7 +59,7 @@ async fn told(mut listener: Listener, count: usize) -> Vec<(Change, Terms, Strin
 async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight() {
     let identity = Identity {
         instance: [1; 16],
-        epoch: 1,
+        epoch: 0,
         name: "replica".into(),
         serves: |role| role == Role::ResolverWriter,
     };
@@ -101,7 +101,7 @@ async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight()
 async fn values_are_published_as_values_on_the_publishers_terms_or_their_own() {
     let identity = Identity {
         instance: [1; 16],
-        epoch: 1,
+        epoch: 0,
         name: "replica".into(),
         serves: |role| role == Role::ResolverWriter,
     };

@@ -185,7 +185,7 @@ impl<L: Log> LogStore<L> {
             publisher,
             epoch,
             boot: boot.to_bytes(),
-            secret: store.state.secret().unwrap_or_else(|| Secret(rand::random())),
+            secret: store.state.secret().unwrap_or(options.secret),
             durability: options.durability,
             paths: options.paths,
             defaults: options.defaults,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longshore_protocol::{Durability, Epoch, Path, PublisherId};
 
+use crate::Secret;
 use crate::clock::{ClockSource, JUMP_MS_MAX};
 use crate::journal::{CutTail, Dropped, RecoveredSnapshot, SEGMENT_BYTES};
 use crate::leases::LeaseTiming;
@@ -12,6 +13,8 @@ use crate::payloads::CACHE_BYTES;
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
+    /// Keys the index of ids of a new data directory; one that has a secret keeps it.
+    pub secret: Secret,
     /// Bytes of a journal segment.
     pub segment_bytes: u64,
     /// How durable acknowledgements are.
@@ -35,6 +38,7 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> StoreOptions {
         StoreOptions {
+            secret: Secret(rand::random()),
             segment_bytes: SEGMENT_BYTES,
             durability: Durability::Fsync,
             accept_loss: false,

@@ -155,7 +155,8 @@ impl Site {
         let now = Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 };
         let reading = Reading { boot_ms: now.mono_ms, wall_ms: now.wall_ms };
         let stamp = ClockCore::start([1; 8], reading, None).stamp();
-        let options = StoreOptions { cache_bytes: 1 << 20, ..StoreOptions::default() };
+        let secret = crate::Secret([0x5e; 16]);
+        let options = StoreOptions { secret, cache_bytes: 1 << 20, ..StoreOptions::default() };
         let store = LogStore::start(log, replay, recovered.publisher, now, stamp, options);
         let mut site = Site {
             random,

@@ -167,7 +167,8 @@ impl World {
         self.now.mono_ms += 1;
         let reading = Reading { boot_ms: self.now.mono_ms, wall_ms: self.now.wall_ms };
         let stamp = ClockCore::start([1; 8], reading, None).stamp();
-        let options = StoreOptions { cache_bytes: 1 << 20, ..StoreOptions::default() };
+        let secret = crate::Secret([0x5e; 16]);
+        let options = StoreOptions { secret, cache_bytes: 1 << 20, ..StoreOptions::default() };
         let options = StoreOptions { durability: self.options.durability, ..options };
         let publisher = recovered.publisher;
         let known = replay.state().last_start().map(|start| start.epoch);
