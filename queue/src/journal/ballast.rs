@@ -35,9 +35,10 @@ pub(crate) struct Ballast {
     leases: AtomicU64,
     snapshot_bytes: AtomicU64,
     growth_bytes: AtomicU64,
-    /// Bytes that the cycle under way has written: the ballast is for them, so they count as
-    /// available until it ends.
-    by_cycle: AtomicU64,
+    /// Bytes that the cycle under way has copied, and those of its snapshot: the ballast is for
+    /// them, so they count as available until it ends, each up to its own part of the ballast.
+    compacted: AtomicU64,
+    in_snapshot: AtomicU64,
     short: AtomicBool,
 }
 
@@ -54,7 +55,8 @@ impl Ballast {
             leases: AtomicU64::new(0),
             snapshot_bytes: AtomicU64::new(0),
             growth_bytes: AtomicU64::new(0),
-            by_cycle: AtomicU64::new(0),
+            compacted: AtomicU64::new(0),
+            in_snapshot: AtomicU64::new(0),
             short: AtomicBool::new(false),
         }
     }
@@ -81,7 +83,8 @@ impl Ballast {
     /// Brings the file to its length, as far as there is room. A full disk is no failure: a later
     /// cycle tries again.
     pub(crate) fn resize(&self) -> io::Result<()> {
-        self.by_cycle.store(0, Ordering::Relaxed);
+        self.compacted.store(0, Ordering::Relaxed);
+        self.in_snapshot.store(0, Ordering::Relaxed);
         let file = self.file.lock();
         let Some(file) = &*file else { return Ok(()) };
         let wanted = self.budget(0).ballast();
@@ -142,13 +145,41 @@ impl Ballast {
         made
     }
 
-    /// The same for the cycle under way.
+    /// The same for what the cycle under way copies. It leaves the snapshot its room, however fast
+    /// others have filled the disk since the cycle began: without a snapshot nothing is ever free
+    /// again.
+    ///
+    /// # Errors
+    /// Also `StorageFull` where the snapshot, or the ends of leases, would have no room any more.
+    pub(crate) fn make_for_compaction<T>(
+        &self,
+        bytes: u64,
+        make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.measure();
+        let kept = self.budget(0).snapshot_share().saturating_add(SEGMENT_BYTES_MIN);
+        if self.takeable() < bytes.saturating_add(kept) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.make_for_cycle(bytes, &self.compacted, make)
+    }
+
+    /// The same for the snapshot of the cycle under way.
     ///
     /// # Errors
     /// Also `StorageFull` where the ends of leases would have no room any more.
-    pub(crate) fn make_for_cycle<T>(
+    pub(crate) fn make_for_snapshot<T>(
         &self,
         bytes: u64,
+        make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.make_for_cycle(bytes, &self.in_snapshot, make)
+    }
+
+    fn make_for_cycle<T>(
+        &self,
+        bytes: u64,
+        written: &AtomicU64,
         mut make: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         let ends = self.leases.load(Ordering::Relaxed).saturating_mul(LEASE_BYTES / 2);
@@ -157,7 +188,7 @@ impl Ballast {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let made = self.make(bytes, bytes, |_| make())?;
-        self.by_cycle.fetch_add(bytes, Ordering::Relaxed);
+        written.fetch_add(bytes, Ordering::Relaxed);
         Ok(made)
     }
 
@@ -231,7 +262,9 @@ impl Ballast {
             short: self.is_short(),
         };
         let all = self.takeable().saturating_add(load(&self.in_segments));
-        let by_cycle = load(&self.by_cycle).min(budget.ballast());
+        let copies = COMPACTION_SEGMENTS * self.segment_bytes;
+        let compacted = load(&self.compacted).min(copies);
+        let by_cycle = compacted + load(&self.in_snapshot).min(budget.snapshot_share());
         budget.available = all.saturating_add(by_cycle).saturating_sub(uncommitted);
         let short = budget.is_short_after(budget.short);
         if short != budget.short {
@@ -319,7 +352,10 @@ mod tests {
         assert_eq!([true, false].map(|short| ballast.compactable(short)), [2 * MIB, 4 * MIB]);
         for n in 0..9 {
             let allocate = || disk.create(Path::new(&format!("/{n}")))?.allocate(MIB);
-            ballast.make_for_cycle(MIB, allocate).unwrap();
+            match n {
+                0..2 => ballast.make_for_compaction(MIB, allocate).unwrap(),
+                _ => ballast.make_for_snapshot(MIB, allocate).unwrap(),
+            }
         }
         assert_eq!(ballast.budget(0), before);
         ballast.resize().unwrap();
@@ -327,7 +363,32 @@ mod tests {
         assert_eq!(ballast.compactable(true), 0, "the next snapshot has room");
         // The ends of leases have theirs.
         ballast.note_leases(10 * MIB / (LEASE_BYTES / 2));
-        let refused = ballast.make_for_cycle(MIB, || Ok(())).unwrap_err();
+        let refused = ballast.make_for_snapshot(MIB, || Ok(())).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn copies_leave_the_snapshot_its_room_on_a_disk_that_others_fill() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(40 * MIB));
+        let ballast = ballast(&disk);
+        let copy = |n: u64| {
+            let allocate = || disk.create(Path::new(&format!("/copy-{n}")))?.allocate(MIB);
+            ballast.make_for_compaction(MIB, allocate)
+        };
+        let before = ballast.budget(0);
+        for n in 0..4 {
+            copy(n).unwrap();
+        }
+        let counted = before.available - ballast.budget(0).available;
+        assert_eq!(counted, 2 * MIB, "what is copied counts up to two segments");
+        disk.leave_free(0);
+        copy(5).unwrap();
+        assert_eq!(ballast.bytes(), 11 * MIB, "1.25 snapshots and a segment");
+        assert_eq!(copy(6).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let snapshot = || {
+            ballast.make_for_snapshot(MIB, || disk.create(Path::new("/snapshot"))?.allocate(MIB))
+        };
+        snapshot().unwrap();
     }
 }

@@ -96,7 +96,7 @@ fn write_unfinished(
         file.allocate(planned)?;
         Ok(file)
     };
-    let made = directory.ballast.make_for_cycle(planned, create);
+    let made = directory.ballast.make_for_compaction(planned, create);
     let file = made.map_err(failed("making"))?;
     let mut output = PacedFile::new(Arc::clone(&file), None, pace);
     output.buffer.extend_from_slice(&SegmentHeader::carried(directory.journal, sequence).encode());

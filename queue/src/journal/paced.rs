@@ -60,7 +60,7 @@ impl<'a> PacedFile<'a> {
             let (file, at, length) = (&self.file, self.at, piece.len() as u64);
             match self.ballast {
                 Some(ballast) => {
-                    ballast.make_for_cycle(length, || file.write_at(piece, at))?;
+                    ballast.make_for_snapshot(length, || file.write_at(piece, at))?;
                 }
                 None => file.write_at(piece, at)?,
             }
