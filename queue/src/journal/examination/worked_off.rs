@@ -80,7 +80,7 @@ impl Habits {
     fn of(random: &mut StdRng) -> Habits {
         let mut one_of = |these: &[u64]| these[random.random_range(0..these.len())];
         let payload_bytes = one_of(&[10, 300, 1_500, 4_000]);
-        Habits {
+        let mut habits = Habits {
             disk_bytes: one_of(&[12, 16, 24]) * MIB,
             payload_bytes: payload_bytes as usize,
             batch_jobs: one_of(&[10, 100]) as usize,
@@ -100,7 +100,12 @@ impl Habits {
             named: one_of(&[0, 100, 10_000]) as usize,
             stale: one_of(&[0, 0, 1, 20]),
             copies: one_of(&[0, 0, 1, 3]),
+        };
+        // Results that are kept fill the disk, with nothing to be made free: no promise is made there.
+        if habits.keeps {
+            habits.result_bytes = 0;
         }
+        habits
     }
 }
 
@@ -135,7 +140,7 @@ struct Site {
     taken: u64,
     refused: u64,
     ended: u64,
-    /// Times that the budget of hand-outs was used up.
+    /// Turns after which the budget of hand-outs was used up.
     holds: u64,
     /// When the disk is measured.
     house_at: u64,
@@ -296,9 +301,8 @@ impl Site {
 
     fn turn(&mut self) {
         self.hand.make_segment().expect("a full disk is no failure");
-        let before = self.store.state().handouts();
         self.store.turn(self.now).expect("a full disk is no failure");
-        self.holds += u64::from(before > 0 && self.store.state().handouts() == 0);
+        self.holds += u64::from(self.store.state().handouts() == 0);
         self.commit();
     }
 
