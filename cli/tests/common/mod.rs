@@ -132,6 +132,11 @@ impl Service {
         send(&self.process, signal);
     }
 
+    /// Waits for its end.
+    pub(crate) fn waited(&mut self) {
+        self.process.wait().unwrap();
+    }
+
     /// Sends SIGTERM, and waits. Its exit code.
     pub(crate) fn stop(&mut self) -> i32 {
         let id = self.process.id().to_string();
