@@ -8,7 +8,7 @@ use longshore_protocol::{
     LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId, check_name,
 };
 use longshore_queue::{
-    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, StoreOptions,
+    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, Secret, StoreOptions,
 };
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
@@ -55,6 +55,7 @@ impl Publisher {
         check(&options)?;
         let terms = options.terms()?;
         let store_options = StoreOptions {
+            secret: Secret(rand::random()),
             segment_bytes: options.segment_bytes,
             durability: options.durability,
             accept_loss: options.accept_loss,

@@ -27,7 +27,7 @@ use crate::log::{Log, Poisoned, Reader};
 use crate::payloads::PayloadCache;
 use crate::tail::Tail;
 use crate::{
-    Command, Expired, Handed, JobView, Now, QueueId, RecordRef, RunningLease, Secret, Start, State,
+    Command, Expired, Handed, JobView, Now, QueueId, RecordRef, RunningLease, Start, State,
 };
 
 /// While leases run, or the disk is short of room, a store wants a turn at least this often, in milliseconds.

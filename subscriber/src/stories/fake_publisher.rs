@@ -268,7 +268,10 @@ pub(super) fn entry(payload: &str) -> Bytes {
     entry_of(&NewJob::new(Path::new("/jobs/x").unwrap(), JobId([9; 16]), payload.to_owned()))
 }
 
+/// The entry of a job whose result is kept.
 pub(super) fn entry_of(job: &NewJob) -> Bytes {
+    let mut job = job.clone();
+    job.options.keep_result = true;
     let mut out = FrameWriter::new();
     job.encode_entry_head(&mut out);
     out.put(&job.payload);
