@@ -8,7 +8,8 @@ use longshore_protocol::{
     LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId, check_name,
 };
 use longshore_queue::{
-    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, START_PATHS_MAX, Secret, StoreOptions,
+    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, Rules, START_PATHS_MAX, Secret,
+    StoreOptions,
 };
 use longshore_resolver::WriteClient;
 use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
@@ -62,6 +63,7 @@ impl Publisher {
             cache_bytes: options.cache_bytes,
             paths: options.paths.clone(),
             defaults: options.defaults.clone(),
+            rules: Rules::STANDARD,
             leases: options.leases,
             clock_skew_max: options.clock_skew_max,
             clock: options

@@ -14,7 +14,7 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{
     Durability, Epoch, Glob, JobId, LinkId, NewJob, Path, PublisherId, Role, SessionId,
 };
-use longshore_queue::{Command, Now, Outcomes, Secret, Start, State};
+use longshore_queue::{Command, Now, Outcomes, Rules, Secret, Start, State};
 use rustix::time::{ClockId, clock_gettime};
 
 const BATCH: u64 = 500;
@@ -96,6 +96,7 @@ impl Run {
             epoch: Epoch(1),
             boot: [0; 16],
             secret: Secret([0x5e; 16]),
+            rules: Box::new(Rules::STANDARD),
             durability: Durability::None,
             paths: vec![path],
             defaults: Vec::new(),

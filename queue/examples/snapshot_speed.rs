@@ -14,7 +14,7 @@ use longshore_protocol::messages::work::{Action, BatchBuilder, Selection, Tokens
 use longshore_protocol::{
     Durability, Epoch, JobId, LinkId, NewJob, Path, PublisherId, Role, SessionId,
 };
-use longshore_queue::{Command, Now, Outcomes, Restoring, Secret, Snapshot, Start, State};
+use longshore_queue::{Command, Now, Outcomes, Restoring, Rules, Secret, Snapshot, Start, State};
 use rustix::time::{ClockId, clock_gettime};
 
 const BATCH: u64 = 500;
@@ -127,6 +127,7 @@ impl Run {
             epoch: Epoch(1),
             boot: [0; 16],
             secret: Secret([0x5e; 16]),
+            rules: Box::new(Rules::STANDARD),
             durability: Durability::None,
             paths: Vec::new(),
             defaults: vec![Path::new("/jobs")?],

@@ -12,6 +12,8 @@ use longshore_protocol::{
     QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
 };
 
+use crate::rules::Rules;
+
 /// Most paths, and most defaults, that a publisher may be started with.
 pub const START_PATHS_MAX: usize = 100_000;
 
@@ -187,6 +189,8 @@ pub struct Start {
     /// Keys the index of ids, so that nobody can choose ids that share a place in it. Drawn when the data directory is made;
     /// only the first start's counts, and later ones repeat it.
     pub secret: Secret,
+    /// The numbers that decide from now on.
+    pub rules: Box<Rules>,
     /// How durable this run's acknowledgements are.
     pub durability: Durability,
     /// Paths that it serves by name.
@@ -452,6 +456,7 @@ impl Encode for Start {
         self.epoch.encode(out);
         out.put(&self.boot);
         out.put(&self.secret.0);
+        self.rules.encode(out);
         self.durability.encode(out);
         self.paths.encode(out);
         self.defaults.encode(out);
@@ -465,6 +470,7 @@ impl Decode for Start {
             epoch: Epoch::decode(r)?,
             boot: r.id()?,
             secret: Secret(r.id()?),
+            rules: Box::new(Rules::decode(r)?),
             durability: Durability::decode(r)?,
             paths: r.list("paths of a start", START_PATHS_MAX)?,
             defaults: r.list("defaults of a start", START_PATHS_MAX)?,

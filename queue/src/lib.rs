@@ -13,6 +13,7 @@ mod leases;
 mod log;
 mod outcome;
 mod payloads;
+mod rules;
 mod state;
 mod store;
 mod tail;
@@ -40,6 +41,7 @@ pub use outcome::{
     RunningLease,
 };
 pub use payloads::{CACHE_BYTES, PayloadCache};
+pub use rules::Rules;
 pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{
     Asked, LogStore, Opened, PAUSE_MS, Released, Replay, Store, StoreFigures, StoreOptions, TURN_MS,

@@ -50,12 +50,13 @@ fn one_of_each() -> Vec<(Command, u8, &'static str)> {
                 epoch: Epoch(2),
                 boot: [0x22; 16],
                 secret: Secret([0x5e; 16]),
+                rules: Box::new(Rules::STANDARD),
                 durability: Durability::Fsync,
                 paths: vec![path("/q")],
                 defaults: vec![path("/jobs"), path("/")],
             }),
             1,
-            "1111111111111111111111111111111102222222222222222222222222222222225e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e0101022f7102052f6a6f6273012f",
+            "1111111111111111111111111111111102222222222222222222222222222222225e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e80c2d72f80d0acf30ea08d06a08d06808080800280088008808004808004808080088080408080044080804020904e40a08d064080201e03808080801080dddb0180dddb0119b0ea0180dddb0180b89929a08d0680e0e2f739050101022f7102052f6a6f6273012f",
         ),
         (
             Command::LinkUp {
@@ -189,6 +190,7 @@ proptest! {
                 epoch: Epoch(epoch),
                 boot: [9; 16],
                 secret: Secret([0x5e; 16]),
+                rules: Box::new(Rules::STANDARD),
                 durability: Durability::None,
                 paths: Vec::new(),
                 defaults: vec![Path::root()],

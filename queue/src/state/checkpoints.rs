@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-use longshore_protocol::limits::{CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
 use longshore_protocol::messages::work::{Checkpoint, CheckpointInfo, Checkpointed, RequestError};
 use longshore_protocol::{
     CheckpointOutcome, Decode, Encode, FrameWriter, LinkId, Reader, Token, WireError,
@@ -15,6 +14,7 @@ use super::State;
 use super::row::Row;
 use crate::command::Command;
 use crate::outcome::{CheckpointView, Outcomes, RecordRef, Reply};
+use crate::rules::Rules;
 
 /// The checkpoints of one job that are kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,10 +36,12 @@ pub(super) struct Kept {
 }
 
 impl Checkpoints {
-    fn keep(&mut self, checkpoint: Kept) {
+    fn keep(&mut self, checkpoint: Kept, rules: &Rules) {
         self.last = checkpoint.sequence;
         self.kept.push_back(checkpoint);
-        while self.kept.len() > CHECKPOINTS_MAX || self.bytes() > CHECKPOINTS_BYTES_MAX {
+        while self.kept.len() as u64 > rules.checkpoints
+            || self.bytes() as u64 > rules.checkpoints_bytes
+        {
             self.kept.pop_front();
         }
     }
@@ -129,7 +131,7 @@ impl State {
         if checkpoint.sequence > last + 1 {
             return CheckpointOutcome::Gap;
         }
-        if checkpoint.length as usize > CHECKPOINT_BYTES_MAX {
+        if u64::from(checkpoint.length) > self.rules.checkpoint_bytes {
             return CheckpointOutcome::TooLarge;
         }
         let kept = Kept {
@@ -142,7 +144,9 @@ impl State {
                 length: checkpoint.length,
             },
         };
-        self.side_of(slot).checkpoints.get_or_insert_default().keep(kept);
+        self.side_of(slot);
+        let side = &mut self.sides[self.rows[slot].side];
+        side.checkpoints.get_or_insert_default().keep(kept, &self.rules);
         CheckpointOutcome::Accepted
     }
 }
@@ -164,7 +168,7 @@ impl Decode for Checkpoints {
     fn decode(r: &mut Reader) -> Result<Checkpoints, WireError> {
         let last = r.u64()?;
         let mut kept = VecDeque::new();
-        for _ in 0..r.count("checkpoints", CHECKPOINTS_MAX, 6)? {
+        for _ in 0..r.count("checkpoints", usize::MAX, 6)? {
             kept.push_back(Kept {
                 attempt: r.u16()?,
                 sequence: r.u64()?,

@@ -15,7 +15,6 @@ use longshore_protocol::messages::work::{Sources, Waiting};
 
 use super::State;
 use super::lanes::Lanes;
-use super::limits::TURN_JOBS_MAX;
 use super::ready::Head;
 use super::row::NONE;
 use super::slab::Slab;
@@ -181,7 +180,7 @@ impl State {
             self.bring_up_to_date(queue);
             self.call_groups_of(queue);
         }
-        self.dispatch.may_expire = self.limits.step_jobs;
+        self.dispatch.may_expire = self.rules.step_jobs as usize;
         for group in std::mem::take(&mut self.dispatch.stalled) {
             self.call(group);
         }
@@ -244,7 +243,8 @@ impl State {
     fn serve(&mut self, group: u32, out: &mut Outcomes) {
         let g = &self.dispatch.groups[group];
         let jobs = g.ready.min(g.credits);
-        let share = jobs.div_ceil(u64::from(g.waiting.count.max(1))).clamp(1, TURN_JOBS_MAX);
+        let share =
+            jobs.div_ceil(u64::from(g.waiting.count.max(1))).clamp(1, self.rules.turn_jobs.max(1));
         while let Some(subscription) = self.dispatch.groups[group].waiting.first() {
             let has_taken = self.take_turn(group, subscription, share, out);
             if !has_taken || self.dispatch.stalled.contains(&group) {

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use longshore_protocol::{AttemptOutcome, DeathReason, JobChange, Revoked, Token};
 
 use super::State;
-use super::limits::{SESSION_KEPT_MS, WORKER_LOSSES_MAX};
 use super::row::Place;
 use crate::command::Expired;
 use crate::outcome::Outcomes;
@@ -54,7 +53,7 @@ impl State {
     }
 
     fn make_due_ready(&mut self, out: &mut Outcomes) {
-        for _ in 0..self.limits.step_jobs {
+        for _ in 0..self.rules.step_jobs {
             let mono = self.due.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
             let wall = self.due.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
             let Some(&(_, slot)) = mono.or(wall) else { break };
@@ -69,14 +68,14 @@ impl State {
     }
 
     fn forget_sessions(&mut self) {
-        for _ in 0..self.limits.step_jobs {
+        for _ in 0..self.rules.step_jobs {
             let Some(&(at, session)) = self.sessions.leaving.first() else { break };
             if at > self.now.mono_ms {
                 break;
             }
             if self.sessions.table[session].held_count > 0 {
                 // Its leases end first; they always do.
-                let later = self.now.mono_ms.saturating_add(SESSION_KEPT_MS);
+                let later = self.now.mono_ms.saturating_add(self.rules.session_kept_ms);
                 self.sessions.leave(session, later);
             } else {
                 self.forget_session(session);
@@ -113,7 +112,9 @@ impl State {
         let side = self.side_of(slot);
         side.worker_losses = side.worker_losses.saturating_add(1);
         let losses = side.worker_losses;
-        if losses >= WORKER_LOSSES_MAX || attempts >= self.max_attempts(&self.rows[slot]) {
+        if u64::from(losses) >= self.rules.worker_losses
+            || attempts >= self.max_attempts(&self.rows[slot])
+        {
             self.bury_job(slot, DeathReason::WorkerLost, JobChange::LeaseLost, out);
         } else if losses == 1 {
             self.return_job(slot, JobChange::LeaseLost, out);

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use longshore_protocol::limits::BATCH_PAYLOAD_BYTES_MAX;
 use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued, PATH_OF_A_VALUE};
 use longshore_protocol::{
     Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
@@ -16,6 +15,9 @@ use super::row::{Place, Row};
 use super::rows::AHEAD;
 use crate::command::Command;
 use crate::outcome::{Outcomes, QueueId, RecordRef, Reply};
+
+/// Places of jobs are `u32`, and one stands for none.
+pub(super) const JOBS_MAX: u64 = u32::MAX as u64 - 1;
 
 /// Where the jobs of one of a batch's paths go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,10 +33,11 @@ pub(super) enum Lane {
 impl State {
     /// Takes a batch of jobs. The answer is remembered under the batch's number; a batch refused as a whole uses up none.
     pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, out: &mut Outcomes) {
+        let most = self.rules.batch_payload_bytes;
         let is_too_large = || {
             let heads = batch.entries().filter_map(|entry| entry.head.ok());
-            batch.body().len() > BATCH_PAYLOAD_BYTES_MAX
-                && heads.map(|head| head.payload_len).sum::<usize>() > BATCH_PAYLOAD_BYTES_MAX
+            batch.body().len() as u64 > most
+                && heads.map(|head| head.payload_len).sum::<usize>() as u64 > most
         };
         self.answer_batch(link, batch.sequence, out, |state, out| {
             if is_too_large() {
@@ -71,7 +74,8 @@ impl State {
             Ok(Some(known)) => Ok(known),
             Ok(None) => take(self, out).inspect(|outcomes| {
                 self.sessions.table[number].next_batch += 1;
-                self.sessions.keep_batch(number, sequence, outcomes.clone());
+                let most = self.rules.answers_kept as usize;
+                self.sessions.keep_batch(number, sequence, outcomes.clone(), most);
             }),
         };
         out.replies.push((link, Reply::Enqueued(Enqueued { sequence, outcome })));
@@ -213,13 +217,13 @@ impl State {
         let open = match lane {
             Lane::Closed(refusal) => return Err(refusal),
             Lane::Queue(queue) => self.queues[queue as usize].open_jobs(),
-            Lane::New if self.queues.len() + new_queues >= self.limits.queues => {
+            Lane::New if (self.queues.len() + new_queues) as u64 >= self.rules.queues => {
                 return Err(Refusal::TooManyQueues);
             }
             Lane::New => 0,
         };
         let all = u64::from(self.rows.held) + to_all as u64;
-        if open + to_queue >= self.limits.jobs_per_queue || all >= u64::from(self.limits.jobs) {
+        if open + to_queue >= self.rules.jobs_per_queue || all >= self.rules.jobs.min(JOBS_MAX) {
             return Err(Refusal::QueueFull);
         }
         Ok(())

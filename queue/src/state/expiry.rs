@@ -61,7 +61,7 @@ impl State {
 
     /// Expires what is past its time, the oldest first, in one bounded step.
     pub(super) fn expire_overdue(&mut self, out: &mut Outcomes) {
-        for _ in 0..self.limits.step_jobs {
+        for _ in 0..self.rules.step_jobs {
             let Some(&(at, slot)) = self.due.expiring.first() else { break };
             if at > self.now.wall_ms {
                 break;

@@ -46,12 +46,12 @@ impl State {
         let ended_wall_ms = self.now.wall_ms;
         let delivered_wall_ms =
             row.delivered_wall_ms(ended_wall_ms, row.running_ms(self.now.mono_ms));
+        let most = self.rules.attempts_kept as usize;
         let attempts = &mut self.side_of(slot).attempts;
-        let oldest = (attempts.len() >= ATTEMPTS_MAX).then(|| attempts.remove(0));
         attempts.push(Attempt { number, outcome, worker, delivered_wall_ms, ended_wall_ms, error });
-        if let Some(oldest) = oldest {
-            self.names.give_back(oldest.worker);
-        }
+        let more = attempts.len().saturating_sub(most);
+        let oldest: Vec<u32> = attempts.drain(..more).map(|attempt| attempt.worker).collect();
+        oldest.into_iter().for_each(|worker| self.names.give_back(worker));
         number
     }
 

@@ -113,7 +113,7 @@ impl State {
     /// Forgets what has been kept for long enough, in one bounded step; a queue without such a job counts as one.
     pub(super) fn forget_ended(&mut self, out: &mut Outcomes) {
         let now = self.now.mono_ms;
-        let mut left = self.limits.step_jobs;
+        let mut left = self.rules.step_jobs as usize;
         while left > 0 {
             let Some(&(at, queue)) = self.due.collect.first().filter(|&&(at, _)| at <= now) else {
                 break;

@@ -7,10 +7,10 @@ use longshore_protocol::messages::work::{Attached, Tokens};
 use longshore_protocol::{Durability, LinkId, Path, Role, SessionId, Token};
 
 use super::State;
-use super::limits::{SESSION_KEPT_MS, TOKENS_PER_START};
 use super::row::NONE;
 use crate::command::Start;
 use crate::outcome::{Outcomes, Reply};
+use crate::rules::Rules;
 
 /// A link that is up.
 #[derive(Clone, Debug)]
@@ -49,12 +49,13 @@ impl Served {
 impl State {
     /// Every link of the run before ends. Its leases stay with its sessions until they resume or expire.
     pub(super) fn begin(&mut self, start: &Start) {
+        self.take_rules(&start.rules);
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.link_lost(link);
         }
         // An epoch that jumps, because starts were lost, takes the tokens with it.
-        let floor = start.epoch.0.saturating_mul(TOKENS_PER_START);
-        self.next_token = self.next_token.saturating_add(TOKENS_PER_START).max(floor);
+        let floor = start.epoch.0.saturating_mul(self.rules.tokens_per_start);
+        self.next_token = self.next_token.saturating_add(self.rules.tokens_per_start).max(floor);
         self.served = Served::of(start);
         for queue in &mut self.queues {
             queue.accepts = self.served.takes(&queue.path);
@@ -65,6 +66,20 @@ impl State {
             self.rows.key_with(&secret.0);
         }
         self.start = Some(Arc::new(Start { secret, ..start.clone() }));
+    }
+
+    /// From now on these decide. What is kept may be kept for too long by them: the next `Tick` looks.
+    fn take_rules(&mut self, rules: &Rules) {
+        if self.rules == *rules {
+            return;
+        }
+        self.rules = rules.clone();
+        for queue in 0..self.queues.len() as u32 {
+            let q = &self.queues[queue as usize];
+            if q.ended_jobs() > 0 || q.counts.dead > 0 {
+                self.collect_by(queue, self.now.mono_ms);
+            }
+        }
     }
 
     /// One command: the session's older link ends with its credits, the listed leases move, the others go back.
@@ -85,13 +100,13 @@ impl State {
                 self.end_link(older);
                 number
             }
-            None if self.sessions.answer_bytes >= self.limits.answer_bytes => {
+            None if self.sessions.answer_bytes >= self.rules.answer_bytes => {
                 let reason = format!(
                     "the publisher keeps {} MiB of answers for clients that may ask again, of at most {} MiB; \
                      it forgets those of a client an hour after its last link: try again then, or send fewer \
                      batches with mixed outcomes",
                     self.sessions.answer_bytes >> 20,
-                    self.limits.answer_bytes >> 20,
+                    self.rules.answer_bytes >> 20,
                 );
                 out.replies.push((link, Reply::LinkRefused { reason }));
                 return;
@@ -99,7 +114,7 @@ impl State {
             None if !self.make_room_for_a_session() => {
                 let reason = format!(
                     "the publisher knows {} sessions, as many as it may; try again in an hour",
-                    self.limits.sessions
+                    self.rules.sessions
                 );
                 out.replies.push((link, Reply::LinkRefused { reason }));
                 return;
@@ -163,7 +178,7 @@ impl State {
 
     /// True when one more session may be known, if need be by forgetting the one that has been without a link longest.
     fn make_room_for_a_session(&mut self) -> bool {
-        if self.sessions.table.len() < self.limits.sessions {
+        if (self.sessions.table.len() as u64) < self.rules.sessions {
             return true;
         }
         let mut leaving = self.sessions.leaving.iter().map(|&(_, number)| number);
@@ -183,7 +198,7 @@ impl State {
     /// Credits and subscriptions end; leases stay.
     pub(super) fn link_lost(&mut self, link: LinkId) {
         if let Some(session) = self.end_link(link) {
-            let forget_at = self.now.mono_ms.saturating_add(SESSION_KEPT_MS);
+            let forget_at = self.now.mono_ms.saturating_add(self.rules.session_kept_ms);
             self.sessions.leave(session, forget_at);
         }
     }

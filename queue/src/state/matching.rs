@@ -9,7 +9,6 @@ use longshore_protocol::messages::work::{Action, ActionReport, Filter};
 
 use super::State;
 use super::act::{Act, applies};
-use super::limits::PAGE_ROWS_MAX;
 use super::row::{NONE, Row};
 use super::steps;
 use crate::outcome::Outcomes;
@@ -58,7 +57,7 @@ impl State {
     ) -> ActionReport {
         let states = States::of(act.action, filter);
         let mut report = ActionReport::default();
-        let most = self.limits.step_jobs;
+        let most = self.rules.step_jobs as usize;
         for queue in self.queues_matching(&filter.pattern) {
             for &state in &states.open {
                 while let Some(slot) = self.first_open(queue, state) {
@@ -137,7 +136,7 @@ impl State {
     /// found, 100,000 are looked at in all: beyond that there are more, too.
     fn kept_matching(&self, states: &[JobState], filter: &Filter, most: usize) -> (Vec<u32>, bool) {
         let mut found = Vec::new();
-        let mut rows_left = PAGE_ROWS_MAX;
+        let mut rows_left = self.rules.step_rows;
         // The run up to the newest when only young ones are asked for.
         let newest_first = filter.ended_from.is_some() && filter.ended_before.is_none();
         if states.is_empty() {

@@ -65,7 +65,6 @@ pub use snapshot::{Frozen, Restoring, SnapshotError};
 use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
 use self::due::DueJobs;
-use self::limits::Limits;
 use self::links::{Link, Served};
 use self::names::Names;
 use self::pause::Patterns;
@@ -77,12 +76,13 @@ use self::slab::Slab;
 use self::transition::Side;
 use crate::command::{Command, Start};
 use crate::outcome::{Outcomes, Reply};
+use crate::rules::Rules;
 use crate::time::Now;
 
 /// A publisher's queues.
 #[derive(Clone, Debug)]
 pub struct State {
-    limits: Limits,
+    rules: Rules,
     /// The last command's index and time.
     index: u64,
     now: Now,
@@ -122,12 +122,12 @@ impl Default for State {
 impl State {
     /// No jobs, no queues, no links.
     pub fn new() -> State {
-        State::with_limits(Limits::STANDARD)
+        State::with_rules(Rules::STANDARD)
     }
 
-    fn with_limits(limits: Limits) -> State {
+    fn with_rules(rules: Rules) -> State {
         State {
-            limits,
+            rules,
             index: 0,
             now: Now::default(),
             start: None,

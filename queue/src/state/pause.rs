@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use longshore_protocol::limits::PAUSES_MAX;
 use longshore_protocol::messages::work::{PauseReport, RequestError};
 use longshore_protocol::{Gate, Glob, Path};
 
@@ -52,10 +51,11 @@ impl State {
         pattern: &Glob,
         stopped: bool,
     ) -> Result<PauseReport, RequestError> {
+        let most = self.rules.pauses as usize;
         let patterns = self.stops_mut(gate);
         let known = patterns.by_text.contains_key(pattern.as_str());
         let changed = known != stopped;
-        if changed && stopped && patterns.by_text.len() >= PAUSES_MAX {
+        if changed && stopped && patterns.by_text.len() >= most {
             return Err(RequestError::TooManyPauses);
         }
         if stopped {

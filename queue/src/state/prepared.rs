@@ -4,7 +4,6 @@
 use longshore_protocol::{DeathReason, Due, JobChange};
 
 use super::State;
-use super::limits::PREPARED_KEPT_MS;
 use super::row::{NONE, Place};
 use super::rows::Links;
 use crate::outcome::Outcomes;
@@ -23,7 +22,7 @@ impl State {
     pub(super) fn enter_prepared(&mut self, slot: u32, due: Due) {
         self.side_of(slot).preparation = Some(Preparation::Open(due));
         let row = &mut self.rows[slot];
-        row.when = self.now.mono_ms.saturating_add(PREPARED_KEPT_MS);
+        row.when = self.now.mono_ms.saturating_add(self.rules.prepared_kept_ms);
         let (until, queue) = (row.when, row.queue);
         self.due.jobs(Place::Prepared).insert((until, slot));
         self.set_place(slot, Place::Prepared);

@@ -10,6 +10,7 @@ use super::row::{NONE, Place};
 use super::transition::Side;
 use crate::command::{Secret, Start};
 use crate::outcome::{JobView, QueueId, RunningLease};
+use crate::rules::Rules;
 use crate::time::Now;
 
 /// Figures of the whole state.
@@ -258,6 +259,11 @@ impl State {
     /// The index of the last command that was applied; 0 before the first.
     pub fn index(&self) -> u64 {
         self.index
+    }
+
+    /// The numbers that decide.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// What keys the index of ids; none before the first start.

@@ -52,7 +52,7 @@ impl State {
             return ReplaceOutcome::IdConflict;
         }
         let queue = row.queue;
-        if self.queues[queue as usize].open_jobs() >= self.limits.jobs_per_queue {
+        if self.queues[queue as usize].open_jobs() >= self.rules.jobs_per_queue {
             return ReplaceOutcome::QueueFull;
         }
         self.forget_job(dead, JobChange::Dropped, out);

@@ -1,6 +1,6 @@
 //! What holds for a job: what it says itself, or what its queue says, or what holds for every job.
 
-use longshore_protocol::{Backoff, JobOptions, QueueSettings};
+use longshore_protocol::{JobOptions, QueueSettings};
 
 use super::State;
 use super::row::Row;
@@ -9,28 +9,26 @@ impl State {
     /// Attempts that the job may have.
     pub(super) fn max_attempts(&self, row: &Row) -> u16 {
         let (job, queue) = self.said(row);
-        job.max_attempts.or(queue.max_attempts).unwrap_or(JobOptions::MAX_ATTEMPTS)
+        job.max_attempts.or(queue.max_attempts).unwrap_or(self.rules.max_attempts as u16)
     }
 
     /// How long its deliveries may go without renewal, in milliseconds.
     pub(super) fn lease_ms(&self, row: &Row) -> u32 {
         let (job, queue) = self.said(row);
-        job.lease_ms.or(queue.lease_ms).unwrap_or(JobOptions::LEASE_MS)
+        job.lease_ms.or(queue.lease_ms).unwrap_or(self.rules.lease_ms as u32)
     }
 
     /// How long one of its attempts may run, in milliseconds; 0 for as long as it likes.
     pub(super) fn run_timeout_ms(&self, row: &Row) -> u64 {
         let (job, queue) = self.said(row);
-        job.run_timeout_ms.or(queue.run_timeout_ms).unwrap_or(JobOptions::RUN_TIMEOUT_MS)
+        job.run_timeout_ms.or(queue.run_timeout_ms).unwrap_or(self.rules.run_timeout_ms)
     }
 
     /// The wait after its attempt `n` failed, in milliseconds.
     pub(super) fn retry_wait_ms(&self, row: &Row, n: u16, random: u64) -> u64 {
         let (job, queue) = self.said(row);
-        match job.backoff.as_ref().or(queue.backoff.as_ref()) {
-            Some(backoff) => backoff.wait_ms(n, random),
-            None => Backoff::default().wait_ms(n, random),
-        }
+        let backoff = job.backoff.as_ref().or(queue.backoff.as_ref());
+        backoff.unwrap_or(&self.rules.backoff).wait_ms(n, random)
     }
 
     /// How long it stays readable once it has ended, in milliseconds; 0 for not at all.
@@ -40,7 +38,7 @@ impl State {
 
     /// The same for jobs that do not say so themselves.
     pub(super) fn queue_keep_ms(&self, queue: u32) -> u64 {
-        self.queues[queue as usize].settings.keep_ms.unwrap_or(JobOptions::KEEP_MS)
+        self.queues[queue as usize].settings.keep_ms.unwrap_or(self.rules.keep_ms)
     }
 
     /// The same, if the job says so itself.
@@ -51,12 +49,12 @@ impl State {
     /// How long the queue's dead letters stay, in milliseconds; 0 for not at all.
     pub(super) fn keep_dead_ms(&self, queue: u32) -> u64 {
         let settings = &self.queues[queue as usize].settings;
-        settings.keep_dead_ms.unwrap_or(QueueSettings::KEEP_DEAD_MS)
+        settings.keep_dead_ms.unwrap_or(self.rules.keep_dead_ms)
     }
 
     /// How many ended jobs the queue keeps.
     pub(super) fn keep_jobs(&self, queue: u32) -> u64 {
-        self.queues[queue as usize].settings.keep_jobs.unwrap_or(self.limits.ended_per_queue)
+        self.queues[queue as usize].settings.keep_jobs.unwrap_or(self.rules.ended_per_queue)
     }
 
     fn said(&self, row: &Row) -> (&JobOptions, &QueueSettings) {

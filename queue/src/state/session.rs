@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longshore_protocol::{EnqueueOutcome, LinkId, Refusal, Role, Runs, SessionId, SettleOutcome};
 
-use super::limits::{ANSWERS_KEPT, LOST_KEPT};
 use super::row::NONE;
 use super::rows::List;
 use super::slab::Slab;
@@ -56,15 +55,15 @@ impl Session {
         }
     }
 
-    /// What became of a batch of settles is not known any more.
-    pub(super) fn has_forgotten(&self, settles: u64) -> bool {
-        settles == 0 || settles.saturating_add(ANSWERS_KEPT as u64) < self.next_settle
+    /// What became of a batch of settles is not known any more, when the answers to so many are.
+    pub(super) fn has_forgotten(&self, settles: u64, answers_kept: u64) -> bool {
+        settles == 0 || settles.saturating_add(answers_kept) < self.next_settle
     }
 
     /// Remembers whose job a lost lease was.
-    pub(super) fn remember_lost(&mut self, token: u64, queue: u32) {
+    pub(super) fn remember_lost(&mut self, token: u64, queue: u32, most: usize) {
         self.lost.insert(token, queue);
-        if self.lost.len() > LOST_KEPT {
+        while self.lost.len() > most {
             self.lost.pop_first();
         }
     }
@@ -164,12 +163,12 @@ impl<T: Outcome> Answers<T> {
     /// Keeps an answer, in the order of sequence numbers, and lets go of the lowest when there are too many. So of the 64
     /// highest numbers every one that was answered is here, whatever the order in which they came. Returns by how many bytes
     /// they have grown.
-    pub(super) fn keep(&mut self, sequence: u64, answer: Runs<T>) -> i64 {
+    pub(super) fn keep(&mut self, sequence: u64, answer: Runs<T>, most: usize) -> i64 {
         let answer = Answer::of(answer);
         let mut grown = answer.bytes() as i64;
         let after = self.kept.iter().rev().take_while(|(s, _)| *s > sequence).count();
         self.kept.insert(self.kept.len() - after, (sequence, answer));
-        if self.kept.len() > ANSWERS_KEPT
+        while self.kept.len() > most
             && let Some((_, gone)) = self.kept.pop_front()
         {
             grown -= gone.bytes() as i64;
@@ -209,14 +208,26 @@ impl Sessions {
     }
 
     /// Keeps the answer to a batch of jobs.
-    pub(super) fn keep_batch(&mut self, number: u32, sequence: u64, answer: Runs<EnqueueOutcome>) {
-        let grown = self.table[number].batches.keep(sequence, answer);
+    pub(super) fn keep_batch(
+        &mut self,
+        number: u32,
+        sequence: u64,
+        answer: Runs<EnqueueOutcome>,
+        most: usize,
+    ) {
+        let grown = self.table[number].batches.keep(sequence, answer, most);
         self.answer_bytes = self.answer_bytes.saturating_add_signed(grown);
     }
 
     /// Keeps the answer to a batch of settles.
-    pub(super) fn keep_settles(&mut self, number: u32, sequence: u64, answer: Runs<SettleOutcome>) {
-        let grown = self.table[number].settles.keep(sequence, answer);
+    pub(super) fn keep_settles(
+        &mut self,
+        number: u32,
+        sequence: u64,
+        answer: Runs<SettleOutcome>,
+        most: usize,
+    ) {
+        let grown = self.table[number].settles.keep(sequence, answer, most);
         self.answer_bytes = self.answer_bytes.saturating_add_signed(grown);
     }
 

@@ -44,7 +44,9 @@ impl State {
         match self.lane_if_open(path) {
             Lane::Queue(queue) => Ok(queue),
             Lane::Closed(refusal) => Err(refusal),
-            Lane::New if self.queues.len() >= self.limits.queues => Err(Refusal::TooManyQueues),
+            Lane::New if self.queues.len() as u64 >= self.rules.queues => {
+                Err(Refusal::TooManyQueues)
+            }
             Lane::New => Ok(self.make_queue(path, out)),
         }
     }

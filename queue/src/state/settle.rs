@@ -4,7 +4,6 @@
 //! may come with a gap, or out of order: every settle is fenced by its token, so none can count twice or too late.
 
 use bytes::Bytes;
-use longshore_protocol::limits::RESULT_BYTES_MAX;
 use longshore_protocol::messages::work::{SettleBatch, SettleItem, Settled, Span, Verdict};
 use longshore_protocol::{
     AttemptOutcome, DeathReason, Fingerprint, JobChange, LinkId, Runs, SettleOutcome, Token,
@@ -26,12 +25,13 @@ impl State {
         let sequence = batch.sequence;
         let outcomes = match session.settles.get(sequence) {
             Some(known) => known,
-            None if session.has_forgotten(sequence) => Runs::default(),
+            None if session.has_forgotten(sequence, self.rules.answers_kept) => Runs::default(),
             None => {
                 let outcomes = self.settle_all(number, batch, out);
                 let session = &mut self.sessions.table[number];
                 session.next_settle = session.next_settle.max(sequence.saturating_add(1));
-                self.sessions.keep_settles(number, sequence, outcomes.clone());
+                let most = self.rules.answers_kept as usize;
+                self.sessions.keep_settles(number, sequence, outcomes.clone(), most);
                 outcomes
             }
         };
@@ -48,7 +48,7 @@ impl State {
         if let Some(known) = session.settles.get(batch.sequence) {
             return Some(known);
         }
-        if session.has_forgotten(batch.sequence) {
+        if session.has_forgotten(batch.sequence, self.rules.answers_kept) {
             return Some(Runs::default());
         }
         let is_stale = |item: SettleItem| !self.holds(item.token, link);
@@ -92,7 +92,7 @@ impl State {
             }
         };
         if let Verdict::Complete(Some(result)) = verdict
-            && result.length as usize > RESULT_BYTES_MAX
+            && u64::from(result.length) > self.rules.result_bytes
         {
             return SettleOutcome::ResultTooLarge;
         }

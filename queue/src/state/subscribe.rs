@@ -1,7 +1,6 @@
 //! Subscriptions and credits.
 
 use longshore_protocol::LinkId;
-use longshore_protocol::limits::{CREDITS_MAX, TOKENS_MAX};
 use longshore_protocol::messages::work::{Credit, Sources};
 
 use super::State;
@@ -19,11 +18,11 @@ impl State {
         sources: &Sources,
         out: &mut Outcomes,
     ) {
-        let most = self.limits.subscriptions_per_link;
+        let most = self.rules.subscriptions_per_link;
         let Some(up) = self.links.get(&link) else { return };
         let refusal = if up.subscriptions.contains_key(&number) {
             Some(format!("the link has a subscription {number} already"))
-        } else if up.subscriptions.len() >= most {
+        } else if up.subscriptions.len() as u64 >= most {
             Some(format!("the link has {most} subscriptions, as many as it may"))
         } else {
             None
@@ -59,8 +58,9 @@ impl State {
         let Some(place) = self.subscription_of(link, number) else { return };
         let subscription = &mut self.dispatch.subscriptions[place];
         let session = &mut self.sessions.table[subscription.session];
-        let leases = (TOKENS_MAX as u32).saturating_sub(session.held_count + session.credits);
-        let count = count.min(CREDITS_MAX - subscription.credit).min(leases);
+        let (most, leases) = (self.rules.credits as u32, self.rules.leases_per_session as u32);
+        let leases = leases.saturating_sub(session.held_count + session.credits);
+        let count = count.min(most.saturating_sub(subscription.credit)).min(leases);
         if count == 0 {
             return;
         }

@@ -5,7 +5,6 @@ use longshore_protocol::{DeathReason, Due, JobChange, JobId, Token};
 use super::State;
 use super::checkpoints::Checkpoints;
 use super::history::Attempt;
-use super::limits::LOST_DELIVERIES_MAX;
 use super::prepared::Preparation;
 use super::queue::counter;
 use super::row::{NONE, Place};
@@ -158,7 +157,11 @@ impl State {
         let row = &self.rows[slot];
         out.ended.push(Token(row.when));
         self.sure_from = self.next_token;
-        self.sessions.table[row.session].remember_lost(row.when, row.queue);
+        self.sessions.table[row.session].remember_lost(
+            row.when,
+            row.queue,
+            self.rules.lost_kept as usize,
+        );
     }
 
     /// A delivery that no worker started goes back, its attempt given back; after too many of them the job is buried.
@@ -166,9 +169,9 @@ impl State {
         let row = &mut self.rows[slot];
         row.lost = row.lost.saturating_add(1);
         let lost = row.lost;
-        let attempts = u32::from(self.max_attempts(&self.rows[slot]));
-        let most = LOST_DELIVERIES_MAX.max(3 * attempts).min(u32::from(u8::MAX));
-        if u32::from(lost) >= most {
+        let attempts = u64::from(self.max_attempts(&self.rows[slot]));
+        let most = self.rules.lost_deliveries.max(3 * attempts).min(u64::from(u8::MAX));
+        if u64::from(lost) >= most {
             self.bury_job(slot, DeathReason::Undeliverable, JobChange::LeaseLost, out);
         } else {
             self.return_job(slot, JobChange::LeaseLost, out);

@@ -158,6 +158,7 @@ mod tests {
             epoch: longshore_protocol::Epoch(1),
             boot: [0; 16],
             secret: crate::Secret([1; 16]),
+            rules: Box::new(crate::Rules::STANDARD),
             durability: longshore_protocol::Durability::Fsync,
             paths: vec![],
             defaults: vec![Path::root()],

@@ -186,6 +186,7 @@ impl<L: Log> LogStore<L> {
             epoch,
             boot: boot.to_bytes(),
             secret: store.state.secret().unwrap_or(options.secret),
+            rules: Box::new(options.rules),
             durability: options.durability,
             paths: options.paths,
             defaults: options.defaults,

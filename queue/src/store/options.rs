@@ -9,6 +9,7 @@ use crate::clock::{ClockSource, JUMP_MS_MAX};
 use crate::journal::{CutTail, Dropped, RecoveredSnapshot, SEGMENT_BYTES};
 use crate::leases::LeaseTiming;
 use crate::payloads::CACHE_BYTES;
+use crate::rules::Rules;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct StoreOptions {
     pub paths: Vec<Path>,
     /// Paths below which any queue is made on first use.
     pub defaults: Vec<Path>,
+    /// The numbers that decide, from this start on.
+    pub rules: Rules,
     /// How long leases outlive what held them.
     pub leases: LeaseTiming,
     /// The largest jump of the wall clock that is believed.
@@ -45,6 +48,7 @@ impl Default for StoreOptions {
             cache_bytes: CACHE_BYTES,
             paths: Vec::new(),
             defaults: vec![Path::root()],
+            rules: Rules::STANDARD,
             leases: LeaseTiming::default(),
             clock_skew_max: Duration::from_millis(JUMP_MS_MAX),
             clock: ClockSource::default(),

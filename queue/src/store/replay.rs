@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::log::Snapshot;
-    use crate::{Now, Secret, Start};
+    use crate::{Now, Rules, Secret, Start};
 
     fn replayed(index: u64, command: &Command) -> Replayed {
         let (head, raw) = command.encode();
@@ -92,6 +92,7 @@ mod tests {
                 epoch: Epoch(epoch),
                 boot: [1; 16],
                 secret: Secret([0x5e; 16]),
+                rules: Box::new(Rules::STANDARD),
                 durability: Durability::Fsync,
                 paths: Vec::new(),
                 defaults: vec!["/jobs".parse().expect("a path")],

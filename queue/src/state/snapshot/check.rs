@@ -1,7 +1,5 @@
 //! Whether a restored state's numbers lead anywhere, before anything is looked up by them.
 
-use longshore_protocol::limits::CREDITS_MAX;
-
 use super::super::State;
 use super::super::row::{NONE, Place};
 use super::super::rows::List;
@@ -78,7 +76,6 @@ impl State {
                 || !is_turn(s.before)
                 || !is_turn(s.after)
                 || self.dispatch.groups.get(s.group).is_none()
-                || s.credit > CREDITS_MAX
             {
                 return wrong("a subscription");
             }

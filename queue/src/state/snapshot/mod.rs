@@ -20,7 +20,6 @@ use longshore_protocol::{Decode, Encode, FrameWriter, Reader, WireError};
 pub use self::frozen::Frozen;
 pub use self::restoring::Restoring;
 use super::State;
-use super::limits::Limits;
 use super::rows::List;
 use crate::log::Snapshot;
 use crate::outcome::RecordRef;
@@ -105,15 +104,8 @@ impl State {
     /// When the bytes are not a snapshot that this version can read. They are trusted to be what was written: a checksum
     /// is the caller's.
     pub fn restore(bytes: &[u8]) -> Result<State, SnapshotError> {
-        State::restore_with_limits(bytes, Limits::STANDARD)
-    }
-
-    pub(super) fn restore_with_limits(
-        bytes: &[u8],
-        limits: Limits,
-    ) -> Result<State, SnapshotError> {
         let mut reader = Reader::new(Bytes::copy_from_slice(bytes));
-        let mut restoring = Restoring::with_limits(limits);
+        let mut restoring = Restoring::new();
         while !reader.is_empty() {
             let length = reader.u32_fixed()? as usize;
             restoring.block(reader.take(length)?)?;

@@ -7,7 +7,7 @@ use longshore_protocol::{Decode, Glob, Reader};
 
 use super::super::State;
 use super::super::dead_letters::{DeadLetters, Group as DeadGroup};
-use super::super::limits::Limits;
+use super::super::enqueue::JOBS_MAX;
 use super::super::links::Served;
 use super::super::names::{Name, Names};
 use super::super::profile::{DEFAULT, Profile, Profiles};
@@ -37,12 +37,8 @@ impl Default for Restoring {
 impl Restoring {
     /// Before the first block.
     pub fn new() -> Restoring {
-        Restoring::with_limits(Limits::STANDARD)
-    }
-
-    pub(in super::super) fn with_limits(limits: Limits) -> Restoring {
         Restoring {
-            state: State::with_limits(limits),
+            state: State::new(),
             counts: None,
             profiles: Slab::default(),
             names: Slab::default(),
@@ -96,7 +92,7 @@ impl Restoring {
                 Table::DeadLetters => self.dead.push_place(r.option()?),
                 Table::Sessions => state.sessions.table.push_place(r.option()?),
                 Table::Subscriptions => state.dispatch.subscriptions.push_place(r.option()?),
-                Table::Rows if state.rows.made() >= state.limits.jobs => {
+                Table::Rows if u64::from(state.rows.made()) >= JOBS_MAX => {
                     return Err(wrong("more rows than there may be"));
                 }
                 Table::Rows => state.rows.push(Row::decode(r)?),
@@ -157,6 +153,7 @@ impl Restoring {
         state.served = state.start.as_deref().map(Served::of).unwrap_or_default();
         if let Some(start) = &state.start {
             state.rows.key_with(&start.secret.0);
+            state.rules = (*start.rules).clone();
         }
         state.check_numbers()?;
         state.index_queues()?;

@@ -1,6 +1,5 @@
 //! Jobs in a snapshot: rows, and what several of them share or only some have.
 
-use longshore_protocol::limits::ATTEMPTS_MAX;
 use longshore_protocol::{Decode, Encode, FrameWriter, JobId, JobOptions, Reader, WireError};
 
 use super::super::State;
@@ -132,7 +131,7 @@ impl Encode for Side {
 impl Decode for Side {
     fn decode(r: &mut Reader) -> Result<Side, WireError> {
         Ok(Side {
-            attempts: r.list("attempts", ATTEMPTS_MAX)?,
+            attempts: r.list("attempts", usize::MAX)?,
             worker_losses: r.u8()?,
             result: r.option()?,
             checkpoints: r.option()?.map(Box::new),

@@ -6,7 +6,6 @@ use longshore_protocol::{
 };
 
 use super::super::State;
-use super::super::limits::{ANSWERS_KEPT, LOST_KEPT};
 use super::super::row::Place;
 use super::super::rows::List;
 use super::super::session::{Answers, Outcome, Session};
@@ -59,7 +58,7 @@ impl Decode for Session {
         session.batches = answers(r, BATCH_JOBS_MAX)?;
         session.next_settle = r.u64()?;
         session.settles = answers(r, SETTLES_MAX)?;
-        for _ in 0..r.count("lost leases", LOST_KEPT, 2)? {
+        for _ in 0..r.count("lost leases", usize::MAX, 2)? {
             session.lost.insert(r.u64()?, r.u32()?);
         }
         session.forget_at = r.option()?;
@@ -80,8 +79,8 @@ where
     T: Decode + Outcome,
 {
     let mut answers = Answers::default();
-    for _ in 0..r.count("answers", ANSWERS_KEPT, 2)? {
-        answers.keep(r.u64()?, Runs::decode(r, "outcomes", limit)?);
+    for _ in 0..r.count("answers", usize::MAX, 2)? {
+        answers.keep(r.u64()?, Runs::decode(r, "outcomes", limit)?, usize::MAX);
     }
     Ok(answers)
 }

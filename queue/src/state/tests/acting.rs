@@ -4,9 +4,9 @@ use longshore_protocol::messages::work::{ActOutcome, Action, Filter, Pace, Selec
 use longshore_protocol::{Due, JobOptions, JobState, LinkId, NewJob, QueueSettings, Token};
 
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::Reply;
-use crate::state::limits::Limits;
 use JobState::{Cancelled, Completed, Dead, Expired, Prepared, Ready, Running, Scheduled};
 
 /// Jobs 1 to 8, one in each state, in the order of `JobState`'s codes.
@@ -178,7 +178,7 @@ fn without_a_state_only_dead_letters_are_dropped() {
 
 #[test]
 fn ended_jobs_are_dropped_by_state_and_age_in_bounded_steps() {
-    let mut story = Story::with_limits(Limits { step_jobs: 2, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 2, ..Rules::STANDARD });
     let producer = story.link("producer");
     let own = |number| with(number, JobOptions { keep_ms: Some(9_000), ..JobOptions::default() });
     let jobs: Vec<NewJob> = (1..=5).map(plain).chain((6..=8).map(own)).collect();
@@ -204,7 +204,7 @@ fn ended_jobs_are_dropped_by_state_and_age_in_bounded_steps() {
 
 #[test]
 fn a_filter_cancels_in_bounded_steps_and_says_whether_there_are_more() {
-    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     story.fill(1..=6);
     assert_eq!(act(&mut story, Action::Cancel, all()), (3, true));
     assert_eq!(act(&mut story, Action::Cancel, all()), (3, false), "that was all");

@@ -7,9 +7,9 @@ use longshore_protocol::{
 };
 
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::Reply;
-use crate::state::limits::Limits;
 
 use EnqueueOutcome::{Created, Existing, Refused};
 
@@ -35,8 +35,8 @@ fn the_same_id_again_is_the_same_job_and_another_payload_a_conflict() {
 
 #[test]
 fn an_id_stays_taken_as_long_as_its_job_is_kept() {
-    let limits = Limits { ended_per_queue: 1, ..Limits::STANDARD };
-    let mut story = Story::with_limits(limits);
+    let rules = Rules { ended_per_queue: 1, ..Rules::STANDARD };
+    let mut story = Story::with_rules(rules);
     story.fill(1..=2);
     let (a, handed) = story.worker("a", QUEUE, 2);
     let producer = story.link("producer");
@@ -165,8 +165,8 @@ fn a_queue_that_is_no_longer_named_is_served_and_takes_no_more() {
 
 #[test]
 fn full_queues_too_many_queues_and_too_many_sessions_are_refused() {
-    let limits = Limits { jobs_per_queue: 2, queues: 2, sessions: 2, ..Limits::STANDARD };
-    let mut story = Story::with_limits(limits);
+    let rules = Rules { jobs_per_queue: 2, queues: 2, sessions: 2, ..Rules::STANDARD };
+    let mut story = Story::with_rules(rules);
     let producer = story.link("producer");
     let full = Refused(Refusal::QueueFull);
     let jobs = [plain(1), plain(2), plain(3), at(4, "/jobs/b"), at(5, "/jobs/c")];
@@ -185,8 +185,8 @@ fn full_queues_too_many_queues_and_too_many_sessions_are_refused() {
 
 #[test]
 fn an_atomic_batch_that_would_overfill_is_refused_as_a_whole() {
-    let limits = Limits { jobs_per_queue: 2, queues: 2, ..Limits::STANDARD };
-    let mut story = Story::with_limits(limits);
+    let rules = Rules { jobs_per_queue: 2, queues: 2, ..Rules::STANDARD };
+    let mut story = Story::with_rules(rules);
     let producer = story.link("producer");
     let batch_refused = Refused(Refusal::BatchRefused);
     let jobs = [plain(1), plain(2), plain(3)];

@@ -7,10 +7,10 @@ use longshore_protocol::{CheckpointOutcome, LinkId, Token};
 
 use super::snapshots::replay;
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::{CheckpointView, Outcomes, Reply};
 use crate::state::State;
-use crate::state::limits::Limits;
 use CheckpointOutcome::{Accepted, Gap, StaleToken, TooLarge};
 
 fn send(story: &mut Story, link: LinkId, token: Token, sequence: u64, bytes: &str) -> Outcomes {
@@ -162,7 +162,7 @@ fn checkpoints_outlive_death_revival_and_a_snapshot() {
     let restored = State::restore(&bytes).unwrap();
     restored.invariant().unwrap();
     assert_eq!(restored.snapshot_bytes(), bytes);
-    assert_eq!(replay(&story, Limits::STANDARD).snapshot_bytes(), bytes);
+    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), bytes);
     story.state = restored;
     assert_eq!(leave(&mut story, a, token, 3, "d"), Gap);
     assert_eq!(leave(&mut story, a, token, 2, "c"), Accepted);

@@ -5,10 +5,10 @@ use longshore_protocol::{DeathReason, Fingerprint, JobError, JobOptions, JobStat
 
 use super::snapshots::replay;
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::DeadGroupView;
 use crate::state::State;
-use crate::state::limits::Limits;
 
 const OTHER: &str = "/jobs/other";
 
@@ -174,8 +174,8 @@ fn a_run_ends_where_the_wall_clock_fell() {
 
 #[test]
 fn an_action_takes_so_many_at_a_time_and_says_that_there_are_more() {
-    let limits = Limits { step_jobs: 3, ..Limits::STANDARD };
-    let mut story = Story::with_limits(limits);
+    let rules = Rules { step_jobs: 3, ..Rules::STANDARD };
+    let mut story = Story::with_rules(rules);
     bury(&mut story, 1, &["x", "y", "x", "y", "z"]);
     let dead = || Selection::Matching(all().in_state(JobState::Dead));
     assert_eq!(story.state.preview(Action::Drop, &dead()).done, 5);
@@ -193,7 +193,7 @@ fn a_snapshot_keeps_the_order_of_death() {
     let restored = State::restore(&bytes).unwrap();
     restored.invariant().unwrap();
     assert_eq!(restored.snapshot_bytes(), bytes);
-    assert_eq!(replay(&story, Limits::STANDARD).snapshot_bytes(), bytes);
+    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), bytes);
     assert_eq!(restored.dead_groups(&all()), story.state.dead_groups(&all()));
     assert_eq!(restored.dead_matching(&all(), 9), story.state.dead_matching(&all(), 9));
 }

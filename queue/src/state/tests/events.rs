@@ -5,9 +5,9 @@ use longshore_protocol::messages::work::{Action, Filter, NewSettle, Selection};
 use longshore_protocol::{Backoff, Due, JobChange, JobOptions, JobState};
 
 use super::story::*;
+use crate::Rules;
 use crate::command::{Command, Expired};
 use crate::outcome::Outcomes;
-use crate::state::limits::Limits;
 use JobState::{Cancelled, Completed, Dead, Ready, Running, Scheduled};
 
 /// JobChange, state since, and attempt of each event.
@@ -39,7 +39,7 @@ fn a_job_is_created_delivered_completed_and_forgotten() {
 
 #[test]
 fn who_ends_a_job_over_the_limit_is_told_of_the_end_before_the_oldest_is_forgotten() {
-    let mut story = Story::with_limits(Limits { ended_per_queue: 1, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { ended_per_queue: 1, ..Rules::STANDARD });
     story.fill(1..=2);
     let (a, handed) = story.worker("a", QUEUE, 2);
     story.complete(a, handed[0].token);

@@ -4,10 +4,10 @@ use longshore_protocol::messages::work::NewSettle;
 use longshore_protocol::{Due, JobChange, JobOptions, JobState, NewJob, SettleOutcome};
 
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::Outcomes;
 use crate::state::State;
-use crate::state::limits::Limits;
 
 fn until(number: u32, at: u64, due: Due) -> NewJob {
     with(number, JobOptions { expires_at: Some(at), due, ..JobOptions::default() })
@@ -131,7 +131,7 @@ fn a_clock_that_is_held_holds_expiry() {
 
 #[test]
 fn jobs_expire_in_bounded_steps() {
-    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = story.link("producer");
     let at = story.now.wall_ms + 10;
     let jobs: Vec<_> = (1..=8).map(|number| until(number, at, Due::Now)).collect();
@@ -146,7 +146,7 @@ fn jobs_expire_in_bounded_steps() {
 
 #[test]
 fn what_expires_instead_of_being_handed_out_does_so_in_bounded_steps() {
-    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = story.link("producer");
     let at = story.now.wall_ms + 10;
     let mut jobs: Vec<_> = (1..=8).map(|number| until(number, at, Due::Now)).collect();
@@ -163,7 +163,7 @@ fn what_expires_instead_of_being_handed_out_does_so_in_bounded_steps() {
 
 #[test]
 fn a_worker_that_stood_before_what_is_too_late_gets_what_is_behind_it_in_other_queues() {
-    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = story.link("producer");
     let at = story.now.wall_ms + 10;
     let mut jobs: Vec<_> = (1..=4).map(|number| until(number, at, Due::Now)).collect();
@@ -173,8 +173,7 @@ fn a_worker_that_stood_before_what_is_too_late_gets_what_is_behind_it_in_other_q
     let (_, handed) = story.worker("a", "/jobs/*", 1);
     assert_eq!((handed.len(), story.counts().expired), (0, 3));
     let bytes = story.state.snapshot_bytes();
-    let limits = Limits { step_jobs: 3, ..Limits::STANDARD };
-    story.state = State::restore_with_limits(&bytes, limits).unwrap();
+    story.state = State::restore(&bytes).unwrap();
     let out = story.apply(Command::Tick);
     assert_eq!(out.handed.len(), 1, "the queue that it stood before is empty now");
     assert_eq!(story.state_of(5), JobState::Running);

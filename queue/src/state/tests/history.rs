@@ -8,9 +8,9 @@ use longshore_protocol::{
 
 use super::snapshots::replay;
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::state::State;
-use crate::state::limits::Limits;
 
 fn many_attempts() -> JobOptions {
     let backoff = Some(Backoff::Fixed(0));
@@ -241,7 +241,7 @@ fn a_snapshot_keeps_histories_and_names() {
     let restored = State::restore(&bytes).unwrap();
     restored.invariant().unwrap();
     assert_eq!(restored.snapshot_bytes(), bytes);
-    assert_eq!(replay(&story, Limits::STANDARD).snapshot_bytes(), bytes);
+    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), bytes);
     for number in 1..=3 {
         assert_eq!(restored.job(&id(number), story.now), Some(story.job(number)));
     }

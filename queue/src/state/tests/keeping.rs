@@ -4,10 +4,10 @@ use longshore_protocol::messages::work::{Action, NewSettle, Selection};
 use longshore_protocol::{JobChange, JobOptions, LinkId, NewJob, QueueSettings, Refusal};
 
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::{Outcomes, Reply};
 use crate::state::State;
-use crate::state::limits::Limits;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
@@ -111,7 +111,7 @@ fn by_number_the_queues_own_go_first_and_then_those_that_go_soonest() {
 
 #[test]
 fn settings_hold_for_what_ended_before_them_in_bounded_steps() {
-    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let jobs: Vec<_> = (1..=10).map(plain).collect();
     end(&mut story, &jobs);
     configure(&mut story, keep_jobs(2));
@@ -148,7 +148,7 @@ fn a_queue_is_made_for_its_settings_and_they_change_one_by_one_or_all_at_once() 
 
 #[test]
 fn settings_are_refused_where_jobs_are() {
-    let mut story = Story::with_limits(Limits { queues: 1, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { queues: 1, ..Rules::STANDARD });
     let set = |story: &mut Story, text| configure_at(story, text, keep_ms(1), false).0;
     assert_eq!(set(&mut story, "/"), Err(Refusal::BadPath));
     assert_eq!(set(&mut story, "/sys/x"), Err(Refusal::Reserved));
@@ -223,7 +223,7 @@ fn a_queue_sets_how_long_its_dead_letters_stay_those_that_are_there_too() {
 
 #[test]
 fn dead_letters_go_in_bounded_steps() {
-    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     die(&mut story, 1..=7, "a");
     story.later(180 * DAY_MS);
     for left in [4, 1, 0] {

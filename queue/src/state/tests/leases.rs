@@ -6,6 +6,7 @@ use longshore_protocol::{
 };
 
 use super::story::*;
+use crate::Rules;
 use crate::command::{Command, Expired, Secret, Start};
 use crate::outcome::Reply;
 
@@ -117,6 +118,7 @@ fn a_first_start_after_everything_was_lost_gives_no_token_of_the_runs_before() {
             epoch: Epoch(epoch),
             boot: [1; 16],
             secret: Secret([0x5e; 16]),
+            rules: Box::new(Rules::STANDARD),
             durability: Durability::Fsync,
             paths: Vec::new(),
             defaults: vec![path("/jobs")],

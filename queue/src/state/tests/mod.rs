@@ -19,6 +19,7 @@ mod pausing;
 mod prepared;
 mod replacing;
 mod retries;
+mod ruling;
 mod snapshots;
 mod sources;
 mod stepping;

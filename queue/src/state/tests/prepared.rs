@@ -4,8 +4,8 @@ use longshore_protocol::messages::work::{Action, Filter, Selection};
 use longshore_protocol::{DeathReason, Due, EnqueueOutcome, JobOptions, JobState, Refusal};
 
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
-use crate::state::limits::Limits;
 
 const HOUR_MS: u64 = 60 * 60 * 1_000;
 
@@ -70,7 +70,7 @@ fn a_delay_counts_from_the_confirmation_and_a_time_that_has_passed_is_now() {
 
 #[test]
 fn prepared_jobs_count_against_the_limit_are_listed_and_can_be_cancelled() {
-    let mut story = Story::with_limits(Limits { jobs_per_queue: 2, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { jobs_per_queue: 2, ..Rules::STANDARD });
     let producer = story.link("producer");
     let jobs: Vec<_> = (1..=3).map(|number| prepared(number, Due::Now)).collect();
     let outcomes = story.enqueue(producer, &jobs);

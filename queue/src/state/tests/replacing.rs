@@ -7,10 +7,10 @@ use longshore_protocol::{FrameWriter, JobChange, JobState, NewJob};
 
 use super::snapshots::replay;
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::{Outcomes, Reply};
 use crate::state::State;
-use crate::state::limits::Limits;
 
 pub(super) fn entry(job: &NewJob) -> Bytes {
     let mut out = FrameWriter::with_capacity(64);
@@ -95,7 +95,7 @@ fn what_is_wrong_is_told_and_changes_nothing() {
 
 #[test]
 fn a_full_queue_takes_no_replacement() {
-    let mut story = Story::with_limits(Limits { jobs_per_queue: 1, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { jobs_per_queue: 1, ..Rules::STANDARD });
     story.fill(1..=1);
     let (a, handed) = story.worker("ann", QUEUE, 1);
     story.settle(a, handed[0].token, &NewSettle::Bury(error("no")));
@@ -121,7 +121,7 @@ fn a_snapshot_keeps_what_was_replaced() {
     replace(&mut story, 1, entry(&plain(9)));
     let bytes = story.state.snapshot_bytes();
     story.state = State::restore(&bytes).unwrap();
-    assert_eq!(replay(&story, Limits::STANDARD).snapshot_bytes(), bytes);
+    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), bytes);
     assert_eq!(story.job(9).info.replaces, Some(id(1)));
     assert_eq!(replace(&mut story, 1, entry(&plain(9))).0, ReplaceOutcome::Replaced);
 }

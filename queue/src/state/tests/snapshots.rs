@@ -6,16 +6,16 @@ use longshore_protocol::{JobOptions, NewJob};
 
 use super::sources::sources;
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::log::Snapshot;
 use crate::outcome::{Outcomes, RecordRef};
-use crate::state::limits::Limits;
 use crate::state::snapshot::BLOCK_BYTES;
 use crate::state::{Frozen, Restoring, SnapshotError, State};
 
 /// Applies a log from the beginning.
-pub(super) fn replay(story: &Story, limits: Limits) -> State {
-    let mut state = State::with_limits(limits);
+pub(super) fn replay(story: &Story, rules: Rules) -> State {
+    let mut state = State::with_rules(rules);
     let mut out = Outcomes::default();
     for (index, now, command) in &story.log {
         out.clear();
@@ -49,7 +49,7 @@ fn a_restored_state_is_the_same_state() {
     let restored = State::restore(&bytes).unwrap();
     restored.invariant().unwrap();
     assert_eq!(restored.snapshot_bytes(), bytes);
-    assert_eq!(replay(&story, Limits::STANDARD).snapshot_bytes(), bytes);
+    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), bytes);
 }
 
 /// Jobs with everything that a job can have beside its row.
@@ -149,7 +149,7 @@ fn what_is_frozen_stays_as_it_was_while_the_state_goes_on() {
     };
     assert_eq!(joined(frozen), bytes);
     assert_eq!(joined(later), later_bytes);
-    assert_eq!(replay(&story, Limits::STANDARD).snapshot_bytes(), story.state.snapshot_bytes());
+    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), story.state.snapshot_bytes());
 }
 
 #[test]

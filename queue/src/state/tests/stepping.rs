@@ -4,13 +4,13 @@ use longshore_protocol::messages::work::{Action, Filter, NewSettle, Pace, Select
 use longshore_protocol::{EnqueueOutcome, JobState, LinkId, NewJob, Refusal};
 
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::Reply;
-use crate::state::limits::Limits;
 use crate::state::steps;
 
 fn small_steps() -> Story {
-    Story::with_limits(Limits { step_jobs: 10, ..Limits::STANDARD })
+    Story::with_rules(Rules { step_jobs: 10, ..Rules::STANDARD })
 }
 
 /// Acts on the jobs that ended from then on and before now, step by step; what each step has looked at.
@@ -94,8 +94,8 @@ fn losing_a_link_costs_the_same_in_a_large_group() {
 
 #[test]
 fn a_session_more_is_refused_once_answers_take_their_memory_and_none_is_let_go_of() {
-    let limits = Limits { answer_bytes: 3_000, jobs_per_queue: 1, ..Limits::STANDARD };
-    let mut story = Story::with_limits(limits);
+    let rules = Rules { answer_bytes: 3_000, jobs_per_queue: 1, ..Rules::STANDARD };
+    let mut story = Story::with_rules(rules);
     let producer = story.link("producer");
     // Every other job is of a queue that is not served: no two outcomes in a row are the same.
     let elsewhere = |number: u32| NewJob { path: path("/elsewhere"), ..plain(number) };

@@ -14,10 +14,10 @@ use longshore_protocol::{
     Runs, SessionId, SettleOutcome, Token,
 };
 
+use crate::Rules;
 use crate::command::{Command, Expired, Secret, Start};
 use crate::outcome::{Handed, JobView, Outcomes, Reply};
 use crate::state::State;
-use crate::state::limits::Limits;
 use crate::state::row::Place;
 use crate::time::Now;
 
@@ -36,11 +36,11 @@ pub(super) struct Story {
 impl Story {
     /// A publisher that has started with a default for `/jobs`.
     pub(super) fn begin() -> Story {
-        Story::with_limits(Limits::STANDARD)
+        Story::with_rules(Rules::STANDARD)
     }
 
-    pub(super) fn with_limits(limits: Limits) -> Story {
-        let mut story = Story { state: State::with_limits(limits), ..Story::empty() };
+    pub(super) fn with_rules(rules: Rules) -> Story {
+        let mut story = Story { state: State::with_rules(rules), ..Story::empty() };
         story.start();
         story
     }
@@ -118,6 +118,7 @@ impl Story {
             epoch: Epoch(epoch),
             boot: [1; 16],
             secret: Secret([0x5e; 16]),
+            rules: Box::new(self.state.rules().clone()),
             durability: Durability::Fsync,
             paths: paths_of(paths),
             defaults: paths_of(defaults),

@@ -3,8 +3,8 @@
 use longshore_protocol::{Due, JobOptions, JobState};
 
 use super::story::*;
+use crate::Rules;
 use crate::command::Command;
-use crate::state::limits::Limits;
 
 fn after(number: u32, ms: u64) -> longshore_protocol::NewJob {
     with(number, JobOptions { due: Due::After(ms), ..JobOptions::default() })
@@ -12,7 +12,7 @@ fn after(number: u32, ms: u64) -> longshore_protocol::NewJob {
 
 #[test]
 fn due_jobs_become_ready_in_bounded_steps() {
-    let mut story = Story::with_limits(Limits { step_jobs: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = story.link("producer");
     let jobs: Vec<_> = (1..=8).map(|n| after(n, 100)).collect();
     story.enqueue(producer, &jobs);
@@ -58,7 +58,7 @@ fn monotonic_time_never_falls_whatever_a_command_says() {
 
 #[test]
 fn completed_jobs_are_kept_a_day() {
-    let mut story = Story::with_limits(Limits { step_jobs: 2, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { step_jobs: 2, ..Rules::STANDARD });
     story.fill(1..=5);
     let (a, handed) = story.worker("a", QUEUE, 5);
     for handed in &handed {
@@ -76,7 +76,7 @@ fn completed_jobs_are_kept_a_day() {
 
 #[test]
 fn the_newest_ended_jobs_are_kept_up_to_a_number() {
-    let mut story = Story::with_limits(Limits { ended_per_queue: 3, ..Limits::STANDARD });
+    let mut story = Story::with_rules(Rules { ended_per_queue: 3, ..Rules::STANDARD });
     story.fill(1..=5);
     let (a, handed) = story.worker("a", QUEUE, 5);
     handed.iter().for_each(|handed| {

@@ -71,7 +71,7 @@ impl Model {
         let mut may = self.matching(action, filter);
         let mut must: Vec<JobId> = may.clone();
         must.retain(|&id| self.is_among_rising_times(id, filter));
-        let most = self.limits.step_jobs as u64;
+        let most = self.limits.step_jobs;
         let mut done = 0;
         let change = match action {
             Action::Confirm => JobChange::Confirmed,

@@ -41,7 +41,7 @@ impl Model {
         let own = self.subscriptions.iter().filter(|s| s.link == link).count();
         let refusal = if self.subscription(link, number).is_some() {
             Some(format!("the link has a subscription {number} already"))
-        } else if own >= self.limits.subscriptions_per_link {
+        } else if own as u64 >= self.limits.subscriptions_per_link {
             Some(format!("the link has {own} subscriptions, as many as it may"))
         } else {
             None
@@ -112,11 +112,11 @@ impl Model {
             }
         }
         assert!(handed.next().is_none(), "each hand-out is told as an event");
-        assert!(expired <= self.limits.step_jobs, "{expired} expire in one step");
+        assert!(expired as u64 <= self.limits.step_jobs, "{expired} expire in one step");
         for s in self.subscriptions.iter().filter(|s| s.credit > 0) {
             let waits = self.ready_for(&s.sources).next();
             // After so many that expired instead, in a Tick or here, one that is too late may have to wait for the next command.
-            let may_stall = expired_in_all(to) >= self.limits.step_jobs
+            let may_stall = expired_in_all(to) as u64 >= self.limits.step_jobs
                 && self.next_for(&s.sources).iter().any(|job| job.is_too_late(self.now));
             let is_done = waits.is_none() || may_stall || self.handouts == 0;
             assert!(is_done, "{:?} has credit, and {waits:?} waits", s.sources);

@@ -223,6 +223,7 @@ impl Stage {
                     epoch: Epoch(2),
                     boot: [1; 16],
                     secret: Secret([0x5e; 16]),
+                    rules: Box::new(self.limits.clone()),
                     durability: Durability::Fsync,
                     paths: paths.iter().map(|text| path(text)).collect(),
                     defaults: defaults.iter().map(|text| path(text)).collect(),

@@ -11,10 +11,10 @@ use super::comparing::compare_outcomes;
 use super::draws::{Draw, Mood};
 use super::jobs::Place;
 use super::naive::Model;
+use crate::Rules;
 use crate::command::{Command, Secret, Start};
 use crate::log::Snapshot;
 use crate::outcome::{Outcomes, Reply};
-use crate::state::limits::Limits;
 use crate::state::{Frozen, State};
 use crate::time::Now;
 
@@ -22,12 +22,12 @@ use crate::time::Now;
 pub(super) const IDS: u32 = 20;
 
 /// More than a case can need: every step of the state is a whole one.
-pub(super) const STEP_JOBS: usize = 10_000;
+pub(super) const STEP_JOBS: u64 = 10_000;
 
 pub(super) struct Stage {
     pub(super) state: State,
     pub(super) model: Model,
-    pub(super) limits: Limits,
+    pub(super) limits: Rules,
     pub(super) now: Now,
     pub(super) log: Vec<(u64, Now, Command)>,
     pub(super) mood: Mood,
@@ -70,19 +70,19 @@ impl Writing {
 
 impl Stage {
     pub(super) fn begin(number: u8) -> Stage {
-        let limits = Limits {
+        let limits = Rules {
             jobs_per_queue: 4,
             jobs: 15,
             queues: 4,
             subscriptions_per_link: 2,
             ended_per_queue: 5,
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
-            ..Limits::STANDARD
+            ..Rules::STANDARD
         };
         let mut stage = Stage {
-            state: State::with_limits(limits),
-            model: Model::new(limits),
-            limits,
+            state: State::with_rules(limits.clone()),
+            model: Model::new(limits.clone()),
+            limits: limits.clone(),
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             log: Vec::new(),
             mood: Mood::of(number),
@@ -99,6 +99,7 @@ impl Stage {
             epoch: Epoch(1),
             boot: [1; 16],
             secret: Secret([0x5e; 16]),
+            rules: Box::new(limits.clone()),
             durability: Durability::Fsync,
             paths: Vec::new(),
             defaults: vec![path("/jobs")],
@@ -111,7 +112,7 @@ impl Stage {
         self.draw_time(&mut draw);
         if draw.one_in(16) {
             let bytes = self.state.snapshot_bytes();
-            self.state = State::restore_with_limits(&bytes, self.limits).expect("it was written");
+            self.state = State::restore(&bytes).expect("it was written");
             assert!(self.state.snapshot_bytes() == bytes, "restoring changes the bytes");
             self.state.invariant().expect("what was restored holds together");
         }
@@ -148,7 +149,7 @@ impl Stage {
         while writing.write() {}
         let Writing { written, expected, .. } = writing;
         assert!(written == expected, "what was frozen has changed");
-        let restored = State::restore_with_limits(&written, self.limits).expect("it was written");
+        let restored = State::restore(&written).expect("it was written");
         restored.invariant().expect("what was restored holds together");
         assert!(restored.snapshot_bytes() == expected, "restoring changes the bytes");
     }
@@ -160,7 +161,8 @@ impl Stage {
     /// The log, applied by a state that tells nobody of events and was never restored, gives the same bytes.
     pub(super) fn end(&mut self) {
         self.finish_writing();
-        let mut state = State::with_limits(self.limits);
+        let mut state =
+            State::with_rules(Rules { jobs_per_queue: 1, keep_ms: 7, ..Rules::STANDARD });
         let mut out = Outcomes::default();
         for (index, now, command) in &self.log {
             out.clear();

@@ -13,16 +13,16 @@ use super::acting::is_explained;
 use super::dispatching::{Shares, Subscription};
 use super::jobs::{Job, Place, Queue};
 use super::sessions::Session;
+use crate::Rules;
 use crate::command::Command;
 use crate::outcome::{Event, Outcomes, QueueId, RecordRef, Reply};
-use crate::state::limits::Limits;
 use crate::time::Now;
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
 #[derive(Clone)]
 pub(super) struct Model {
-    pub(super) limits: Limits,
+    pub(super) limits: Rules,
     pub(super) index: u64,
     pub(super) now: Now,
     /// Paths that the present start serves, and paths below which it serves all.
@@ -83,7 +83,7 @@ impl<'a> Expected<'a> {
 }
 
 impl Model {
-    pub(super) fn new(limits: Limits) -> Model {
+    pub(super) fn new(limits: Rules) -> Model {
         Model {
             limits,
             index: 0,

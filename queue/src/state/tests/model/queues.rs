@@ -31,7 +31,7 @@ impl Model {
     fn open_queue(&mut self, path: &Path, to: &mut Expected<'_>) -> Result<(), Refusal> {
         self.takes(path)?;
         if self.queues.iter().all(|queue| queue.path != *path) {
-            if self.queues.len() >= self.limits.queues {
+            if self.queues.len() as u64 >= self.limits.queues {
                 return Err(Refusal::TooManyQueues);
             }
             self.queues.push(Queue::new(path.clone()));
@@ -60,10 +60,12 @@ impl Model {
             return EnqueueOutcome::Refused(refusal);
         }
         let queues = self.queues.iter();
-        if queues.clone().all(|queue| queue.path != *path) && queues.len() >= self.limits.queues {
+        if queues.clone().all(|queue| queue.path != *path)
+            && queues.len() as u64 >= self.limits.queues
+        {
             return EnqueueOutcome::Refused(Refusal::TooManyQueues);
         }
-        let is_full = self.is_full(path) || self.jobs.len() as u64 >= u64::from(self.limits.jobs);
+        let is_full = self.is_full(path) || self.jobs.len() as u64 >= self.limits.jobs;
         if is_full {
             return EnqueueOutcome::Refused(Refusal::QueueFull);
         }

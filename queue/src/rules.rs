@@ -1,0 +1,114 @@
+//! The numbers that decide: limits and defaults. A [`Start`](crate::Start) carries them, so they are logged and in snapshots:
+//! replay decides by the numbers that the run had, whatever the program that replays has become.
+//!
+//! Only values change from version to version. A new binary's take effect with its first start, for what comes after it. What
+//! a message may hold is no rule: a longer one does not decode, at any time.
+
+use longshore_protocol::limits::{
+    BATCH_PAYLOAD_BYTES_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX,
+    CREDITS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SUBSCRIPTIONS_MAX, TOKENS_MAX,
+};
+use longshore_protocol::{
+    Backoff, Decode, Encode, FrameWriter, JobOptions, QueueSettings, Reader, WireError,
+};
+
+const HOUR_MS: u64 = 60 * 60 * 1_000;
+
+macro_rules! rules {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:expr;)*) => {
+        /// The numbers that decide.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct Rules {
+            $($(#[doc = $doc])* pub $name: u64,)*
+            /// The wait after a failed attempt, where neither job nor queue sets it.
+            pub backoff: Backoff,
+        }
+
+        impl Rules {
+            /// Those of this version.
+            pub const STANDARD: Rules = Rules { $($name: $value,)* backoff: Backoff::Quartic };
+        }
+
+        impl Encode for Rules {
+            fn encode(&self, out: &mut FrameWriter) {
+                $(out.u64(self.$name);)*
+                self.backoff.encode(out);
+            }
+        }
+
+        impl Decode for Rules {
+            fn decode(r: &mut Reader) -> Result<Rules, WireError> {
+                Ok(Rules { $($name: r.u64()?,)* backoff: Backoff::decode(r)? })
+            }
+        }
+    };
+}
+
+rules! {
+    /// Most jobs of one queue that have not ended; the next one is `QueueFull`.
+    jobs_per_queue = 100_000_000;
+    /// Most jobs in all, ended ones too, at most 2³² − 2; the next one is `QueueFull`.
+    jobs = 4_000_000_000;
+    /// Most queues; a job for one more is `TooManyQueues`.
+    queues = 100_000;
+    /// Most sessions known, those of the last hour too; one more link is refused.
+    sessions = 100_000;
+    /// Most bytes of memory that the answers which sessions may ask for again take; beyond it no new session is accepted.
+    answer_bytes = 512 * 1024 * 1024;
+    /// Most subscriptions on one link; one more is refused.
+    subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
+    /// Most patterns that are paused, and most that are closed.
+    pauses = PAUSES_MAX as u64;
+    /// Most credits of one subscription; those beyond are not counted.
+    credits = CREDITS_MAX as u64;
+    /// Most leases and credits of one session; credits beyond are not counted.
+    leases_per_session = TOKENS_MAX as u64;
+    /// Most payload bytes of a batch.
+    batch_payload_bytes = BATCH_PAYLOAD_BYTES_MAX as u64;
+    /// Most bytes of a result.
+    result_bytes = RESULT_BYTES_MAX as u64;
+    /// Most bytes of a checkpoint.
+    checkpoint_bytes = CHECKPOINT_BYTES_MAX as u64;
+    /// Most checkpoints of a job; the oldest go.
+    checkpoints = CHECKPOINTS_MAX as u64;
+    /// Most bytes of all checkpoints of a job; the oldest go.
+    checkpoints_bytes = CHECKPOINTS_BYTES_MAX as u64;
+    /// Attempts that a job's history keeps; the oldest go.
+    attempts_kept = longshore_protocol::limits::ATTEMPTS_MAX as u64;
+    /// Most jobs that one `Tick` makes due, expires and forgets, of each; most that expire in one command instead of being
+    /// handed out; and most that an action by filter is done to.
+    step_jobs = 10_000;
+    /// Most jobs that one subscription is handed in its turn while others wait for theirs.
+    turn_jobs = 64;
+    /// Jobs that one step of an action by filter may pass over once it has found one.
+    step_rows = 100_000;
+    /// Batches of each kind whose answers a session keeps.
+    answers_kept = 64;
+    /// Leases that a session lost and may still try to settle: it keeps the queues of so many, to count refusals where they
+    /// belong.
+    lost_kept = 4_096;
+    /// Deliveries that a job may lose before its worker starts it: this, or three for each attempt if that is more; never
+    /// over 255.
+    lost_deliveries = 30;
+    /// Attempts of a job that may lose their worker: with the last of them it is dead. Each may have killed a worker, so they
+    /// are counted since the job was enqueued or revived, whatever came between them.
+    worker_losses = 3;
+    /// By how much each start raises the tokens: more than any run loses when its log is not synced.
+    tokens_per_start = 1 << 32;
+    /// How long a prepared job waits to be confirmed, in milliseconds of monotonic time.
+    prepared_kept_ms = HOUR_MS;
+    /// How long a session is known after its link has gone, in milliseconds of monotonic time.
+    session_kept_ms = HOUR_MS;
+    /// Attempts of a job, where neither job nor queue sets them.
+    max_attempts = JobOptions::MAX_ATTEMPTS as u64;
+    /// A lease's length in milliseconds, where neither job nor queue sets it.
+    lease_ms = JobOptions::LEASE_MS as u64;
+    /// How long an attempt may run, in milliseconds, where neither job nor queue sets it.
+    run_timeout_ms = JobOptions::RUN_TIMEOUT_MS;
+    /// How long ended jobs stay readable, in milliseconds, where neither job nor queue sets it.
+    keep_ms = JobOptions::KEEP_MS;
+    /// Most completed, cancelled and expired jobs that a queue keeps where it does not set another number.
+    ended_per_queue = QueueSettings::KEEP_JOBS;
+    /// How long dead letters stay, in milliseconds, where their queue does not set it.
+    keep_dead_ms = QueueSettings::KEEP_DEAD_MS;
+}
