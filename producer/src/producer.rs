@@ -85,7 +85,7 @@ impl Producer {
         cell.wait().await.outcome(pushed.place)
     }
 
-    /// Hands in many jobs, in batches of at most 1,000 jobs and 256 KiB, of which the next is filled while those before it are
+    /// Enqueues many jobs, in batches of at most 1,000 jobs and 256 KiB, of which the next is filled while those before it are
     /// answered, and waits until each has its end. One receipt per job, in order; its ticket is its place. An error of one job is no error of the others, unless they
     /// are [`atomic`](BatchOptions::atomic). Waits for each job as [`Producer::enqueue`] does.
     ///
