@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use super::SEGMENT_BYTES_MIN;
 use super::budget::{Budget, COMPACTION_SEGMENTS, LEASE_BYTES};
+use super::cleaner::log_between;
 use super::files::{Files, JournalFile};
 
 /// The file's name in the data directory.
@@ -248,6 +249,14 @@ impl Ballast {
     /// Whether new work is refused.
     pub(crate) fn is_short(&self) -> bool {
         self.short.load(Ordering::Relaxed)
+    }
+
+    /// Whether what nothing needs but a start that finds the newest snapshot bad has to go: new
+    /// work could be refused before the next cycle has ended.
+    pub(crate) fn is_tight(&self) -> bool {
+        let budget = self.budget(0);
+        let until_then = log_between(budget.snapshot_bytes, budget.segment_bytes);
+        budget.headroom() < budget.ballast().saturating_add(until_then)
     }
 
     /// What may be appended, when so many bytes have been and are not yet written. Cheap.

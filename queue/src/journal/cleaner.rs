@@ -1,11 +1,11 @@
 //! Cycles: a snapshot is written, and what it makes needless goes. Beside the commits, on a thread of its own.
 //!
 //! ```text
-//! count what is wanted ─▶ choose ─▶ carry ─▶ commit up to the snapshot ─▶ snapshot ─▶ rename ─▶ older snapshots go ─▶ segments go
+//! count what is wanted ─▶ choose ─▶ carry ─▶ commit up to the snapshot ─▶ snapshot ─▶ rename ─▶ snapshots before the last two go ─▶ segments go
 //!                                                                             └ the one moment at which anything changes
 //! ```
-//! A crash before the rename leaves the older snapshot and all that it needs; after it, what the new one does not name is
-//! removed at the next start.
+//! A crash before the rename leaves the older snapshot and all that it needs. The snapshot before the newest is kept with what it
+//! needs, in case the newest rots: until the next one, or until the disk has no room to spare.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -75,9 +75,11 @@ pub(crate) struct Cleaner {
     figures: Arc<CycleFigures>,
     /// The snapshot that counts.
     newest: Option<u64>,
+    /// What a start falls back to if that one is bad.
+    fallback: Option<Fallback>,
     /// Files that no location leads to any more: the next snapshot does not name them.
     given_up: Vec<GivenUp>,
-    /// Files that the snapshot that counts does not name.
+    /// Files that neither the snapshot that counts needs, nor the fallback.
     needless: Vec<GivenUp>,
     /// Files that have lost the names by which they counted, and are still to be removed.
     retired: Vec<GivenUp>,
@@ -86,9 +88,17 @@ pub(crate) struct Cleaner {
 }
 
 /// A file that is to go.
-struct GivenUp {
-    path: PathBuf,
-    bytes: u64,
+pub(crate) struct GivenUp {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+}
+
+/// The snapshot before the newest, and the files that it needs and the newest does not: those of
+/// its locations, and the log from it to the newest.
+pub(crate) struct Fallback {
+    /// Its index; 0 for none, where the log is there from its first command on.
+    pub(crate) snapshot: u64,
+    pub(crate) files: Vec<GivenUp>,
 }
 
 /// What cycles have come to since the start.
@@ -127,9 +137,21 @@ impl Cleaner {
         records: Arc<JournalRecords>,
         figures: Arc<CycleFigures>,
         newest: Option<u64>,
+        fallback: Option<Fallback>,
     ) -> Cleaner {
         let (given_up, needless, retired) = (Vec::new(), Vec::new(), Vec::new());
-        Cleaner { directory, records, figures, newest, given_up, needless, retired, grown: 0 }
+        let grown = 0;
+        Cleaner {
+            directory,
+            records,
+            figures,
+            newest,
+            fallback,
+            given_up,
+            needless,
+            retired,
+            grown,
+        }
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
@@ -176,9 +198,24 @@ impl Cleaner {
         self.figures.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
         // What was frozen is given free before all that is slow.
         drop(snapshot);
-        self.newest = Some(index);
-        self.needless.append(&mut self.given_up);
+        self.supersede(index);
         self.remove(around).map(drop)
+    }
+
+    /// The snapshot of `index` counts from now on, and the one before it is the fallback.
+    fn supersede(&mut self, index: u64) {
+        let files = std::mem::take(&mut self.given_up);
+        let before = self.newest.replace(index).unwrap_or(0);
+        let older = match &mut self.fallback {
+            // It has taken the place of one of the same command.
+            fallback if before == index => {
+                let kept = fallback.as_mut().map_or(&mut self.needless, |it| &mut it.files);
+                kept.extend(files);
+                return;
+            }
+            fallback => fallback.replace(Fallback { snapshot: before, files }),
+        };
+        self.needless.extend(older.into_iter().flat_map(|older| older.files));
     }
 
     /// Carries what is wanted out of segments that are mostly dead, and lets no location lead to what is given up.
@@ -290,8 +327,11 @@ impl Cleaner {
         }
     }
 
-    /// What the snapshot that counts makes needless goes. False while a copy is being made.
+    /// What nothing needs any more goes. On a disk without room to spare that is the fallback, too. False while a copy is being made.
     fn remove(&mut self, around: &mut dyn Around) -> Result<bool, CycleError> {
+        if around.is_short() || self.directory.ballast.is_tight() {
+            self.needless.extend(self.fallback.take().into_iter().flat_map(|it| it.files));
+        }
         if !self.retire()? {
             return Ok(false);
         }
@@ -317,7 +357,8 @@ impl Cleaner {
             return Ok(false);
         };
         let dir = self.directory.snapshots_dir();
-        let snapshots = snapshots::retire_others(&self.directory, newest)
+        let kept = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
+        let snapshots = snapshots::retire_others(&self.directory, &kept)
             .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
         // They are not among the bytes of the segments.
         self.retired.extend(snapshots.into_iter().map(|path| GivenUp { path, bytes: 0 }));

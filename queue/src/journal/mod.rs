@@ -184,7 +184,8 @@ impl Journal {
         }
         let durability = options.durability;
         let parts = Parts::open(files, dir, options, rebuild)?;
-        let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
+        let Parts { directory, records, progress, mark, segment, fallback, recovered, lock } =
+            parts;
         if let Some(segment) = &segment {
             directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
         }
@@ -209,8 +210,13 @@ impl Journal {
         );
         let (desk, cycles) = (Arc::new(Desk::default()), Arc::new(CycleFigures::default()));
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
-        let cleaner =
-            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles), newest);
+        let cleaner = Cleaner::new(
+            Arc::clone(&directory),
+            Arc::clone(&records),
+            Arc::clone(&cycles),
+            newest,
+            fallback,
+        );
         let threads = {
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
                 let io = |error| OpenError::io("starting the threads of", dir, error);

@@ -8,6 +8,7 @@ use longshore_protocol::PublisherId;
 
 use super::ballast::BALLAST_FILE;
 use super::budget::Budget;
+use super::cleaner::Fallback;
 use super::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use super::files::{self, Files, LockError};
 use super::identity::{self, Identity, IdentityError};
@@ -25,6 +26,7 @@ pub(super) struct Parts {
     pub(super) progress: Arc<Progress>,
     pub(super) mark: Arc<Mark>,
     pub(super) segment: Option<Segment>,
+    pub(super) fallback: Option<Fallback>,
     pub(super) recovered: Recovered,
     pub(super) lock: Box<dyn Send + Sync>,
 }
@@ -74,9 +76,9 @@ impl Parts {
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
         let progress = Arc::new(Progress::new(found.last_index));
-        let segment = found.segment;
+        let (segment, fallback) = (found.segment, found.fallback);
         let mark = Arc::new(mark);
-        Ok(Parts { directory, records, progress, mark, segment, recovered, lock })
+        Ok(Parts { directory, records, progress, mark, segment, fallback, recovered, lock })
     }
 }
 

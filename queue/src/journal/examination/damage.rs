@@ -53,6 +53,10 @@ pub(super) fn is_segment(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "seg")
 }
 
+pub(super) fn is_snapshot(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "snap")
+}
+
 pub(super) fn end_of_data(disk: &SimulatedDisk, path: &Path) -> u64 {
     let bytes = disk.bytes(path);
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
@@ -153,6 +157,32 @@ fn a_tail_that_nobody_was_told_of_is_cut_off_at_any_byte_and_said() {
         assert!(cuts + boundaries > end - before, "{cuts} of {}, {lasts:?}", end - before);
         assert!(lasts.len() > 1, "some of it was whole: {lasts:?}");
     }
+}
+
+#[test]
+fn a_rotten_newest_snapshot_loses_nothing() {
+    let (mut older, mut without) = (0, 0);
+    for seed in 0..asked("LONGSHORE_ROTTEN_SNAPSHOTS", 60) {
+        let mut world = World::new(seed, options());
+        // With a single one there is the whole log.
+        world.takes_snapshots = seed % 4 != 0;
+        let steps = if world.takes_snapshots { 150 } else { 10 };
+        run_and_close(&mut world, steps, Some(10));
+        let paths = world.disk.paths().into_iter();
+        let snapshots: Vec<PathBuf> = paths.filter(|path| is_snapshot(path)).collect();
+        assert!(snapshots.len() <= 2, "seed {seed}: {snapshots:?}");
+        let newest = snapshots.last().expect("one was taken");
+        let disk = world.disk.after_kill();
+        let bits = disk.bytes(newest).len() as u64 * 8;
+        disk.flip(newest, StdRng::seed_from_u64(seed).random_range(0..bits));
+        let found = start_on(&world, disk, &format!("seed {seed}"));
+        assert!(matches!(found, Found::Whole { .. }), "seed {seed}: {found:?}");
+        match snapshots.len() {
+            1 => without += 1,
+            _ => older += 1,
+        }
+    }
+    assert!(older > 20 && without > 5, "{older} {without}");
 }
 
 #[test]

@@ -77,7 +77,8 @@ impl SteppedLog {
         let durability = options.durability;
         let files: Arc<dyn Files> = Arc::new(disk.clone());
         let parts = Parts::open(files, Path::new(DIR), options, replay)?;
-        let Parts { directory, records, progress, mark, segment, recovered, lock } = parts;
+        let Parts { directory, records, progress, mark, segment, fallback, recovered, lock } =
+            parts;
         if let Some(segment) = &segment {
             directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
         }
@@ -87,8 +88,13 @@ impl SteppedLog {
         directory.open_ballast()?;
         let cycles = Arc::new(CycleFigures::default());
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
-        let cleaner =
-            Cleaner::new(Arc::clone(&directory), Arc::clone(&records), Arc::clone(&cycles), newest);
+        let cleaner = Cleaner::new(
+            Arc::clone(&directory),
+            Arc::clone(&records),
+            Arc::clone(&cycles),
+            newest,
+            fallback,
+        );
         let hand = Hand {
             directory,
             progress,

@@ -4,6 +4,7 @@ use rand::RngExt;
 
 use super::super::OpenError;
 use super::super::simulated_disk::Fault;
+use super::damage::is_snapshot;
 use super::executed::{Executed, ROOMY};
 use super::phase::{Coverage, Phase};
 use super::world::World;
@@ -36,11 +37,24 @@ fn lives(seed: u64, coverage: &mut Coverage, executed: &mut Executed) -> (u64, u
             false => world.disk.after_kill(),
         };
         cuts += u64::from(power_goes);
+        if world.once_in(4) {
+            rot_newest_snapshot(&mut world);
+        }
     }
     // In the end nothing fails, and everything is there.
     assert!(!live(&mut world, seed), "seed {seed}: a start without a fault");
     executed.add(&world.executed());
     (cuts, world.disk.trace())
+}
+
+/// A bit of the newest snapshot is not what it was, if there is another: whenever that may be, the other is as good.
+fn rot_newest_snapshot(world: &mut World) {
+    let snapshots: Vec<_> =
+        world.disk.paths().into_iter().filter(|path| is_snapshot(path)).collect();
+    if let [_, .., newest] = &snapshots[..] {
+        let bits = world.disk.bytes(newest).len() as u64 * 8;
+        world.disk.flip(newest, world.random.random_range(0..bits));
+    }
 }
 
 /// The power goes at some call, or at one of a kind that is rare.
@@ -50,9 +64,10 @@ pub(super) fn arm(world: &mut World) {
         0..5 => Fault::nth_where(random.random_range(1..150), |call, _| call.is_change()),
         5 | 6 => Fault::nth_where(random.random_range(1..15), |call, _| call.is_change()),
         _ => {
-            // Carrying, which is rare and short, three times as often as the others.
-            let phase = PHASES.get(random.random_range(0..PHASES.len() + 2));
-            let phase = phase.copied().unwrap_or(Phase::Carrying);
+            // Those that are rare and short more often than the others.
+            let phases = [&PHASES[..], &[Phase::Carrying, Phase::Carrying, Phase::Deletion]];
+            let phases = phases.concat();
+            let phase = phases[random.random_range(0..phases.len())];
             let of = move |call, path: &_| Phase::of(call, path) == phase;
             Fault::nth_where(random.random_range(1..6), of)
         }

@@ -154,7 +154,8 @@ impl Plan {
                 Err(error) => bad = Some(refused(error, index)?),
             }
         }
-        if let (None, Some(bad)) = (&base, bad) {
+        let begins = listed.iter().any(|piece| piece.first_index() == Some(1));
+        if let (None, Some(bad), false) = (&base, bad, begins) {
             return Err(bad);
         }
         let index = base.as_ref().map_or(0, |base| base.header.index);

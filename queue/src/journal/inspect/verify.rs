@@ -157,7 +157,7 @@ impl Check<'_, '_> {
         (self.progress)(self.bytes, self.total);
     }
 
-    /// Reads every snapshot, and gives the newest of which all is there.
+    /// Reads every snapshot, and gives the newest of which all is there. Without one a start begins with the log, if that is whole.
     fn base(&mut self, snapshots: &[u64]) -> Result<Base, InspectError> {
         let mut base = None;
         let mut bad: Vec<(PathBuf, u64, u64, &'static str)> = Vec::new();
@@ -181,7 +181,11 @@ impl Check<'_, '_> {
                 base = Some(Base { index, resume: Some(resume), locations });
             }
         }
-        let effect = if base.is_some() { Effect::DoesWithout } else { Effect::Refuses };
+        let begins = self.pieces.iter().any(|piece| piece.first_index() == Some(1));
+        let effect = match base.is_some() || begins {
+            true => Effect::DoesWithout,
+            false => Effect::Refuses,
+        };
         for (file, offset, index, why) in bad {
             self.findings.add(effect, file, offset, Some(index), why);
         }

@@ -1,4 +1,4 @@
-//! What replay begins with: the newest snapshot that is good, and of which every file is there.
+//! What replay begins with: the newest snapshot that is good, and of which every file is there. Without one, the log's beginning.
 
 use super::super::OpenError;
 use super::super::directory::Directory;
@@ -8,7 +8,7 @@ use super::Damage;
 use super::found::FoundFiles;
 use crate::log::Rebuild;
 
-/// What replay begins with; of a journal without snapshots, nothing.
+/// What replay begins with; without a good snapshot, nothing.
 #[derive(Default)]
 pub(super) struct Base {
     /// The last command that it reflects; 0 for none.
@@ -21,12 +21,12 @@ pub(super) struct Base {
 }
 
 /// Picks the newest snapshot of which all is there; every one is read to its end before any block of it is used, so that
-/// nothing ever has to be undone. Tells what is wrong with those that are newer. None when there are snapshots and none is good:
-/// then what they stood for is lost.
+/// nothing ever has to be undone. Tells what is wrong with those that are newer. When none is good, replay shows whether the log is
+/// there from its first command on.
 pub(super) fn choose(
     directory: &Directory,
     found: &FoundFiles,
-) -> Result<(Option<Base>, Vec<Damage>), OpenError> {
+) -> Result<(Base, Vec<Damage>), OpenError> {
     let mut damaged = Vec::new();
     for &index in &found.snapshots {
         let checked = match snapshots::check(directory, index) {
@@ -42,9 +42,9 @@ pub(super) fn choose(
         }
         let snapshots::Checked { resume, locations, bytes, .. } = checked;
         let base = Base { index, resume: Some(resume), locations, bytes };
-        return Ok((Some(base), damaged));
+        return Ok((base, damaged));
     }
-    Ok((found.snapshots.is_empty().then(Base::default), damaged))
+    Ok((Base::default(), damaged))
 }
 
 impl Base {

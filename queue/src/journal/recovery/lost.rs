@@ -16,9 +16,9 @@ use super::super::files::JournalFile;
 use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use super::super::snapshots;
 use super::end::{end_of_data, erase};
-use super::found::{Found, FoundFiles, Unused};
+use super::found::Found;
 use super::scan::Scan;
-use super::{CHUNK_BYTES, Damage, Dropped, FIRST_INDEX, LostStarts};
+use super::{CHUNK_BYTES, Damage, Dropped, LostStarts};
 
 /// The name of what is not there any more, behind the first command that was lost.
 const NOTHING: &str = "nothing.left";
@@ -26,13 +26,12 @@ const NOTHING: &str = "nothing.left";
 const KIND_START: u8 = 1;
 
 /// Moves all from the damage on out of the way: the end of `tail` from that byte on, and the others whole.
-pub(super) fn set_aside(
+pub(super) fn set_aside<'a>(
     directory: &Directory,
     damage: Damage,
     index: u64,
     tail: Option<(&Found, u64)>,
-    later: &[Found],
-    unused: &[Unused],
+    segments: impl Iterator<Item = &'a PathBuf>,
     snapshots: &[PathBuf],
 ) -> Result<Dropped, OpenError> {
     let mut aside = Aside::new(directory, index)?;
@@ -42,9 +41,12 @@ pub(super) fn set_aside(
     if let Some((segment, file, from)) = &tail {
         aside.copy_end(segment, &**file, *from)?;
     }
-    let whole = later.iter().map(|segment| &segment.path);
-    let whole = whole.chain(unused.iter().map(|segment| &segment.path)).chain(snapshots);
-    whole.into_iter().try_for_each(|path| aside.take(path))?;
+    for path in segments {
+        aside.take(path)?;
+    }
+    aside.make_last()?;
+    // The snapshots last: as long as one of them is there, a start that is cut short here finds the same damage again.
+    snapshots.iter().try_for_each(|path| aside.take(path))?;
     aside.note_nothing()?;
     aside.make_last()?;
     if let Some((segment, file, from)) = &tail {
@@ -53,26 +55,6 @@ pub(super) fn set_aside(
         let to = end_of_data(&**file, *from, segment.length).map_err(io)?;
         erase(&**file, *from, to).map_err(io)?;
     }
-    Ok(aside.dropped(damage))
-}
-
-/// Moves everything out of the way: there is nothing to begin with.
-pub(super) fn set_all_aside(
-    directory: &Directory,
-    found: &FoundFiles,
-    damage: Damage,
-) -> Result<Dropped, OpenError> {
-    let mut aside = Aside::new(directory, FIRST_INDEX)?;
-    let segments = found.segments.iter().chain(&found.carried).map(|file| &file.path);
-    let segments =
-        segments.chain(found.unused.iter().chain(&found.bad_carried).map(|file| &file.path));
-    segments.into_iter().try_for_each(|path| aside.take(path))?;
-    aside.make_last()?;
-    // The snapshots last: as long as one of them is there, a start that is cut short here finds the same damage again.
-    for &index in &found.snapshots {
-        aside.take(&directory.snapshot_path(index))?;
-    }
-    aside.make_last()?;
     Ok(aside.dropped(damage))
 }
 

@@ -25,6 +25,7 @@ use self::base::Base;
 use self::found::{Found, FoundFiles};
 use self::replay::Played;
 use super::OpenError;
+use super::cleaner::{Fallback, GivenUp};
 use super::directory::{Directory, Segment};
 use super::locations::Locations;
 use super::pin::Pin;
@@ -50,6 +51,8 @@ pub(crate) struct Recovery {
     pub(crate) cut: Option<CutTail>,
     pub(crate) dropped: Option<Dropped>,
     pub(crate) lost_starts: Option<LostStarts>,
+    /// What the next start falls back to if the snapshot is bad by then.
+    pub(crate) fallback: Option<Fallback>,
 }
 
 /// The snapshot that a journal was read back from.
@@ -110,32 +113,24 @@ pub(crate) fn recover(
     rebuild: &mut dyn Rebuild,
 ) -> Result<Recovery, OpenError> {
     let found = found::find(directory)?;
-    let (base, mut passed_over) = base::choose(directory, &found)?;
-    let Some(base) = base else {
-        // There is a snapshot, none is good, and each told what is wrong with it.
-        let damage = passed_over.remove(0);
-        if !accept_loss {
-            return Err(damage.refused(FIRST_INDEX));
-        }
-        let dropped = Some(lost::set_all_aside(directory, &found, damage)?);
-        remove(directory, &found.unfinished)?;
-        let lost_starts = lost::lost_starts(directory, FIRST_INDEX - 1)?;
-        return Ok(Recovery { dropped, lost_starts, ..Recovery::default() });
-    };
+    let (base, passed_over) = base::choose(directory, &found)?;
     for Damage { file, offset, why } in &passed_over {
-        tracing::warn!(?file, offset, why, "a snapshot is passed over for an older one");
+        tracing::warn!(?file, offset, why, "a snapshot is passed over for what is older");
     }
     base.restore(directory, rebuild)?;
     // A snapshot is made of what is committed.
     let known = found.snapshots.first().copied().unwrap_or(0).max(mark);
-    play(directory, found, base, known, accept_loss, rebuild)
+    let cause = passed_over.into_iter().next();
+    play(directory, found, base, cause, known, accept_loss, rebuild)
 }
 
-/// Replays what comes after the base, sees to the end, and removes what nothing needs.
+/// Replays what comes after the base, sees to the end, and removes what nothing needs. `cause` is what is wrong with the newest
+/// snapshot.
 fn play(
     directory: &Directory,
     found: FoundFiles,
     base: Base,
+    cause: Option<Damage>,
     known: u64,
     accept_loss: bool,
     rebuild: &mut dyn Rebuild,
@@ -166,25 +161,28 @@ fn play(
     if damage.is_none() {
         damage = end::proof_of_more(directory, &segments, &found.unused, end, known, last_index)?;
     }
-    let others: Vec<u64> =
-        found.snapshots.iter().copied().filter(|&index| index != base.index).collect();
+    // Without a good snapshot, the newest is what has to be repaired.
+    let cause = cause.filter(|_| base.resume.is_none());
+    let damage = damage.map(|damage| cause.unwrap_or(damage));
+    let older = found.snapshots.iter().copied().find(|&index| index < base.index);
+    let begins = segments.iter().chain(&before).any(|it| it.header.first_index == FIRST_INDEX);
+    let falls_back_to = older.or((begins && base.index > 0).then_some(0));
+    let is_needed = |file: &Found| needed.contains(&file.header.sequence);
+    let (carried, garbage): (Vec<Found>, Vec<Found>) =
+        found.carried.into_iter().partition(is_needed);
     match damage {
         Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
         Some(damage) => {
             // A segment that was not replayed is dropped whole; the one that was replayed in part, from there on.
             let later = segments.split_off(spans.len());
             let tail = segments.last().map(|last| (last, end));
-            let newer = others.iter().filter(|&&index| index > base.index);
+            let newer = found.snapshots.iter().filter(|&&index| index > base.index);
             let newer: Vec<PathBuf> = newer.map(|&index| directory.snapshot_path(index)).collect();
-            recovery.dropped = Some(lost::set_aside(
-                directory,
-                damage,
-                last_index + 1,
-                tail,
-                &later,
-                &found.unused,
-                &newer,
-            )?);
+            let unused = found.unused.iter().chain(&found.bad_carried).map(|file| &file.path);
+            let lost = later.iter().chain(&garbage).map(|file| &file.path).chain(unused);
+            let index = last_index + 1;
+            let dropped = lost::set_aside(directory, damage, index, tail, lost, &newer)?;
+            recovery.dropped = Some(dropped);
         }
         None => {
             if let Some(last) = segments.last() {
@@ -193,11 +191,8 @@ fn play(
         }
     }
 
-    let is_needed = |file: &Found| needed.contains(&file.header.sequence);
     let (kept, mut dead): (Vec<Found>, Vec<Found>) = before.into_iter().partition(is_needed);
-    let (carried, garbage): (Vec<Found>, Vec<Found>) =
-        found.carried.into_iter().partition(is_needed);
-    dead.extend(garbage);
+    dead.extend(garbage.into_iter().filter(|_| recovery.dropped.is_none()));
     // The segment that was resumed goes like the others before it if it gave nothing.
     if segments.first().is_some_and(|first| resumed(first) && !is_needed(first))
         && spans.first().is_some_and(|span| span.records == 0)
@@ -206,12 +201,20 @@ fn play(
         spans.remove(0);
     }
     let unused = found.unused.into_iter().chain(found.bad_carried).map(|file| file.path);
+    let is_other = |&index: &u64| index != base.index && Some(index) != falls_back_to;
+    let others = found.snapshots.into_iter().filter(is_other);
+    recovery.fallback = falls_back_to.map(|snapshot| {
+        let file = |file: Found| GivenUp { path: file.path, bytes: file.length };
+        Fallback { snapshot, files: dead.drain(..).map(file).collect() }
+    });
     let unneeded = Unneeded {
         never_counted: unused.chain(found.unfinished).collect(),
-        snapshots: others.iter().map(|&index| directory.snapshot_path(index)).collect(),
+        snapshots: others.map(|index| directory.snapshot_path(index)).collect(),
         dead: dead.into_iter().map(|file| file.path).collect(),
     };
     unneeded.remove(directory)?;
+    let fallback = recovery.fallback.iter().flat_map(|fallback| &fallback.files);
+    directory.bytes.fetch_add(fallback.map(|file| file.bytes).sum(), Ordering::Relaxed);
 
     let known = known.max(base.index);
     end::write_again(directory, &segments, &spans, &recovery.locations, end, known)?;
@@ -229,9 +232,9 @@ fn play(
 struct Unneeded {
     /// Files that were never finished, or never had anything that counts.
     never_counted: Vec<PathBuf>,
-    /// All but the one that counts.
+    /// All but the one that counts and the one to fall back to.
     snapshots: Vec<PathBuf>,
-    /// Segments and carried files that the one that counts does not name.
+    /// Segments and carried files that neither of them needs.
     dead: Vec<PathBuf>,
 }
 

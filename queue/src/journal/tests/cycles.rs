@@ -54,7 +54,7 @@ fn short() -> Alone {
 fn cleaner(journal: &Stepped) -> (Cleaner, Arc<CycleFigures>) {
     let figures = Arc::new(CycleFigures::default());
     let (directory, records) = (Arc::clone(&journal.directory), Arc::clone(&journal.records));
-    (Cleaner::new(directory, records, Arc::clone(&figures), None), figures)
+    (Cleaner::new(directory, records, Arc::clone(&figures), None, None), figures)
 }
 
 /// A state of no bytes after all commands, which names so much of each of some.
@@ -128,6 +128,101 @@ fn a_cycle_without_room_for_its_snapshot_gives_all_back_at_once() {
     assert!(matches!(done, Err(CycleError::NotNow { .. })), "{done:?}");
     assert!(snapshots_of(&disk).is_empty() && disk.paths().contains(&segment(2)));
     assert_eq!(journal.directory.ballast.bytes(), BALLAST);
+}
+
+/// Two commands to a segment; of each that is wanted, half.
+fn journal_of_pairs(commands: u64) -> (SimulatedDisk, Stepped) {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    (0..commands).for_each(|_| journal.write(1, 400_000).unwrap());
+    journal.directory.open_ballast().unwrap();
+    (disk, journal)
+}
+
+/// All commands so far, of which only the last is still wanted: the segments before it are dead.
+fn last_of(journal: &Stepped) -> Commands {
+    let last = journal.committed();
+    let parts = vec![RecordRef { index: last, at: 0, length: 100 }];
+    Commands { parts, ..Commands::up_to(last, 400_000) }
+}
+
+#[test]
+fn the_snapshot_before_the_newest_stays_with_what_it_needs_and_a_start_falls_back_to_it() {
+    let (disk, mut journal) = journal_of_pairs(6);
+    let (mut cleaner, _) = cleaner(&journal);
+    let newest = |disk: &SimulatedDisk| snapshots_of(disk).pop().unwrap();
+    for round in 0..4 {
+        let before = disk.paths();
+        cleaner.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+        assert_eq!(snapshots_of(&disk).len(), if round == 0 { 1 } else { 2 });
+        let gone = before.iter().filter(|path| !disk.paths().contains(path)).count();
+        assert_eq!(gone > 0, round >= 2 || round == 1, "round {round}: {gone} files");
+        journal.firm_mark().unwrap();
+        for falls_back in [false, true] {
+            let disk = disk.after_kill();
+            let snapshot = newest(&disk);
+            if falls_back {
+                disk.tamper(&snapshot, |bytes| bytes[5_000] ^= 1);
+            }
+            let (_, read, recovered) = Stepped::open(&disk).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| 400_000), journal.committed());
+            let found = recovered
+                .snapshot
+                .map(|found| path(&format!("snapshots/{:020}.snap", found.index)));
+            assert_eq!(found == Some(snapshot), !falls_back, "round {round}");
+            assert_eq!(recovered.dropped, None);
+        }
+        (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
+    }
+    // Both of the last two: the log from the first command on is long gone.
+    let disk = disk.after_kill();
+    for snapshot in snapshots_of(&disk) {
+        disk.tamper(&snapshot, |bytes| bytes[5_000] ^= 1);
+    }
+    assert!(matches!(Stepped::open(&disk).map(drop), Err(OpenError::Damaged { index: 1, .. })));
+}
+
+#[test]
+fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
+    let (disk, mut journal) = journal_of_pairs(6);
+    let (mut first, _) = cleaner(&journal);
+    first.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+    (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
+    first.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+    journal.firm_mark().unwrap();
+    let disk = disk.after_kill();
+    drop(Stepped::open(&disk).unwrap());
+    let again = disk.after_kill();
+    again.tamper(&snapshots_of(&again)[1], |bytes| bytes[5_000] ^= 1);
+    let (_, read, recovered) = Stepped::open(&again).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 400_000), 12);
+    assert_eq!(recovered.snapshot.unwrap().index, 6);
+    // The next cycle lets the older one go, and what only that one needed.
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    let index = parts.recovered.snapshot.map(|snapshot| snapshot.index);
+    let figures = Arc::new(CycleFigures::default());
+    let before = disk.paths();
+    let mut next = Cleaner::new(parts.directory, parts.records, figures, index, parts.fallback);
+    let state = Commands { index: 12, parts: Vec::new(), ..Commands::up_to(12, 400_000) };
+    next.cycle(Box::new(state), &mut short()).unwrap();
+    assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000012.snap")]);
+    assert!(before.contains(&segment(4)) && !disk.paths().contains(&segment(4)));
+}
+
+#[test]
+fn a_disk_without_room_to_spare_keeps_one_snapshot_alone() {
+    let (disk, mut journal) = journal_of_pairs(6);
+    let (mut cleaner, _) = cleaner(&journal);
+    cleaner.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+    assert!(disk.paths().contains(&segment(1)), "the first has the log to fall back to");
+    (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
+    // Above the high watermark there is less than the next cycle may take.
+    disk.leave_free(6 * MIB);
+    journal.directory.ballast.measure();
+    assert!(!journal.directory.ballast.budget(0).short && journal.directory.ballast.is_tight());
+    cleaner.cycle(Box::new(last_of(&journal)), &mut Alone::default()).unwrap();
+    assert_eq!(snapshots_of(&disk).len(), 1);
+    assert!((1..=5).all(|number| !disk.paths().contains(&segment(number))));
 }
 
 #[test]

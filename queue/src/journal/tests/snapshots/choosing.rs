@@ -10,6 +10,8 @@ fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_
     let disk = small();
     let length = disk.tamper(&snapshot_path(3), |bytes| bytes.len());
     assert!(length < 5_000);
+    // With its first segment the log would do without the snapshot.
+    disk.remove(&segment(1)).unwrap();
     let refused = |change: &mut dyn FnMut(&mut Vec<u8>), what: String| {
         let bad = disk.after_kill();
         bad.tamper(&snapshot_path(3), change);
@@ -37,6 +39,7 @@ fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_
 #[test]
 fn blocks_in_another_order_are_damage() {
     let disk = small();
+    disk.remove(&segment(1)).unwrap();
     // Two blocks of the same length: the state after commands that differ by their index alone.
     let blocks = disk.tamper(&snapshot_path(3), |bytes| {
         let (mut at, mut blocks) = (4096, Vec::new());
@@ -59,6 +62,36 @@ fn blocks_in_another_order_are_damage() {
         let opened = Stepped::open(&bad).map(|_| ());
         assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{one} and {other}");
     }
+}
+
+#[test]
+fn without_a_good_snapshot_a_log_that_is_whole_from_its_first_command_is_enough() {
+    let (disk, journal, last) = journal_of_segments();
+    journal.snapshot(5, 200_000, |_| true).unwrap();
+    journal.snapshot(12, 200_000, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    for snapshot in snapshots_of(&disk) {
+        disk.tamper(&snapshot, |bytes| bytes[5_000] ^= 1);
+    }
+    let gap = disk.after_kill();
+    let (_, read, recovered) = Stepped::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+    assert_eq!((recovered.snapshot, recovered.dropped), (None, None));
+    assert!(snapshots_of(&disk).is_empty(), "the bad ones are gone");
+    // Where it is not whole, only what comes after the gap is lost.
+    gap.remove(&segment(3)).unwrap();
+    let refused = Stepped::open(&gap).map(drop).unwrap_err();
+    assert!(
+        matches!(&refused, OpenError::Damaged { file, .. } if *file == snapshot_path(12)),
+        "{refused:?}"
+    );
+    let (_, read, recovered) = Stepped::open_with(&gap, accepting()).unwrap();
+    let there = assert_is_a_prefix(&read, |_| 200_000);
+    assert!(there > 4 && recovered.dropped.unwrap().index == there + 1);
+    assert!(gap.paths().contains(&segment(1)));
+    assert!(gap.paths().contains(&path(&format!("lost/{}-0000000004.seg", there + 1))));
 }
 
 #[test]
@@ -165,6 +198,7 @@ fn carried_files_stay_while_the_snapshot_needs_them_and_are_missed_when_they_are
     let (first, sequence) = (runs.remove(0), 20);
     runs.insert(0, Run { sequence, records: RunRecords::Carried(records), ..first });
     let (needed, garbage) = (carried(&disk, 20), carried(&disk, 21));
+    disk.remove(&segment(1)).unwrap();
     let (resume, mut state) = (resume_after(&located), Commands::up_to(12, 200_000));
     let locations = Locations::of(runs);
     snapshots::write(&journal.directory, &mut state, &locations, resume, &mut |_| Ok(PIECE_BYTES))
@@ -312,6 +346,8 @@ fn setting_all_aside_can_be_cut_short_at_any_call_and_begun_again() {
     journal.firm_mark().unwrap();
     drop(journal);
     disk.tamper(&written.path, |bytes| bytes[5_000] ^= 1);
+    disk.remove(&segment(1)).unwrap();
+    disk.sync_dir(&path("segments")).unwrap();
     let mut call = 1;
     loop {
         let disk = disk.after_kill();
