@@ -24,6 +24,7 @@ mod hang;
 mod idle;
 mod input;
 mod link;
+mod machine_memory;
 mod notices;
 mod options;
 mod owner;

@@ -9,7 +9,7 @@ use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES
 use longshore_resolver::{Cluster, PublicationTerms, TermsError};
 use longshore_transport::TlsAcceptor;
 
-use crate::TestClock;
+use crate::{TestClock, machine_memory};
 
 /// What a publisher is told when it starts.
 #[derive(Clone, Debug)]
@@ -59,6 +59,10 @@ pub struct PublisherOptions {
     pub leases: LeaseTiming,
     /// Bytes of recent payloads that are kept in memory. 256 MiB by default.
     pub cache_bytes: usize,
+    /// Bytes of memory that jobs, queues and sessions may take; from there on new jobs are `MemoryFull`, and all else goes on. None, the default,
+    /// for [half of what the process may have](PublisherOptions::usual_memory_max). A job takes about 105 bytes until it ends, and for as long as it is kept
+    /// then; one that has failed, or has checkpoints, more. Payloads are not counted: they are in the journal, and in the cache.
+    pub memory_max: Option<u64>,
     /// Heartbeats of its work links. 2 s, and 10 s until one counts as hung, by default.
     pub timing: LinkTiming,
     /// Heartbeats of its value links. 5 s, and 100 s until one counts as hung, by default.
@@ -93,6 +97,14 @@ impl PublisherOptions {
         connections_max.div_ceil(2)
     }
 
+    /// Bytes that jobs may take unless told otherwise: half of the memory of the machine, or of the control group if that has less; the other half is for
+    /// what a snapshot freezes, the cache and links. Where the system does not say: 4 GiB.
+    pub fn usual_memory_max() -> u64 {
+        machine_memory::bytes().map_or(4 << 30, |bytes| bytes / 2).max(Self::MEMORY_MAX_MIN)
+    }
+
+    /// The least bytes of memory that jobs may be given.
+    pub const MEMORY_MAX_MIN: u64 = 16 * 1024 * 1024;
     /// Most links at once, unless told otherwise.
     pub const CONNECTIONS_MAX: usize = 16_384;
     /// Bytes of a journal segment, unless told otherwise.
@@ -135,6 +147,7 @@ impl PublisherOptions {
             accept_loss: false,
             leases: LeaseTiming::default(),
             cache_bytes: PublisherOptions::CACHE_BYTES,
+            memory_max: None,
             timing: LinkTiming::WORK,
             value_timing: LinkTiming::VALUES,
             hang_after: PublisherOptions::HANG_AFTER,

@@ -61,6 +61,7 @@ impl Publisher {
             durability: options.durability,
             accept_loss: options.accept_loss,
             cache_bytes: options.cache_bytes,
+            memory_max: options.memory_max.unwrap_or_else(PublisherOptions::usual_memory_max),
             paths: options.paths.clone(),
             defaults: options.defaults.clone(),
             rules: Rules::STANDARD,
@@ -276,6 +277,9 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     }
     if options.hang_after < PublisherOptions::HANG_AFTER_MIN {
         return Err(OpenError::HangsTooSoon(options.hang_after));
+    }
+    if let Some(bytes) = options.memory_max.filter(|&n| n < PublisherOptions::MEMORY_MAX_MIN) {
+        return Err(OpenError::MemoryTooSmall(bytes));
     }
     if options.clock_skew_max < PublisherOptions::CLOCK_SKEW_MAX_MIN {
         return Err(OpenError::ClockSkewTooSmall(options.clock_skew_max));

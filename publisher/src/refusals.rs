@@ -1,4 +1,4 @@
-//! Batches of jobs that the disk has no room for, until they are answered.
+//! Batches of jobs that disk or memory have no room for, until they are answered.
 //!
 //! Each refusal is a command of some 60 bytes, out of the room that is kept for settles. A producer that tries again as fast as
 //! it is answered would use that up, so the answers are held back: the first goes at once, the next after a wait that doubles
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::LinkId;
+use longshore_protocol::{LinkId, Refusal};
 
 /// The wait after the first refusal of a link.
 const WAIT_MIN: Duration = Duration::from_millis(50);
@@ -24,6 +24,7 @@ pub(crate) struct Refused {
     pub(crate) link: LinkId,
     pub(crate) sequence: u64,
     pub(crate) jobs: u32,
+    pub(crate) refusal: Refusal,
 }
 
 /// All that wait for their refusal.
@@ -34,8 +35,8 @@ pub(crate) struct Refusals {
 
 #[derive(Debug)]
 struct OfLink {
-    /// In their order: number, and how many jobs.
-    batches: Vec<(u64, u32)>,
+    /// In their order.
+    batches: Vec<Refused>,
     /// The next answer goes no sooner.
     not_before: Instant,
     /// The wait after that.
@@ -43,10 +44,10 @@ struct OfLink {
 }
 
 impl Refusals {
-    /// True while batches of the link wait. Those behind them have to wait, too, and are refused with them: they would come
-    /// out of turn.
-    pub(crate) fn has(&self, link: LinkId) -> bool {
-        self.links.get(&link).is_some_and(|of_link| !of_link.batches.is_empty())
+    /// Why the last of the link's batches that wait is refused. Those behind it have to wait, too, and are refused with it: they
+    /// would come out of turn.
+    pub(crate) fn last(&self, link: LinkId) -> Option<Refusal> {
+        Some(self.links.get(&link)?.batches.last()?.refusal)
     }
 
     /// There is no room for that batch.
@@ -56,7 +57,7 @@ impl Refusals {
         if of_link.batches.is_empty() && now >= of_link.not_before + FORGOTTEN_AFTER {
             *of_link = fresh();
         }
-        of_link.batches.push((batch.sequence, batch.jobs));
+        of_link.batches.push(batch);
     }
 
     /// The link is gone: nobody is to be told.
@@ -66,13 +67,12 @@ impl Refusals {
 
     /// Takes what is to be refused by now.
     pub(crate) fn due(&mut self, now: Instant, out: &mut Vec<Refused>) {
-        for (&link, of_link) in &mut self.links {
+        for of_link in self.links.values_mut() {
             let is_due = now >= of_link.not_before || of_link.batches.len() >= BATCHES_MAX;
             if of_link.batches.is_empty() || !is_due {
                 continue;
             }
-            let batches = of_link.batches.drain(..);
-            out.extend(batches.map(|(sequence, jobs)| Refused { link, sequence, jobs }));
+            out.append(&mut of_link.batches);
             of_link.not_before = now + of_link.wait;
             of_link.wait = (of_link.wait * 2).min(WAIT_MAX);
         }
@@ -80,10 +80,8 @@ impl Refusals {
 
     /// Takes everything, whenever it is due.
     pub(crate) fn take_all(&mut self, out: &mut Vec<Refused>) {
-        for (link, of_link) in std::mem::take(&mut self.links) {
-            let batches = of_link.batches.into_iter();
-            out.extend(batches.map(|(sequence, jobs)| Refused { link, sequence, jobs }));
-        }
+        let links = std::mem::take(&mut self.links);
+        out.extend(links.into_values().flat_map(|of_link| of_link.batches));
     }
 
     /// When something is due.
@@ -101,7 +99,7 @@ mod tests {
     const OTHER: LinkId = LinkId(8);
 
     fn batch(link: LinkId, sequence: u64) -> Refused {
-        Refused { link, sequence, jobs: 3 }
+        Refused { link, sequence, jobs: 3, refusal: Refusal::NoSpace }
     }
 
     fn due(refusals: &mut Refusals, now: Instant) -> Vec<Refused> {
@@ -116,7 +114,8 @@ mod tests {
         let mut now = Instant::now();
         assert_eq!(refusals.next(), None);
         refusals.put(now, batch(LINK, 1));
-        assert!(refusals.has(LINK) && !refusals.has(OTHER));
+        assert_eq!(refusals.last(LINK), Some(Refusal::NoSpace));
+        assert_eq!(refusals.last(OTHER), None);
         assert_eq!(due(&mut refusals, now), [batch(LINK, 1)]);
         for (sequence, wait) in (2..).zip([50, 100, 200, 400, 800, 1_000, 1_000]) {
             assert_eq!(refusals.next(), None);
@@ -148,7 +147,7 @@ mod tests {
         }
         let all: Vec<Refused> = (2..=5).map(|sequence| batch(LINK, sequence)).collect();
         assert_eq!(due(&mut refusals, now + WAIT_MIN), all);
-        assert!(!refusals.has(LINK));
+        assert_eq!(refusals.last(LINK), None);
     }
 
     #[test]

@@ -20,7 +20,8 @@ use longshore_protocol::{
     SettleOutcome, Token,
 };
 
-use client::{Client, error, glob, id, job, job_in, path, usual};
+use client::{Client, error, glob, id, job, job_in, path, running, usual};
+use longshore_publisher::PublisherOptions;
 
 const STALE: Token = Token(1);
 
@@ -377,6 +378,53 @@ async fn a_paused_queue_delivers_none_and_a_closed_one_accepts_none_until_they_g
     assert_eq!(tool.outcomes(3, &[job(5, 10)]).await, [closed]);
     tool.stop(Gate::Enqueue, "/jobs/a", false).await;
     assert_eq!(tool.outcomes(4, &[job(5, 10)]).await, [created]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_beyond_the_memory_that_they_may_take_are_refused_until_others_have_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory_max = PublisherOptions::MEMORY_MAX_MIN;
+    let options =
+        PublisherOptions { memory_max: Some(memory_max), ..PublisherOptions::new(dir.path()) };
+    let running = running(options.clone()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let keep_nothing =
+        QueueSettings { keep_ms: Some(0), keep_jobs: Some(0), ..QueueSettings::default() };
+    let configure =
+        Request::Configure { path: path("/jobs/a"), changes: keep_nothing, reset: false };
+    tool.ask(configure).await;
+    let full = EnqueueOutcome::Refused(Refusal::MemoryFull);
+    let mut batch = 0;
+    loop {
+        let jobs = (0..10_000).map(|n| job(batch * 10_000 + n, 1));
+        let outcomes = tool.enqueue(jobs).await.outcome.unwrap();
+        if outcomes.iter().all(|outcome| outcome == full) {
+            break;
+        }
+        assert!(outcomes.iter().all(|outcome| outcome == EnqueueOutcome::Created));
+        batch += 1;
+    }
+    let status = tool.status().await;
+    let per_job = status.memory_bytes / status.jobs;
+    assert!(status.memory_bytes >= memory_max && (100..120).contains(&per_job), "{status:?}");
+    assert_eq!(status.memory_max, memory_max);
+    // Whoever has the jobs goes on, over a restart, too.
+    drop(tool);
+    running.stop().await;
+    let running = self::running(options).await;
+    let mut producer = Client::attach(&running, Role::Producer, 2).await;
+    assert_eq!(producer.outcomes(1, &[job(9_999_999, 1)]).await, [full]);
+    let mut worker = Client::attach(&running, Role::Worker, 3).await;
+    worker.take(10_000);
+    let mut left = 10_000;
+    while left > 0 {
+        let jobs = worker.delivered().await;
+        left -= jobs.len();
+        let completed = NewSettle::Complete { result: None };
+        worker.settle(jobs.iter().map(|job| (job.token, completed.clone()))).await;
+    }
+    assert_eq!(producer.outcomes(2, &[job(9_999_999, 1)]).await, [EnqueueOutcome::Created]);
     running.stop().await;
 }
 

@@ -137,14 +137,23 @@ fn unchecked(part: &str, error: &QueuesError) -> Finding {
     Finding { part: part.to_owned(), level: Level::Unknown, says: error.to_string() }
 }
 
-/// What a publisher refuses for want of room.
-pub(crate) fn short_of(room: Room) -> Option<&'static str> {
-    match room {
-        Room::Open => None,
-        Room::NoEnqueues => Some("its disk is short of room: it refuses new jobs (NoSpace)"),
-        Room::Held => Some(
-            "its disk is all but full: it refuses new jobs (NoSpace) and hands none out; what runs can end",
-        ),
+/// What a publisher refuses for want of room, why, and the remedy.
+pub(crate) fn short_of(status: &PublisherStatus) -> Option<String> {
+    let disk = "free some of its disk, and it resumes by itself";
+    match status.room {
+        Room::Open if status.memory_bytes < status.memory_max => None,
+        Room::Open => Some(format!(
+            "its jobs take {} MiB of memory, and may take {}: it refuses new jobs (MemoryFull); let workers catch up, keep \
+             fewer ended jobs (longshore queue set), or start it with a larger --memory-max",
+            status.memory_bytes >> 20,
+            status.memory_max >> 20,
+        )),
+        Room::NoEnqueues => {
+            Some(format!("its disk is short of room: it refuses new jobs (NoSpace); {disk}"))
+        }
+        Room::Held => Some(format!(
+            "its disk is all but full: it refuses new jobs (NoSpace) and hands none out; what runs can end; {disk}"
+        )),
     }
 }
 
@@ -156,8 +165,17 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
         .map(|answered| {
             let status = &answered.answer;
             let slow = status.oldest_uncommitted_ms >= COMMIT_SLOW_MS;
-            let says = if let (Some(short), false) = (short_of(status.room), slow) {
-                format!("{short}; free some of its disk, and it resumes by itself")
+            let short = short_of(status);
+            let is_short = short.is_some();
+            let is_filling = status.memory_bytes >= status.memory_max / 10 * 9;
+            let says = if let (Some(short), false) = (short, slow) {
+                short
+            } else if is_filling && !slow {
+                format!(
+                    "its jobs take {} MiB of memory; from {} on it refuses new ones (MemoryFull)",
+                    status.memory_bytes >> 20,
+                    status.memory_max >> 20,
+                )
             } else if status.clock_held && !slow {
                 "the wall clock has jumped; what waits for it is held back: longshore resume --clock"
                     .to_owned()
@@ -170,9 +188,9 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
                 let links = counted(status.links, "link");
                 format!("{}, {links}, {}", jobs(status.jobs), status.durability)
             };
-            let level = if slow || status.room != Room::Open {
+            let level = if slow || is_short {
                 Level::Critical
-            } else if status.clock_held {
+            } else if status.clock_held || is_filling {
                 Level::Warning
             } else {
                 Level::Ok

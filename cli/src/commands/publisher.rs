@@ -100,7 +100,7 @@ pub(crate) fn recovered_json(publisher: &Publisher) -> Value {
 }
 
 /// The keys that its own command line has said.
-fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 11] {
+fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 12] {
     [
         ("data", given.data.is_some()),
         ("publisher.name", given.name.is_some()),
@@ -112,6 +112,7 @@ fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 11] {
         ("publisher.durability", given.durability.is_some()),
         ("publisher.segment_bytes", given.segment_bytes.is_some()),
         ("publisher.cache_bytes", given.cache_bytes.is_some()),
+        ("publisher.memory_max", given.memory_max.is_some()),
         ("publisher.insecure", given.insecure),
     ]
 }
@@ -132,6 +133,7 @@ fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<Pub
     options.accept_loss = given.accept_loss;
     options.segment_bytes = given.segment_bytes.unwrap_or(options.segment_bytes);
     options.cache_bytes = given.cache_bytes.unwrap_or(options.cache_bytes);
+    options.memory_max = given.memory_max.or(options.memory_max);
     if options.paths.is_empty() && options.defaults.is_empty() {
         let what = "a publisher needs something to publish: --path /a/queue for one queue, --default / for any";
         return Err(WrongUsage(what.to_owned()).into());

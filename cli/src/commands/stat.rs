@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         context.output.line(format!("closed: '{by}', which no queue here matches yet"))?;
     }
     for Answered { publisher, answer } in &status {
-        if let Some(short) = short_of(answer.room) {
+        if let Some(short) = short_of(answer) {
             context.output.line(format!("publisher {}: {short}", publisher.name))?;
         }
     }
@@ -81,6 +81,7 @@ fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) ->
     json!({
         "name": publisher.name, "room": room_word(answer.room),
         "journal_bytes": answer.journal_bytes, "ballast_bytes": answer.ballast_bytes,
+        "memory_bytes": answer.memory_bytes, "memory_max": answer.memory_max,
         "oldest_uncommitted_ms": answer.oldest_uncommitted_ms,
     })
 }

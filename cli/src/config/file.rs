@@ -38,6 +38,7 @@ pub(crate) struct PublisherSection {
     pub(crate) durability: Key<String>,
     pub(crate) segment_bytes: Key<u64>,
     pub(crate) cache_bytes: Key<u64>,
+    pub(crate) memory_max: Key<u64>,
     pub(crate) connections_max: Key<u64>,
     pub(crate) value_connections_max: Key<u64>,
     pub(crate) hang_after: Key<Length>,

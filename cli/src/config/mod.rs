@@ -83,6 +83,7 @@ pub(crate) struct PublisherConfig {
     pub(crate) durability: Setting<Durability>,
     pub(crate) segment_bytes: Setting<u64>,
     pub(crate) cache_bytes: Setting<usize>,
+    pub(crate) memory_max: Setting<u64>,
     pub(crate) connections_max: Setting<usize>,
     pub(crate) value_connections_max: Setting<usize>,
     pub(crate) hang_after: Setting<Duration>,
@@ -262,6 +263,7 @@ impl Config {
         options.durability = configured.durability.value;
         options.segment_bytes = configured.segment_bytes.value;
         options.cache_bytes = configured.cache_bytes.value;
+        options.memory_max = Some(configured.memory_max.value);
         options.connections_max = configured.connections_max.value;
         options.value_connections_max = Some(configured.value_connections_max.value);
         options.hang_after = configured.hang_after.value;
@@ -324,6 +326,12 @@ impl PublisherConfig {
                 written.cache_bytes,
                 |n| usize::try_from(n).map_err(|_| format!("{n} is out of range")),
                 PublisherOptions::CACHE_BYTES,
+            )?,
+            memory_max: layers.of_file(
+                "publisher.memory_max",
+                written.memory_max,
+                values::memory_max,
+                PublisherOptions::usual_memory_max(),
             )?,
             value_connections_max: layers.of_file(
                 "publisher.value_connections_max",

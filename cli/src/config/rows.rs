@@ -46,7 +46,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
     rows
 }
 
-fn of_publisher(publisher: &PublisherConfig) -> [Row; 15] {
+fn of_publisher(publisher: &PublisherConfig) -> [Row; 16] {
     fn texts<T: ToString>(list: &[T]) -> Value {
         json!(list.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
@@ -60,6 +60,7 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 15] {
         row("publisher.durability", &publisher.durability, |v| json!(v.to_string())),
         row("publisher.segment_bytes", &publisher.segment_bytes, |v| json!(v)),
         row("publisher.cache_bytes", &publisher.cache_bytes, |v| json!(v)),
+        row("publisher.memory_max", &publisher.memory_max, |v| json!(v)),
         row("publisher.connections_max", &publisher.connections_max, |v| json!(v)),
         row("publisher.value_connections_max", &publisher.value_connections_max, |v| json!(v)),
         row("publisher.hang_after", &publisher.hang_after, |v| json!(Exactly(*v).to_string())),

@@ -194,7 +194,7 @@ fn every_number_of_the_defaults_table_can_be_set() {
         "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhello_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
          read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
          [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nrequests_bytes_max = 16777217\n\
-         [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nconnections_max = 17\n\
+         [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nmemory_max = 16777217\nconnections_max = 17\n\
          value_connections_max = 3\nfigures = false\n",
     );
     let config = Config::resolve(&Given::default(), &case.environment).unwrap();
@@ -225,6 +225,7 @@ fn every_number_of_the_defaults_table_can_be_set() {
     let publisher = config.publisher_options("data".into());
     assert_eq!((publisher.clock_skew_max, publisher.hang_after), (secs(14), secs(15)));
     assert_eq!((publisher.segment_bytes, publisher.cache_bytes), (1_048_577, 16));
+    assert_eq!(publisher.memory_max, Some(16_777_217));
     assert_eq!((publisher.connections_max, publisher.value_connections_max), (17, Some(3)));
     assert!(!publisher.figures);
     let shown = rows(&config);

@@ -140,6 +140,16 @@ pub(super) fn segment_bytes(n: u64) -> Result<u64, String> {
     }
 }
 
+pub(super) fn memory_max(n: u64) -> Result<u64, String> {
+    match n >= PublisherOptions::MEMORY_MAX_MIN {
+        true => Ok(n),
+        false => Err(format!(
+            "{n} is out of range; expected at least {}",
+            PublisherOptions::MEMORY_MAX_MIN
+        )),
+    }
+}
+
 pub(super) fn tries(n: u64) -> Result<u32, String> {
     match u32::try_from(n) {
         Ok(tries) if (1..=TRIES_MOST).contains(&n) => Ok(tries),

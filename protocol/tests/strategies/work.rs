@@ -389,7 +389,7 @@ pub(crate) fn queue_stat() -> impl Strategy<Value = QueueStat> {
 
 pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
     let paused = (vec(glob(), 0..3), vec(glob(), 0..3));
-    (text(), select(Durability::ALL), any::<([u64; 12], bool)>(), paused, select(Room::ALL))
+    (text(), select(Durability::ALL), any::<([u64; 14], bool)>(), paused, select(Room::ALL))
         .prop_map(|(name, durability, (n, clock_held), (paused, closed), room)| PublisherStatus {
             name,
             durability,
@@ -409,6 +409,8 @@ pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
             closed,
             room,
             ballast_bytes: n[11],
+            memory_bytes: n[12],
+            memory_max: n[13],
         })
 }
 

@@ -87,6 +87,8 @@ fn publisher(store: &LogStore, serving: &Serving<'_>) -> Value {
         ("written_bytes", status.written_bytes.into()),
         ("journal_bytes", status.journal_bytes.into()),
         ("ballast_bytes", status.ballast_bytes.into()),
+        ("memory_bytes", status.memory_bytes.into()),
+        ("memory_max", status.memory_max.into()),
         ("room", room.into()),
         ("headroom_bytes", headroom.into()),
         ("oldest_uncommitted_ms", status.oldest_uncommitted_ms.into()),

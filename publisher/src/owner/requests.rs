@@ -161,6 +161,8 @@ impl Owner {
             closed: self.pauses.closed().to_vec(),
             room: room_of(figures.level),
             ballast_bytes: figures.ballast_bytes,
+            memory_bytes: figures.memory_bytes,
+            memory_max: figures.memory_max,
         }
     }
 }

@@ -20,12 +20,11 @@ impl Owner {
     ) -> Result<(), Poisoned> {
         let command = match message {
             ToPublisher::Enqueue(batch) => {
-                if self.refusals.has(link) || !self.store.has_room_for(&batch) {
-                    let (sequence, jobs) = (batch.sequence, batch.len() as u32);
-                    self.refusals.put(Instant::now(), Refused { link, sequence, jobs });
-                    return Ok(());
-                }
-                return self.enqueue(now, link, batch);
+                let refusal = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
+                let Some(refusal) = refusal else { return self.enqueue(now, link, batch) };
+                let (sequence, jobs) = (batch.sequence, batch.len() as u32);
+                self.refusals.put(Instant::now(), Refused { link, sequence, jobs, refusal });
+                return Ok(());
             }
             ToPublisher::Settle(batch) => Command::Settle { link, batch },
             ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
@@ -126,8 +125,7 @@ impl Owner {
 
     /// Refuses the batches that are due to be.
     pub(super) fn refuse(&mut self, now: Now) -> Result<(), Poisoned> {
-        for Refused { link, sequence, jobs } in self.refused.drain(..) {
-            let refusal = Refusal::NoSpace;
+        for Refused { link, sequence, jobs, refusal } in self.refused.drain(..) {
             self.store.submit(now, Command::Refuse { link, sequence, jobs, refusal })?;
         }
         Ok(())

@@ -46,6 +46,10 @@ impl Checkpoints {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Bytes of all that are kept.
     pub(super) fn bytes(&self) -> usize {
         self.kept.iter().map(|checkpoint| checkpoint.bytes.length as usize).sum()
@@ -146,7 +150,9 @@ impl State {
         };
         self.side_of(slot);
         let side = &mut self.sides[self.rows[slot].side];
+        let before = side.items();
         side.checkpoints.get_or_insert_default().keep(kept, &self.rules);
+        self.side_items = self.side_items + side.items() - before;
         CheckpointOutcome::Accepted
     }
 }

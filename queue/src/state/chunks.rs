@@ -52,6 +52,7 @@ impl<T, const CHUNK: usize> Chunks<T, CHUNK> {
     }
 
     /// Bytes of memory for the things themselves.
+    #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         let shared = self.shared.iter().flatten().map(|chunk| chunk.capacity());
         let own = self.own.iter().map(Vec::capacity);

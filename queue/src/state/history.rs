@@ -51,6 +51,7 @@ impl State {
         attempts.push(Attempt { number, outcome, worker, delivered_wall_ms, ended_wall_ms, error });
         let more = attempts.len().saturating_sub(most);
         let oldest: Vec<u32> = attempts.drain(..more).map(|attempt| attempt.worker).collect();
+        self.side_items = self.side_items + 1 - more as u64;
         oldest.into_iter().for_each(|worker| self.names.give_back(worker));
         number
     }
@@ -63,6 +64,7 @@ impl State {
     /// A side row is gone, and with it its uses of names.
     pub(super) fn forget_side(&mut self, number: u32) {
         if let Some(side) = self.sides.remove(number) {
+            self.side_items -= side.items();
             side.attempts.iter().for_each(|attempt| self.names.give_back(attempt.worker));
         }
     }

@@ -101,6 +101,8 @@ impl State {
         holds!(self.rows.ids() == held as usize, "ids and rows differ");
         holds!(self.rows.tokens() == running, "tokens and running jobs differ");
         holds!(self.sides.len() == sides.len(), "side rows without a job");
+        let items: u64 = self.sides.iter().map(|(_, side)| side.items()).sum();
+        holds!(items == self.side_items, "attempts and checkpoints are miscounted");
         holds!(mono == self.due.mono, "the jobs due in monotonic time differ");
         holds!(wall == self.due.wall, "the jobs due in wall time differ");
         holds!(expiring == self.due.expiring, "the jobs that expire differ");

@@ -29,6 +29,7 @@ mod lanes;
 mod limits;
 mod links;
 mod matching;
+mod memory;
 mod names;
 mod pause;
 mod prepared;
@@ -95,6 +96,8 @@ pub struct State {
     stale_refused: u64,
     rows: Rows,
     sides: Slab<Side>,
+    /// Attempts and checkpoints of all sides.
+    side_items: u64,
     names: Names,
     dead: DeadLetters,
     profiles: Profiles,
@@ -138,6 +141,7 @@ impl State {
             stale_refused: 0,
             rows: Rows::default(),
             sides: Slab::default(),
+            side_items: 0,
             names: Names::default(),
             dead: DeadLetters::default(),
             profiles: Profiles::default(),

@@ -291,11 +291,6 @@ impl State {
         LinkId(self.next_link)
     }
 
-    /// Bytes of memory that the rows of all jobs and the index of their ids take.
-    pub fn memory_bytes(&self) -> usize {
-        self.rows.memory_bytes()
-    }
-
     /// The numbers of the queues that match, in the order in which they were made.
     pub(super) fn queues_matching(&self, pattern: &Glob) -> Vec<u32> {
         if let Some(path) = pattern.literal() {

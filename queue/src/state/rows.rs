@@ -181,6 +181,7 @@ impl Rows {
     }
 
     /// Bytes of memory that rows and ids take.
+    #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         self.rows.memory_bytes() + self.by_id.iter().map(SlotIndex::memory_bytes).sum::<usize>()
     }

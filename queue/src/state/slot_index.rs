@@ -68,6 +68,7 @@ impl SlotIndex {
     }
 
     /// Bytes of memory that it takes.
+    #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>()
     }

@@ -1,4 +1,4 @@
-//! Which commands the disk has room for, and what is done instead of the others.
+//! Which commands the disk, and the memory, have room for, and what is done instead of the others.
 //!
 //! A refusal must not need the room that is missing: no payload is logged for it.
 
@@ -24,17 +24,24 @@ pub(super) enum Fit {
 
 /// Decides about a command of so many bytes. What cannot be refused is small, or was debited when
 /// its leases began.
-pub(super) fn fit(command: &Command, bytes: u64, state: &State, budget: &Budget) -> Fit {
-    let is_new_work = matches!(command, Command::Enqueue { .. });
-    if bytes <= budget.headroom() && !(is_new_work && budget.short) {
+pub(super) fn fit(
+    command: &Command,
+    bytes: u64,
+    state: &State,
+    budget: &Budget,
+    memory_max: u64,
+) -> Fit {
+    if let Command::Enqueue { link, batch } = command {
+        let (link, sequence, jobs) = (*link, batch.sequence, batch.len() as u32);
+        return match refusal(bytes, state, budget, memory_max) {
+            Some(refusal) => Fit::LogInstead(Command::Refuse { link, sequence, jobs, refusal }),
+            None => Fit::Log,
+        };
+    }
+    if bytes <= budget.headroom() {
         return Fit::Log;
     }
     let (link, reply) = match *command {
-        Command::Enqueue { link, ref batch } => {
-            let (sequence, jobs) = (batch.sequence, batch.len() as u32);
-            let refusal = Refusal::NoSpace;
-            return Fit::LogInstead(Command::Refuse { link, sequence, jobs, refusal });
-        }
         Command::Settle { link, ref batch } => {
             let outcomes = match state.settle_without_effect(link, batch) {
                 Some(outcomes) => outcomes,
@@ -68,6 +75,19 @@ pub(super) fn fit(command: &Command, bytes: u64, state: &State, budget: &Budget)
         _ => return Fit::Log,
     };
     Fit::Answer(link, reply)
+}
+
+/// Why new jobs of so many bytes are refused. Memory is counted before the batch: it takes about 1 MB more at most.
+pub(super) fn refusal(
+    bytes: u64,
+    state: &State,
+    budget: &Budget,
+    memory_max: u64,
+) -> Option<Refusal> {
+    if state.memory_bytes() >= memory_max {
+        return Some(Refusal::MemoryFull);
+    }
+    (budget.short || bytes > budget.headroom()).then_some(Refusal::NoSpace)
 }
 
 /// Bytes of a batch of jobs in the log.
@@ -119,7 +139,7 @@ mod tests {
     fn fit_in(headroom: i64, command: &Command) -> Fit {
         let (head, raw) = command.encode();
         let bytes = logged_bytes(head.len() + raw.len());
-        fit(command, bytes, &State::new(), &budget(headroom))
+        fit(command, bytes, &State::new(), &budget(headroom), u64::MAX)
     }
 
     fn batch(jobs: u8) -> EnqueueBatch {
@@ -192,12 +212,26 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_take_all_the_memory_keep_new_ones_out_and_nothing_else() {
+        let (state, first) = working();
+        let used = state.memory_bytes();
+        assert!(used > 3 * 96, "three jobs and a worker");
+        let enqueue = Command::Enqueue { link: LINK, batch: batch(3) };
+        let fit = |command: &Command, most| fit(command, 4_000, &state, &budget(1 << 20), most);
+        assert_eq!(fit(&enqueue, used + 1), Fit::Log);
+        let (sequence, jobs, refusal) = (5, 3, Refusal::MemoryFull);
+        let refused = Command::Refuse { link: LINK, sequence, jobs, refusal };
+        assert_eq!(fit(&enqueue, used), Fit::LogInstead(refused));
+        assert_eq!(fit(&settle(first, &[complete(9)]), 0), Fit::Log);
+    }
+
+    #[test]
     fn ends_of_leases_fit_below_the_watermarks_and_large_results_do_not() {
         let (state, first) = working();
         assert_eq!(state.leases(), 3);
         let error = |bytes: usize| JobError { kind: "e".into(), message: "m".repeat(bytes) };
         let fit_low = |available, command: &Command| {
-            fit(command, 9_000, &state, &Budget { available, ..budget(0) })
+            fit(command, 9_000, &state, &Budget { available, ..budget(0) }, u64::MAX)
         };
         for small in [
             settle(
@@ -225,8 +259,9 @@ mod tests {
         let stale = settle(first + 99, &[complete(SMALL_BYTES_MAX)]);
         let outcomes = Runs::all(SettleOutcome::StaleToken, 1);
         let answer = Reply::Settled(Settled { sequence: 3, outcomes });
-        assert_eq!(fit(&stale, 4_200, &state, &budget(0)), Fit::Answer(LINK, answer));
-        assert_eq!(fit(&stale, 4_200, &state, &budget(4_200)), Fit::Log);
+        let fit_in = |headroom| fit(&stale, 4_200, &state, &budget(headroom), u64::MAX);
+        assert_eq!(fit_in(0), Fit::Answer(LINK, answer));
+        assert_eq!(fit_in(4_200), Fit::Log);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use hashbrown::HashMap;
 use longshore_protocol::messages::work::{
     Answer, EnqueueBatch, Progress, Request, Started, Tokens,
 };
-use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Token};
+use longshore_protocol::{
+    Durability, Epoch, JobId, JobState, LinkId, Path, PublisherId, Refusal, Token,
+};
 
 use super::admission::{self, Fit};
 use super::held::Held;
@@ -55,6 +57,7 @@ pub struct LogStore<L: Log = Journal> {
     pub(super) reports: Reports,
     tail: Tail,
     cache: PayloadCache,
+    memory_max: u64,
     payload_bytes: u64,
     /// Released and not yet begun: their leases begin with the next call that says what time it is.
     ungranted: Vec<Handed>,
@@ -172,6 +175,7 @@ impl<L: Log> LogStore<L> {
             reports: Reports::default(),
             tail,
             cache: PayloadCache::new(options.cache_bytes),
+            memory_max: options.memory_max,
             payload_bytes: 0,
             ungranted: Vec::new(),
             moved_early: HashMap::new(),
@@ -244,7 +248,7 @@ impl<L: Log> LogStore<L> {
         let (head, raw) = command.encode();
         let budget = self.budget();
         let bytes = admission::logged_bytes(head.len() + raw.len());
-        match admission::fit(&command, bytes, &self.state, &budget) {
+        match admission::fit(&command, bytes, &self.state, &budget, self.memory_max) {
             Fit::Log => {}
             Fit::LogInstead(other) => return self.submit(now, other),
             Fit::Answer(link, reply) => {
@@ -463,10 +467,10 @@ impl<L: Log> LogStore<L> {
         self.log.reader()
     }
 
-    /// Whether the disk has room for these jobs; without, each of them would be refused.
-    pub fn has_room_for(&self, batch: &EnqueueBatch) -> bool {
-        let budget = self.budget();
-        !budget.short && admission::bytes_of(batch) <= budget.headroom()
+    /// Why each of these jobs would be refused for want of memory or of room on the disk; none if there is enough.
+    pub fn refusal_of(&self, batch: &EnqueueBatch) -> Option<Refusal> {
+        let bytes = admission::bytes_of(batch);
+        admission::refusal(bytes, &self.state, &self.budget(), self.memory_max)
     }
 
     /// What the disk still has room for. See [`Store::space`].
@@ -533,6 +537,8 @@ impl<L: Log> LogStore<L> {
             stale_refused: self.held.totals.stale_refused + self.soft_stale,
             level: self.space().level,
             ballast_bytes: log.ballast_bytes,
+            memory_bytes: self.state.memory_bytes(),
+            memory_max: self.memory_max,
         }
     }
 

@@ -184,4 +184,8 @@ pub struct StoreFigures {
     pub level: SpaceLevel,
     /// Bytes of the ballast: room that it keeps for compaction.
     pub ballast_bytes: u64,
+    /// Bytes of memory that jobs, queues and sessions take, about.
+    pub memory_bytes: u64,
+    /// How many they may take; from there on new jobs are refused.
+    pub memory_max: u64,
 }

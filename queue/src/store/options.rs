@@ -24,6 +24,9 @@ pub struct StoreOptions {
     pub accept_loss: bool,
     /// Bytes of recent payloads kept in memory.
     pub cache_bytes: usize,
+    /// Bytes of memory that jobs, queues and sessions may take ([`State::memory_bytes`](crate::State::memory_bytes)); from
+    /// there on new jobs are `MemoryFull`.
+    pub memory_max: u64,
     /// Queues served by name.
     pub paths: Vec<Path>,
     /// Paths below which any queue is made on first use.
@@ -46,6 +49,7 @@ impl Default for StoreOptions {
             durability: Durability::Fsync,
             accept_loss: false,
             cache_bytes: CACHE_BYTES,
+            memory_max: u64::MAX,
             paths: Vec::new(),
             defaults: vec![Path::root()],
             rules: Rules::STANDARD,

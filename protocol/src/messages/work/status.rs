@@ -47,6 +47,10 @@ pub struct PublisherStatus {
     pub room: Room,
     /// Bytes that it keeps for what must go on when the disk is full.
     pub ballast_bytes: u64,
+    /// Bytes of memory that its jobs, queues and sessions take, about.
+    pub memory_bytes: u64,
+    /// How many they may take: from there on new jobs are `MemoryFull`.
+    pub memory_max: u64,
 }
 
 codes! {
@@ -177,6 +181,8 @@ impl Encode for PublisherStatus {
             self.closed.encode(out);
             self.room.encode(out);
             out.u64(self.ballast_bytes);
+            out.u64(self.memory_bytes);
+            out.u64(self.memory_max);
         });
     }
 }
@@ -203,6 +209,8 @@ impl Decode for PublisherStatus {
                 closed: r.list("closed patterns", PAUSES_MAX)?,
                 room: Room::decode(r)?,
                 ballast_bytes: r.u64()?,
+                memory_bytes: r.u64()?,
+                memory_max: r.u64()?,
             })
         })
     }

@@ -239,6 +239,8 @@ fn status() -> PublisherStatus {
         closed: vec![glob("/old/*")],
         room: Room::NoEnqueues,
         ballast_bytes: 4_194_304,
+        memory_bytes: 105_000,
+        memory_max: 4_294_967_296,
     }
 }
 

@@ -155,6 +155,7 @@ impl Restoring {
             state.rows.key_with(&start.secret.0);
             state.rules = (*start.rules).clone();
         }
+        state.side_items = state.sides.iter().map(|(_, side)| side.items()).sum();
         state.check_numbers()?;
         state.index_queues()?;
         state.index_rows();
