@@ -417,13 +417,12 @@ async fn jobs_beyond_the_memory_that_they_may_take_are_refused_until_others_have
     assert_eq!(producer.outcomes(1, &[job(9_999_999, 1)]).await, [full]);
     let mut worker = Client::attach(&running, Role::Worker, 3).await;
     worker.take(10_000);
-    let mut left = 10_000;
-    while left > 0 {
-        let jobs = worker.delivered().await;
-        left -= jobs.len();
-        let completed = NewSettle::Complete { result: None };
-        worker.settle(jobs.iter().map(|job| (job.token, completed.clone()))).await;
+    let mut held = Vec::new();
+    while held.len() < 10_000 {
+        held.extend(worker.delivered().await.into_iter().map(|job| job.token));
     }
+    let completed = NewSettle::Complete { result: None };
+    worker.settle(held.into_iter().map(|token| (token, completed.clone()))).await;
     assert_eq!(producer.outcomes(2, &[job(9_999_999, 1)]).await, [EnqueueOutcome::Created]);
     running.stop().await;
 }

@@ -4,8 +4,9 @@
 //! A bucket is the keys whose hash begins with its number, so neighbours add up to a coarser one. There are 16 times as many when
 //! there are 256 keys to each; they are parted one at a time, some with every few keys that come.
 //!
-//! The hash that buckets go by is public: anybody can choose paths that all fall into one. Within a bucket entries are therefore
-//! found by a hash that is keyed with the replica's secret, and work over a whole bucket is counted by whoever asks for it.
+//! The hash that buckets go by is public: anybody can choose paths that all fall into one. Entries of a bucket that has far more than
+//! its share are therefore found by a hash that is keyed with the replica's secret, and work over a whole bucket is counted by
+//! whoever asks for it.
 
 use hashbrown::HashTable;
 use longshore_protocol::messages::resolver::{Digest, KeyHash};
@@ -58,9 +59,89 @@ pub(super) struct Mark {
 #[derive(Clone, Default, Debug)]
 struct Bucket {
     digest: Digest,
-    entries: HashTable<Entry>,
+    entries: Entries,
     /// In which rewriting the entries were last marked.
     rewriting: u64,
+}
+
+/// From so many entries on a bucket has an index: four times as many as buckets have when they are parted, which without anybody's
+/// choosing takes over 16 million paths. Fewer are looked through: an index costs a third more for each path that is registered. Tests
+/// have few, and are to meet both.
+const INDEXED_FROM: usize = if cfg!(test) { 8 } else { 4 * KEYS_PER_BUCKET };
+
+/// The entries of a bucket.
+#[derive(Clone, Debug)]
+enum Entries {
+    Few(Vec<Entry>),
+    Many(HashTable<Entry>),
+}
+
+impl Default for Entries {
+    fn default() -> Entries {
+        Entries::Few(Vec::new())
+    }
+}
+
+impl Entries {
+    fn len(&self) -> usize {
+        match self {
+            Entries::Few(entries) => entries.len(),
+            Entries::Many(entries) => entries.len(),
+        }
+    }
+
+    fn insert(&mut self, entry: Entry, by: EntryHasher) {
+        match self {
+            Entries::Few(entries) if entries.len() < INDEXED_FROM => entries.push(entry),
+            Entries::Few(entries) => {
+                let mut many = HashTable::with_capacity(2 * INDEXED_FROM);
+                for &entry in entries.iter().chain(&[entry]) {
+                    many.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
+                }
+                *self = Entries::Many(many);
+            }
+            Entries::Many(entries) => {
+                entries.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
+            }
+        }
+    }
+
+    /// False if it is not there.
+    fn remove(&mut self, entry: Entry, by: EntryHasher) -> bool {
+        let is_it = |other: &Entry| other & !WRITTEN == entry;
+        match self {
+            Entries::Few(entries) => {
+                entries.iter().position(is_it).map(|at| entries.swap_remove(at)).is_some()
+            }
+            Entries::Many(entries) => {
+                entries.find_entry(by.hash(entry), is_it).map(|found| found.remove()).is_ok()
+            }
+        }
+    }
+
+    fn find(&mut self, entry: Entry, by: EntryHasher) -> Option<&mut Entry> {
+        let is_it = |other: &Entry| other & !WRITTEN == entry;
+        match self {
+            Entries::Few(entries) => entries.iter_mut().find(|other| is_it(other)),
+            Entries::Many(entries) => entries.find_mut(by.hash(entry), is_it),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Entry> {
+        let (few, many) = match self {
+            Entries::Few(entries) => (Some(entries.iter()), None),
+            Entries::Many(entries) => (None, Some(entries.iter())),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        let (few, many) = match self {
+            Entries::Few(entries) => (Some(entries.iter_mut()), None),
+            Entries::Many(entries) => (None, Some(entries.iter_mut())),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
 }
 
 /// What is being written again.
@@ -132,7 +213,7 @@ impl Holdings {
         let written = if self.is_rewriting(mark.key) { WRITTEN } else { 0 };
         let (entry, by) = (held.entry() | written, self.by);
         let bucket = self.bucket(mark.key);
-        bucket.entries.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
+        bucket.entries.insert(entry, by);
         bucket.digest.add(mark.key, mark.terms);
         self.len += 1;
         self.keys_since_parting += 1;
@@ -142,10 +223,9 @@ impl Holdings {
     pub(super) fn remove(&mut self, held: Held, mark: Mark) {
         let by = self.by;
         let bucket = self.bucket(mark.key);
-        let entry = held.entry();
-        let found = bucket.entries.find_entry(by.hash(entry), |other| other & !WRITTEN == entry);
-        let Ok(found) = found else { return };
-        found.remove();
+        if !bucket.entries.remove(held.entry(), by) {
+            return;
+        }
         bucket.digest.remove(mark.key, mark.terms);
         self.len -= 1;
     }
@@ -167,9 +247,7 @@ impl Holdings {
     pub(super) fn written_again(&mut self, held: Held, key: KeyHash) {
         if self.is_rewriting(key) {
             let (by, entry) = (self.by, held.entry());
-            let entries = &mut self.bucket(key).entries;
-            if let Some(found) = entries.find_mut(by.hash(entry), |other| other & !WRITTEN == entry)
-            {
+            if let Some(found) = self.bucket(key).entries.find(entry, by) {
                 *found |= WRITTEN;
             }
         }
@@ -268,7 +346,7 @@ impl Holdings {
                 Some(finer) if !finer.is_empty() => finer,
                 _ => &mut self.buckets,
             };
-            self.emptied.extend(buckets.pop()?.entries);
+            self.emptied.extend(buckets.pop()?.entries.iter());
         }
     }
 
@@ -295,10 +373,10 @@ impl Holdings {
             part.rewriting = bucket.rewriting;
         }
         let moved = bucket.entries.len();
-        for entry in bucket.entries {
+        for &entry in bucket.entries.iter() {
             let mark = mark(Held::of(entry));
             let part = &mut finer[top(mark.key, bits)];
-            part.entries.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
+            part.entries.insert(entry, by);
             part.digest.add(mark.key, mark.terms);
         }
         if finer.len() == 1 << bits {
@@ -343,7 +421,7 @@ impl Holdings {
         assert_eq!(self.iter().count(), self.len, "things held");
         for (number, bits, bucket) in self.by_hash() {
             let mut digest = Digest::default();
-            for &entry in &bucket.entries {
+            for &entry in bucket.entries.iter() {
                 let mark = mark(Held::of(entry));
                 assert_eq!(top(mark.key, bits), number, "in the bucket of another hash");
                 digest.add(mark.key, mark.terms);
