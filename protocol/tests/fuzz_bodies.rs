@@ -119,6 +119,54 @@ proptest! {
     }
 }
 
+/// The corpus of a body is the vectors that are of its kind; paths and globs have texts. `LONGSHORE_BLESS=1` writes it.
+#[test]
+fn the_corpus_is_there_and_passes() {
+    let corpus = golden::folder().join("../../../fuzz/corpus");
+    for (name, body) in bodies::ALL {
+        let dir = corpus.join(name);
+        if std::env::var_os("LONGSHORE_BLESS").is_some() {
+            std::fs::create_dir_all(&dir).unwrap();
+            for (file, bytes) in seeds_of(name) {
+                std::fs::write(dir.join(file), bytes).unwrap();
+            }
+        }
+        let files = std::fs::read_dir(&dir).unwrap();
+        let seen = files.map(|file| body(&std::fs::read(file.unwrap().path()).unwrap())).count();
+        assert!(seen > 0 && seen >= seeds_of(name).len(), "{name}");
+    }
+}
+
+fn seeds_of(body: &str) -> Vec<(String, Vec<u8>)> {
+    let texts = |texts: &[&str]| {
+        let named =
+            texts.iter().zip('a'..).map(|(text, name)| (name.into(), text.as_bytes().into()));
+        named.collect()
+    };
+    let prefix = match body {
+        "path" => return texts(&["/", "/jobs/mail/welcome", "/jobs//x", "/é"]),
+        "glob" => return texts(&["/jobs/**\n/jobs/a/b", "/{a,b}/*\n/a/x", "/[a-c]?\n/bx"]),
+        "value" => "from-values-updates",
+        "frame" => "",
+        "hello_answer" => "hello-",
+        other => other,
+    };
+    let prefix = prefix.replace('_', "-");
+    let vectors = golden::vectors().into_iter().filter(|(name, _)| name.starts_with(&prefix));
+    // Bodies take messages without their length; one frame has them all.
+    let message = |bytes: Vec<u8>| [&bytes[..1], &bytes[5..]].concat();
+    let with_length = matches!(body, "entry" | "hello" | "hello_answer");
+    match body {
+        "frame" => {
+            let whole =
+                vectors.filter(|(name, _)| name.contains("-values-") || name == "heartbeat");
+            vec![("messages".to_owned(), whole.flat_map(|(_, bytes)| bytes).collect())]
+        }
+        _ if with_length => vectors.collect(),
+        _ => vectors.map(|(name, bytes)| (name, message(bytes))).collect(),
+    }
+}
+
 #[test]
 fn every_vector_passes_every_body() {
     for seed in SEEDS.iter() {

@@ -513,4 +513,4 @@ impl Decode for Expired {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

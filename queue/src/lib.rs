@@ -8,6 +8,9 @@
 mod clock;
 mod command;
 mod conformance;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod journal;
 mod leases;
 mod log;

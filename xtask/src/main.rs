@@ -55,6 +55,12 @@ fn steps() -> Vec<Step> {
         Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
         Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
+        // Of their own workspaces; without the peer, which wants Kerberos.
+        Step::cargo("fuzz compiles", "check --manifest-path fuzz/Cargo.toml --target-dir target"),
+        Step::cargo(
+            "bench compiles",
+            "check --manifest-path bench/Cargo.toml --no-default-features --target-dir target",
+        ),
         Step::cargo("tests", "test --workspace --all-targets --locked --no-fail-fast"),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ]

@@ -45,8 +45,8 @@ impl Publisher {
             epoch: Epoch(1),
             name: "bench".to_owned(),
             addresses: vec!["127.0.0.1:1".parse()?],
- later: Default::default(),
-};
+            later: Default::default(),
+        };
         let cluster = Cluster::new([self.address.to_string()]);
         let client = WriteClient::new(cluster, publisher, SessionId([1; 16]));
         let terms = PublicationTerms::new(Terms::default())?;

@@ -3,6 +3,7 @@
 mod asked;
 mod figures;
 pub(crate) mod longshore;
+#[cfg(feature = "netidx")]
 pub(crate) mod netidx;
 mod run;
 mod work;

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::figures::Figures;
+use super::longshore;
+#[cfg(feature = "netidx")]
+use super::netidx;
 use super::work::{CLIENTS, Work};
-use super::{longshore, netidx};
 use crate::machine::{busy_s, cores};
 use crate::part::{Part, say, wait_for_end, wait_for_go};
 use crate::side::Side;
@@ -109,6 +111,9 @@ pub(crate) fn part(task: &str) -> anyhow::Result<()> {
     let Task { side, work, role } = serde_json::from_str(task)?;
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     match (role, side) {
+        #[cfg(not(feature = "netidx"))]
+        (_, Side::Netidx) => anyhow::bail!("built without its feature netidx"),
+        #[cfg(feature = "netidx")]
         (Role::Resolver, Side::Netidx) => {
             let (address, _server) = runtime.block_on(netidx::serve())?;
             say(&address)?;
@@ -118,6 +123,7 @@ pub(crate) fn part(task: &str) -> anyhow::Result<()> {
             say(&runtime.block_on(longshore::serve())?)?;
             wait_for_end()
         }
+        #[cfg(feature = "netidx")]
         (Role::Publisher { resolver }, Side::Netidx) => {
             let mut publisher = netidx::Publisher::prepare(&work, resolver)?;
             registered(&runtime, async || publisher.register().await)
@@ -126,6 +132,7 @@ pub(crate) fn part(task: &str) -> anyhow::Result<()> {
             let mut publisher = longshore::Publisher::prepare(&work, resolver)?;
             registered(&runtime, async || publisher.register().await)
         }
+        #[cfg(feature = "netidx")]
         (Role::Reader { resolver }, Side::Netidx) => {
             let reader = netidx::Reader::prepare(&work, resolver)?;
             let resolve = async |clients| reader.resolve(clients).await;

@@ -3,6 +3,7 @@
 mod asked;
 mod figures;
 mod longshore;
+#[cfg(feature = "netidx")]
 mod netidx;
 mod run;
 mod work;

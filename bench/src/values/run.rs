@@ -6,11 +6,15 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::figures::Figures;
+use super::longshore;
+#[cfg(feature = "netidx")]
+use super::netidx;
 use super::work::{Published, Received, Singles, Work, now_ns};
-use super::{longshore, netidx};
 use crate::machine::{busy_s, cores};
 use crate::part::{Part, say, wait_for_end, wait_for_go};
-use crate::resolver::{longshore as longshore_resolver, netidx as netidx_resolver};
+use crate::resolver::longshore as longshore_resolver;
+#[cfg(feature = "netidx")]
+use crate::resolver::netidx as netidx_resolver;
 use crate::side::Side;
 
 /// What a process is to do.
@@ -73,6 +77,9 @@ pub(crate) fn part(task: &str) -> anyhow::Result<()> {
     // netidx's publisher ends with a task.
     let _inside = runtime.enter();
     match (role, side) {
+        #[cfg(not(feature = "netidx"))]
+        (_, Side::Netidx) => anyhow::bail!("built without its feature netidx"),
+        #[cfg(feature = "netidx")]
         (Role::Resolver, Side::Netidx) => {
             let (address, _server) = runtime.block_on(netidx_resolver::serve())?;
             say(&address)?;
@@ -82,6 +89,7 @@ pub(crate) fn part(task: &str) -> anyhow::Result<()> {
             say(&runtime.block_on(longshore_resolver::serve())?)?;
             wait_for_end()
         }
+        #[cfg(feature = "netidx")]
         (Role::Publisher { resolver }, Side::Netidx) => {
             let mut publisher = runtime.block_on(netidx::Publisher::prepare(&work, resolver))?;
             all_published(&runtime, async || publisher.all().await)?;
@@ -92,6 +100,7 @@ pub(crate) fn part(task: &str) -> anyhow::Result<()> {
             all_published(&runtime, async || publisher.all().await)?;
             singles_published(&runtime, async || publisher.singles().await)
         }
+        #[cfg(feature = "netidx")]
         (Role::Subscriber { resolver }, Side::Netidx) => {
             let mut subscriber = runtime.block_on(netidx::Subscriber::prepare(&work, resolver))?;
             all_received(&runtime, async || subscriber.all().await)?;

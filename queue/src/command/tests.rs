@@ -41,7 +41,7 @@ fn settle() -> Command {
     Command::Settle { link: LinkId(3), batch }
 }
 
-fn one_of_each() -> Vec<(Command, u8, &'static str)> {
+pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
     let link = LinkId(300);
     vec![
         (

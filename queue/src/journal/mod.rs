@@ -18,6 +18,8 @@ mod directory;
 mod examination;
 pub(crate) mod files;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzed;
 mod housekeeper;
 mod identity;
 pub mod inspect;
@@ -36,7 +38,8 @@ mod record;
 mod records;
 mod recovery;
 mod removal;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), allow(dead_code))]
 pub(crate) mod simulated_disk;
 mod snapshots;
 #[cfg(test)]

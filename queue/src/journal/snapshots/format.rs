@@ -90,6 +90,27 @@ pub(crate) fn seal_block(seed: u32, number: u64, kind: u8, start: usize, out: &m
     block[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// A snapshot of that command with these blocks between its first and its last.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn with_blocks(journal: PublisherId, index: u64, blocks: &[(u8, &[u8])]) -> Vec<u8> {
+    let header = SnapshotHeader { journal, index, epoch: 1 };
+    let (mut out, mut number) = (header.encode().to_vec(), 0);
+    let mut put = |kind, body: &[u8]| {
+        let start = out.len();
+        out.extend_from_slice(&[0; BLOCK_HEADER_BYTES]);
+        out.extend_from_slice(body);
+        seal_block(header.seed(), number, kind, start, &mut out);
+        number += 1;
+    };
+    let (mut resume, mut end) = (Vec::new(), Vec::new());
+    Resume { sequence: 0, offset: HEADER_BYTES as u64 }.encode(&mut resume);
+    put(KIND_RESUME, &resume);
+    blocks.iter().for_each(|&(kind, body)| put(kind, body));
+    End { blocks: blocks.len() as u64 + 1, index, epoch: 1 }.encode(&mut end);
+    put(KIND_END, &end);
+    out
+}
+
 /// How many bytes a block has behind `header`; none when that is not a block's header.
 pub(crate) fn body_len(header: &[u8; BLOCK_HEADER_BYTES]) -> Option<usize> {
     let counted = u32_at(header, 0) as usize;

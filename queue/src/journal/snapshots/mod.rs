@@ -14,6 +14,8 @@ mod write;
 use std::io;
 use std::path::PathBuf;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::format::with_blocks;
 pub(crate) use self::format::{KIND_STATE, Resume};
 pub(crate) use self::head::{Head, head};
 pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check, told_epoch};

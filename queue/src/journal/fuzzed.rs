@@ -1,0 +1,79 @@
+//! What the fuzz bodies need of the journal: files of any content, with checksums that pass.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::files::Files;
+use super::format::{SegmentHeader, crc_seed};
+use super::opening::Parts;
+use super::record::{FLAG_FIRST, RecordHeader};
+pub(crate) use super::simulated_disk::SimulatedDisk as Disk;
+#[cfg(test)]
+pub(crate) use super::snapshots::KIND_STATE;
+use super::snapshots::with_blocks;
+use super::{JournalOptions, OpenError};
+use crate::Now;
+use crate::fuzz::JOURNAL;
+use crate::log::Rebuild;
+
+/// An empty one.
+pub(crate) fn disk() -> Disk {
+    Disk::default()
+}
+
+/// Appends a record of the journal's first segment.
+pub(crate) fn segment_record(index: u64, kind: u8, body: &[u8], out: &mut Vec<u8>) {
+    let now = Now { mono_ms: 7_919 * index, wall_ms: 1_700_000_000_000 + 7_919 * index };
+    let header =
+        RecordHeader { term: 0, flags: FLAG_FIRST, kind, index, now, body_len: body.len() };
+    header.encode(crc_seed(JOURNAL, 1), &[], body, out);
+}
+
+/// A journal whose first segment has these bytes behind its header.
+pub(crate) fn put_segment(disk: &Disk, dir: &Path, bytes: &[u8]) {
+    let header = SegmentHeader::log(JOURNAL, 1, 1).encode();
+    put(disk, dir, "segments", "0000000001.seg", &[&header, bytes].concat());
+}
+
+/// A journal whose snapshot of command 1 has these blocks.
+pub(crate) fn put_snapshot(disk: &Disk, dir: &Path, blocks: &[(u8, &[u8])]) {
+    let bytes = with_blocks(JOURNAL, 1, blocks);
+    put(disk, dir, "snapshots", "00000000000000000001.snap", &bytes);
+}
+
+/// A new journal gets the file.
+fn put(disk: &Disk, dir: &Path, below: &str, name: &str, bytes: &[u8]) {
+    struct Nothing;
+    impl Rebuild for Nothing {
+        fn block(&mut self, _: bytes::Bytes) -> Result<(), crate::SnapshotError> {
+            Ok(())
+        }
+        fn restored(&mut self) -> Result<(), crate::SnapshotError> {
+            Ok(())
+        }
+        fn command(&mut self, _: super::Replayed) -> Result<(), longshore_protocol::WireError> {
+            Ok(())
+        }
+    }
+    let options = JournalOptions {
+        segment_bytes: super::SEGMENT_BYTES_MIN,
+        durability: longshore_protocol::Durability::Fsync,
+        accept_loss: false,
+        new_publisher: JOURNAL,
+    };
+    let made = Parts::open(Arc::new(disk.clone()), dir, options, &mut Nothing).map(drop);
+    let file = dir.join(below).join(name);
+    let written = disk.create(&file).and_then(|file| file.write_at(bytes, 0));
+    debug_assert!(made.is_ok() && written.is_ok(), "a disk without faults");
+}
+
+/// Opens it; true if a snapshot was restored.
+pub(crate) fn open(
+    disk: &Arc<Disk>,
+    dir: &Path,
+    options: JournalOptions,
+    rebuild: &mut dyn Rebuild,
+) -> Result<bool, OpenError> {
+    let files: Arc<dyn Files> = disk.clone();
+    Parts::open(files, dir, options, rebuild).map(|parts| parts.recovered.snapshot.is_some())
+}
