@@ -9,6 +9,7 @@ mod clock;
 mod command;
 mod conformance;
 #[cfg(any(test, feature = "fuzzing"))]
+#[allow(clippy::panic, reason = "that is how a body fails")]
 #[doc(hidden)]
 pub mod fuzz;
 mod journal;

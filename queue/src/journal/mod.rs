@@ -40,6 +40,7 @@ mod recovery;
 mod removal;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(test), allow(dead_code))]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "for tests and fuzzing alone")]
 pub(crate) mod simulated_disk;
 mod snapshots;
 #[cfg(test)]
