@@ -45,14 +45,14 @@ mod story_test;
 #[cfg(test)]
 mod trackers_test;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
 use longshore_protocol::messages::resolver::{
-    Change, Declared, Departure, Digest, KeyHash, KnownPublisher, PathText, RequestRefusal, Tracker,
+    Change, Departure, Digest, KeyHash, PathText, RequestRefusal, Tracker,
 };
-use longshore_protocol::{Incarnation, Path, PublisherId, PublisherInfo, Terms};
+use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
 
 pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
@@ -67,11 +67,10 @@ use liveness::Liveness;
 use path_watches::PathWatches;
 use paths::Paths;
 use pushes::Snapshot;
-use remembered::{Declares, Remembered};
+use remembered::Remembered;
 use standstill::Grace;
 use terms::TermsId;
 use trackers::Trackers;
-use tree::NodeId;
 use watches::Watches;
 
 /// Where a publisher's record stands. Reused once the record is gone.
@@ -93,9 +92,6 @@ const HIDE_STEPS: usize = 1_024;
 
 /// Entries of buckets that are moved, or looked at, in one step.
 const MOVED_PER_STEP: usize = 16;
-/// Most declared paths, of all publishers, that the next run takes over; of the others it knows that there are some.
-const DECLARED_KEPT_MAX: usize = 65_536;
-
 /// How far a confirm is.
 #[derive(Default, Debug)]
 pub(crate) struct Confirming {
@@ -191,100 +187,6 @@ impl Directory {
             path_watches: PathWatches::default(),
             untold: VecDeque::new(),
             spent: 0,
-        }
-    }
-
-    /// Takes over what an earlier run of the replica wrote down: it knew `known`, and these were all if it `knew_all`. Then the
-    /// replica is complete once those that were there have confirmed, and after `wait` at the latest.
-    pub(crate) fn restore(
-        &mut self,
-        now: Instant,
-        known: Vec<KnownPublisher>,
-        knew_all: bool,
-        wait: Duration,
-    ) {
-        self.remembered.restore(now, known);
-        if knew_all && !self.complete {
-            (self.by_memory, self.knows_all) = (true, true);
-            self.complete_at = now + wait.min(self.rules.writer_ttl);
-        }
-    }
-
-    /// The publishers that are registered, and those that are missing: what the next run takes over.
-    pub(crate) fn known(&self, now: Instant) -> Vec<KnownPublisher> {
-        let mut left = DECLARED_KEPT_MAX;
-        let mut within = |mut one: KnownPublisher| {
-            let size = one.declared.defaults.len() + one.declared.queues.len();
-            if size > left {
-                one.declared = Declared { more: true, ..Declared::default() };
-            } else {
-                left -= size;
-            }
-            one
-        };
-        let seen = self.living.from(0);
-        let seen = seen.filter(|(_, publisher)| publisher.is_awaited && !publisher.hidden);
-        let seen = seen.map(|(slot, _)| self.known_at(now, slot));
-        seen.chain(self.remembered.after(now, None)).map(&mut within).collect()
-    }
-
-    /// Whether no publisher that was ever registered can be unknown to it.
-    pub(crate) fn knows_all(&self) -> bool {
-        self.knows_all
-    }
-
-    /// Rises when [`Directory::known`] is to be written down again.
-    pub(crate) fn known_version(&self) -> u64 {
-        self.remembered.version()
-    }
-
-    /// A missing publisher is reported no longer. False if it is not known.
-    pub(crate) fn forget(&mut self, publisher: PublisherId) -> Result<bool, RequestRefusal> {
-        if self.living.is_seen(publisher) {
-            return Err(RequestRefusal::StillThere);
-        }
-        Ok(self.remembered.forget(publisher))
-    }
-
-    fn known_at(&self, now: Instant, slot: Slot) -> KnownPublisher {
-        let publisher = &self.living[slot];
-        let silent = now.saturating_duration_since(publisher.heard_at);
-        KnownPublisher {
-            info: publisher.info.clone(),
-            held: publisher.holdings.len() as u64,
-            silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
-            departure: publisher.departure,
-            declared: self.declared(slot),
-        }
-    }
-
-    fn declared(&self, slot: Slot) -> Declared {
-        let declares = &self.living[slot].declares;
-        let paths = |nodes: &BTreeSet<NodeId>| {
-            nodes.iter().filter_map(|&node| self.paths.path(node)).collect()
-        };
-        Declared {
-            defaults: paths(&declares.defaults),
-            queues: paths(&declares.queues),
-            more: declares.more,
-        }
-    }
-
-    /// A publisher holds a queue, or a default for queues, where it did not, or the other way round.
-    fn declare(&mut self, slot: Slot, held: Held, holds: bool) {
-        let declares = &mut self.living[slot].declares;
-        if holds && !held.default && !declares.defaults.is_empty() {
-            // Below a default of its own, which says as much.
-            let mut at = Some(held.node);
-            while let Some(node) = at {
-                if declares.defaults.contains(&node) {
-                    return;
-                }
-                at = self.paths.tree.above(node);
-            }
-        }
-        if declares.set(held.node, held.default, holds) {
-            self.remembered.changed();
         }
     }
 
@@ -655,19 +557,6 @@ impl Directory {
         self.bury(slot, Departure::Stopped);
         self.tell_hidden(HIDE_STEPS);
         Ok(())
-    }
-
-    fn bury(&mut self, slot: Slot, departure: Departure) {
-        let declared = self.declared(slot);
-        let publisher = &mut self.living[slot];
-        publisher.declares = Declares::default();
-        let (info, heard_at) = (publisher.info.clone(), publisher.heard_at);
-        self.remembered.is_gone(info, declared, departure, heard_at);
-        self.living.bury(slot, departure);
-        self.paths.hide(&self.living, slot);
-        self.untold.push_back((slot, departure));
-        self.revision += 1;
-        self.trackers.change_everywhere(self.revision);
     }
 
     /// Tells watchers of publishers that were hidden, of the next one and of others until `budget` is spent. Says what that has cost.
