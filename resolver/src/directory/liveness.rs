@@ -90,11 +90,6 @@ impl Liveness {
         self.by_id.contains_key(&publisher)
     }
 
-    /// Whether it is hidden and its paths are still being taken out.
-    pub(super) fn is_hidden(&self, publisher: PublisherId) -> bool {
-        self.graves.iter().any(|&slot| self[slot].info.id == publisher)
-    }
-
     /// Hidden publishers that still hold paths.
     pub(super) fn graves_len(&self) -> usize {
         self.graves.len()

@@ -323,7 +323,7 @@ impl Directory {
         }
         let seen = self.living.len();
         let announced = self.living.announce(now, client, info, self.rules.publishers_max)?;
-        self.remembered.is_back(info.id);
+        self.is_back(announced.slot);
         if announced.moved || self.living.len() != seen {
             self.remembered.changed();
         }
@@ -335,7 +335,7 @@ impl Directory {
         let holdings = &mut self.living[announced.slot].holdings;
         let answer = holdings.compare(wanted);
         if !holdings.any_rewriting() {
-            self.remembered.confirmed(info.id, holdings.len() > 0);
+            self.confirmed(announced.slot, true);
         }
         Ok(answer)
     }
@@ -541,7 +541,7 @@ impl Directory {
             }
             let Confirming { next, stale } = confirming;
             let Some(looked) = self.living[slot].holdings.stale(next, stale) else {
-                self.remembered.confirmed(self.living[slot].info.id, true);
+                self.confirmed(slot, false);
                 return true;
             };
             steps += 1 + looked / MOVED_PER_STEP;

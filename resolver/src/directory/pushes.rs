@@ -75,10 +75,13 @@ impl Known {
     ) -> bool {
         let mut looked = 0;
         if !self.run_done {
-            for (slot, _) in directory.living.from(self.next).take(budget) {
+            for (slot, publisher) in directory.living.from(self.next).take(budget) {
                 looked += 1;
                 self.next = slot + 1;
-                out.push(directory.known_at(now, slot));
+                // One whose paths are still being taken out is among the missing.
+                if !publisher.hidden {
+                    out.push(directory.known_at(now, slot));
+                }
             }
             self.run_done = looked < budget;
             return false;
@@ -86,10 +89,7 @@ impl Known {
         for missing in directory.remembered.after(now, self.last_missing).take(budget) {
             looked += 1;
             self.last_missing = Some(missing.info.id);
-            // One whose paths are still being taken out was listed with them.
-            if !directory.living.is_hidden(missing.info.id) {
-                out.push(missing);
-            }
+            out.push(missing);
         }
         looked < budget
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::{DECLARED_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::{Declared, Departure, KnownPublisher, RequestRefusal};
-use longshore_protocol::{PublisherId, PublisherInfo};
+use longshore_protocol::{Path, PublisherId, PublisherInfo};
 
 use crate::directory::holdings::Held;
 use crate::directory::tree::NodeId;
@@ -24,8 +24,10 @@ pub(super) struct Declares {
     pub(super) defaults: BTreeSet<NodeId>,
     /// Queues that none of the defaults covers.
     pub(super) queues: BTreeSet<NodeId>,
-    /// Some were left out: there were [`DECLARED_MAX`].
+    /// Some were left out: there were [`DECLARED_MAX`], or it took some back, which says nothing of its jobs.
     pub(super) more: bool,
+    /// What it had declared when it was last seen before, until it has confirmed what it declares now.
+    pub(super) before: Option<Box<Declared>>,
 }
 
 impl Declares {
@@ -33,7 +35,11 @@ impl Declares {
     pub(super) fn set(&mut self, node: NodeId, default: bool, holds: bool) -> bool {
         let nodes = if default { &mut self.defaults } else { &mut self.queues };
         if !holds {
-            return nodes.remove(&node);
+            let is_changed = nodes.remove(&node);
+            // A publisher whose disk hangs takes back all that it has declared, and keeps its jobs; one that gives up a default has
+            // queues below it.
+            self.more |= is_changed && (default || self.queues.is_empty());
+            return is_changed;
         }
         if nodes.len() < DECLARED_MAX {
             return nodes.insert(node);
@@ -63,6 +69,8 @@ impl Missing {
 #[derive(Default, Debug)]
 pub(super) struct Remembered {
     missing: BTreeMap<PublisherId, Missing>,
+    /// Declared paths of all of them, at most [`DECLARED_KEPT_MAX`].
+    paths: usize,
     /// There when the replica stopped, and not confirmed since; true if it had declared anything.
     awaited: HashMap<PublisherId, bool>,
     version: u64,
@@ -99,13 +107,18 @@ impl Remembered {
         }
     }
 
-    fn insert(&mut self, missing: Missing) {
+    fn insert(&mut self, mut missing: Missing) {
+        self.take(missing.info.id);
+        if self.paths + len(&missing.declared) > DECLARED_KEPT_MAX {
+            missing.declared = some();
+        }
+        self.paths += len(&missing.declared);
         self.missing.insert(missing.info.id, missing);
         while self.missing.len() > MISSING_MAX {
             // Of one run all restored ones have the same `since`; the longer silent came first.
             let age = |one: &&Missing| (one.since, std::cmp::Reverse(one.silent_before));
             let oldest = self.missing.values().min_by_key(age).map(|one| one.info.id);
-            let Some(dropped) = oldest.and_then(|id| self.missing.remove(&id)) else { return };
+            let Some(dropped) = oldest.and_then(|id| self.take(id)) else { return };
             self.awaited.remove(&dropped.info.id);
             tracing::error!(
                 publisher = %dropped.info.name, id = %dropped.info.id, limit = MISSING_MAX,
@@ -114,11 +127,17 @@ impl Remembered {
         }
     }
 
-    /// The publisher has registered, whether or not it has written all it wants.
-    pub(super) fn is_back(&mut self, publisher: PublisherId) {
-        if self.missing.remove(&publisher).is_some() {
-            self.version += 1;
-        }
+    /// The publisher has registered, whether or not it has written all it wants. Gives what it had declared before.
+    pub(super) fn is_back(&mut self, publisher: PublisherId) -> Option<Declared> {
+        let missing = self.take(publisher)?;
+        self.version += 1;
+        Some(missing.declared)
+    }
+
+    fn take(&mut self, publisher: PublisherId) -> Option<Missing> {
+        let missing = self.missing.remove(&publisher)?;
+        self.paths -= len(&missing.declared);
+        Some(missing)
     }
 
     /// The replica holds what the publisher wants: all of it, or nothing though it may have declared something before.
@@ -136,6 +155,7 @@ impl Remembered {
     /// Those waited for so far are missing.
     pub(super) fn wait_no_longer(&mut self) {
         self.awaited.clear();
+        // What has declared nothing has no paths that count.
         self.missing.retain(|_, one| {
             if one.departure == Departure::NotBack {
                 one.departure = Departure::Silent;
@@ -148,7 +168,7 @@ impl Remembered {
     /// False if it was not missing.
     pub(super) fn forget(&mut self, publisher: PublisherId) -> bool {
         self.awaited.remove(&publisher);
-        let known = self.missing.remove(&publisher).is_some();
+        let known = self.take(publisher).is_some();
         self.version += u64::from(known);
         known
     }
@@ -180,6 +200,16 @@ impl Remembered {
     }
 }
 
+/// How many paths it has.
+fn len(declared: &Declared) -> usize {
+    declared.defaults.len() + declared.queues.len()
+}
+
+/// Nobody knows which.
+fn some() -> Declared {
+    Declared { more: true, ..Declared::default() }
+}
+
 impl Directory {
     /// Takes over what an earlier run of the replica wrote down: it knew `known`, and these were all if it `knew_all`. Then the
     /// replica is complete once those that were there have confirmed, and after `wait` at the latest.
@@ -199,20 +229,24 @@ impl Directory {
 
     /// The publishers that are registered, and those that are missing: what the next run takes over.
     pub(crate) fn known(&self, now: Instant) -> Vec<KnownPublisher> {
+        // The missing ones have as many at most.
         let mut left = DECLARED_KEPT_MAX;
-        let mut within = |mut one: KnownPublisher| {
-            let size = one.declared.defaults.len() + one.declared.queues.len();
-            if size > left {
-                one.declared = Declared { more: true, ..Declared::default() };
-            } else {
-                left -= size;
-            }
-            one
-        };
         let seen = self.living.from(0);
         let seen = seen.filter(|(_, publisher)| publisher.is_awaited && !publisher.hidden);
-        let seen = seen.map(|(slot, _)| self.known_at(now, slot));
-        seen.chain(self.remembered.after(now, None)).map(&mut within).collect()
+        let seen = seen.map(|(slot, publisher)| {
+            let declares = &publisher.declares;
+            let before = declares.before.as_deref().map_or(0, len);
+            let size = declares.defaults.len() + declares.queues.len() + before;
+            match left.checked_sub(size) {
+                Some(rest) => {
+                    left = rest;
+                    self.known_at(now, slot)
+                }
+                // Not even spelt: this runs between the turns of clients.
+                None => self.known_with(now, slot, some()),
+            }
+        });
+        seen.chain(self.remembered.after(now, None)).collect()
     }
 
     /// Whether no publisher that was ever registered can be unknown to it.
@@ -234,6 +268,10 @@ impl Directory {
     }
 
     pub(super) fn known_at(&self, now: Instant, slot: Slot) -> KnownPublisher {
+        self.known_with(now, slot, self.declared(slot))
+    }
+
+    fn known_with(&self, now: Instant, slot: Slot, declared: Declared) -> KnownPublisher {
         let publisher = &self.living[slot];
         let silent = now.saturating_duration_since(publisher.heard_at);
         KnownPublisher {
@@ -241,20 +279,45 @@ impl Directory {
             held: publisher.holdings.len() as u64,
             silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
             departure: publisher.departure,
-            declared: self.declared(slot),
+            declared,
         }
     }
 
     fn declared(&self, slot: Slot) -> Declared {
         let declares = &self.living[slot].declares;
-        let paths = |nodes: &BTreeSet<NodeId>| {
-            nodes.iter().filter_map(|&node| self.paths.path(node)).collect()
+        let before = declares.before.as_deref();
+        let mut more = declares.more || before.is_some_and(|before| before.more);
+        let mut paths = |nodes: &BTreeSet<NodeId>, before: Option<&Vec<Path>>| {
+            let now = nodes.iter().filter_map(|&node| self.paths.path(node));
+            let all: BTreeSet<Path> = now.chain(before.into_iter().flatten().cloned()).collect();
+            more |= all.len() > DECLARED_MAX;
+            all.into_iter().take(DECLARED_MAX).collect()
         };
-        Declared {
-            defaults: paths(&declares.defaults),
-            queues: paths(&declares.queues),
-            more: declares.more,
+        let defaults = paths(&declares.defaults, before.map(|before| &before.defaults));
+        let queues = paths(&declares.queues, before.map(|before| &before.queues));
+        Declared { defaults, queues, more }
+    }
+
+    /// A publisher has announced. Until it has confirmed what it declares now, it is known by what it declared before, too: its first
+    /// write may never come.
+    pub(super) fn is_back(&mut self, slot: Slot) {
+        let publisher = &mut self.living[slot];
+        if let Some(before) = self.remembered.is_back(publisher.info.id)
+            && !before.is_empty()
+        {
+            publisher.is_awaited = true;
+            publisher.declares.before = Some(Box::new(before));
         }
+    }
+
+    /// The replica holds all that the publisher wants. One that wants nothing is waited for if it `may_want_more`.
+    pub(super) fn confirmed(&mut self, slot: Slot, may_want_more: bool) {
+        let publisher = &mut self.living[slot];
+        let holds_any = publisher.holdings.len() > 0;
+        if holds_any && publisher.declares.before.take().is_some() {
+            self.remembered.changed();
+        }
+        self.remembered.confirmed(publisher.info.id, holds_any || !may_want_more);
     }
 
     /// A publisher holds a queue, or a default for queues, where it did not, or the other way round.

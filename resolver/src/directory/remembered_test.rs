@@ -186,6 +186,69 @@ fn a_silent_publisher_is_missing_until_it_returns_or_is_forgotten() {
     assert_eq!(story.missing().len(), 1, "it returned, and is known again");
 }
 
+/// Whether it could hold jobs of that queue, by what is listed of it.
+fn could_hold(story: &Story, number: u8, queue: &str) -> bool {
+    let queue = longshore_protocol::Glob::new(queue).unwrap();
+    let of_it = |one: &KnownPublisher| one.info.id == PublisherId([number; 16]);
+    story.listed().iter().filter(|one| of_it(one)).any(|one| one.declared.could_match(&queue))
+}
+
+#[test]
+fn a_publisher_that_took_everything_back_and_died_is_missing_all_the_same() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    // Its disk hangs.
+    story.write(1, Change::UnpublishDefault, "/jobs");
+    assert!(could_hold(&story, 1, "/jobs/a"), "it keeps its jobs");
+    story.pass(TTL);
+    assert_eq!(story.missing().len(), 1);
+    assert!(could_hold(&story, 1, "/jobs/a"));
+    story.restart(secs(1));
+    story.pass(TTL);
+    assert_eq!(story.missing().len(), 1);
+}
+
+#[test]
+fn a_publisher_that_gave_up_a_default_may_hold_queues_below_it() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.write(1, Change::PublishDefault, "/other");
+    story.write(1, Change::Publish, "/jobs/mail");
+    story.write(1, Change::UnpublishDefault, "/jobs");
+    assert!(could_hold(&story, 1, "/jobs/mail"));
+}
+
+#[test]
+fn what_was_declared_before_counts_until_what_is_declared_now_is_confirmed() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.pass(TTL);
+    // It comes back, and ends before its first write.
+    story.announce(1, "/jobs");
+    assert_eq!(story.missing(), []);
+    assert!(could_hold(&story, 1, "/jobs/a"));
+    let known = story.directory.known(story.now);
+    assert_eq!(known.len(), 1, "it is written down");
+    story.directory.clear(Client(1)).unwrap();
+    assert_eq!(story.missing(), [("p1".to_owned(), Departure::Stopped)]);
+    assert!(could_hold(&story, 1, "/jobs/a"), "also while its paths are taken out");
+    story.sweep();
+    assert!(could_hold(&story, 1, "/jobs/a") && !could_hold(&story, 1, "/other"));
+    // What it declares from now on replaces that.
+    story.register(1, "/other");
+    assert!(could_hold(&story, 1, "/other") && !could_hold(&story, 1, "/jobs/a"));
+}
+
+#[test]
+fn a_publisher_whose_many_paths_are_still_taken_out_is_missing() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    (0..50).for_each(|n| story.write(1, Change::Publish, &format!("/jobs/{n}")));
+    story.pass(TTL);
+    assert_eq!(story.missing().len(), 1);
+    assert!(could_hold(&story, 1, "/jobs/7"));
+}
+
 #[test]
 fn a_replica_that_never_knew_any_waits_for_a_whole_writer_ttl() {
     let mut story = Story::fresh();

@@ -227,6 +227,11 @@ impl Desk {
     /// Runs until nobody can say anything any more.
     pub(super) async fn run(mut self) {
         while self.pass().await {}
+        // What has changed within the last half second is written down, too.
+        if let Some(known) = &mut self.known {
+            known.next_at = self.looked_at;
+        }
+        self.write_known();
     }
 
     /// Waits until there is something to do, and does some of it. False when nobody can say anything any more.

@@ -23,8 +23,8 @@ use crate::replica_link::now;
 const NAME: &str = "known-publishers";
 /// Its first bytes, with the number of its format.
 const MAGIC: &[u8; 8] = b"LSKNOWN1";
-/// More than a replica writes: 32,768 publishers and 65,536 declared paths.
-const BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// More than a replica writes: 32,768 publishers of at most 5.3 KB, and 131,072 declared paths of 1 KiB.
+const BYTES_MAX: u64 = 320 * 1024 * 1024;
 /// How often the file's time is set.
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
 /// One line of the log about failures to write it in this time, at most.
@@ -133,7 +133,7 @@ impl KnownFile {
 
 /// Writes down the newest knowledge, and sets the file's time each second, until no more can come.
 pub(super) async fn keep(file: KnownFile, mut newest: watch::Receiver<Knowledge>) {
-    let file = Arc::new(file);
+    let (path, file) = (file.path.clone(), Arc::new(file));
     let mut failures = LogLimit::new(1, FAILURES_LOGGED);
     let (mut unwritten, mut written) = (None, false);
     loop {
@@ -153,8 +153,12 @@ pub(super) async fn keep(file: KnownFile, mut newest: watch::Receiver<Knowledge>
         });
         match done.await {
             Ok(Ok(())) => written |= unwritten.take().is_some(),
-            // What could not be written is tried again in a second.
+            // What could not be written is tried again in a second. Until then the old file would name all that there were, and
+            // those that have come since would be neither waited for nor missing: a full disk has room to remove it.
             Ok(Err(error)) => {
+                if unwritten.is_some() {
+                    written &= std::fs::remove_file(&path).is_err();
+                }
                 if let Some(left_out) = failures.admit(now()) {
                     tracing::warn!(%error, left_out, "the replica cannot write down which publishers it knows");
                 }

@@ -30,6 +30,7 @@ use longshore_transport::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
 
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
@@ -46,6 +47,8 @@ const WATCHES_MAX: usize = 16_384;
 const REQUESTS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
+/// How long the directory, and the writing of what it knows, may take to end.
+const ENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// How to serve a replica. Limits are refusals, each with its reason: what is over one is told so, and nothing that stands
 /// is thrown out.
@@ -260,9 +263,11 @@ impl ResolverServer {
         listener.refuse_new();
         listener.close().await;
         connections.shutdown().await;
+        // Nobody else can say anything: the desk ends, and what it knows is written down, unless the disk hangs.
+        drop(said);
+        let _ = timeout(ENDS_WITHIN, desk_task.join_next()).await;
         desk_task.shutdown().await;
-        // Nothing new can come: it ends once the last is written.
-        while keeping.join_next().await.is_some() {}
+        let _ = timeout(ENDS_WITHIN, keeping.join_next()).await;
         served
     }
 }
