@@ -1,14 +1,19 @@
 //! What a host name leads to.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
-use tokio::net::lookup_host;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Most IP addresses of a name that are tried, one after the other.
 const ADDRESSES_TRIED_MAX: usize = 8;
+
+/// Lookups under way in this process. One that is given up goes on in the system for up to half a minute, on a thread that handlers and
+/// reads of the disk want, too.
+static LOOKUPS: Semaphore = Semaphore::const_new(16);
 
 /// Why a host name leads to no address. Both may go away by themselves.
 #[derive(Debug, thiserror::Error)]
@@ -33,10 +38,22 @@ pub enum LookupError {
 
 /// The IP addresses behind `host`, a name or an IP address with a port: at least one, at most eight, best first.
 pub async fn lookup(host: &str, limit: Duration) -> Result<Vec<SocketAddr>, LookupError> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![address]);
+    }
     let unknown = |source| LookupError::Unknown { host: host.to_owned(), source };
-    let found = timeout(limit, lookup_host(host)).await;
+    let name = host.to_owned();
+    let found = timeout(limit, async {
+        let permit = LOOKUPS.acquire().await.map_err(io::Error::other)?;
+        let lookup = move || {
+            let _held = permit;
+            name.to_socket_addrs().map(|found| found.take(ADDRESSES_TRIED_MAX).collect())
+        };
+        spawn_blocking(lookup).await.map_err(io::Error::other)?
+    });
+    let found: Result<io::Result<Vec<SocketAddr>>, _> = found.await;
     let found = found.map_err(|_| LookupError::Timeout { host: host.to_owned(), after: limit })?;
-    let addresses: Vec<_> = found.map_err(unknown)?.take(ADDRESSES_TRIED_MAX).collect();
+    let addresses = found.map_err(unknown)?;
     match addresses.is_empty() {
         true => Err(unknown(io::ErrorKind::NotFound.into())),
         false => Ok(addresses),
