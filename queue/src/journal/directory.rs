@@ -144,7 +144,11 @@ impl Directory {
         };
         let (usual, short) = (self.segment_bytes.max(least), SEGMENT_BYTES_MIN.max(least));
         let made = self.ballast.make(usual, short, create);
-        let (file, bytes) = made.map_err(|error| poisoned("making", &path, error))?;
+        let (file, bytes) = made.map_err(|error| {
+            // On a full disk another is tried each second, under another name: what this one has got is not to stay.
+            let _ = self.files.remove(&path);
+            poisoned("making", &path, error)
+        })?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.ballast.add_in_segments(bytes - SEGMENT_HEADER_BYTES as u64);
         let seed = crc_seed(self.journal, sequence);

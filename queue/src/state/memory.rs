@@ -19,6 +19,8 @@ const INDEX_BYTES: usize = 9;
 const WAIT_BYTES: usize = 24;
 /// A job's options that no other job has, with their place in the table by value.
 const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
+/// A kind of dead letters, with its places in the tables by kind and by age: in the worst case one for each dead job.
+const KIND_BYTES: usize = 128;
 /// What a queue and a session have outside of their tables: path, name, members of groups.
 const OUTSIDE_BYTES: usize = 512;
 /// An attempt or a checkpoint of a job: its list may have room for twice as many.
@@ -36,7 +38,8 @@ impl State {
         let profiles = self.profiles.table().len() * PROFILE_BYTES;
         let queues = self.queues.len() * (size_of::<Queue>() + OUTSIDE_BYTES);
         let sessions = self.sessions.table.len() * (size_of::<Session>() + OUTSIDE_BYTES);
-        let bytes = jobs + running + waiting + sides + profiles + queues + sessions;
+        let dead = self.dead.table().len() * KIND_BYTES;
+        let bytes = jobs + running + waiting + sides + profiles + queues + sessions + dead;
         bytes as u64 + self.side_items * ITEM_BYTES as u64 + self.sessions.answer_bytes
     }
 }

@@ -30,6 +30,8 @@ use super::{Finding, InspectError, PIECE_BYTES, Progress, disk};
 const TRIES_MAX: usize = 5;
 /// Bytes of the copy between two syncs: a commit on the same disk waits for no more than these.
 const SYNC_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes of the copy between two looks at the room that the source's disk has left.
+const ROOM_EVERY: u64 = 16 * 1024 * 1024;
 
 /// A finished copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -261,7 +263,7 @@ impl Copying<'_, '_> {
             }
             output.write(at, &piece[..n])?;
             at += n as u64;
-            self.copied(n);
+            self.copied(n)?;
         }
         file.forget_cached().map_err(InspectError::io("reading", from))?;
         self.finished(output)
@@ -366,7 +368,7 @@ impl Copying<'_, '_> {
                     output.write(at, &record.bytes)?;
                     at = record.end();
                     *last += 1;
-                    self.copied(record.bytes.len());
+                    self.copied(record.bytes.len())?;
                 }
                 Ok(_) | Err(NoRecord::Empty | NoRecord::Bad) => return Ok(()),
             }
@@ -390,14 +392,20 @@ impl Copying<'_, '_> {
             }
             output.write(at, &bytes)?;
             at += bytes.len() as u64;
-            self.copied(bytes.len());
+            self.copied(bytes.len())?;
         }
         Ok(())
     }
 
-    fn copied(&mut self, bytes: usize) {
+    fn copied(&mut self, bytes: usize) -> Result<(), InspectError> {
+        let before = self.bytes;
         self.bytes += bytes as u64;
         (self.progress)(self.bytes, self.total);
+        // A snapshot may be longer than all segments: as long as it is copied nothing is removed at the source.
+        match before / ROOM_EVERY < self.bytes / ROOM_EVERY {
+            true => self.source.check_room(),
+            false => Ok(()),
+        }
     }
 
     fn finished(&mut self, output: Output) -> Result<(), InspectError> {

@@ -8,6 +8,9 @@ use super::Damage;
 use super::found::FoundFiles;
 use crate::log::Rebuild;
 
+/// What the system says of a sector that cannot be read.
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
+
 /// What replay begins with; without a good snapshot, nothing.
 #[derive(Default)]
 pub(super) struct Base {
@@ -80,6 +83,10 @@ impl Base {
 fn refuse_or_damage(directory: &Directory, error: SnapshotFileError) -> Result<Damage, OpenError> {
     match error {
         SnapshotFileError::Damaged { file, offset, why } => Ok(Damage { file, offset, why }),
+        // A sector that the disk does not give back is as bad as one that has changed.
+        SnapshotFileError::Io { file, error, .. } if error.raw_os_error() == Some(EIO) => {
+            Ok(Damage { file, offset: 0, why: "the disk cannot read it" })
+        }
         SnapshotFileError::Io { what, file, error } => Err(OpenError::io(what, &file, error)),
         SnapshotFileError::OtherFormat { file, version } => {
             Err(OpenError::OtherFormat { file, version })

@@ -170,6 +170,7 @@ fn play(
     let is_needed = |file: &Found| needed.contains(&file.header.sequence);
     let (carried, garbage): (Vec<Found>, Vec<Found>) =
         found.carried.into_iter().partition(is_needed);
+    let mut has_taken_garbage = false;
     match damage {
         Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
         Some(damage) => {
@@ -179,7 +180,10 @@ fn play(
             let newer = found.snapshots.iter().filter(|&&index| index > base.index);
             let newer: Vec<PathBuf> = newer.map(|&index| directory.snapshot_path(index)).collect();
             let unused = found.unused.iter().chain(&found.bad_carried).map(|file| &file.path);
-            let lost = later.iter().chain(&garbage).map(|file| &file.path).chain(unused);
+            // What newer snapshots alone named goes with them. Otherwise it may be what the fallback needs.
+            let theirs = if newer.is_empty() { &[][..] } else { &garbage };
+            has_taken_garbage = !newer.is_empty();
+            let lost = later.iter().chain(theirs).map(|file| &file.path).chain(unused);
             let index = last_index + 1;
             let dropped = lost::set_aside(directory, damage, index, tail, lost, &newer)?;
             recovery.dropped = Some(dropped);
@@ -192,7 +196,7 @@ fn play(
     }
 
     let (kept, mut dead): (Vec<Found>, Vec<Found>) = before.into_iter().partition(is_needed);
-    dead.extend(garbage.into_iter().filter(|_| recovery.dropped.is_none()));
+    dead.extend(garbage.into_iter().filter(|_| !has_taken_garbage));
     // The segment that was resumed goes like the others before it if it gave nothing.
     if segments.first().is_some_and(|first| resumed(first) && !is_needed(first))
         && spans.first().is_some_and(|span| span.records == 0)
