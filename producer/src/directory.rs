@@ -32,11 +32,11 @@ impl Directory {
     }
 
     /// The publishers that could hold jobs of what matches, as replicas know them beyond what is registered at one of them.
-    pub(crate) async fn roll(&self, pattern: &Glob) -> PublisherRoll {
+    /// None if no replica says.
+    pub(crate) async fn roll(&self, pattern: &Glob) -> Option<PublisherRoll> {
         match self {
-            Directory::Named(_) => PublisherRoll::default(),
-            // A replica has just answered; one that fails now has nothing to add.
-            Directory::Resolver(client) => client.publisher_roll(pattern).await.unwrap_or_default(),
+            Directory::Named(_) => Some(PublisherRoll::default()),
+            Directory::Resolver(client) => client.publisher_roll(pattern).await.ok(),
         }
     }
 

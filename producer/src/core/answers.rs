@@ -31,6 +31,7 @@ impl<T: Default + Clone> Core<T> {
             return;
         };
         peer.used_at = now;
+        let mut is_stopping = false;
         match answer.outcome {
             Ok(outcomes) if outcomes.len() == batch.ids.len() => {
                 peer.accepted = peer.accepted.max(sequence);
@@ -76,6 +77,7 @@ impl<T: Default + Clone> Core<T> {
                     *stopping = true;
                     peer.said_stop_at = Some(now);
                 }
+                is_stopping = true;
                 if arrived {
                     // The refusal is of this copy; an older one is there. It tells so once it is back.
                     let at = peer.unanswered.partition_point(|f| f.sequence < sequence);
@@ -88,6 +90,9 @@ impl<T: Default + Clone> Core<T> {
             Err(refusal @ (BatchRefusal::Malformed | BatchRefusal::TooLarge)) => {
                 self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });
             }
+        }
+        if is_stopping {
+            self.order_links_of(now, publisher);
         }
         self.turn(now);
     }

@@ -185,6 +185,7 @@ impl<T: Default + Clone> Core<T> {
         self.peers.retain(|id, peer| {
             known.contains(id) || !peer.unanswered.is_empty() || peer.link_number().is_some()
         });
+        self.peers.values_mut().for_each(|peer| peer.sweep(now));
         let routes: Vec<RouteId> = self.routing.routes.keys().copied().collect();
         routes.into_iter().for_each(|route| self.order_links(now, route));
     }

@@ -77,6 +77,7 @@ impl<T: Default + Clone> Core<T> {
         {
             *stopping = true;
             peer.said_stop_at = Some(now);
+            self.order_links_of(now, publisher);
         }
         self.turn(now);
     }
@@ -107,6 +108,11 @@ impl<T: Default + Clone> Core<T> {
         let random = self.rng.next_u64();
         let Some(peer) = self.peers.get_mut(&publisher) else { return };
         peer.lost(now, reason, needed, random);
+        self.order_links_of(now, publisher);
+    }
+
+    /// The publisher fails, or does so no longer: others may take its place.
+    pub(super) fn order_links_of(&mut self, now: Time, publisher: PublisherId) {
         let routes: Vec<RouteId> = (self.routing.routes.iter())
             .filter(|(_, route)| route.set.binary_search(&publisher).is_ok())
             .map(|(id, _)| *id)

@@ -431,6 +431,7 @@ impl<T: Default + Clone> Core<T> {
         if peer.info == *info || info.epoch < peer.info.epoch {
             return;
         }
+        peer.failed_at = peer.failed_at.filter(|_| info.epoch == peer.info.epoch);
         peer.info = info.clone();
         if let LinkState::Away { retry_at } = &mut peer.link {
             // It was started again, or has moved: worth a try at once.

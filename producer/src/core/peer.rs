@@ -7,7 +7,7 @@ use std::time::Duration;
 use longshore_protocol::{Durability, PublisherInfo};
 
 use super::batch::{Batch, Load};
-use super::{LaneId, Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
+use super::{FAILED_RECENTLY, LaneId, Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
 
 /// A link that stood this long, or that answered a batch, was a good one: the next try is made at once.
 const GOOD_LINK: Duration = Duration::from_secs(1);
@@ -130,6 +130,11 @@ impl<T> Peer<T> {
     /// It was lost, could not be reached or stops, and has no link since.
     pub(super) fn fails(&self) -> bool {
         !self.is_up() && (self.failed_at.is_some() || self.said_stop_at.is_some())
+    }
+
+    /// One that failed a minute ago and was not tried since may be well.
+    pub(super) fn sweep(&mut self, now: Time) {
+        self.failed_at = self.failed_at.filter(|&at| at + FAILED_RECENTLY > now);
     }
 
     /// The link that stands or is being made.

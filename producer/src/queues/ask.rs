@@ -252,6 +252,9 @@ impl Shared {
         let (complete, mut publishers) = self.publishers(pattern).await?;
         // Asked second, so that one that is taken out meanwhile is in one of both answers.
         let roll = self.directory.roll(pattern).await;
+        // Without it nobody knows who is missing.
+        let complete = complete && roll.is_some();
+        let roll = roll.unwrap_or_default();
         let mut seen: HashSet<PublisherId> = publishers.iter().map(|one| one.id).collect();
         let registered = roll.registered.into_iter().filter(|one| seen.insert(one.info.id));
         publishers.extend(registered.map(|one| one.info));
