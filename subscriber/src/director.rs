@@ -17,6 +17,7 @@ use crate::lane;
 use crate::link::{self, LinkPlan};
 use crate::publishers::{Sets, Watches};
 use crate::shutdown::Stop;
+use crate::standstill::TICK;
 use crate::{JobService, ShutdownHandle, WorkerReport};
 
 /// How long a stopping worker waits for the answers to the ends of its jobs, at least. What is left of its grace is added:
@@ -75,6 +76,17 @@ pub(crate) async fn run(
     service: impl JobService,
 ) -> WorkerReport {
     let _links_end_with_the_run = CloseAtEnd(desk.clone());
+    let mut ticks = JoinSet::new();
+    ticks.spawn({
+        let desk = desk.clone();
+        async move {
+            let mut ticks = tokio::time::interval(TICK);
+            loop {
+                ticks.tick().await;
+                desk.beat();
+            }
+        }
+    });
     let mut lanes = JoinSet::new();
     for _ in 0..plan.concurrency {
         lanes.spawn(lane::run(desk.clone(), service.clone()));

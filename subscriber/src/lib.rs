@@ -53,6 +53,7 @@ mod service;
 mod settles;
 mod shutdown;
 mod signal;
+mod standstill;
 mod stats;
 mod take;
 mod values;

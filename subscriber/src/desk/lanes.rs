@@ -23,7 +23,7 @@ impl Desk {
         }
         while let Some(job) = state.announced.pop_front() {
             let place = state.place(job.place);
-            let owned = place.owns(self.started, now);
+            let owned = place.owns(self.ran(), now);
             let lease = place.leases.get_mut(job.token).filter(|lease| now < lease.ends());
             let Some(lease) = lease else { continue };
             if !owned {
@@ -44,7 +44,7 @@ impl Desk {
         if state.announcing || state.ready.is_empty() {
             return Next::Nothing;
         }
-        state.announce(self.started, now)
+        state.announce(self.ran(), now)
     }
 
     /// The publishers were told, or could not be: the jobs can run.
@@ -61,7 +61,7 @@ impl Desk {
         let now = self.now();
         let mut state = self.state.lock();
         let place = state.place(place);
-        place.hear(self.started);
+        place.hear(self.ran(), now);
         place.grace.deadline(now, place.sender.is_some(), ends)
     }
 

@@ -58,7 +58,7 @@ impl Desk {
             state.place(place).quiet_to_say = Some(0);
         }
         self.lose(&mut state, place, lost, CancelReason::LeaseLost);
-        if state.take_from_aside(place, self.started, now) {
+        if state.take_from_aside(place, self.ran(), now) {
             self.wake_a_lane(&state);
         }
         self.step(&mut state, Input::Attached(publisher));
@@ -67,9 +67,10 @@ impl Desk {
 
     /// A try came to nothing, or the link is dead.
     pub(crate) fn link_lost(&self, place: PlaceId, reason: String) {
+        let now = self.now();
         let mut state = self.state.lock();
         let at = state.place(place);
-        at.hear(self.started);
+        at.hear(self.ran(), now);
         let was_attached = at.sender.take().is_some();
         at.leases.disconnected();
         let freed = at.settles.detached();
@@ -244,7 +245,7 @@ impl Desk {
         if freed > 0 {
             self.step(&mut state, Input::Freed { publisher, jobs: freed });
         }
-        if state.take_from_aside(place, self.started, now) {
+        if state.take_from_aside(place, self.ran(), now) {
             self.wake_a_lane(&state);
         }
         let at = state.place(place);

@@ -30,12 +30,14 @@ use crate::leases::Leases;
 use crate::progress::Progresses;
 use crate::settles::Settles;
 use crate::signal::LeaseSignal;
+use crate::standstill::Standstill;
 use crate::{PublisherState, WorkerStats};
 
 /// Everything that a run of a worker knows.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) started: Instant,
+    standstill: Mutex<Standstill>,
     state: Mutex<State>,
     /// Wakes one lane.
     lanes: Notify,
@@ -46,6 +48,13 @@ pub(crate) struct Desk {
 
 /// A publisher's number at the desk; it keeps it when its link dies and comes back.
 pub(crate) type PlaceId = u32;
+
+/// How times of links become the worker's own.
+#[derive(Clone, Copy, Debug)]
+struct Ran {
+    started: Instant,
+    standstill: Standstill,
+}
 
 #[derive(Debug)]
 struct State {
@@ -170,6 +179,7 @@ impl Desk {
         let bound = u32::try_from(bound).unwrap_or(u32::MAX);
         Arc::new(Desk {
             started: Instant::now(),
+            standstill: Mutex::default(),
             state: Mutex::new(State {
                 durable: Durable::new(bound, seed),
                 actions: Vec::new(),
@@ -194,6 +204,15 @@ impl Desk {
 
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// The worker runs: to be said every [`TICK`](crate::standstill::TICK).
+    pub(crate) fn beat(&self) {
+        self.standstill.lock().tick(self.now());
+    }
+
+    fn ran(&self) -> Ran {
+        Ran { started: self.started, standstill: *self.standstill.lock() }
     }
 
     pub(crate) fn stats(&self) -> WorkerStats {
@@ -240,7 +259,7 @@ impl State {
     /// Takes as many jobs as there are lanes without one, and whom to tell of them. One whose lease is over is another worker's
     /// by now, whether or not its link has seen that already: after a pause of the process, lanes may be first. One whose
     /// publisher has been silent for its grace may be another's, and is put aside.
-    fn announce(&mut self, started: Instant, now: Duration) -> Next {
+    fn announce(&mut self, ran: Ran, now: Duration) -> Next {
         let free = self.concurrency.saturating_sub(self.running + self.announced.len());
         let mut jobs = Vec::with_capacity(free.min(self.ready.len()));
         let mut told: Vec<(LinkSender, Tokens)> = Vec::new();
@@ -249,7 +268,7 @@ impl State {
             && let Some(job) = self.ready.pop_front()
         {
             let place = &mut self.places[job.place as usize];
-            let owned = place.owns(started, now);
+            let owned = place.owns(ran, now);
             let lease = place.leases.get_mut(job.token).filter(|lease| now < lease.ends());
             let Some(lease) = lease else { continue };
             if !owned {
@@ -289,9 +308,9 @@ impl State {
     }
 
     /// What was put aside may be begun again, if a byte of its publisher came. True if there is some.
-    fn take_from_aside(&mut self, place: PlaceId, started: Instant, now: Duration) -> bool {
+    fn take_from_aside(&mut self, place: PlaceId, ran: Ran, now: Duration) -> bool {
         let at = &mut self.places[place as usize];
-        if at.aside.is_empty() || !at.owns(started, now) {
+        if at.aside.is_empty() || !at.owns(ran, now) {
             return false;
         }
         while let Some(job) = at.aside.pop_back() {
@@ -344,15 +363,16 @@ impl Place {
     }
 
     /// True while no other worker can have been given what is held from the publisher.
-    fn owns(&mut self, started: Instant, now: Duration) -> bool {
-        self.hear(started);
+    fn owns(&mut self, ran: Ran, now: Duration) -> bool {
+        self.hear(ran, now);
         self.grace.holds(now)
     }
 
     /// Takes over when the link's last byte came.
-    fn hear(&mut self, started: Instant) {
+    fn hear(&mut self, ran: Ran, now: Duration) {
         if let Some(sender) = &self.sender {
-            self.grace.heard(sender.received_at().saturating_duration_since(started));
+            let read = sender.received_at().saturating_duration_since(ran.started);
+            self.grace.heard(ran.standstill.came(now, read));
         }
     }
 

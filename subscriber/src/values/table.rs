@@ -413,13 +413,18 @@ impl Table {
             return;
         }
         let reason = Arc::from(SubscriptionEnd::TooSlow.to_string());
+        let mut slots = Vec::with_capacity(overflowed.len());
         for (at, holder) in overflowed {
             self.holders -= 1;
             self.sinks.part(holder.sink);
             let last = self.slots[at as usize].kept.value();
             holder.end(last, &reason, &mut self.lost, &mut self.behind_bytes);
-            self.unsubscribe_if_unheld(at);
+            slots.push(at);
         }
+        // Last: several of one value may have ended, and the first is not to take its last update from the others.
+        slots.sort_unstable();
+        slots.dedup();
+        slots.into_iter().for_each(|at| self.unsubscribe_if_unheld(at));
     }
 
     /// Durable ones that lost their value here since this was asked last.
