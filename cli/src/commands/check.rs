@@ -1,9 +1,12 @@
 //! `longshore check`: the health of every part.
 
+use std::pin::pin;
 use std::process::{self, ExitCode};
+use std::time::Duration;
 
+use longshore::protocol::SessionId;
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
-use longshore::{Gathered, Glob, QueuesError};
+use longshore::{Gathered, Glob, LinkOptions, Queues, QueuesError, QueuesOptions, ReadClient};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -14,6 +17,9 @@ use crate::output::{counted, jobs, printable};
 
 /// A command that has waited this long to become durable points at a disk in trouble, in milliseconds.
 const COMMIT_SLOW_MS: u64 = 5_000;
+/// The longest that a hello may take, and an answer.
+const HELLO_MAX: Duration = Duration::from_secs(3);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// How bad it is, the worst last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -95,7 +101,22 @@ pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Resul
 
 async fn look(context: &Context) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let replicas = context.read_client().replica_status().await;
+    // What is stopped takes connections and says no hello: it is to be named within 10 s, one beside the other.
+    let mut cluster = context.cluster();
+    cluster.timing.hello_timeout = cluster.timing.hello_timeout.min(HELLO_MAX);
+    let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "longshore");
+    let link = LinkOptions { hello_timeout: HELLO_MAX, ..LinkOptions::default() };
+    let options = QueuesOptions { request_timeout: ANSWER_MAX, link, ..QueuesOptions::default() };
+    let queues = Queues::connect(cluster, options);
+    let mut asking = pin!(async {
+        let stats = queues.stats(Glob::everything());
+        tokio::join!(queues.status(), stats, workers::listed(context))
+    });
+    let mut replicas = pin!(client.replica_status());
+    let (replicas, answers) = tokio::select! {
+        replicas = &mut replicas => (replicas, None),
+        answers = &mut asking => (replicas.await, Some(answers)),
+    };
     let up = replicas.iter().filter(|(_, status)| status.is_ok()).count();
     for (replica, status) in &replicas {
         let (level, says) = match status {
@@ -115,9 +136,10 @@ async fn look(context: &Context) -> Vec<Finding> {
     if up == 0 {
         return findings;
     }
-    let queues = context.queues();
-    let (status, stats, workers) =
-        tokio::join!(queues.status(), queues.stats(Glob::everything()), workers::listed(context));
+    let (status, stats, workers) = match answers {
+        Some(answers) => answers,
+        None => asking.await,
+    };
     match status {
         Ok(gathered) => findings.extend(publishers(&gathered)),
         Err(error) => findings.push(unchecked("publishers", &error)),

@@ -1,7 +1,7 @@
 //! `longshore workers quiet` and `longshore workers resume`: workers that begin no job for a while, as before a deploy.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore::protocol::SessionId;
 use longshore::{Gathered, QuietEnd, QuietedWorker, WorkerPattern};
@@ -70,12 +70,26 @@ pub(crate) async fn run(
     }
 }
 
-/// Waits until workers have ended what they run. A publisher that does not list its workers is waited for, too.
+/// A worker that has had no link for so long holds nothing: leases outlive a publisher's restart by no more.
+const GONE_AFTER: Duration = Duration::from_secs(30);
+
+/// Waits until workers have ended what they run. A publisher that does not list its workers is waited for, too, and so is a worker
+/// whose link is away: it may be back with what it holds.
 async fn until_they_hold_nothing(sessions: &BTreeSet<String>, context: &Context) {
     let mut progress = Progress::new("waiting for", "jobs", None, &context.output);
+    let mut unlinked_since: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
-        match workers::listed(context).await.ok().and_then(|listed| listed.held_by(sessions)) {
-            Some(0) => break,
+        let listed = workers::listed(context).await.ok();
+        let mut unlinked = BTreeSet::new();
+        let held = listed.and_then(|listed| listed.held_by(sessions, &mut unlinked));
+        let now = Instant::now();
+        unlinked_since.retain(|session, _| unlinked.contains(session));
+        for session in unlinked {
+            unlinked_since.entry(session).or_insert(now);
+        }
+        let all_gone = unlinked_since.values().all(|since| since.elapsed() >= GONE_AFTER);
+        match held {
+            Some(0) if all_gone => break,
             Some(held) => progress.at(held),
             None => {}
         }

@@ -64,10 +64,16 @@ impl Listed {
         self.workers.iter().filter(|worker| takes_from(worker, queue))
     }
 
-    /// Jobs that these workers hold, over all publishers; those without a link hold none. Not known unless all workers
-    /// are listed, and for up to half a second after one became quiet.
-    pub(super) fn held_by(&self, sessions: &BTreeSet<String>) -> Option<u64> {
+    /// Jobs that these workers hold, over all publishers. Not known unless all workers are listed, and for up to half a second
+    /// after one became quiet. Those without a link are in `unlinked`: they hold what they held, until its leases have ended.
+    pub(super) fn held_by(
+        &self,
+        sessions: &BTreeSet<String>,
+        unlinked: &mut BTreeSet<String>,
+    ) -> Option<u64> {
         let theirs = || self.workers.iter().filter(|w| sessions.contains(text(w, "session")));
+        let linked: BTreeSet<&str> = theirs().map(|worker| text(worker, "session")).collect();
+        *unlinked = sessions.iter().filter(|one| !linked.contains(one.as_str())).cloned().collect();
         let known = self.is_whole() && theirs().all(|worker| worker["quiet"] == true);
         known.then(|| theirs().map(|worker| number(worker, "held")).sum())
     }
@@ -175,7 +181,10 @@ mod tests {
         let (queue, other) = (Path::new("/jobs/a").unwrap(), Path::new("/b").unwrap());
         assert_eq!((listed.taking_from(&queue), listed.taking_from(&other)), (Some(2), Some(0)));
         assert!(listed.are_all_quiet(&queue) && !listed.are_all_quiet(&other));
-        let held = |listed: &Listed, session: &str| listed.held_by(&[session.to_owned()].into());
+        let mut unlinked = BTreeSet::new();
+        let mut held = |listed: &Listed, session: &str| {
+            listed.held_by(&[session.to_owned()].into(), &mut unlinked)
+        };
         assert_eq!((held(&listed, "a"), held(&listed, "gone")), (Some(4), Some(0)));
         listed.workers[2]["quiet"] = Json::from(false);
         assert!(!listed.are_all_quiet(&queue));
@@ -184,6 +193,9 @@ mod tests {
         listed.more = 1;
         assert_eq!((listed.taking_from(&queue), held(&listed, "a")), (None, None));
         assert!(!listed.are_all_quiet(&queue));
+        assert_eq!(unlinked, BTreeSet::new(), "of the last that was asked about");
+        listed.held_by(&["gone".to_owned()].into(), &mut unlinked);
+        assert_eq!(unlinked, ["gone".to_owned()].into());
     }
 
     #[test]
