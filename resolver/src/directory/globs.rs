@@ -4,12 +4,14 @@
 //! list: those that the path's segments have led to. A child is gone into if its name leads on from one of them; where only names
 //! without wildcards lead on, those children are looked up, and the others not even looked at.
 
+use std::cmp::Ordering;
+
 use longshore_protocol::limits::PATH_DEPTH_MAX;
 use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::{Glob, GlobPart};
 
 use crate::directory::Directory;
-use crate::directory::tree::{NodeId, ROOT};
+use crate::directory::tree::{NodeId, ROOT, Tree};
 use crate::directory::walks::{Step, Walk};
 
 /// Most pieces in the globs of one listing: what is alive at each depth takes 4 bytes for each, at most 8 MiB in all.
@@ -116,14 +118,27 @@ impl Matching {
         budget: usize,
         out: &mut Vec<PathListed>,
     ) -> bool {
+        self.visit(directory, budget, &mut |directory, node, matches| {
+            if matches {
+                directory.list(node, out);
+            }
+        })
+    }
+
+    /// Goes on, in no more than about `budget` steps. Each node at or below which something could
+    /// match is visited once, and whether it matches itself. True when there are no more.
+    pub(super) fn visit(
+        &mut self,
+        directory: &mut Directory,
+        budget: usize,
+        visit: &mut impl FnMut(&Directory, NodeId, bool),
+    ) -> bool {
         if self.over {
             return true;
         }
         let mut step = match &self.walk {
             None => {
-                if self.levels[0].matches(&self.pieces) {
-                    directory.list(ROOT, out);
-                }
+                visit(directory, ROOT, self.levels[0].matches(&self.pieces));
                 self.levels[0].first_step(directory, ROOT)
             }
             Some(walk) => match directory.paths.tree.walks.step(walk) {
@@ -134,7 +149,7 @@ impl Matching {
         let mut left = budget;
         while left > 0 {
             left -= 1;
-            match self.look(directory, step, &mut left, out) {
+            match self.look(directory, step, &mut left, visit) {
                 Some(next) => step = next,
                 None => {
                     (self.over, self.walk) = (true, None);
@@ -150,13 +165,41 @@ impl Matching {
         false
     }
 
+    /// Whether the walk has visited a node of the tree, or will not come to it any more. Asked only
+    /// of nodes at or below which something could match.
+    pub(super) fn has_passed(&self, tree: &Tree, node: NodeId) -> bool {
+        let Some(step) = self.walk.as_ref().and_then(|walk| tree.walks.step(walk)) else {
+            return self.over;
+        };
+        let entering = matches!(step, Step::Enter(_));
+        let (fork, towards, at) = tree.fork(node, step.node());
+        let Some(towards) = towards else {
+            // The walk is at the node, or below it.
+            return at.is_some() || !entering;
+        };
+        if at.is_none() && entering {
+            return false;
+        }
+        match self.levels.get(tree.depth(fork)).map(|level| &level.row) {
+            Some(Row::Named { names, next, .. }) => {
+                let segment = tree.segment(towards);
+                let place = names.binary_search_by(|&name| match &self.pieces[name as usize] {
+                    Piece::Name(name) => name.as_str().cmp(segment),
+                    _ => Ordering::Less,
+                });
+                place.is_ok_and(|place| place < *next)
+            }
+            _ => at.is_none_or(|at| tree.is_before(towards, at)),
+        }
+    }
+
     /// Takes one step. None when all has been walked through.
     fn look(
         &mut self,
         directory: &Directory,
         step: Step,
         left: &mut usize,
-        out: &mut Vec<PathListed>,
+        visit: &mut impl FnMut(&Directory, NodeId, bool),
     ) -> Option<Step> {
         let tree = &directory.paths.tree;
         // Of use at the very next step only: later the number may be that of another node.
@@ -166,13 +209,13 @@ impl Matching {
                 // A node that the walk stood at may have gone: what is alive below it is of no use then.
                 self.levels.truncate(tree.depth(node));
                 let Row::Named { at, .. } = &self.levels.last()?.row else {
-                    return self.enter(directory, node, trying, left, out);
+                    return self.enter(directory, node, trying, left, visit);
                 };
                 // One that was looked up and has gone: the walk was moved to its neighbour, whose name is another.
                 if *at != Some(node) {
                     return tree.above(node).map(Step::Leave);
                 }
-                self.enter(directory, node, trying, left, out)
+                self.enter(directory, node, trying, left, visit)
             }
             Step::Leave(node) => {
                 self.levels.truncate(tree.depth(node) + 1);
@@ -209,7 +252,7 @@ impl Matching {
         node: NodeId,
         trying: Option<Trying>,
         left: &mut usize,
-        out: &mut Vec<PathListed>,
+        visit: &mut impl FnMut(&Directory, NodeId, bool),
     ) -> Option<Step> {
         let segment = directory.paths.tree.segment(node);
         let above = &self.levels.last()?.alive;
@@ -231,10 +274,10 @@ impl Matching {
             }
         }
         let level = Level::new(&self.pieces, trying.reached);
-        if level.matches(&self.pieces) {
-            directory.list(node, out);
+        if !level.alive.is_empty() {
+            visit(directory, node, level.matches(&self.pieces));
         }
-        if !level.leads_on(&self.pieces) {
+        if !level.leads_on(&self.pieces) || !directory.paths.tree.is_inner(node) {
             return self.after(directory, node);
         }
         let step = level.first_step(directory, node);

@@ -17,8 +17,8 @@ impl Directory {
         self.living.invariant();
         self.paths.invariant(&self.living);
         let untold = self.untold.iter().map(|&(slot, _)| slot).collect();
-        self.watches.invariant(&self.paths, &self.living, &untold);
+        self.count_invariant(&untold);
         assert!(untold.iter().all(|&slot| self.living[slot].hidden), "who can be seen is not gone");
-        self.path_watches.invariant();
+        self.watches.invariant();
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Publisher {
     pub(super) holdings: Holdings,
     /// Paths that nobody else publishes: once it is hidden, nobody sees them.
     pub(super) alone: usize,
+    /// How many queues it holds, and defaults for queues.
+    pub(super) jobs: u64,
     /// Where it holds queues, or makes them.
     pub(super) declares: Declares,
     /// It has held something that is not below `/sys`: metrics come and go with their process, under a new id each time.
@@ -124,6 +126,7 @@ impl Liveness {
                     departure: None,
                     holdings: Holdings::new(self.entries_by),
                     alone: 0,
+                    jobs: 0,
                     declares: Declares::default(),
                     is_awaited: false,
                 });

@@ -15,7 +15,6 @@ mod holdings;
 mod index;
 mod listing;
 mod liveness;
-mod path_watches;
 mod paths;
 mod prefixes;
 mod pushes;
@@ -64,7 +63,6 @@ pub(crate) use tree::WARM;
 use holdings::{EntryHasher, Held};
 use index::PathHasher;
 use liveness::Liveness;
-use path_watches::PathWatches;
 use paths::Paths;
 use pushes::Snapshot;
 use remembered::Remembered;
@@ -143,8 +141,7 @@ pub(crate) struct Directory {
     living: Liveness,
     remembered: Remembered,
     trackers: Trackers,
-    watches: Watches,
-    path_watches: PathWatches<Snapshot>,
+    watches: Watches<Snapshot>,
     /// Hidden publishers whose watchers are still to be told, in their order. None of them is forgotten before.
     untold: VecDeque<(Slot, Departure)>,
     /// What changes have cost beside themselves, in steps: globs compared, and every 16 entries of buckets looked at or moved.
@@ -184,7 +181,6 @@ impl Directory {
             trackers: Trackers::default(),
             watches: Watches::default(),
             rules,
-            path_watches: PathWatches::default(),
             untold: VecDeque::new(),
             spent: 0,
         }
@@ -199,8 +195,7 @@ impl Directory {
             self.complete = true;
             (self.by_memory, self.knows_all) = (false, true);
             self.remembered.wait_no_longer();
-            self.watches.mark_all();
-            self.path_watches.start_over();
+            self.watches.all_start_over();
         }
         while let Some((deadline, slot)) = self.living.next_deadline()
             && deadline <= now
@@ -244,8 +239,7 @@ impl Directory {
             let at = self.complete_at.max(now + self.rules.writer_ttl / 2);
             self.complete_at = at.min(self.warm_until);
             (self.complete, self.by_memory) = (false, false);
-            self.watches.mark_all();
-            self.path_watches.start_over();
+            self.watches.all_start_over();
         }
         missed
     }
@@ -330,7 +324,7 @@ impl Directory {
         if announced.moved {
             self.revision += 1;
             self.trackers.change_everywhere(self.revision);
-            self.watches.mark_publisher(announced.slot);
+            self.watches.publisher_moved(announced.slot);
         }
         let holdings = &mut self.living[announced.slot].holdings;
         let answer = holdings.compare(wanted);
@@ -430,20 +424,8 @@ impl Directory {
         let holds_jobs = self.paths.is_of_jobs(terms);
         let moved = self.paths.hold(&mut self.living, slot, held, mark, terms, before);
         self.spent += moved / MOVED_PER_STEP;
-        if held_jobs != holds_jobs {
-            self.declare(slot, held, holds_jobs);
-        }
-        if held_jobs != holds_jobs
-            && self.watches.len() > 0
-            && let Ok(path) = Path::new(path)
-        {
-            self.spent += match holds_jobs {
-                true => self.watches.held(slot, node, &path, default),
-                false => self.watches.let_go(slot, node, &path, default),
-            };
-        }
-        self.spent += self.path_watches.changed(path);
-        self.changed(held);
+        let jobs = (held_jobs != holds_jobs).then_some((slot, holds_jobs));
+        self.changed(held, path, jobs);
         Ok(())
     }
 
@@ -490,24 +472,19 @@ impl Directory {
         if let Some(terms) = self.paths.sets.terms(self.paths.set(held), slot) {
             let mark = self.paths.mark_of(path, default, terms);
             self.living[slot].holdings.remove(held, mark);
-            self.changed(held);
-            let held_jobs = self.paths.is_of_jobs(terms);
-            if held_jobs {
-                self.declare(slot, held, false);
-            }
+            let jobs = self.paths.is_of_jobs(terms).then_some((slot, false));
+            self.changed(held, path, jobs);
             self.paths.let_go(&mut self.living, slot, held);
-            if held_jobs
-                && self.watches.len() > 0
-                && let Ok(path) = Path::new(path)
-            {
-                self.spent += self.watches.let_go(slot, node, &path, default);
-            }
-            self.spent += self.path_watches.changed(path);
         }
     }
 
-    /// What can be seen at a node changes.
-    fn changed(&mut self, held: Held) {
+    /// What can be seen at a node changes: a publisher has jobs there now, or has no longer, if
+    /// that is `jobs`.
+    fn changed(&mut self, held: Held, path: &str, jobs: Option<(Slot, bool)>) {
+        if let Some((slot, holds)) = jobs {
+            self.declare(slot, held, holds);
+        }
+        self.spent += self.watches.changed(&self.paths.tree, held, path, jobs);
         self.revision += 1;
         self.trackers.change(&self.paths.tree, held.node, self.revision);
         if held.default {
@@ -578,12 +555,10 @@ impl Directory {
         1 + self.watches.hide(slot, info.id, departure)
     }
 
-    /// Tells watchers of hidden publishers, takes out their paths, and looks through the paths for new watches: at most `budget` paths, and
+    /// Tells watchers of hidden publishers, and takes out their paths: at most `budget` paths, and
     /// as many fewer as globs are compared for them. True while there is more to do.
     pub(crate) fn sweep(&mut self, budget: usize) -> bool {
-        // However much there is to take out, a new watch gets a quarter.
-        let mut left = budget - budget / 4;
-        left = left.saturating_sub(self.tell_hidden(left));
+        let mut left = budget.saturating_sub(self.tell_hidden(budget));
         while left > 0
             && self.untold.is_empty()
             && let Some(slot) = self.living.grave()
@@ -591,11 +566,14 @@ impl Directory {
             left -= 1;
             match self.living[slot].holdings.pop() {
                 Some(held) => {
-                    let path = self.path_watched(held.node);
-                    self.paths.let_go(&mut self.living, slot, held);
-                    if let Some(path) = path {
-                        left = left.saturating_sub(self.path_watches.changed(path.as_str()));
+                    if self.watches.len() > 0
+                        && let Some(path) = self.paths.path(held.node)
+                    {
+                        let tree = &self.paths.tree;
+                        let cost = self.watches.changed(tree, held, path.as_str(), None);
+                        left = left.saturating_sub(cost);
                     }
+                    self.paths.let_go(&mut self.living, slot, held);
                 }
                 None => {
                     let info = &self.living[slot].info;
@@ -604,14 +582,12 @@ impl Directory {
                 }
             }
         }
-        let more = self.watches.scan(&self.paths, &self.living, left + budget / 4);
-        more || self.living.grave().is_some()
+        self.living.grave().is_some()
     }
 
     /// The client is gone. What its publisher holds stays until the publisher has been silent for too long.
     pub(crate) fn client_gone(&mut self, client: Client) {
         self.living.client_gone(client);
         self.watches.client_gone(client);
-        self.path_watches.client_gone(client);
     }
 }

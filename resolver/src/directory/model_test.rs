@@ -21,7 +21,8 @@ const PATHS: [&str; 12] = [
     "/", "/a", "/a/b", "/a/b/c", "/a/b/d", "/a/bb", "/a/b-c", "/a-b", "/ab", "/ab/c", "/b",
     "/b/c/d",
 ];
-const GLOBS: [&str; 7] = ["/**", "/a/**", "/a/*", "/a", "/*/b", "/{a,ab}/c", "/b/c/d/e"];
+const GLOBS: [&str; 10] =
+    ["/**", "/a/**", "/a/*", "/a", "/*/b", "/{a,ab}/c", "/b/c/d/e", "/**/c", "/{b,a}/**", "/*/*"];
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -98,6 +99,18 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (client.clone(), 0..2u32).prop_map(|(client, watch)| Op::Unwatch { client, watch }),
         3 => (client, 1..4usize).prop_map(|(client, times)| Op::Tell { client, times }),
         4 => (1..6usize).prop_map(|budget| Op::Sweep { budget }),
+    ]
+}
+
+/// Little but changes, and walks that rest among them.
+fn counting_op() -> impl Strategy<Value = Op> {
+    let change = proptest::sample::select(Change::ALL);
+    prop_oneof![
+        12 => (0..3u64, change, 0..PATHS.len(), 0..3usize)
+            .prop_map(|(client, change, path, terms)| Op::Change { client, change, path, terms }),
+        2 => (0..2u32, 0..GLOBS.len())
+            .prop_map(|(watch, glob)| Op::Watch { client: 0, watch, glob }),
+        8 => (1..4usize).prop_map(|times| Op::Tell { client: 0, times }),
     ]
 }
 
@@ -453,7 +466,9 @@ impl Pair {
                 assert_eq!(once, self.model.children(&of), "below {of}, {budget} at a time");
             }
         }
-        for globs in [&GLOBS[..1], &GLOBS[1..2], &GLOBS[2..4], &GLOBS[4..6], &GLOBS[6..]] {
+        for globs in
+            [&GLOBS[..1], &GLOBS[1..2], &GLOBS[2..4], &GLOBS[4..6], &GLOBS[6..8], &GLOBS[8..]]
+        {
             let globs: Vec<Glob> = globs.iter().map(|text| Glob::new(text).unwrap()).collect();
             let matches = |path: &Path| globs.iter().any(|glob| glob.matches(path));
             let held = self.model.held_paths();
@@ -550,11 +565,9 @@ impl Pair {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_directory_does_as_the_model(ops in proptest::collection::vec(op(), 1..120)) {
+impl Pair {
+    /// With three publishers.
+    fn announced() -> Pair {
         let mut pair = Pair::new();
         for number in 0..3 {
             pair.step(&Op::Announce {
@@ -564,6 +577,28 @@ proptest! {
                 equal: true,
             });
         }
+        pair
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_count_is_exact_whatever_changes_while_its_walk_rests(
+        ops in proptest::collection::vec(counting_op(), 1..120)
+    ) {
+        let mut pair = Pair::announced();
+        for op in &ops {
+            pair.step(op);
+            pair.directory.invariant();
+        }
+        pair.compare_watches();
+    }
+
+    #[test]
+    fn the_directory_does_as_the_model(ops in proptest::collection::vec(op(), 1..120)) {
+        let mut pair = Pair::announced();
         for (step, op) in ops.iter().enumerate() {
             pair.step(op);
             pair.compare();

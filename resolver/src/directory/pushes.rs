@@ -1,21 +1,29 @@
 //! What clients are told without having asked: of watches over publishers and over paths.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use longshore_protocol::messages::resolver::{
     FromReplica, KnownPublisher, PathChanges, PathListed, PathSnapshot, PublisherGone, Publishers,
     Tracker,
 };
 use longshore_protocol::{Glob, Path, PublisherId};
 
-use crate::directory::path_watches::Next;
-use crate::directory::tree::NodeId;
+use crate::directory::holdings::Held;
+use crate::directory::prefixes::PatternId;
+use crate::directory::watches::{Kind, Next};
 use crate::directory::{Client, Directory, Matching, Slot};
 
 /// Most watches of one client, of both kinds.
 pub(crate) const WATCHES_OF_CLIENT_MAX: usize = 4_096;
-/// Most parts of watched globs, over all watches and all alternatives of each: some 50 to 100 MiB.
+/// Most parts of watched globs, over all watches and all alternatives of each: some 50 to 100 MiB,
+/// and at most 200 MiB more while walks for all of them rest.
 pub(crate) const WATCHED_PARTS_MAX: usize = 1 << 20;
 /// Steps of a snapshot between two looks at the clock.
 const SNAPSHOT_STEPS: usize = 1_024;
+/// Steps of a count between two looks at the clock: at each may be 1,024 publishers. Tests have few
+/// nodes, and are to see walks rest.
+const COUNT_STEPS: usize = if cfg!(test) { 1 } else { 256 };
 
 /// Why a watch is not made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -103,10 +111,7 @@ impl Directory {
         watch: u32,
         glob: Glob,
     ) -> Result<(), WatchRefusal> {
-        self.unwatch(client, watch);
-        self.room_for_watch(client, std::slice::from_ref(&glob))?;
-        self.watches.add(client, watch, glob);
-        Ok(())
+        self.add_watch(client, watch, Kind::Publishers, [glob].into())
     }
 
     /// Watches the paths that match; a snapshot follows. A watch of the same number is replaced.
@@ -116,85 +121,122 @@ impl Directory {
         watch: u32,
         globs: &[Glob],
     ) -> Result<(), WatchRefusal> {
-        self.unwatch(client, watch);
-        self.room_for_watch(client, globs)?;
-        Matching::check(globs).map_err(|limit| WatchRefusal::TooLarge(limit.to_string()))?;
-        self.path_watches.add(client, watch, globs.into());
-        Ok(())
+        self.add_watch(client, watch, Kind::Paths, globs.into())
     }
 
-    fn room_for_watch(&self, client: Client, globs: &[Glob]) -> Result<(), WatchRefusal> {
-        let parts = self.watches.parts() + self.path_watches.parts_with(globs);
-        if parts > WATCHED_PARTS_MAX {
+    fn add_watch(
+        &mut self,
+        client: Client,
+        watch: u32,
+        kind: Kind,
+        globs: Arc<[Glob]>,
+    ) -> Result<(), WatchRefusal> {
+        self.unwatch(client, watch);
+        if self.watches.parts_with(&globs) > WATCHED_PARTS_MAX {
             return Err(WatchRefusal::GlobsFull);
         }
-        if self.watches_len() >= self.rules.watches_max {
+        if self.watches.len() >= self.rules.watches_max {
             return Err(WatchRefusal::ReplicaFull(self.rules.watches_max));
         }
-        let own = self.watches.len_of(client) + self.path_watches.len_of(client);
-        if own >= WATCHES_OF_CLIENT_MAX {
+        if self.watches.len_of(client) >= WATCHES_OF_CLIENT_MAX {
             return Err(WatchRefusal::ClientFull);
         }
+        Matching::check(&globs).map_err(|limit| WatchRefusal::TooLarge(limit.to_string()))?;
+        self.watches.add(client, watch, kind, globs);
         Ok(())
     }
 
     pub(crate) fn unwatch(&mut self, client: Client, watch: u32) {
         self.watches.remove(client, watch);
-        self.path_watches.remove(client, watch);
     }
 
     /// How many watches, of both kinds.
     pub(crate) fn watches_len(&self) -> usize {
-        self.watches.len() + self.path_watches.len()
+        self.watches.len()
     }
 
-    /// Clients that have something to be told, and had not when this was last asked; some of them twice.
+    /// Clients for which there is something to do, and was not when this was last asked; some of
+    /// them twice.
     pub(crate) fn newly_due(&mut self) -> impl Iterator<Item = Client> {
-        self.watches.newly_due().chain(self.path_watches.newly_due())
+        self.watches.newly_due()
     }
 
     /// What that client is to be told next.
     pub(crate) fn push(&mut self, client: Client) -> Push {
         let (tracker, complete) = (self.tracker(), self.complete);
-        if let Some(gone) = self.watches.next_gone(client) {
-            return Push::Tell(FromReplica::PublisherGone(PublisherGone {
-                watches: gone.watches,
-                tracker,
-                complete,
-                publisher: gone.publisher,
-                departure: gone.departure,
-            }));
-        }
-        if let Some((watch, slots)) = self.watches.next_marked(client) {
-            // One that was hidden just now may be counted still.
-            let seen = slots.map(|slot| &self.living[slot]).filter(|publisher| !publisher.hidden);
-            let mut publishers: Vec<_> = seen.map(|publisher| publisher.info.clone()).collect();
-            publishers.sort_unstable_by_key(|info| info.id);
-            let all = Publishers { watch, tracker, complete, publishers };
-            return Push::Tell(FromReplica::Publishers(all));
-        }
-        match self.path_watches.next(client) {
-            None => Push::Done,
+        Push::Tell(match self.watches.next(client) {
+            None => return Push::Done,
+            Some(Next::Count { pattern, globs, walk }) => {
+                self.count(pattern, &globs, walk);
+                return Push::Working;
+            }
+            Some(Next::Publishers { watch, publishers }) => {
+                // One that was hidden just now may be counted still.
+                let slots = publishers.into_iter().map(|slot| &self.living[slot]);
+                let seen = slots.filter(|publisher| !publisher.hidden);
+                let mut publishers: Vec<_> = seen.map(|publisher| publisher.info.clone()).collect();
+                publishers.sort_unstable_by_key(|info| info.id);
+                FromReplica::Publishers(Publishers { watch, tracker, complete, publishers })
+            }
+            Some(Next::Gone { watches, publisher, departure }) => {
+                let gone = PublisherGone { watches, tracker, complete, publisher, departure };
+                FromReplica::PublisherGone(gone)
+            }
             Some(Next::Changes { watches, paths }) => {
                 let paths = paths.iter().filter_map(|path| self.as_it_is(path)).collect();
-                let some = PathChanges { watches, complete, tracker, paths };
-                Push::Tell(FromReplica::PathChanges(some))
+                FromReplica::PathChanges(PathChanges { watches, complete, tracker, paths })
             }
             Some(Next::Snapshot { watch, globs, walk }) => {
                 let begin = || {
                     let matching = Box::new(Matching::new(&globs).ok()?);
                     Some(Snapshot { matching, tracker, told: false })
                 };
-                match walk.or_else(begin) {
+                return match walk.or_else(begin) {
                     Some(snapshot) => self.tell_snapshot(client, watch, snapshot),
                     None => {
                         // Checked when the watch was made: never.
-                        self.path_watches.remove(client, watch);
+                        self.watches.remove(client, watch);
                         Push::Working
                     }
-                }
+                };
+            }
+        })
+    }
+
+    /// Counts who has jobs where it matches: some of the nodes that could, or, of everything, whom
+    /// the directory knows to have any.
+    fn count(&mut self, pattern: PatternId, globs: &[Glob], walk: Option<Box<Matching>>) {
+        let mut counts: BTreeMap<Slot, u64> = BTreeMap::new();
+        let mut done = true;
+        let mut walk = match globs.iter().any(Glob::is_everything) {
+            true => None,
+            // The globs were checked when the watch was made.
+            false => walk.or_else(|| Matching::new(globs).ok().map(Box::new)),
+        };
+        match &mut walk {
+            None => {
+                let seen = self.living.from(0).filter(|(_, one)| !one.hidden && one.jobs > 0);
+                counts.extend(seen.map(|(slot, publisher)| (slot, publisher.jobs)));
+            }
+            Some(walk) => {
+                done = walk.visit(self, COUNT_STEPS, &mut |directory, node, matches| {
+                    // A default there could make what matches.
+                    for default in [false, true].into_iter().filter(|&default| default || matches) {
+                        for slot in directory.with_jobs(Held { node, default }) {
+                            *counts.entry(slot).or_default() += 1;
+                        }
+                    }
+                });
             }
         }
+        self.watches.counted(pattern, counts, walk.filter(|_| !done));
+    }
+
+    /// The publishers that can be seen and have jobs, or make queues, there.
+    pub(super) fn with_jobs(&self, held: Held) -> impl Iterator<Item = Slot> {
+        let members = self.paths.members(held).iter();
+        let seen = members.filter(|member| !self.living[member.slot].hidden);
+        seen.filter(|member| self.paths.is_of_jobs(member.terms)).map(|member| member.slot)
     }
 
     fn tell_snapshot(&mut self, client: Client, watch: u32, mut snapshot: Snapshot) -> Push {
@@ -202,12 +244,8 @@ impl Directory {
         let last = snapshot.matching.take(self, SNAPSHOT_STEPS, &mut paths);
         let (first, tracker, complete) = (!snapshot.told, snapshot.tracker, self.complete);
         let worth_it = first || last || !paths.is_empty();
-        if last {
-            self.path_watches.snapshot_told(client, watch);
-        } else {
-            snapshot.told = true;
-            self.path_watches.rest(client, watch, snapshot);
-        }
+        snapshot.told = true;
+        self.watches.rest(client, watch, (!last).then_some(snapshot));
         if !worth_it {
             return Push::Working;
         }
@@ -224,11 +262,6 @@ impl Directory {
             Some(node) => self.seen_at(node).listed(path),
             None => PathListed { path, queue: false, value: false, default: false },
         })
-    }
-
-    /// The path of a node, if anybody watches paths.
-    pub(super) fn path_watched(&self, node: NodeId) -> Option<Path> {
-        if self.path_watches.len() == 0 { None } else { self.paths.path(node) }
     }
 
     /// What changes have cost since this was last asked, beside themselves: in globs compared with their paths.

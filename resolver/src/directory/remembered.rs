@@ -322,7 +322,13 @@ impl Directory {
 
     /// A publisher holds a queue, or a default for queues, where it did not, or the other way round.
     pub(super) fn declare(&mut self, slot: Slot, held: Held, holds: bool) {
-        let declares = &mut self.living[slot].declares;
+        let publisher = &mut self.living[slot];
+        if holds {
+            publisher.jobs += 1;
+        } else {
+            publisher.jobs -= 1;
+        }
+        let declares = &mut publisher.declares;
         if holds && !held.default && !declares.defaults.is_empty() {
             // Below a default of its own, which says as much.
             let mut at = Some(held.node);

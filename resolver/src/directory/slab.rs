@@ -37,6 +37,7 @@ impl<T: Entry> Slab<T> {
     }
 
     /// Every number in use is below this one; so may be numbers that are free.
+    #[cfg(test)]
     pub(super) fn end(&self) -> u32 {
         self.end
     }

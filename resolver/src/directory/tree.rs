@@ -1,5 +1,6 @@
-//! All paths as a tree of segments. A path costs its last segment and a node of 32 bytes; the paths above it are nodes too, whether
-//! anybody holds them or not, so what lies just below a path is a row of nodes to walk along.
+//! All paths as a tree of segments. A path costs its last segment and a node of 36 bytes; the paths
+//! above it are nodes too, whether anybody holds them or not, so what lies just below a path is a
+//! row of nodes to walk along.
 //!
 //! ```text
 //! hash of the whole path ──▶ node { above, first below, row, last segment, set of publishers }
@@ -37,13 +38,17 @@ pub(super) struct Node {
     hash: u32,
     /// Who publishes it.
     set: u32,
+    /// How many nodes had been made before this one, in 48 bits: a row has the newest first.
+    born: u32,
+    born_high: u16,
     text_len: u8,
+    /// And in its highest bit, whether somebody has declared a default here.
     depth: u8,
-    /// Somebody has declared a default here.
-    has_default: bool,
 }
 
-const _: () = assert!(size_of::<Node>() == 32);
+const _: () = assert!(size_of::<Node>() == 36);
+const HAS_DEFAULT: u8 = 1 << 7;
+const _: () = assert!(PATH_DEPTH_MAX < HAS_DEFAULT as usize);
 
 impl Default for Node {
     fn default() -> Node {
@@ -55,9 +60,10 @@ impl Default for Node {
             text: 0,
             hash: 0,
             set: 0,
+            born: 0,
+            born_high: 0,
             text_len: 0,
             depth: 0,
-            has_default: false,
         }
     }
 }
@@ -74,7 +80,15 @@ impl Entry for Node {
 impl Node {
     /// Somebody holds something here, or has and is not swept yet.
     fn is_held(&self) -> bool {
-        self.set != 0 || self.has_default
+        self.set != 0 || self.has_default()
+    }
+
+    fn has_default(&self) -> bool {
+        self.depth & HAS_DEFAULT != 0
+    }
+
+    fn born(&self) -> u64 {
+        u64::from(self.born_high) << 32 | u64::from(self.born)
     }
 }
 
@@ -88,6 +102,8 @@ pub(super) struct Tree {
     pub(super) walks: Walks,
     /// Nodes that somebody holds something at.
     held: usize,
+    /// Nodes that were ever made. At a million a second 48 bits last for nine years.
+    births: u64,
 }
 
 impl Tree {
@@ -101,6 +117,7 @@ impl Tree {
             hasher,
             walks: Walks::default(),
             held: 0,
+            births: 0,
         };
         let hash = hasher.root().short();
         let root = tree.nodes.insert(Node { hash, ..Node::default() });
@@ -130,6 +147,7 @@ impl Tree {
     }
 
     /// Every number of a node is below this one.
+    #[cfg(test)]
     pub(super) fn end(&self) -> NodeId {
         self.nodes.end()
     }
@@ -249,9 +267,12 @@ impl Tree {
 
     fn make_below(&mut self, above: NodeId, segment: &[u8], depth: usize, hash: u32) -> NodeId {
         let next = self.nodes[above].below;
+        self.births += 1;
         let node = self.nodes.insert(Node {
             above,
             next,
+            born: self.births as u32,
+            born_high: (self.births >> 32) as u16,
             text: self.text.insert(segment),
             // A segment has at most 255 bytes, a path at most 32 segments.
             text_len: segment.len() as u8,
@@ -325,11 +346,14 @@ impl Tree {
 
     /// Whether somebody has declared a default at the path.
     pub(super) fn has_default(&self, at: NodeId) -> bool {
-        self.nodes[at].has_default
+        self.nodes[at].has_default()
     }
 
     pub(super) fn put_default(&mut self, at: NodeId, has_default: bool) {
-        self.put(at, |node| node.has_default = has_default);
+        self.put(at, |node| match has_default {
+            true => node.depth |= HAS_DEFAULT,
+            false => node.depth &= !HAS_DEFAULT,
+        });
     }
 
     fn put(&mut self, at: NodeId, change: impl FnOnce(&mut Node)) {
@@ -356,7 +380,32 @@ impl Tree {
 
     /// How many segments the path has.
     pub(super) fn depth(&self, at: NodeId) -> usize {
-        usize::from(self.nodes[at].depth)
+        usize::from(self.nodes[at].depth & !HAS_DEFAULT)
+    }
+
+    /// Whether a walk along their row comes to `at` before it comes to `other`.
+    pub(super) fn is_before(&self, at: NodeId, other: NodeId) -> bool {
+        self.nodes[at].born() > self.nodes[other].born()
+    }
+
+    /// The nearest node at or above both, and what lies just below it on the way to each: none for
+    /// one that it is itself.
+    pub(super) fn fork(
+        &self,
+        mut at: NodeId,
+        mut other: NodeId,
+    ) -> (NodeId, Option<NodeId>, Option<NodeId>) {
+        let (mut below, mut other_below) = (None, None);
+        while at != other {
+            if self.depth(at) >= self.depth(other) {
+                below = Some(at);
+                at = self.nodes[at].above;
+            } else {
+                other_below = Some(other);
+                other = self.nodes[other].above;
+            }
+        }
+        (at, below, other_below)
     }
 
     /// Whether the number is that of a node at present.
@@ -435,7 +484,8 @@ impl Tree {
             while below != NONE {
                 let child = &self.nodes[below];
                 assert_eq!((child.above, child.before), (at, before), "in the row below {text}");
-                assert_eq!(child.depth, node.depth + 1, "the depth below {text}");
+                assert_eq!(self.depth(below), self.depth(at) + 1, "the depth below {text}");
+                assert!(before == NONE || self.is_before(before, below), "a row's order");
                 stack.push(below);
                 (before, below) = (below, child.next);
             }

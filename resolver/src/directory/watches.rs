@@ -1,84 +1,157 @@
-//! Watches over publishers: who has, or could make, queues that match a glob, told whenever that changes. Who publishes nothing but live
-//! values there is not told of: no worker and no tool has anything to ask of it. Level-triggered: a watch has one mark, set or not,
-//! however much has changed, and is told the whole set. Only that a publisher is gone is told as such, to those who know it.
+//! Watches: of the publishers that have, or could make, queues that match a glob; and of the paths
+//! that match some globs.
+//!
+//! A watch is sent a snapshot first, then what has changed. Watches of one kind and of the same
+//! globs share a pattern, and a pattern has one log. A watch stands somewhere in that log; one that
+//! is too far behind starts over with a snapshot. Changes of paths are sent as what a path is now,
+//! not as what happened: it does no harm to send one twice, and the changes since a snapshot
+//! *began* make it whole. A snapshot of publishers is their whole set, and only departures are
+//! logged: with any other change all watches start over.
+//!
+//! ```text
+//!  path changes ──▶ patterns by literal prefix ──▶ log:  /a/b  /a/c  /a/b  …
+//!                                                         ▲                 ▲
+//!                            watch (7, 3): sent until here     (1, 1), (1, 2): sent everything
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use longshore_protocol::messages::resolver::Departure;
 use longshore_protocol::{Glob, Path, PublisherId};
 
+use crate::directory::globs::Matching;
 use crate::directory::holdings::Held;
-use crate::directory::liveness::Liveness;
-use crate::directory::paths::Paths;
-use crate::directory::prefixes::{PatternId, Prefixes, prefix};
-use crate::directory::tree::NodeId;
-use crate::directory::walks::Step;
+use crate::directory::prefixes::{PatternId, Prefixes};
+use crate::directory::tree::Tree;
 use crate::directory::{Client, Slot};
 
-/// Departures that one client may have waiting; with more, its watches are told their whole sets.
-const GONE_MAX: usize = 64;
+/// Changes that one pattern logs for its slowest watch. Of more, the older half is dropped, and a
+/// watch that was not sent them starts over.
+const LOG_MAX: usize = 4_096;
+/// Changes in the logs of all patterns.
+const LOGGED_MAX: usize = 1 << 20;
+/// Most changed paths in one message.
+const SENT_MAX: usize = 1_024;
 
-type WatchKey = (Client, u32);
+/// What is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Kind {
+    Publishers,
+    Paths,
+}
 
-/// All watches. Those of the same glob share one pattern: a change costs a match for each glob above it, not for each watch.
-#[derive(Default, Debug)]
-pub(super) struct Watches {
-    by_key: BTreeMap<WatchKey, PatternId>,
-    by_glob: HashMap<Glob, PatternId>,
-    patterns: BTreeMap<PatternId, Pattern>,
+/// All watches. A snapshot of paths goes on where `W` rests.
+#[derive(Debug)]
+pub(super) struct Watches<W> {
+    patterns: HashMap<PatternId, Pattern>,
+    by_globs: HashMap<(Kind, Arc<[Glob]>), PatternId>,
     prefixes: Prefixes,
-    /// Patterns that do not yet count all paths, by the client that wants them: clients go on in turns, so that one with thousands of
-    /// new globs does not hold up another with one. A pattern may be in several rows; then it is done by the first.
-    scans: BTreeMap<Client, VecDeque<PatternId>>,
-    /// Those clients, each once.
-    scan_turns: VecDeque<Client>,
-    /// Watches to be told their whole set.
-    marked: BTreeSet<WatchKey>,
-    /// Publishers that clients are to be told are gone.
-    gone: BTreeMap<Client, Vec<Gone>>,
-    /// Clients that have something to be told since they were last asked for.
+    by_key: BTreeMap<(Client, u32), PatternId>,
+    stages: BTreeMap<(Client, PatternId, u32), Stage<W>>,
+    /// Clients, by pattern, for which there is something to send: all others are in its `idle`.
+    due: BTreeSet<(Client, PatternId)>,
+    /// The pattern of which a client was sent something last: the others come first.
+    last: HashMap<Client, PatternId>,
+    /// Clients that have become due since this was last asked for.
     newly_due: Vec<Client>,
+    /// Changes in all logs.
+    logged: usize,
+    log_max: usize,
+    logged_max: usize,
 }
 
 #[derive(Debug)]
 struct Pattern {
-    glob: Glob,
-    watchers: BTreeSet<WatchKey>,
-    /// For each publisher that can be seen: how many of its paths match, and of its defaults could.
-    counts: BTreeMap<Slot, u64>,
-    /// How far the first count of all paths is, until it is done.
-    scan: Option<Scan>,
+    globs: Arc<[Glob]>,
+    /// None of watches over paths.
+    count: Option<Count>,
+    log: VecDeque<Change>,
+    /// The place of the log's first entry, counted from the pattern's beginning.
+    from: u64,
+    /// Clients with a watch of it.
+    clients: usize,
+    /// Those that have been sent everything.
+    idle: Vec<Client>,
 }
 
-/// The first count of the paths that match.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Scan {
-    /// Nothing is counted. If few nodes lie below the glob's literal prefix, they are all counted in one step.
-    Whole,
-    /// They are many: nodes are counted in the order of their numbers. Those before this one are, and are kept counted.
-    By(NodeId),
+/// The publishers that match a pattern.
+#[derive(Default, Debug)]
+struct Count {
+    /// For each that can be seen: how many of its paths match, and how many of its defaults could.
+    publishers: BTreeMap<Slot, u64>,
+    /// The first count, once it has begun and until it is done: what the walk has passed is
+    /// counted, and is kept counted.
+    walk: Option<Box<Matching>>,
+    done: bool,
 }
 
-/// Most nodes below a literal prefix that are counted in one step: about 2 ms. Tests have few nodes, and are to meet both ways.
-const WHOLE_MAX: usize = if cfg!(test) { 2 } else { 10_240 };
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Change {
+    /// A path is something else than it was.
+    Path(Arc<str>),
+    /// A publisher can no longer be seen.
+    Gone(PublisherId, Departure),
+}
 
-/// A publisher that watches have been told of is there no longer.
+/// How far a watch is.
 #[derive(Debug)]
-pub(super) struct Gone {
-    pub(super) publisher: PublisherId,
-    pub(super) departure: Departure,
-    pub(super) watches: Vec<u32>,
+enum Stage<W> {
+    /// It is being sent what there is; what has changed from `from` on follows. `walk` is none
+    /// before the first part.
+    Snapshot { from: u64, walk: Option<W> },
+    /// It has been sent everything up to here.
+    Following { at: u64 },
 }
 
-impl Watches {
+/// What there is to do next for a client.
+#[derive(Debug)]
+pub(super) enum Next<W> {
+    /// Some of the first count: the first part if there is no walk yet. [`Watches::counted`]
+    /// follows.
+    Count { pattern: PatternId, globs: Arc<[Glob]>, walk: Option<Box<Matching>> },
+    /// Send all publishers that match.
+    Publishers { watch: u32, publishers: Vec<Slot> },
+    /// Send that one of them is gone.
+    Gone { watches: Vec<u32>, publisher: PublisherId, departure: Departure },
+    /// Send the next part of a snapshot: the first one if there is no walk yet. [`Watches::rest`]
+    /// follows.
+    Snapshot { watch: u32, globs: Arc<[Glob]>, walk: Option<W> },
+    /// Send what these paths are now, each once.
+    Changes { watches: Vec<u32>, paths: Vec<Arc<str>> },
+}
+
+impl<W> Default for Watches<W> {
+    fn default() -> Watches<W> {
+        Watches::with_limits(LOG_MAX, LOGGED_MAX)
+    }
+}
+
+impl<W> Watches<W> {
+    fn with_limits(log_max: usize, logged_max: usize) -> Watches<W> {
+        Watches {
+            patterns: HashMap::new(),
+            by_globs: HashMap::new(),
+            prefixes: Prefixes::default(),
+            by_key: BTreeMap::new(),
+            stages: BTreeMap::new(),
+            due: BTreeSet::new(),
+            last: HashMap::new(),
+            newly_due: Vec::new(),
+            logged: 0,
+            log_max,
+            logged_max,
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// The parts of all globs.
-    pub(super) fn parts(&self) -> usize {
-        self.prefixes.parts_with(&[])
+    /// The parts of all globs, and of these as well.
+    pub(super) fn parts_with(&self, globs: &[Glob]) -> usize {
+        self.prefixes.parts_with(globs)
     }
 
     /// How many watches a client has.
@@ -86,354 +159,385 @@ impl Watches {
         self.by_key.range((client, 0)..=(client, u32::MAX)).count()
     }
 
-    /// Watches who could serve what matches the glob. A watch of the same number is replaced.
-    pub(super) fn add(&mut self, client: Client, watch: u32, glob: Glob) {
-        let key = (client, watch);
+    /// Watches what matches any of these. A watch of the same number is replaced.
+    pub(super) fn add(&mut self, client: Client, watch: u32, kind: Kind, globs: Arc<[Glob]>) {
         self.remove(client, watch);
-        let id = match self.by_glob.get(&glob) {
+        let key = (kind, globs);
+        let id = match self.by_globs.get(&key) {
             Some(&id) => id,
-            None => {
-                let id = self.prefixes.add(std::slice::from_ref(&glob));
-                self.by_glob.insert(glob.clone(), id);
-                let (watchers, counts) = (BTreeSet::new(), BTreeMap::new());
-                self.patterns
-                    .insert(id, Pattern { glob, watchers, counts, scan: Some(Scan::Whole) });
-                id
-            }
+            None => self.add_pattern(key),
         };
-        self.by_key.insert(key, id);
+        let is_new = self.watches(client, id).next().is_none();
         let Some(pattern) = self.patterns.get_mut(&id) else { return };
-        pattern.watchers.insert(key);
-        if pattern.scan.is_none() {
-            self.mark(key);
-            return;
+        if is_new {
+            pattern.clients += 1;
+        } else {
+            pattern.idle.retain(|&idle| idle != client);
         }
-        if !self.scans.contains_key(&client) {
-            self.scan_turns.push_back(client);
-        }
-        self.scans.entry(client).or_default().push_back(id);
+        let stage = Stage::Snapshot { from: pattern.end(), walk: None };
+        self.by_key.insert((client, watch), id);
+        self.stages.insert((client, id, watch), stage);
+        self.make_due(client, id);
     }
 
+    fn add_pattern(&mut self, key: (Kind, Arc<[Glob]>)) -> PatternId {
+        let id = self.prefixes.add(&key.1);
+        let pattern = Pattern {
+            globs: key.1.clone(),
+            count: (key.0 == Kind::Publishers).then(Count::default),
+            log: VecDeque::new(),
+            from: 0,
+            clients: 0,
+            idle: Vec::new(),
+        };
+        self.by_globs.insert(key, id);
+        self.patterns.insert(id, pattern);
+        id
+    }
+
+    /// No more of that watch.
     pub(super) fn remove(&mut self, client: Client, watch: u32) {
-        let key = (client, watch);
-        let Some(id) = self.by_key.remove(&key) else { return };
-        self.marked.remove(&key);
+        let Some(id) = self.by_key.remove(&(client, watch)) else { return };
+        self.stages.remove(&(client, id, watch));
+        if self.watches(client, id).next().is_some() {
+            return;
+        }
+        let was_due = self.due.remove(&(client, id));
         let Some(pattern) = self.patterns.get_mut(&id) else { return };
-        pattern.watchers.remove(&key);
-        if pattern.watchers.is_empty()
+        pattern.clients -= 1;
+        if !was_due {
+            pattern.idle.retain(|&idle| idle != client);
+        }
+        if pattern.clients == 0
             && let Some(pattern) = self.patterns.remove(&id)
         {
-            if let Some(row) = self.scans.get_mut(&client) {
-                row.retain(|&other| other != id);
-            }
-            self.by_glob.remove(&pattern.glob);
-            self.prefixes.remove(id, std::slice::from_ref(&pattern.glob));
+            self.logged -= pattern.log.len();
+            self.prefixes.remove(id, &pattern.globs);
+            self.by_globs.remove(&(pattern.kind(), pattern.globs));
+        } else {
+            self.forget_sent(id);
         }
     }
 
     pub(super) fn client_gone(&mut self, client: Client) {
-        // Another client that watches the same globs has them in a row of its own.
-        self.scans.remove(&client);
-        self.scan_turns.retain(|&other| other != client);
         let watches: Vec<u32> =
             self.by_key.range((client, 0)..=(client, u32::MAX)).map(|(key, _)| key.1).collect();
         watches.into_iter().for_each(|watch| self.remove(client, watch));
-        self.gone.remove(&client);
+        self.last.remove(&client);
     }
 
-    /// Those that a change of this path, or of the default at it, could concern. A default concerns what lies below it, too.
-    fn concerned(&self, path: &Path, default: bool) -> Vec<PatternId> {
-        if default {
-            self.patterns.keys().copied().collect()
-        } else {
-            self.prefixes.above(path.as_str())
+    fn watches(&self, client: Client, id: PatternId) -> impl Iterator<Item = u32> {
+        self.stages.range((client, id, 0)..=(client, id, u32::MAX)).map(|(&(.., watch), _)| watch)
+    }
+
+    /// Something has changed at a path, or in the default at it: a publisher has jobs there now, or
+    /// has no longer, if that is `jobs`. To be called while the path's node is in the tree. Returns
+    /// what noting that has cost, in globs compared.
+    pub(super) fn changed(
+        &mut self,
+        tree: &Tree,
+        held: Held,
+        path: &str,
+        jobs: Option<(Slot, bool)>,
+    ) -> usize {
+        if self.by_key.is_empty() {
+            return 0;
         }
-    }
-
-    /// A publisher holds jobs where it did not. Says what that has cost, in globs compared.
-    pub(super) fn held(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) -> usize {
-        let concerned = self.concerned(path, default);
-        for &id in &concerned {
-            if let Some(pattern) = self.patterns.get_mut(&id)
-                && pattern.counts_already(node)
-                && concerns(&pattern.glob, path, default)
-            {
-                let count = pattern.counts.entry(slot).or_default();
-                *count += 1;
-                if *count == 1 {
-                    self.mark_pattern(id);
+        // Publishers that could make a queue: a default concerns what lies below it, too.
+        let makes = held.default && jobs.is_some();
+        let below = makes.then(|| Path::new(path).ok()).flatten();
+        let concerned = match below {
+            Some(_) => self.patterns.keys().copied().collect(),
+            None => self.prefixes.above(path),
+        };
+        let (mut text, mut cost) = (None, 0);
+        for id in concerned {
+            let Some(pattern) = self.patterns.get_mut(&id) else { continue };
+            cost += pattern.globs.len();
+            let Some(count) = &mut pattern.count else {
+                if pattern.globs.iter().any(|glob| glob.matches_str(path)) {
+                    let text = text.get_or_insert_with(|| Arc::<str>::from(path));
+                    self.log(id, Change::Path(text.clone()));
                 }
+                continue;
+            };
+            let concerns = |glob: &Glob| match &below {
+                Some(path) => glob.could_match_at_or_below(path),
+                None => glob.matches_str(path),
+            };
+            if let Some((slot, holds)) = jobs
+                && pattern.globs.iter().any(concerns)
+                && count.has_passed(tree, held)
+                && count.add(slot, holds)
+            {
+                self.start_over(id);
             }
         }
-        concerned.len()
+        cost
     }
 
-    /// A publisher no longer holds jobs there. Says what that has cost, in globs compared.
-    pub(super) fn let_go(&mut self, slot: Slot, node: NodeId, path: &Path, default: bool) -> usize {
-        let concerned = self.concerned(path, default);
-        for &id in &concerned {
-            if let Some(pattern) = self.patterns.get_mut(&id)
-                && pattern.counts_already(node)
-                && concerns(&pattern.glob, path, default)
-                && let Some(count) = pattern.counts.get_mut(&slot)
-            {
-                *count -= 1;
-                if *count == 0 {
-                    pattern.counts.remove(&slot);
-                    self.mark_pattern(id);
-                }
-            }
-        }
-        concerned.len()
-    }
-
-    /// A publisher can no longer be seen: watches that have been told their sets are told that much, and no more. Says what that has
-    /// cost, in patterns looked at.
+    /// A publisher can no longer be seen. Returns what noting that has cost, in patterns.
     pub(super) fn hide(
         &mut self,
         slot: Slot,
         publisher: PublisherId,
         departure: Departure,
     ) -> usize {
-        let mut told: BTreeMap<Client, Vec<u32>> = BTreeMap::new();
-        for pattern in self.patterns.values_mut() {
-            if pattern.counts.remove(&slot).is_some() && pattern.scan.is_none() {
-                for &(client, watch) in &pattern.watchers {
-                    if !self.marked.contains(&(client, watch)) {
-                        told.entry(client).or_default().push(watch);
-                    }
-                }
-            }
-        }
-        for (client, watches) in told {
-            if self.gone.get(&client).is_some_and(|gone| gone.len() >= GONE_MAX) {
-                watches.into_iter().for_each(|watch| self.mark((client, watch)));
-                continue;
-            }
-            if !self.is_due(client) {
-                self.newly_due.push(client);
-            }
-            self.gone.entry(client).or_default().push(Gone { publisher, departure, watches });
-        }
+        let counted = |(&id, pattern): (&PatternId, &mut Pattern)| {
+            let count = pattern.count.as_mut()?;
+            (count.publishers.remove(&slot).is_some() && count.done).then_some(id)
+        };
+        let patterns: Vec<PatternId> = self.patterns.iter_mut().filter_map(counted).collect();
+        patterns.into_iter().for_each(|id| self.log(id, Change::Gone(publisher, departure)));
         self.patterns.len()
     }
 
     /// A publisher has moved, or started again.
-    pub(super) fn mark_publisher(&mut self, slot: Slot) {
+    pub(super) fn publisher_moved(&mut self, slot: Slot) {
         let with = |(&id, pattern): (&PatternId, &Pattern)| {
-            pattern.counts.contains_key(&slot).then_some(id)
+            pattern.count.as_ref()?.publishers.contains_key(&slot).then_some(id)
         };
-        let concerned: Vec<PatternId> = self.patterns.iter().filter_map(with).collect();
-        concerned.into_iter().for_each(|id| self.mark_pattern(id));
+        let patterns: Vec<PatternId> = self.patterns.iter().filter_map(with).collect();
+        patterns.into_iter().for_each(|id| self.start_over(id));
     }
 
-    /// Every watch is to be told: what is missing has another meaning now.
-    pub(super) fn mark_all(&mut self) {
-        let all: Vec<PatternId> = self.patterns.keys().copied().collect();
-        all.into_iter().for_each(|id| self.mark_pattern(id));
+    /// Everything is to be sent again: what was missing before may be gone now.
+    pub(super) fn all_start_over(&mut self) {
+        let patterns: Vec<PatternId> = self.patterns.keys().copied().collect();
+        patterns.into_iter().for_each(|id| self.start_over(id));
     }
 
-    fn mark_pattern(&mut self, id: PatternId) {
-        let Some(pattern) = self.patterns.get(&id).filter(|pattern| pattern.scan.is_none()) else {
-            return;
-        };
-        let watchers: Vec<WatchKey> = pattern.watchers.iter().copied().collect();
-        watchers.into_iter().for_each(|key| self.mark(key));
+    /// All watches of a pattern are to be sent a snapshot.
+    fn start_over(&mut self, id: PatternId) {
+        let Some(pattern) = self.patterns.get_mut(&id) else { return };
+        self.logged -= pattern.forget(pattern.log.len());
+        pattern.from += 1;
+        self.wake(id);
     }
 
-    fn mark(&mut self, key: WatchKey) {
-        if !self.is_due(key.0) {
-            self.newly_due.push(key.0);
+    fn log(&mut self, id: PatternId, change: Change) {
+        let Some(pattern) = self.patterns.get_mut(&id) else { return };
+        pattern.log.push_back(change);
+        self.logged += 1;
+        if self.logged > self.logged_max {
+            self.logged -= pattern.forget(pattern.log.len());
+        } else if pattern.log.len() > self.log_max {
+            self.logged -= pattern.forget(self.log_max / 2 + 1);
         }
-        self.marked.insert(key);
+        self.wake(id);
     }
 
-    fn is_due(&self, client: Client) -> bool {
-        self.marked.range((client, 0)..=(client, u32::MAX)).next().is_some()
-            || self.gone.contains_key(&client)
+    fn wake(&mut self, id: PatternId) {
+        let Some(pattern) = self.patterns.get_mut(&id) else { return };
+        for client in std::mem::take(&mut pattern.idle) {
+            self.make_due(client, id);
+        }
     }
 
-    /// Clients that have something to be told, and had not when this was last asked.
+    fn make_due(&mut self, client: Client, id: PatternId) {
+        let range = (client, PatternId::MIN)..=(client, PatternId::MAX);
+        if self.due.range(range).next().is_none() {
+            self.newly_due.push(client);
+        }
+        self.due.insert((client, id));
+    }
+
+    /// Clients for which there is something to do, and was not when this was last asked.
     pub(super) fn newly_due(&mut self) -> std::vec::Drain<'_, Client> {
         self.newly_due.drain(..)
     }
 
-    /// Who is gone, which is told before anything that has come since.
-    pub(super) fn next_gone(&mut self, client: Client) -> Option<Gone> {
-        let waiting = self.gone.get_mut(&client)?;
-        let first = (!waiting.is_empty()).then(|| waiting.remove(0));
-        if waiting.is_empty() {
-            self.gone.remove(&client);
+    /// What is to be done next for a client. None when it has been sent everything: once something
+    /// has changed, it is newly due.
+    pub(super) fn next(&mut self, client: Client) -> Option<Next<W>> {
+        loop {
+            let id = self.next_due(client)?;
+            self.last.insert(client, id);
+            if let Some(next) = self.next_of(client, id) {
+                return Some(next);
+            }
+            self.due.remove(&(client, id));
+            if let Some(pattern) = self.patterns.get_mut(&id) {
+                pattern.idle.push(client);
+            }
+            self.forget_sent(id);
         }
-        first
     }
 
-    /// The next watch of that client that is to be told its whole set, and the set.
-    pub(super) fn next_marked(
-        &mut self,
-        client: Client,
-    ) -> Option<(u32, impl Iterator<Item = Slot>)> {
-        let &key = self.marked.range((client, 0)..=(client, u32::MAX)).next()?;
-        self.marked.remove(&key);
-        let pattern = self.patterns.get(self.by_key.get(&key)?)?;
-        Some((key.1, pattern.counts.keys().copied()))
+    /// The patterns in turns.
+    fn next_due(&self, client: Client) -> Option<PatternId> {
+        let last = self.last.get(&client).copied().unwrap_or(PatternId::MIN);
+        let after = self.due.range((client, last.next())..=(client, PatternId::MAX)).next();
+        let first = || self.due.range((client, PatternId::MIN)..=(client, PatternId::MAX)).next();
+        after.or_else(first).map(|&(_, id)| id)
     }
 
-    /// Counts paths for new patterns, in about `budget` steps: a client after the other. True while there are more.
-    pub(super) fn scan(&mut self, paths: &Paths, living: &Liveness, mut budget: usize) -> bool {
-        while budget > 0
-            && let Some(client) = self.scan_turns.pop_front()
+    fn next_of(&mut self, client: Client, id: PatternId) -> Option<Next<W>> {
+        let pattern = self.patterns.get_mut(&id)?;
+        let (from, end) = (pattern.from, pattern.end());
+        if let Some(count) = &mut pattern.count
+            && !count.done
         {
-            let Some(row) = self.scans.get_mut(&client) else { continue };
-            // One that is done, or that nobody watches any more, is passed over.
-            let next = row.pop_front();
-            let waiting = next.and_then(|id| Some((id, self.patterns.get_mut(&id)?)));
-            if let Some((id, pattern)) = waiting
-                && pattern.scan.is_some()
+            let (globs, walk) = (pattern.globs.clone(), count.walk.take());
+            return Some(Next::Count { pattern: id, globs, walk });
+        }
+        let range = (client, id, 0)..=(client, id, u32::MAX);
+        let mut at = None;
+        for (&(.., watch), stage) in self.stages.range_mut(range.clone()) {
+            if let Stage::Following { at } = stage
+                && *at < from
             {
-                let done = pattern.count_some(paths, living, &mut budget);
-                if done {
-                    self.mark_pattern(id);
-                } else if let Some(row) = self.scans.get_mut(&client) {
-                    row.push_front(id);
-                }
-            } else {
-                budget -= 1;
+                *stage = Stage::Snapshot { from: end, walk: None };
             }
-            match self.scans.get(&client).is_some_and(|row| !row.is_empty()) {
-                true => self.scan_turns.push_back(client),
-                false => _ = self.scans.remove(&client),
+            match stage {
+                Stage::Snapshot { from, walk } => {
+                    if let Some(count) = &pattern.count {
+                        let publishers = count.publishers.keys().copied().collect();
+                        *stage = Stage::Following { at: end };
+                        return Some(Next::Publishers { watch, publishers });
+                    }
+                    // It begins now, however long it waited for its turn: what changed before is in
+                    // it.
+                    if walk.is_none() {
+                        *from = end;
+                    }
+                    let (globs, walk) = (pattern.globs.clone(), walk.take());
+                    return Some(Next::Snapshot { watch, globs, walk });
+                }
+                Stage::Following { at: stands } if *stands < end => {
+                    at.get_or_insert(*stands);
+                }
+                Stage::Following { .. } => {}
             }
         }
-        !self.scan_turns.is_empty()
+        let at = at?;
+        if let Some(&Change::Gone(publisher, departure)) = pattern.change(at) {
+            let watches = self.past_departure(client, &Change::Gone(publisher, departure));
+            return Some(Next::Gone { watches, publisher, departure });
+        }
+        // All watches that stand at the same place are sent the same message.
+        let (mut paths, mut seen, mut until) = (Vec::new(), HashSet::new(), at);
+        while until < at + SENT_MAX as u64
+            && let Some(Change::Path(path)) = pattern.change(until)
+        {
+            until += 1;
+            if seen.insert(path.clone()) {
+                paths.push(path.clone());
+            }
+        }
+        let mut watches = Vec::new();
+        for (&(.., watch), stage) in self.stages.range_mut(range) {
+            if let Stage::Following { at: stands } = stage
+                && *stands == at
+            {
+                *stands = until;
+                watches.push(watch);
+            }
+        }
+        Some(Next::Changes { watches, paths })
     }
-}
 
-/// Whether a publisher that holds this could serve what matches the glob.
-fn concerns(glob: &Glob, path: &Path, default: bool) -> bool {
-    if default { glob.could_match_at_or_below(path) } else { glob.matches(path) }
+    /// The watches of a client, of whatever pattern, that are to be sent this departure next: one
+    /// message is for all of them.
+    fn past_departure(&mut self, client: Client, gone: &Change) -> Vec<u32> {
+        let all = (client, PatternId::MIN, 0)..=(client, PatternId::MAX, u32::MAX);
+        let mut watches = Vec::new();
+        for (&(_, id, watch), stage) in self.stages.range_mut(all) {
+            if let Stage::Following { at } = stage
+                && self.patterns.get(&id).and_then(|pattern| pattern.change(*at)) == Some(gone)
+            {
+                *at += 1;
+                watches.push(watch);
+            }
+        }
+        watches
+    }
+
+    /// The first count has passed these, so often each. There is no walk once it is done.
+    pub(super) fn counted(
+        &mut self,
+        id: PatternId,
+        publishers: BTreeMap<Slot, u64>,
+        walk: Option<Box<Matching>>,
+    ) {
+        let pattern = self.patterns.get_mut(&id);
+        let Some(count) = pattern.and_then(|pattern| pattern.count.as_mut()) else { return };
+        for (slot, times) in publishers {
+            *count.publishers.entry(slot).or_default() += times;
+        }
+        (count.done, count.walk) = (walk.is_none(), walk);
+    }
+
+    /// The snapshot of that watch goes on there, or has been sent whole.
+    pub(super) fn rest(&mut self, client: Client, watch: u32, rested: Option<W>) {
+        let Some(&id) = self.by_key.get(&(client, watch)) else { return };
+        if let Some(stage) = self.stages.get_mut(&(client, id, watch))
+            && let Stage::Snapshot { from, walk } = stage
+        {
+            match rested {
+                None => *stage = Stage::Following { at: *from },
+                rested => *walk = rested,
+            }
+        }
+    }
+
+    /// Nobody needs a log that everybody has been sent.
+    fn forget_sent(&mut self, id: PatternId) {
+        if let Some(pattern) = self.patterns.get_mut(&id)
+            && pattern.idle.len() == pattern.clients
+        {
+            self.logged -= pattern.forget(pattern.log.len());
+        }
+    }
 }
 
 impl Pattern {
-    /// False of nodes that the first count has not come to.
-    fn counts_already(&self, node: NodeId) -> bool {
-        match self.scan {
-            None => true,
-            Some(Scan::Whole) => false,
-            Some(Scan::By(next)) => node < next,
-        }
+    fn kind(&self) -> Kind {
+        if self.count.is_some() { Kind::Publishers } else { Kind::Paths }
     }
 
-    /// Goes on with the first count. True when it is done.
-    fn count_some(&mut self, paths: &Paths, living: &Liveness, budget: &mut usize) -> bool {
-        if self.scan == Some(Scan::Whole) {
-            let below = self.nodes_below_prefix(paths);
-            *budget = budget.saturating_sub(below.as_ref().map_or(WHOLE_MAX / 8, Vec::len));
-            match below {
-                Some(nodes) => {
-                    nodes.into_iter().for_each(|node| self.count(paths, living, node));
-                    self.scan = None;
-                }
-                None => self.scan = Some(Scan::By(0)),
-            }
-        }
-        while let Some(Scan::By(next)) = self.scan {
-            if next >= paths.tree.end() {
-                self.scan = None;
-            } else if *budget == 0 {
-                return false;
-            } else {
-                *budget -= 1;
-                self.scan = Some(Scan::By(next + 1));
-                self.count(paths, living, next);
-            }
-        }
-        self.scan.is_none()
+    /// The place after the log's last entry.
+    fn end(&self) -> u64 {
+        self.from + self.log.len() as u64
     }
 
-    fn count(&mut self, paths: &Paths, living: &Liveness, node: NodeId) {
-        for slot in concerned(&self.glob, paths, living, node) {
-            *self.counts.entry(slot).or_default() += 1;
-        }
+    fn change(&self, at: u64) -> Option<&Change> {
+        self.log.get(usize::try_from(at.checked_sub(self.from)?).ok()?)
     }
 
-    /// The nodes that could concern the glob: those at and below its literal prefix, and, for their defaults, those above it. None if
-    /// they are more than [`WHOLE_MAX`].
-    fn nodes_below_prefix(&self, paths: &Paths) -> Option<Vec<NodeId>> {
-        let (tree, prefix) = (&paths.tree, prefix(&self.glob));
-        let root = tree.find(prefix);
-        let mut nodes = Vec::new();
-        let mut above = match root {
-            Some(root) => tree.above(root),
-            None => Some(tree.nearest(prefix)),
-        };
-        while let Some(node) = above {
-            nodes.push(node);
-            above = tree.above(node);
-        }
-        let Some(root) = root else { return Some(nodes) };
-        let mut step = Step::Enter(root);
-        loop {
-            step = match step {
-                Step::Enter(_) if nodes.len() >= WHOLE_MAX => return None,
-                Step::Enter(node) => {
-                    nodes.push(node);
-                    tree.down(node)
-                }
-                Step::Leave(node) if node == root => return Some(nodes),
-                Step::Leave(node) => tree.after(node),
-            };
-        }
+    /// Forgets the oldest entries, and returns how many.
+    fn forget(&mut self, entries: usize) -> usize {
+        let entries = entries.min(self.log.len());
+        self.log.drain(..entries);
+        self.from += entries as u64;
+        entries
     }
 }
 
-/// Those that can be seen and hold jobs at that node that concerns the glob: twice who holds the path and a default there.
-fn concerned(glob: &Glob, paths: &Paths, living: &Liveness, node: NodeId) -> Vec<Slot> {
-    let mut slots = Vec::new();
-    if !paths.tree.is_held(node) {
-        return slots;
+impl Count {
+    /// False of what the first count is still to come to.
+    fn has_passed(&self, tree: &Tree, held: Held) -> bool {
+        self.done || self.walk.as_ref().is_some_and(|walk| walk.has_passed(tree, held.node))
     }
-    let everything = glob.is_everything();
-    let path = if everything { Some(Path::root()) } else { paths.path(node) };
-    let Some(path) = path else { return slots };
-    for default in [false, true] {
-        let members = paths.members(Held { node, default });
-        if !members.is_empty() && (everything || concerns(glob, &path, default)) {
-            let seen = members
-                .iter()
-                .filter(|member| !living[member.slot].hidden && paths.is_of_jobs(member.terms));
-            slots.extend(seen.map(|member| member.slot));
+
+    /// A publisher has jobs at one path more, or at one less. True if it has come, or gone, by
+    /// that.
+    fn add(&mut self, slot: Slot, holds: bool) -> bool {
+        if holds {
+            let count = self.publishers.entry(slot).or_default();
+            *count += 1;
+            return *count == 1;
         }
+        let Some(count) = self.publishers.get_mut(&slot) else { return false };
+        *count -= 1;
+        let gone = *count == 0;
+        if gone {
+            self.publishers.remove(&slot);
+        }
+        gone
     }
-    slots
 }
 
 #[cfg(test)]
-impl Watches {
-    /// What the watches count, told again from the paths: panics where that is something else. They may count those in `untold` still.
-    pub(super) fn invariant(&self, paths: &Paths, living: &Liveness, untold: &BTreeSet<Slot>) {
-        assert_eq!(self.by_glob.len(), self.patterns.len());
-        for (id, pattern) in &self.patterns {
-            let glob = &pattern.glob;
-            let mut counts: BTreeMap<Slot, u64> = BTreeMap::new();
-            let nodes = (0..paths.tree.end()).filter(|&node| pattern.counts_already(node));
-            for slot in nodes.flat_map(|node| concerned(glob, paths, living, node)) {
-                *counts.entry(slot).or_default() += 1;
-            }
-            let mut counted = pattern.counts.clone();
-            counted.retain(|slot, _| !untold.contains(slot));
-            assert_eq!(counted, counts, "publishers of {glob}");
-            assert!(!pattern.watchers.is_empty(), "nobody watches {glob}");
-            assert!(pattern.watchers.iter().all(|key| self.by_key.get(key) == Some(id)));
-            let waits = self.scans.values().any(|row| row.contains(id));
-            assert!(waits || pattern.scan.is_none(), "the first count of {glob}");
-        }
-        let watchers: usize = self.patterns.values().map(|pattern| pattern.watchers.len()).sum();
-        assert_eq!(watchers, self.by_key.len());
-        for client in self.scans.keys() {
-            assert_eq!(self.scan_turns.iter().filter(|&other| other == client).count(), 1);
-        }
-        assert!(self.marked.iter().all(|key| self.by_key.contains_key(key)));
-        assert!(self.gone.values().all(|gone| !gone.is_empty() && gone.len() <= GONE_MAX));
-    }
-}
+#[path = "watches_test.rs"]
+mod watches_test;
