@@ -33,16 +33,20 @@ const HEARD_MAX: usize = 256;
 const WRITERS_TURNS: usize = 3;
 /// How long hearing may take between two turns: a client that leaves may leave thousands of watches.
 const HEAR_SLICE: Duration = Duration::from_millis(1);
-/// Paths taken out, or looked at for new watches, between two looks at the clock.
+/// Paths taken out between two looks at the clock.
 const SWEEP_PATHS: usize = 256;
 /// Most of them between two turns.
 pub(super) const SWEPT_MAX: usize = 4_096;
 /// How long sweeping may take between two turns.
 const SWEEP_SLICE: Duration = Duration::from_millis(1);
-/// How long telling watchers may take between two turns.
+/// With so much of telling watchers, and of walks for what they watch, no further client gets its
+/// first turn before other work is done.
 const PUSH_SLICE: Duration = Duration::from_millis(1);
-/// Parts of snapshots looked through, or messages told, to one client before it is the next one's turn.
-const PUSHES_MAX: usize = 64;
+/// A client's first turn may take so long: enough for 10,000 nodes below a prefix.
+const FIRST_PUSH: Duration = Duration::from_millis(2);
+/// And each that it needs after that. There is one between two turns: with 64 clients that walk
+/// through all paths each has one in 32 ms.
+const NEXT_PUSH: Duration = Duration::from_micros(500);
 /// A desk with nothing to do looks at the clock this often: from one look to the next it can tell whether it stood still.
 const PULSE: Duration = Duration::from_millis(250);
 /// A desk that comes to its next pass this late did not run: it was stopped, or its machine was.
@@ -159,6 +163,8 @@ pub(super) struct Desk {
     pub(super) sweeping: bool,
     /// Clients that are to be told something of what they watch, each once.
     pub(super) pushing: VecDeque<Client>,
+    /// Those that had a turn and need more of them, each once and none in `pushing`.
+    pub(super) pushing_on: VecDeque<Client>,
     /// The longest that one pass has taken.
     slice_max: Duration,
     /// What it was asked. Its own alone, as all that is here: counting takes no lock.
@@ -177,9 +183,10 @@ struct At {
     jobs: VecDeque<(Job, Held)>,
     /// It has a place among the turns.
     waits: bool,
-    /// It is to be told something of what it watches; unless it is clogged, it has a place in `pushing`.
+    /// It is to be told something of what it watches; unless it is clogged, it has a place among
+    /// those that are.
     due: bool,
-    /// It has a place in `pushing`.
+    /// It has a place in `pushing`, or in `pushing_on`.
     pushes: bool,
     /// It does not read its answers: whoever waits until it has.
     clogged: Option<Waiter>,
@@ -217,6 +224,7 @@ impl Desk {
             slept: Slept::new(Reading::take()),
             sweeping: false,
             pushing: VecDeque::new(),
+            pushing_on: VecDeque::new(),
             slice_max: Duration::ZERO,
             requests: RequestCounts::default(),
             known: None,
@@ -238,7 +246,8 @@ impl Desk {
     pub(super) async fn pass(&mut self) -> bool {
         let mut next_look = self.looked_at;
         let no_turns = self.turns.is_empty() && self.writers_turns.is_empty();
-        if no_turns && !self.sweeping && self.pushing.is_empty() {
+        let no_pushes = self.pushing.is_empty() && self.pushing_on.is_empty();
+        if no_turns && no_pushes && !self.sweeping {
             let deadline = self.directory.next_deadline();
             let pulse = self.looked_at + PULSE;
             next_look = deadline.map_or(pulse, |deadline| deadline.clamp(self.looked_at, pulse));
@@ -317,7 +326,7 @@ impl Desk {
             Said::Ready { client } => {
                 if let Some(at) = self.clients.get_mut(&client) {
                     at.clogged = None;
-                    self.push_turn(client);
+                    self.push_turn(client, false);
                     self.turn(client);
                 }
             }
@@ -364,12 +373,13 @@ impl Desk {
         self.turns.pop_front()
     }
 
-    /// Gives a client a place among those that are told something, if there is something for it.
-    fn push_turn(&mut self, client: Client) {
+    /// Gives a client a place among those that are told something, if there is something for it: it
+    /// had a turn already, or not.
+    fn push_turn(&mut self, client: Client, again: bool) {
         let Some(at) = self.clients.get_mut(&client) else { return };
         if !at.pushes && at.clogged.is_none() && at.due {
             at.pushes = true;
-            self.pushing.push_back(client);
+            if again { &mut self.pushing_on } else { &mut self.pushing }.push_back(client);
         }
     }
 
@@ -447,21 +457,25 @@ impl Desk {
     }
 
     /// Tells watchers what has changed, in turns. Who does not read is told later, once, what is so then.
-    fn push_watches(&mut self) {
+    pub(super) fn push_watches(&mut self) {
         let newly_due: Vec<Client> = self.directory.newly_due().collect();
         for client in newly_due {
             if let Some(at) = self.clients.get_mut(&client) {
                 at.due = true;
-                self.push_turn(client);
+                self.push_turn(client, false);
             }
         }
         let until = now() + PUSH_SLICE;
         for _ in 0..self.pushing.len() {
             let Some(client) = self.pushing.pop_front() else { break };
-            self.push(client, until);
+            self.push(client, now() + FIRST_PUSH);
             if now() >= until {
                 break;
             }
+        }
+        // Whoever has news waits for one of these, and not for all.
+        if let Some(client) = self.pushing_on.pop_front() {
+            self.push(client, now() + NEXT_PUSH);
         }
     }
 
@@ -471,26 +485,26 @@ impl Desk {
         if at.clogged.is_some() {
             return;
         }
-        let (mut out, mut full) = (FrameWriter::new(), false);
-        for _ in 0..PUSHES_MAX {
-            full = at.sender.queued_bytes() + out.body_len() > ANSWER_BYTES_QUEUED_MAX;
+        let mut out = FrameWriter::new();
+        let full = loop {
+            let full = at.sender.queued_bytes() + out.body_len() > ANSWER_BYTES_QUEUED_MAX;
             if full || out.body_len() >= FRAME_BYTES_GOAL || now() >= until {
-                break;
+                break full;
             }
             match self.directory.push(client) {
                 Push::Tell(news) => news.encode(&mut out),
                 Push::Working => {}
                 Push::Done => {
                     at.due = false;
-                    break;
+                    break false;
                 }
             }
-        }
+        };
         send(&at.sender, out);
         if full {
             self.clog(client);
         } else {
-            self.push_turn(client);
+            self.push_turn(client, true);
         }
     }
 
@@ -521,7 +535,7 @@ impl Desk {
             |row: &VecDeque<Client>, client| row.iter().filter(|&&at| at == client).count();
         for (&client, at) in &self.clients {
             let turns = places(&self.turns, client) + places(&self.writers_turns, client);
-            let pushes = places(&self.pushing, client);
+            let pushes = places(&self.pushing, client) + places(&self.pushing_on, client);
             assert_eq!(turns, usize::from(at.waits), "{client:?} among the turns");
             assert_eq!(pushes, usize::from(at.pushes), "{client:?} among those that are told");
             let clogged = at.clogged.is_some();

@@ -296,7 +296,7 @@ impl Clogged {
         let watch = WatchPaths { id: 1, watch: 2, globs };
         story.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
         story.pass().await;
-        assert_eq!(story.desk.pushing, [WATCHER], "so many paths are told in parts");
+        assert_eq!(story.desk.pushing_on, [WATCHER], "so many paths are told in parts");
         // More than the kernel takes.
         for _ in 0..3 {
             let mut out = FrameWriter::new();
@@ -444,4 +444,15 @@ async fn while_a_replica_warms_writers_have_most_of_the_turns() {
     };
     assert_eq!(order(false).await, [1, 2, 3, 100, 4, 5, 6, 101, 7, 102, 103, 104]);
     assert_eq!(order(true).await, [100, 101, 102, 103, 104, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[tokio::test]
+async fn a_client_with_news_waits_for_one_walk_and_not_for_all_of_them() {
+    let mut desk = Story::begin(true).desk;
+    desk.pushing_on.extend((0..64).map(Client));
+    for round in 1..=64 {
+        desk.pushing.push_back(Client(100));
+        desk.push_watches();
+        assert_eq!((desk.pushing.len(), desk.pushing_on.len()), (0, 64 - round));
+    }
 }
