@@ -205,6 +205,7 @@ async fn greet(
         features: welcome.features,
         // Only who is dialled keeps anything.
         oldest: OldestCommand::default(),
+        budget: None,
         peer: Peer::Server(welcome),
     };
     Ok(Link::start(connection, terms, None))

@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::budget::LinkBudget;
 use crate::descriptors::Budget;
 use crate::greeting::{self, GreetingError};
 use crate::hellos::{Hellos, Line, Turn};
@@ -227,6 +228,7 @@ impl Door {
             peer_frame_bytes_max: hello.frame_bytes_max as usize,
             send_queue_bytes_max: self.options.send_queue_bytes_max,
             oldest: self.options.oldest.clone(),
+            budget: Some(LinkBudget::new(self.options.budget.clone(), hello.role)),
             peer: Peer::Client(hello),
         };
         let answer = HelloAnswer::Welcome(welcome);

@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::pace::{PACE_BYTES, PACE_TIME};
+
 /// Why a link ended. Both halves tell the same reason.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LinkEnd {
@@ -27,6 +29,17 @@ pub enum LinkEnd {
     /// The other side closed it in the middle of a frame.
     #[error("the link ended within a frame: {had} of {needed} bytes came")]
     Truncated {
+        /// Bytes of the frame that came, its length field included.
+        had: usize,
+        /// Bytes that it has as far as is known.
+        needed: usize,
+    },
+    /// Less than 64 KiB of a frame came in 10 s, and it did not end: it would keep its memory for
+    /// too long. Only an accepted link ends so.
+    #[error(
+        "a frame came too slowly: {had} of {needed} bytes are here, and fewer than {PACE_BYTES} came in {PACE_TIME:?}"
+    )]
+    TooSlow {
         /// Bytes of the frame that came, its length field included.
         had: usize,
         /// Bytes that it has as far as is known.

@@ -1,120 +1,151 @@
 //! Cuts a stream of bytes into frames. Pure: it is lent to whatever reads.
 
 use bytes::buf::Limit;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use longshore_protocol::frame::FRAME_HEADER_BYTES;
+use bytes::{BufMut, Bytes};
+use longshore_protocol::frame::{FRAME_HEADER_BYTES, MESSAGE_HEADER_BYTES};
+use longshore_protocol::messages::HEARTBEAT;
 
+use crate::budget::Charge;
 use crate::end::LinkEnd;
 
-/// The first read buffer of a link, in bytes: an idle link holds no more.
-const READ_BYTES_MIN: usize = 8 * 1024;
-/// The largest shared read buffer, in bytes. This is the most memory that one short slice of a received frame keeps alive.
-const READ_BYTES_MAX: usize = 128 * 1024;
-/// Frames longer than this, in bytes, get a buffer of exactly their own length; shorter ones share one.
-const SHARED_FRAME_BYTES_MAX: usize = READ_BYTES_MAX / 2;
+/// The read buffer of a link, in bytes. A frame that fits into it is copied out of it once it is
+/// whole.
+pub(crate) const READ_BYTES: usize = 32 * 1024;
+
+/// What [`FrameReader::next`] finds.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// A frame's body.
+    Frame(Bytes),
+    /// A bare heartbeat, or a frame with nothing in it: neither holds memory.
+    Heartbeat,
+    /// A frame of that length goes on once it is [`charged`](FrameReader::charged).
+    Charge(usize),
+    /// There is no more: read.
+    Read,
+}
 
 /// Reads go into [`spare`](FrameReader::spare), frames come out of [`next`](FrameReader::next).
 ///
-/// Short frames are slices of one buffer that many of them arrived in with one read. A long frame is read into memory of its
-/// own, so that it is copied once, by the kernel, but for what had arrived together with its length.
+/// Every frame has memory of its own, so that what is charged for it is what a slice of it keeps
+/// alive. A long one is read right into that memory, but for what had arrived together with its
+/// length.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     limit: usize,
-    /// What came and was not given out. Starts with a frame's length field, unless `long` holds the frame that is arriving.
-    buffer: BytesMut,
-    buffer_size: usize,
+    /// What came; what begins at `at` was not given out. That starts with a frame's length field,
+    /// unless `long` holds the frame that is arriving.
+    buffer: Vec<u8>,
+    at: usize,
     /// The body of a long frame, and its length.
-    long: Option<(BytesMut, usize)>,
+    long: Option<(Vec<u8>, usize)>,
+    /// Of the next frame, or of the long one.
+    charge: Option<Charge>,
 }
 
 impl FrameReader {
     /// Frames with bodies of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> FrameReader {
-        FrameReader { limit, buffer: BytesMut::new(), buffer_size: READ_BYTES_MIN, long: None }
+        FrameReader { limit, buffer: Vec::new(), at: 0, long: None, charge: None }
     }
 
-    /// The body of the next whole frame, if it has come. A frame over the limit is refused from its length, before anything
-    /// is allocated for it.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, LinkEnd> {
+    /// What comes next, as far as it is here. A frame over the limit is refused from its length,
+    /// before anything is charged or allocated for it.
+    pub(crate) fn next(&mut self) -> Result<Next, LinkEnd> {
         if let Some((body, length)) = &mut self.long {
             if body.len() < *length {
-                return Ok(None);
+                return Ok(Next::Read);
             }
             let body = std::mem::take(body);
             self.long = None;
-            return Ok(Some(body.freeze()));
+            return Ok(Next::Frame(self.charge.take().unwrap_or_default().hold(body)));
         }
         let Some(length) = self.announced() else {
-            return Ok(None);
+            return Ok(Next::Read);
         };
         if length > self.limit {
             return Err(LinkEnd::FrameTooLong { length, limit: self.limit });
         }
-        if self.buffer.len() >= FRAME_HEADER_BYTES + length {
-            self.buffer.advance(FRAME_HEADER_BYTES);
-            return Ok(Some(self.buffer.split_to(length).freeze()));
+        let rest = &self.buffer[self.at + FRAME_HEADER_BYTES..];
+        let whole = rest.get(..length);
+        if whole.is_some_and(is_bare_heartbeat) {
+            self.at += FRAME_HEADER_BYTES + length;
+            return Ok(Next::Heartbeat);
         }
-        if length > SHARED_FRAME_BYTES_MAX {
-            let mut body = BytesMut::with_capacity(length);
-            body.extend_from_slice(&self.buffer[FRAME_HEADER_BYTES..]);
-            self.buffer.clear();
-            self.long = Some((body, length));
+        // The buffer, which the link has anyway, holds the rest of a short one.
+        if whole.is_none() && FRAME_HEADER_BYTES + length <= READ_BYTES {
+            return Ok(Next::Read);
         }
-        Ok(None)
+        let Some(charge) = self.charge.take() else {
+            return Ok(Next::Charge(length));
+        };
+        if let Some(body) = whole {
+            let frame = charge.hold(body.to_vec());
+            self.at += FRAME_HEADER_BYTES + length;
+            return Ok(Next::Frame(frame));
+        }
+        let mut body = Vec::with_capacity(length);
+        body.extend_from_slice(rest);
+        (self.long, self.charge) = (Some((body, length)), Some(charge));
+        self.buffer.clear();
+        self.at = 0;
+        Ok(Next::Read)
     }
 
-    /// Where the next bytes go. To be called once [`next`](FrameReader::next) has given out all it has; it has room for at
+    /// The frame that [`Next::Charge`] named may be held.
+    pub(crate) fn charged(&mut self, charge: Charge) {
+        self.charge = Some(charge);
+    }
+
+    /// Where the next bytes go. To be called once [`next`](FrameReader::next) has nothing but
+    /// [`Next::Read`]; it has room for at
     /// least one byte.
-    pub(crate) fn spare(&mut self) -> Limit<&mut BytesMut> {
-        let announced = self.announced();
+    pub(crate) fn spare(&mut self) -> Limit<&mut Vec<u8>> {
         if let Some((body, length)) = &mut self.long {
             let left = *length - body.len();
             return body.limit(left);
         }
-        let wanted = match announced {
-            Some(length) => (FRAME_HEADER_BYTES + length).saturating_sub(self.buffer.len()),
-            None => FRAME_HEADER_BYTES,
-        };
-        if self.buffer.capacity() - self.buffer.len() < wanted.max(self.buffer_size / 4) {
-            let size = self.buffer_size.max(self.buffer.len() + wanted);
-            // Not `reserve`: it doubles, and the largest buffer is a promise.
-            if !self.buffer.try_reclaim(size - self.buffer.len()) {
-                let mut larger = BytesMut::with_capacity(size);
-                larger.extend_from_slice(&self.buffer);
-                self.buffer = larger;
-            }
-        }
-        let room = self.buffer.capacity() - self.buffer.len();
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        self.buffer.reserve_exact(READ_BYTES - self.buffer.len());
+        let room = READ_BYTES - self.buffer.len();
         (&mut self.buffer).limit(room)
     }
 
-    /// How much the last read brought, of how much room: a read that filled its buffer makes the next buffer larger.
-    pub(crate) fn filled(&mut self, read: usize, room: usize) {
-        if read == room && self.long.is_none() {
-            self.buffer_size = (self.buffer_size * 2).min(READ_BYTES_MAX);
+    /// Of a frame that is here in part: how many bytes there are, and how many it has as far as is
+    /// known, its length field included.
+    pub(crate) fn partial(&self) -> Option<(usize, usize)> {
+        match &self.long {
+            Some((body, length)) => {
+                Some((FRAME_HEADER_BYTES + body.len(), FRAME_HEADER_BYTES + length))
+            }
+            None if self.at == self.buffer.len() => None,
+            None => Some((
+                self.buffer.len() - self.at,
+                FRAME_HEADER_BYTES + self.announced().unwrap_or(0),
+            )),
         }
     }
 
     /// What the end of the stream means here.
     pub(crate) fn end_of_stream(&self) -> LinkEnd {
-        match (&self.long, self.announced()) {
-            (Some((body, length)), _) => LinkEnd::Truncated {
-                had: FRAME_HEADER_BYTES + body.len(),
-                needed: FRAME_HEADER_BYTES + length,
-            },
-            (None, None) if self.buffer.is_empty() => LinkEnd::Closed,
-            (None, announced) => LinkEnd::Truncated {
-                had: self.buffer.len(),
-                needed: FRAME_HEADER_BYTES + announced.unwrap_or(0),
-            },
+        match self.partial() {
+            Some((had, needed)) => LinkEnd::Truncated { had, needed },
+            None => LinkEnd::Closed,
         }
     }
 
     fn announced(&self) -> Option<usize> {
-        self.buffer
+        self.buffer[self.at..]
             .first_chunk::<FRAME_HEADER_BYTES>()
             .map(|field| u32::from_le_bytes(*field) as usize)
     }
+}
+
+/// A frame with nothing in it but a bare heartbeat, or with nothing at all. A heartbeat that
+/// carries a number is for the layer above.
+fn is_bare_heartbeat(body: &[u8]) -> bool {
+    body.is_empty() || (body.len() == MESSAGE_HEADER_BYTES && body == [HEARTBEAT, 0, 0, 0, 0])
 }
 
 #[cfg(test)]
@@ -131,13 +162,19 @@ mod tests {
         stream
     }
 
-    /// Feeds `stream` in reads of at most the given sizes, over and over, as a socket would.
+    /// Feeds `stream` in reads of at most the given sizes, over and over, as a socket would. Each
+    /// frame is charged as a dialled link's is, with nothing.
     fn read_in(frames: &mut FrameReader, mut stream: &[u8], sizes: &[usize]) -> Vec<Bytes> {
         let mut out = Vec::new();
         let mut sizes = sizes.iter().cycle();
         loop {
-            while let Some(body) = frames.next().unwrap() {
-                out.push(body);
+            loop {
+                match frames.next().unwrap() {
+                    Next::Frame(body) => out.push(body),
+                    Next::Charge(_) => frames.charged(Charge::default()),
+                    Next::Heartbeat => out.push(Bytes::new()),
+                    Next::Read => break,
+                }
             }
             if stream.is_empty() {
                 return out;
@@ -147,23 +184,52 @@ mod tests {
             assert!(room > 0, "a full buffer would look like the end of the stream");
             let read = room.min(*sizes.next().unwrap()).min(stream.len());
             spare.put_slice(&stream[..read]);
-            frames.filled(read, room);
             stream = &stream[read..];
+            assert!(frames.buffer.capacity() <= READ_BYTES);
         }
     }
 
     #[test]
     fn a_frame_over_the_limit_is_refused_from_its_length_before_memory_is_taken() {
-        let mut frames = FrameReader::new(1_000);
-        frames.spare().put_slice(&1_001u32.to_le_bytes());
-        let had = frames.buffer.capacity();
+        let mut frames = FrameReader::new(100_000);
+        frames.spare().put_slice(&100_001u32.to_le_bytes());
         let end = frames.next().unwrap_err();
-        assert!(matches!(end, LinkEnd::FrameTooLong { length: 1_001, limit: 1_000 }), "{end}");
-        assert!(frames.long.is_none() && frames.buffer.capacity() == had);
+        assert!(matches!(end, LinkEnd::FrameTooLong { length: 100_001, limit: 100_000 }), "{end}");
 
-        let mut frames = FrameReader::new(1_000);
-        frames.spare().put_slice(&1_000u32.to_le_bytes());
-        assert!(frames.next().unwrap().is_none(), "a frame of just the limit is not refused");
+        let mut frames = FrameReader::new(100_000);
+        frames.spare().put_slice(&100_000u32.to_le_bytes());
+        let next = frames.next().unwrap();
+        assert!(matches!(next, Next::Charge(100_000)), "a frame of just the limit is not refused");
+    }
+
+    #[test]
+    fn a_long_frame_has_no_memory_before_its_charge_and_exactly_its_length_then() {
+        let mut frames = FrameReader::new(1_000_000);
+        frames.spare().put_slice(&framed(&[vec![1; 300_000]])[..10_000]);
+        for _ in 0..2 {
+            assert!(matches!(frames.next().unwrap(), Next::Charge(300_000)));
+            assert!(frames.long.is_none());
+        }
+        frames.charged(Charge::default());
+        assert!(matches!(frames.next().unwrap(), Next::Read));
+        let (body, length) = frames.long.as_ref().unwrap();
+        assert_eq!((body.len(), body.capacity(), *length), (9_996, 300_000, 300_000));
+    }
+
+    #[test]
+    fn a_short_frame_is_charged_once_it_is_whole_and_a_heartbeat_never() {
+        let mut frames = FrameReader::new(1_000_000);
+        let short = framed(&[vec![1; 20_000]]);
+        frames.spare().put_slice(&short[..19_000]);
+        assert!(matches!(frames.next().unwrap(), Next::Read));
+        frames.spare().put_slice(&short[19_000..]);
+        frames.spare().put_slice(&[5, 0, 0, 0, HEARTBEAT, 0, 0, 0, 0]);
+        assert!(matches!(frames.next().unwrap(), Next::Charge(20_000)));
+        frames.charged(Charge::default());
+        assert!(matches!(frames.next().unwrap(), Next::Frame(body) if body.len() == 20_000));
+        assert!(matches!(frames.next().unwrap(), Next::Heartbeat));
+        assert!(matches!(frames.next().unwrap(), Next::Read));
+        assert_eq!(frames.partial(), None);
     }
 
     #[test]
@@ -182,40 +248,11 @@ mod tests {
         assert!(matches!(frames.end_of_stream(), LinkEnd::Truncated { had: 100, needed: 500_004 }));
     }
 
-    #[test]
-    fn a_long_frame_gets_memory_of_exactly_its_length() {
-        let mut frames = FrameReader::new(1_000_000);
-        read_in(&mut frames, &framed(&[vec![1; 300_000]])[..10_000], &[9_999]);
-        let (body, length) = frames.long.as_ref().unwrap();
-        assert_eq!((body.capacity(), *length), (300_000, 300_000));
-    }
-
-    #[test]
-    fn a_shared_buffer_never_outgrows_its_bound_though_slices_of_it_are_kept() {
-        let mut frames = FrameReader::new(1_000_000);
-        let bodies: Vec<_> = (0..2_000).map(|i| vec![i as u8; 37 * (i % 1_771)]).collect();
-        let mut kept = Vec::new();
-        for stream in framed(&bodies).chunks(200_000) {
-            kept.extend(read_in(&mut frames, stream, &[usize::MAX]));
-            assert!(frames.buffer.capacity() <= READ_BYTES_MAX);
-        }
-        assert_eq!(kept, bodies);
-    }
-
-    #[test]
-    fn an_idle_link_holds_a_small_buffer_and_a_busy_one_grows() {
-        let mut frames = FrameReader::new(1_000_000);
-        read_in(&mut frames, &framed(&[vec![1; 100]]), &[usize::MAX]);
-        assert!(frames.buffer.capacity() <= READ_BYTES_MIN);
-        read_in(&mut frames, &framed(&vec![vec![1; 100]; 20_000]), &[usize::MAX]);
-        assert_eq!(frames.buffer_size, READ_BYTES_MAX);
-    }
-
     proptest! {
         #[test]
         fn frames_come_out_as_they_went_in_however_the_stream_is_cut(
             lengths in prop::collection::vec(
-                prop_oneof![4 => 0usize..300, 1 => 60_000usize..70_000, 1 => 130_000usize..140_000],
+                prop_oneof![4 => 0usize..300, 1 => 30_000usize..34_000, 1 => 130_000usize..140_000],
                 1..30,
             ),
             sizes in prop::collection::vec(prop_oneof![1usize..10, 1usize..5_000, Just(usize::MAX)], 1..10),

@@ -31,10 +31,13 @@
 //! ```
 //!
 //! Where to look: `frames` cuts the stream into frames, `negotiation` answers a hello, `places` counts links, `liveness` knows
-//! what is due, `refusals` since when the kernel takes nothing (all five are pure); `queue` is what the halves of a link share, `keeper` the task that writes and ends it;
+//! what is due, `refusals` since when the kernel takes nothing, `pace` how slowly a frame may come
+//! (all six are pure); `budget` charges received frames; `queue` is what the halves of a link
+//! share, `keeper` the task that writes and ends it;
 //! `listener` accepts, `door` lets in or refuses, `hellos` bounds who is between; `socket` is the TCP connection below, with or
 //! without TLS.
 
+mod budget;
 mod descriptors;
 mod dial;
 mod door;
@@ -48,10 +51,12 @@ mod listener;
 mod liveness;
 mod log_limit;
 mod lookup;
+mod memory;
 mod negotiation;
 mod oldest;
 mod options;
 mod own_address;
+mod pace;
 mod places;
 mod queue;
 mod receiver;
@@ -60,6 +65,7 @@ mod sender;
 mod socket;
 mod tls;
 
+pub use budget::FrameBudget;
 pub use dial::{DialError, dial, dial_address};
 pub use end::LinkEnd;
 pub use link::{Link, Peer};
@@ -67,11 +73,12 @@ pub use listener::{BindError, Listener, PlacesHandle};
 pub use liveness::{Beat, Due, Liveness};
 pub use log_limit::LogLimit;
 pub use lookup::{LookupError, lookup};
+pub use memory::MemoryBounds;
 pub use negotiation::Identity;
 pub use oldest::{OldestCommand, SlowDisk};
 pub use options::{
-    CONNECTIONS_MAX, DESCRIPTORS_KEPT, HELLOS_MAX, LinkOptions, ListenerOptions, REFUSALS_MAX,
-    SEND_QUEUE_BYTES_MAX,
+    CONNECTIONS_MAX, DESCRIPTORS_KEPT, HELLOS_MAX, LINK_BYTES, LinkOptions, ListenerOptions,
+    REFUSALS_MAX, SEND_QUEUE_BYTES_MAX,
 };
 pub use own_address::is_own_address;
 pub use places::Kept;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use longshore_protocol::{Hello, LinkTiming, Welcome};
 
+use crate::budget::LinkBudget;
 use crate::frames::FrameReader;
 use crate::keeper;
 use crate::liveness::Beat;
 use crate::oldest::OldestCommand;
+use crate::pace::Pace;
 use crate::places::Place;
 use crate::queue::Shared;
 use crate::receiver::LinkReceiver;
@@ -33,6 +35,7 @@ pub struct Link {
     hold: Arc<Hold>,
     reads: ReadSide,
     frames: FrameReader,
+    budget: Option<LinkBudget>,
 }
 
 /// Keeps the link open; the last one to go closes it.
@@ -62,6 +65,8 @@ pub(crate) struct Terms {
     pub(crate) peer_frame_bytes_max: usize,
     pub(crate) send_queue_bytes_max: usize,
     pub(crate) oldest: OldestCommand,
+    /// What received frames are charged to: on the accepting side.
+    pub(crate) budget: Option<LinkBudget>,
 }
 
 impl Link {
@@ -81,6 +86,7 @@ impl Link {
             hold: Arc::new(Hold { shared }),
             reads,
             frames: FrameReader::new(terms.own_frame_bytes_max),
+            budget: terms.budget,
         }
     }
 
@@ -132,8 +138,9 @@ impl Link {
 
     /// The two halves. The link lives until both are dropped, one of them ends it, or the other side does.
     pub fn split(self) -> (LinkSender, LinkReceiver) {
-        let Link { hold, reads, frames, .. } = self;
-        (LinkSender { hold: hold.clone() }, LinkReceiver { hold, reads, frames })
+        let Link { hold, reads, frames, budget, .. } = self;
+        let sender = LinkSender { hold: hold.clone() };
+        (sender, LinkReceiver { hold, reads, frames, budget, pace: Pace::default() })
     }
 }
 

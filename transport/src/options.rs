@@ -6,6 +6,7 @@ use longshore_protocol::LinkTiming;
 use longshore_protocol::hello::FEATURES;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
 
+use crate::budget::FrameBudget;
 use crate::oldest::OldestCommand;
 use crate::places::Kept;
 use crate::tls::{TlsAcceptor, TlsDialer};
@@ -22,6 +23,10 @@ pub const REFUSALS_MAX: usize = 256;
 /// Descriptors that a listener leaves to everything else in its process: a publisher's journal keeps 64 segments open to read
 /// and a handful to write; the rest is for links that are dialled and for what the host program has open.
 pub const DESCRIPTORS_KEPT: usize = 256;
+
+/// About what a link takes at most beside the frames that it is charged for, in bytes: its read
+/// buffer (32 KiB), one small frame (8 KiB), what TLS buffers (16 KiB), its tasks and queues.
+pub const LINK_BYTES: usize = 64 * 1024;
 
 /// How to dial: what producers, workers and subscribers are told of their links. The defaults are for work links.
 #[derive(Clone, Debug)]
@@ -79,6 +84,9 @@ pub struct ListenerOptions {
     pub descriptors_kept: usize,
     /// The longest frame body that links take, in bytes.
     pub frame_bytes_max: usize,
+    /// What received frames are charged to. A process with several listeners gives them all the
+    /// same.
+    pub budget: FrameBudget,
     /// Most bytes in each link's send queue. A single frame is taken by an empty queue whatever its length.
     pub send_queue_bytes_max: usize,
     /// Since when this side's oldest command waits to become durable: heartbeats tell its age.
@@ -93,7 +101,8 @@ pub struct ListenerOptions {
 
 impl Default for ListenerOptions {
     /// Work links, 10 s for the hello, 768 connections of whatever role, none kept, 1,024 hellos, 256 refusals, 256 descriptors for the rest, 20 MiB
-    /// frames, 64 MiB of queue each, no TLS, loopback only.
+    /// frames, a budget of 256 MiB for them of its own, 64 MiB of queue each, no TLS, loopback
+    /// only.
     fn default() -> ListenerOptions {
         ListenerOptions {
             timing: LinkTiming::WORK,
@@ -106,6 +115,7 @@ impl Default for ListenerOptions {
             refusals_max: REFUSALS_MAX,
             descriptors_kept: DESCRIPTORS_KEPT,
             frame_bytes_max: FRAME_BYTES_MAX,
+            budget: FrameBudget::default(),
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
             oldest: OldestCommand::default(),
             features: FEATURES,

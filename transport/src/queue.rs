@@ -445,6 +445,7 @@ mod tests {
             peer_frame_bytes_max: FRAME_BYTES_MAX,
             send_queue_bytes_max: FRAME_BYTES_MAX,
             oldest: OldestCommand::default(),
+            budget: None,
             beat: None,
         };
         let shared = Arc::new(Shared::new(raw, pulse, false, &terms));

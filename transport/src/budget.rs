@@ -1,0 +1,211 @@
+//! The memory of a process for the frames that its accepted links receive.
+//!
+//! A frame is charged with its length as soon as its header has come, before there is memory for
+//! its body, and until the last slice of it is dropped. A link that has to wait for that is not
+//! read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use longshore_protocol::Role;
+use longshore_protocol::limits::FRAME_BYTES_MAX;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Each link may hold one frame of at most this many bytes without a charge: heartbeats and small
+/// requests never wait.
+pub(crate) const SMALL_FRAME_BYTES_MAX: usize = 8 * 1024;
+/// The least that a frame is charged, in bytes: it pays for what is kept beside a short one.
+const CHARGE_MIN: usize = 1024;
+/// So many bytes of a budget, at most a quarter, are reserved for the links of workers, and of
+/// publishers at a resolver.
+const RESERVED_BYTES: usize = 64 * 1024 * 1024;
+
+const fn reserved(bytes: usize) -> usize {
+    if bytes / 4 < RESERVED_BYTES { bytes / 4 } else { RESERVED_BYTES }
+}
+
+/// Bytes of received frames that a process holds at most, partial ones included. Clones share it:
+/// give all listeners of a process the same. Links that this process dials are exempt: whoever
+/// dials chooses whom to trust, and a worker that did not read the answers its handlers wait for
+/// would wait for ever.
+#[derive(Clone, Debug)]
+pub struct FrameBudget {
+    bytes: usize,
+    all: Arc<Semaphore>,
+    /// What is not reserved: other roles take from both, so that readers and producers never keep
+    /// out those who settle and register.
+    unreserved: Arc<Semaphore>,
+}
+
+impl FrameBudget {
+    /// Bytes, unless told otherwise: 256 MiB.
+    pub const BYTES: usize = 256 * 1024 * 1024;
+    /// The least bytes: the longest frame fits into what is not reserved.
+    pub const BYTES_MIN: usize = 32 * 1024 * 1024;
+
+    /// A budget of so many bytes, at least [`BYTES_MIN`](FrameBudget::BYTES_MIN).
+    pub fn new(bytes: usize) -> FrameBudget {
+        let bytes = bytes.clamp(FrameBudget::BYTES_MIN, Semaphore::MAX_PERMITS);
+        let unreserved = Semaphore::new(bytes - reserved(bytes));
+        FrameBudget {
+            bytes,
+            all: Arc::new(Semaphore::new(bytes)),
+            unreserved: Arc::new(unreserved),
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes charged now.
+    pub fn charged(&self) -> usize {
+        self.bytes - self.all.available_permits()
+    }
+}
+
+impl Default for FrameBudget {
+    fn default() -> FrameBudget {
+        FrameBudget::new(FrameBudget::BYTES)
+    }
+}
+
+const _: () = {
+    let unreserved = FrameBudget::BYTES_MIN - reserved(FrameBudget::BYTES_MIN);
+    assert!(unreserved >= FRAME_BYTES_MAX && SMALL_FRAME_BYTES_MAX >= CHARGE_MIN);
+};
+
+/// One link's access to the budget.
+#[derive(Debug)]
+pub(crate) struct LinkBudget {
+    budget: FrameBudget,
+    /// Whether the role of the link may take what is reserved.
+    reserved: bool,
+    /// Cloned by the small frame that is held without a charge, if there is one.
+    small: Arc<()>,
+}
+
+impl LinkBudget {
+    pub(crate) fn new(budget: FrameBudget, role: Role) -> LinkBudget {
+        let reserved = matches!(role, Role::Worker | Role::ResolverWriter);
+        LinkBudget { budget, reserved, small: Arc::new(()) }
+    }
+
+    /// Waits until a frame of that length may be held. Waiters are served in their order. Cancel
+    /// safe.
+    pub(crate) async fn charge(&self, length: usize) -> Charge {
+        if length <= SMALL_FRAME_BYTES_MAX && Arc::strong_count(&self.small) == 1 {
+            return Charge { small: Some(self.small.clone()), ..Charge::default() };
+        }
+        // The protocol has no longer frames, and a longer charge might never fit.
+        let bytes = length.clamp(CHARGE_MIN, FRAME_BYTES_MAX) as u32;
+        // An error says that the semaphore is closed, which it never is.
+        let of = async |semaphore: &Arc<Semaphore>| {
+            semaphore.clone().acquire_many_owned(bytes).await.ok()
+        };
+        let unreserved = if self.reserved { None } else { of(&self.budget.unreserved).await };
+        Charge { small: None, unreserved, all: of(&self.budget.all).await }
+    }
+}
+
+/// What a frame holds of the budget: nothing, if its link was dialled. Dropped, it is released.
+#[derive(Debug, Default)]
+pub(crate) struct Charge {
+    small: Option<Arc<()>>,
+    unreserved: Option<OwnedSemaphorePermit>,
+    all: Option<OwnedSemaphorePermit>,
+}
+
+impl Charge {
+    /// The frame, which holds the charge until its last slice is dropped.
+    pub(crate) fn hold(self, body: Vec<u8>) -> Bytes {
+        match self {
+            Charge { small: None, unreserved: None, all: None } => Bytes::from(body),
+            charge => Bytes::from_owner(Charged { body, _charge: charge }),
+        }
+    }
+}
+
+struct Charged {
+    body: Vec<u8>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    const MIB: usize = 1 << 20;
+
+    fn link(budget: &FrameBudget, role: Role) -> LinkBudget {
+        LinkBudget::new(budget.clone(), role)
+    }
+
+    /// The charge, if there is no need to wait for it.
+    fn now(link: &LinkBudget, length: usize) -> Option<Charge> {
+        link.charge(length).now_or_never()
+    }
+
+    #[test]
+    fn a_frame_is_charged_until_its_last_slice_is_dropped() {
+        let budget = FrameBudget::new(64 * MIB);
+        let producer = link(&budget, Role::Producer);
+        let body = now(&producer, 10 * MIB).unwrap().hold(vec![7; 10 * MIB]);
+        assert_eq!(budget.charged(), 10 * MIB);
+        let slice = body.slice(1_000..1_001);
+        drop(body);
+        assert_eq!((budget.charged(), slice[0]), (10 * MIB, 7));
+        drop(slice);
+        assert_eq!(budget.charged(), 0);
+    }
+
+    #[test]
+    fn one_small_frame_of_each_link_is_not_charged() {
+        let budget = FrameBudget::new(0);
+        assert_eq!(budget.bytes(), FrameBudget::BYTES_MIN);
+        let (one, other) = (link(&budget, Role::Worker), link(&budget, Role::Worker));
+        let all = now(&one, FrameBudget::BYTES_MIN).unwrap();
+        let small = now(&one, SMALL_FRAME_BYTES_MAX).unwrap().hold(vec![1]);
+        assert!(now(&one, 1).is_none(), "a second one is charged, and waits");
+        assert!(now(&other, 1).is_some(), "each link has its own");
+        assert!(now(&other, SMALL_FRAME_BYTES_MAX + 1).is_none());
+        drop(small);
+        assert!(now(&one, 1).is_some());
+        drop(all);
+        let (_small, _charged) = (now(&one, 1).unwrap(), now(&one, 1).unwrap());
+        assert_eq!(budget.charged(), CHARGE_MIN);
+    }
+
+    #[test]
+    fn a_quarter_is_reserved_for_workers_and_writers() {
+        let budget = FrameBudget::new(40 * MIB);
+        let reader = link(&budget, Role::ResolverReader);
+        let readers = now(&reader, 20 * MIB).unwrap();
+        let _more = now(&reader, 10 * MIB).unwrap();
+        assert!(now(&reader, 10_000).is_none());
+        for role in [Role::Worker, Role::ResolverWriter] {
+            assert!(now(&link(&budget, role), 10 * MIB).is_some());
+        }
+        drop(readers);
+        assert!(now(&reader, 20 * MIB).is_some());
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_holds_nothing() {
+        let budget = FrameBudget::new(40 * MIB);
+        let (producer, worker) = (link(&budget, Role::Producer), link(&budget, Role::Worker));
+        let all = now(&worker, 40 * MIB).unwrap();
+        assert!(now(&producer, 10 * MIB).is_none());
+        drop(all);
+        assert_eq!(budget.charged(), 0);
+        assert!(now(&producer, 20 * MIB).is_some() && now(&worker, 40 * MIB).is_some());
+    }
+}

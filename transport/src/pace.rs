@@ -1,0 +1,61 @@
+//! How slowly a frame may come. Pure: time is an argument.
+
+use std::time::{Duration, Instant};
+
+/// Bytes that a partial frame has to bring in [`PACE_TIME`], unless it ends: 52 kbit/s. Without it,
+/// a byte now and then would keep the memory of a frame for ever.
+pub(crate) const PACE_BYTES: usize = 64 * 1024;
+/// See [`PACE_BYTES`].
+pub(crate) const PACE_TIME: Duration = Duration::from_secs(10);
+
+/// The progress of a partial frame, from the first moment at which the link waits for the rest of
+/// it. Time in which the link is not read does not count.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// When the current window began, and how much of the frame there was.
+    window: Option<(Instant, usize)>,
+}
+
+impl Pace {
+    /// When the link counts as too slow, if no more comes of a frame of which there are `had`
+    /// bytes.
+    pub(crate) fn deadline(&mut self, now: Instant, had: usize) -> Instant {
+        let (since, _) = match self.window {
+            Some(window @ (_, from)) if had < from + PACE_BYTES => window,
+            _ => *self.window.insert((now, had)),
+        };
+        since + PACE_TIME
+    }
+
+    /// The frame has ended, or the link was not read: the next window begins when it is waited for
+    /// again.
+    pub(crate) fn restart(&mut self) {
+        self.window = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_enough_bytes_move_the_deadline() {
+        let (start, mut pace) = (Instant::now(), Pace::default());
+        let first = start + PACE_TIME;
+        assert_eq!(pace.deadline(start, 100), first);
+        assert_eq!(pace.deadline(start + 9 * SECOND, 100 + PACE_BYTES - 1), first);
+        let later = start + 9 * SECOND;
+        assert_eq!(pace.deadline(later, 100 + PACE_BYTES), later + PACE_TIME);
+        assert_eq!(pace.deadline(later + SECOND, 101 + PACE_BYTES), later + PACE_TIME);
+    }
+
+    #[test]
+    fn the_next_frame_has_its_full_time() {
+        let (start, mut pace) = (Instant::now(), Pace::default());
+        pace.deadline(start, 1_000);
+        pace.restart();
+        assert_eq!(pace.deadline(start + 8 * SECOND, 1_000), start + 8 * SECOND + PACE_TIME);
+    }
+}
