@@ -301,7 +301,9 @@ pub use longshore_subscriber::{
     ShutdownHandle, Standing, StatsWatch, Subscription, Take, TakeError, Worker, WorkerOptions,
     WorkerReport, WorkerStats,
 };
-pub use longshore_transport::{LinkOptions, TlsAcceptor, TlsDialer, TlsError};
+pub use longshore_transport::{
+    FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,
+};
 #[cfg(feature = "worker")]
 pub use values::Subscriber;
 pub use values::Value;

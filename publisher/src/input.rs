@@ -10,11 +10,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::cold::{ColdJob, LoadedAnswer};
 use crate::figures::Ask;
 
-/// Inputs that may wait for the owner, each a frame's worth of messages. When it is full, links are not read.
+/// Inputs that may wait for the owner, each at most a frame's worth of messages. When it is full,
+/// links are not read.
 const INPUTS_MAX: usize = 1_024;
-/// Bytes of messages that may wait for the owner, over all links; several times the longest frame. Beyond it, links are not
-/// read either: 1,024 of the longest frames would be 20 GiB.
-const INPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of messages that are decoded and wait for the owner, over all links. Beyond it nothing is
+/// decoded, and links are not read either.
+pub(crate) const INPUT_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// A byte of the shortest messages takes up to so many bytes once it is decoded. Longer messages
+/// are mostly payloads, which are slices: of a part of a frame no more than [`DECODED_PART_BYTES`]
+/// count so.
+const DECODED_FACTOR: usize = 32;
+/// See [`DECODED_FACTOR`].
+const DECODED_PART_BYTES: usize = 64 * 1024;
 
 /// Where links put what they read.
 #[derive(Clone)]
@@ -38,17 +45,11 @@ impl Inputs {
         &self.sender
     }
 
-    /// Waits until the messages of a frame of so many bytes may wait, and puts them down.
-    pub(crate) async fn messages(
-        &self,
-        link: LinkId,
-        messages: Vec<ToPublisher>,
-        frame_bytes: usize,
-    ) -> Result<(), Stopped> {
-        let bytes = frame_bytes + messages.len() * size_of::<ToPublisher>();
+    /// Waits until messages of so many bytes may be decoded. Cancel safe.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Stopped> {
+        let bytes = bytes + DECODED_FACTOR * bytes.min(DECODED_PART_BYTES);
         let permits = bytes.min(INPUT_BYTES_MAX) as u32;
-        let room = Arc::clone(&self.room).acquire_many_owned(permits).await.map_err(|_| Stopped)?;
-        self.put(Input::Messages { link, messages, _room: room }).await
+        Arc::clone(&self.room).acquire_many_owned(permits).await.map_err(|_| Stopped)
     }
 
     /// Waits until it may wait, and puts it down.
@@ -61,7 +62,7 @@ impl Inputs {
 pub(crate) enum Input {
     /// A link has said who it is.
     Up(Up),
-    /// A frame's messages.
+    /// Messages of a frame, or some of them.
     Messages {
         /// The link.
         link: LinkId,

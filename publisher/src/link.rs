@@ -11,6 +11,7 @@ use longshore_protocol::{
     BatchRefusal, CheckpointOutcome, FrameWriter, Hello, LinkId, Messages, Reader, Runs, Token,
     WireError,
 };
+use longshore_queue::CACHE_COPY_BYTES_MAX;
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
 use tracing::{debug, info};
 
@@ -18,6 +19,11 @@ use crate::input::{Input, Inputs, Up};
 
 /// The longest that a link may take to say `Attach`, as long as a hello: until then it holds a place and does nothing.
 const ATTACH_WAIT: Duration = Duration::from_secs(10);
+
+/// Messages of a frame are decoded in parts: one ends with so many bytes,
+const PART_BYTES: usize = 32 * 1024;
+/// or so many messages.
+const PART_MESSAGES_MAX: usize = 256;
 
 /// Serves a link until it ends.
 pub(crate) async fn serve(
@@ -81,35 +87,84 @@ async fn read(
     receiver: &mut LinkReceiver,
     inputs: &Inputs,
 ) -> String {
-    let (mut frame, mut bytes) = first;
+    let mut next = first;
     loop {
-        let mut messages = Vec::new();
-        for message in frame {
-            let decoded = message.and_then(|(tag, body)| decode(tag, body, sender));
-            match decoded {
-                Ok(Some(message)) => messages.push(message),
-                Ok(None) => {}
-                Err(error) => {
-                    // What came before it in the frame is good, and counts.
-                    let _stopping = inputs.messages(link, messages, bytes).await;
-                    say_goodbye(sender, format!("malformed message: {error}"));
-                    return error.to_string();
+        let (mut frame, frame_bytes) = next;
+        let mut part = Part::default();
+        while part.take(&mut frame) {
+            // Before anything is decoded: it may take many times its bytes.
+            let Ok(room) = inputs.room(part.bytes).await else { return stopped() };
+            let (mut messages, mut fault) = (Vec::with_capacity(part.messages.len()), None);
+            for message in part.messages.drain(..) {
+                let decoded = message
+                    .and_then(|(tag, body)| decode(tag, kept(tag, body, frame_bytes), sender));
+                match decoded {
+                    Ok(message) => messages.extend(message),
+                    Err(error) => {
+                        fault = Some(error);
+                        break;
+                    }
                 }
             }
+            // What came before a fault in the frame is good, and counts.
+            if !messages.is_empty()
+                && inputs.put(Input::Messages { link, messages, _room: room }).await.is_err()
+            {
+                return stopped();
+            }
+            if let Some(error) = fault {
+                say_goodbye(sender, format!("malformed message: {error}"));
+                return error.to_string();
+            }
         }
-        if !messages.is_empty() && inputs.messages(link, messages, bytes).await.is_err() {
-            return "the publisher has stopped".to_owned();
-        }
-        match receiver.recv().await {
-            Ok(body) => (bytes, frame) = (body.len(), Messages::new(body)),
+        // It is held no longer: the link may be silent for long.
+        drop(frame);
+        next = match receiver.recv().await {
+            Ok(body) => {
+                let bytes = body.len();
+                (Messages::new(body), bytes)
+            }
             Err(LinkEnd::FrameTooLong { length, limit }) => {
                 let why = format!("frame of {length} bytes is over the limit of {limit} bytes");
                 say_goodbye(sender, why.clone());
                 return why;
             }
             Err(end) => return end.to_string(),
-        }
+        };
     }
+}
+
+fn stopped() -> String {
+    "the publisher has stopped".to_owned()
+}
+
+/// Messages that are decoded together.
+#[derive(Default)]
+struct Part {
+    messages: Vec<Result<(u8, Bytes), WireError>>,
+    bytes: usize,
+}
+
+impl Part {
+    /// Takes the next messages of the frame; false if there are none.
+    fn take(&mut self, frame: &mut Messages) -> bool {
+        self.messages.clear();
+        self.bytes = 0;
+        while self.messages.len() < PART_MESSAGES_MAX && self.bytes < PART_BYTES {
+            let Some(message) = frame.next() else { break };
+            self.bytes += message.as_ref().map_or(0, |(_, body)| body.len());
+            self.messages.push(message);
+        }
+        !self.messages.is_empty()
+    }
+}
+
+/// The body as it may be kept: the payload cache holds batches for long, and a slice holds its
+/// whole frame. So one that is less than three quarters of it is copied, unless the cache does that
+/// anyway.
+fn kept(tag: u8, body: Bytes, frame_bytes: usize) -> Bytes {
+    let copied = tag == tag::ENQUEUE && body.len() >= CACHE_COPY_BYTES_MAX;
+    if copied && body.len() < frame_bytes / 4 * 3 { Bytes::copy_from_slice(&body) } else { body }
 }
 
 /// Decodes one message. A bad batch or request and a message of a later version are answered here, and the link goes on.

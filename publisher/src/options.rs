@@ -7,7 +7,7 @@ use std::time::Duration;
 use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use longshore_resolver::{Cluster, PublicationTerms, TermsError};
-use longshore_transport::TlsAcceptor;
+use longshore_transport::{FrameBudget, TlsAcceptor};
 
 use crate::{TestClock, machine_memory};
 
@@ -63,6 +63,10 @@ pub struct PublisherOptions {
     /// for [half of what the process may have](PublisherOptions::usual_memory_max). A job takes about 105 bytes until it ends, and for as long as it is kept
     /// then; one that has failed, or has checkpoints, more. Payloads are not counted: they are in the journal, and in the cache.
     pub memory_max: Option<u64>,
+    /// What received frames are charged to; services of one process share one. None, the default,
+    /// for one of its own: 4/3 of [`cache_bytes`](Self::cache_bytes), which holds slices of frames,
+    /// and 256 MiB for what is on its way.
+    pub budget: Option<FrameBudget>,
     /// Heartbeats of its work links. 2 s, and 10 s until one counts as hung, by default.
     pub timing: LinkTiming,
     /// Heartbeats of its value links. 5 s, and 100 s until one counts as hung, by default.
@@ -90,6 +94,12 @@ impl PublisherOptions {
             weight: self.weight,
             ..Terms::default()
         })
+    }
+
+    /// What received frames are charged to: what is given, or the default.
+    pub fn frame_budget(&self) -> FrameBudget {
+        let usual = || (self.cache_bytes / 3).saturating_mul(4).saturating_add(FrameBudget::BYTES);
+        self.budget.clone().unwrap_or_else(|| FrameBudget::new(usual()))
     }
 
     /// How many of so many links follow live values at most, unless told otherwise: half, and at least one.
@@ -148,6 +158,7 @@ impl PublisherOptions {
             leases: LeaseTiming::default(),
             cache_bytes: PublisherOptions::CACHE_BYTES,
             memory_max: None,
+            budget: None,
             timing: LinkTiming::WORK,
             value_timing: LinkTiming::VALUES,
             hang_after: PublisherOptions::HANG_AFTER,

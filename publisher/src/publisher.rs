@@ -9,10 +9,13 @@ use longshore_protocol::{
 };
 use longshore_queue::{
     Clock, ClockSource, CutTail, Dropped, LogStore, Opened, Rules, START_PATHS_MAX, Secret,
-    StoreOptions,
+    StoreOptions, UNCOMMITTED_BYTES_MAX,
 };
 use longshore_resolver::WriteClient;
-use longshore_transport::{Identity, Listener, ListenerOptions, OldestCommand, Peer};
+use longshore_transport::{
+    FrameBudget, HELLOS_MAX, Identity, LINK_BYTES, Listener, ListenerOptions, MemoryBounds,
+    OldestCommand, Peer, SEND_QUEUE_BYTES_MAX,
+};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -20,7 +23,7 @@ use tracing::{error, info, warn};
 use crate::error::{OpenError, PublisherFailed};
 use crate::figures::{OfPublisher, figures_path, serve_figures};
 use crate::idle::IdleQueues;
-use crate::input::Inputs;
+use crate::input::{INPUT_BYTES_MAX, Inputs};
 use crate::link;
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
@@ -44,6 +47,7 @@ pub struct Publisher {
     values: Values,
     figures: Option<ValueDefault>,
     opened: Opened,
+    memory: MemoryBounds,
 }
 
 impl Publisher {
@@ -96,7 +100,9 @@ impl Publisher {
             serves: |role| !role.is_for_resolver(),
         };
         let oldest = OldestCommand::default();
+        let budget = options.frame_budget();
         let listener_options = ListenerOptions {
+            budget: budget.clone(),
             oldest: oldest.clone(),
             timing: options.timing,
             value_timing: options.value_timing,
@@ -152,8 +158,10 @@ impl Publisher {
         let watched = (disk, idle);
         let (owner, inputs) =
             Owner::new(store, clock, told, options.name, watched, values.clone(), moves);
+        let memory = memory_bounds(&budget, options.cache_bytes, listener.places().most());
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
-        Ok(Publisher { owner, inputs, listener, info, registry, values, figures, opened })
+        info!(%memory, "memory of a publisher beside its jobs");
+        Ok(Publisher { owner, inputs, listener, info, registry, values, figures, opened, memory })
     }
 
     /// Where it listens.
@@ -184,6 +192,12 @@ impl Publisher {
     /// What recovery found.
     pub fn opened(&self) -> &Opened {
         &self.opened
+    }
+
+    /// The most memory that its links can make it take, beside its jobs, which have
+    /// [`memory_max`](PublisherOptions::memory_max).
+    pub fn memory_bounds(&self) -> &MemoryBounds {
+        &self.memory
     }
 
     /// How registration stands at each replica; none without a resolver.
@@ -267,6 +281,21 @@ async fn accept(
         info!("links that did not take their goodbye are cut");
     }
     listener.close().await;
+}
+
+fn memory_bounds(budget: &FrameBudget, cache_bytes: usize, links: usize) -> MemoryBounds {
+    MemoryBounds {
+        frames: budget.bytes(),
+        parts: vec![
+            ("links", (links + HELLOS_MAX) * LINK_BYTES),
+            ("payload cache", cache_bytes),
+            ("decoded messages", INPUT_BYTES_MAX),
+            // As it was submitted, and as it is written.
+            ("commits", 2 * UNCOMMITTED_BYTES_MAX),
+        ],
+        unread: SEND_QUEUE_BYTES_MAX,
+        links,
+    }
 }
 
 fn check(options: &PublisherOptions) -> Result<(), OpenError> {

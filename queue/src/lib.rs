@@ -44,7 +44,7 @@ pub use outcome::{
     CheckpointView, DeadGroupView, Event, Handed, JobView, Outcomes, QueueId, RecordRef, Reply,
     RunningLease,
 };
-pub use payloads::{CACHE_BYTES, PayloadCache};
+pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadCache};
 pub use rules::Rules;
 pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{

@@ -9,8 +9,9 @@ use crate::RecordRef;
 /// Bytes of memory kept unless told otherwise.
 pub const CACHE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Shorter bodies are copied: a slice of a frame holds on to all of it, and a frame may have 20 MiB.
-const COPY_BYTES_MAX: usize = 16 * 1024;
+/// Shorter bodies are copied: a slice of a frame holds on to all of it, and a frame may have 20
+/// MiB. Whoever submits a longer one sees to it that it is at least three quarters of its frame.
+pub const COPY_BYTES_MAX: usize = 16 * 1024;
 /// Memory that an entry takes beside its bytes.
 const ENTRY_BYTES: usize = 128;
 

@@ -39,13 +39,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use longshore::protocol::SessionId;
-use longshore::{Cluster, Missing, Queues, QueuesOptions, ReadClient};
+use longshore::{Cluster, MemoryBounds, Missing, Queues, QueuesOptions, ReadClient};
 use serde_json::{Value, json};
 
 use crate::arguments::Command;
 use crate::config::{Config, Given};
 use crate::logging::LogFilter;
 use crate::output::Output;
+
+/// What a service's links can make it take, for programs.
+fn memory_json(bounds: &MemoryBounds) -> Value {
+    json!({
+        "received_bytes": bounds.received(), "unread_link_bytes": bounds.unread,
+        "links": bounds.links, "total_bytes": bounds.total(),
+    })
+}
 
 /// What every command works with.
 pub(crate) struct Context {

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use longshore::{Publisher, PublisherOptions};
 use serde_json::{Value, json};
 
-use super::{Context, forget};
+use super::{Context, forget, memory_json};
 use crate::arguments::{self, PublisherAction};
 use crate::config::Service;
 use crate::failure::WrongUsage;
@@ -33,15 +33,17 @@ async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Res
             "ready": "publisher", "name": publisher.name(), "address": address,
             "publisher": publisher.id().to_string(), "data": data.display().to_string(),
             "resolvers": context.config.resolvers.value, "recovered": recovered_json(&publisher),
+            "memory": memory_json(publisher.memory_bounds()),
         }))?;
     } else {
         context.output.line(format!(
-            "publisher {} ({}) listens on {address}\ndata in {}\n{}registers at {}",
+            "publisher {} ({}) listens on {address}\ndata in {}\n{}registers at {}\nmemory beside its jobs: {}",
             publisher.name(),
             publisher.id().prefix(),
             data.display(),
             recovered_lines(&publisher),
             context.config.resolvers.value.join(", "),
+            publisher.memory_bounds(),
         ))?;
     }
     let asked = stop.asked();

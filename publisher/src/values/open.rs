@@ -9,7 +9,7 @@ use longshore_protocol::{
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, Peer, TlsAcceptor,
+    BindError, CONNECTIONS_MAX, FrameBudget, Identity, Listener, ListenerOptions, Peer, TlsAcceptor,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +45,9 @@ pub struct ValuePublisherOptions {
     pub insecure: bool,
     /// Most links at once; more are told `Busy`. 768 by default.
     pub connections_max: usize,
+    /// What received frames are charged to; services of one process share one. 256 MiB of its own
+    /// by default.
+    pub budget: FrameBudget,
     /// Heartbeats of its links. 5 s, and 100 s until one counts as hung, by default.
     pub timing: LinkTiming,
 }
@@ -61,6 +64,7 @@ impl Default for ValuePublisherOptions {
             tls: None,
             insecure: false,
             connections_max: CONNECTIONS_MAX,
+            budget: FrameBudget::default(),
             timing: LinkTiming::VALUES,
         }
     }
@@ -114,6 +118,7 @@ impl ValuePublisher {
         let listener_options = ListenerOptions {
             value_timing: options.timing,
             connections_max: options.connections_max,
+            budget: options.budget,
             insecure: options.insecure,
             tls: options.tls,
             ..ListenerOptions::default()

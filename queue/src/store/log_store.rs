@@ -322,7 +322,10 @@ impl<L: Log> LogStore<L> {
                 self.count_entries(batch.body().len(), batch.len());
             }
             Command::Replace { entry, .. } => {
-                self.cache.keep(index, Command::REPLACE_ENTRY_AT, entry);
+                // A part of a request, of whatever length that is: a slice would hold on to all of
+                // it.
+                let entry = Bytes::copy_from_slice(entry);
+                self.cache.keep(index, Command::REPLACE_ENTRY_AT, &entry);
                 self.count_entries(entry.len(), 1);
             }
             _ => {}

@@ -5,7 +5,8 @@ use longshore_protocol::{Text, Value};
 
 /// A slice is kept as it is if it has at least this part of the memory that it is a slice of; shorter ones are copied.
 const KEPT_PART: usize = 4;
-/// What short frames are slices of, in bytes: the largest buffer of a link's reader.
+/// What a frame counts as at least, in bytes: short values are copied into memory that the next one
+/// uses again.
 const SHARED_BYTES: usize = 128 * 1024;
 
 /// A value that may be kept for long. Numbers are kept as they came; short texts and bytes are copied into memory that the
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_frame_counts_as_a_slice_of_its_readers_buffer() {
+    fn a_short_frame_is_copied() {
         let frame = Bytes::from(vec![1; 300]);
         let mut kept = Kept::default();
         kept.keep(&Value::Bytes(frame.clone()), frame.len());

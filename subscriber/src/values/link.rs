@@ -25,9 +25,6 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 pub(crate) const IDLE: &str = "closed here: nothing was held at it";
 /// A frame is closed once it has this many bytes.
 const FRAME_BYTES: usize = 1024 * 1024;
-/// Shorter frames are copied out of the buffer that they share with others, so that updates which wait for a slow reader
-/// hold on to no more than their own.
-const SHARED_FRAME_BYTES: usize = 16 * 1024;
 
 /// What the task of a link and the handles of its subscriptions share.
 #[derive(Debug)]
@@ -186,7 +183,6 @@ impl Table {
     /// Takes a frame.
     pub(crate) fn take_frame(&mut self, now: Duration, frame: Bytes) -> Result<(), Broken> {
         let bytes = frame.len();
-        let frame = if bytes < SHARED_FRAME_BYTES { Bytes::copy_from_slice(&frame) } else { frame };
         for message in Messages::new(frame) {
             let (tag, body) = message?;
             if let Some(message) = FromValuePublisher::decode(tag, body)? {
