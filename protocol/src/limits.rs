@@ -61,6 +61,8 @@ pub const RESOLVER_BATCH_BYTES_MAX: usize = 1024 * 1024;
 pub const PATH_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most globs in one listing.
 pub const RESOLVER_GLOBS_MAX: usize = 256;
+/// Most segments that the globs of one listing or watch may stand for.
+pub const RESOLVER_GLOB_SEGMENTS_MAX: usize = 65_536;
 /// Most groups of changes in one write.
 pub const RESOLVER_GROUPS_MAX: usize = 65_536;
 /// Most buckets of digests in one announce: one for about 256 paths, for some millions of paths.

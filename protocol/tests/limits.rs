@@ -541,6 +541,27 @@ fn an_answer_of_a_kind_that_is_not_known_costs_the_others_nothing() {
 }
 
 #[test]
+fn the_segments_of_globs_are_counted_over_all_of_a_request() {
+    use resolver::{ListMatching, WatchPaths};
+    // 256 alternatives of nine segments and an end: 25 of them are fewer than 65,536.
+    let globs = |n| vec![Glob::new(&("/{a,b}".repeat(8) + "/c")).unwrap(); n];
+    let list = |n| {
+        let mut out = FrameWriter::new();
+        ListMatching { id: 9, globs: globs(n) }.encode(&mut out);
+        ListMatching::decode(&mut Reader::new(out.into_body())).map(|_| ())
+    };
+    let watch = |n| {
+        let mut out = FrameWriter::new();
+        WatchPaths { id: 9, watch: 1, globs: globs(n) }.encode(&mut out);
+        WatchPaths::decode(&mut Reader::new(out.into_body())).map(|_| ())
+    };
+    assert_eq!((list(25), watch(25)), (Ok(()), Ok(())));
+    let refused = "segments of globs at byte 1 is 66560; the limit is 65536";
+    assert_eq!(list(26).unwrap_err().to_string(), refused);
+    assert!(matches!(watch(26), Err(WireError::OverLimit { .. })));
+}
+
+#[test]
 fn the_paths_of_a_write_are_counted_over_all_its_groups() {
     use resolver::{Change, Group, PathText, Write};
     let group = |n| Group {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use longshore::protocol::limits::NAME_BYTES_MAX;
 use longshore::values::figures::{FigureSource, Taken, figures_path, serve_figures};
 use longshore::values::{ValuePublisherOptions, Values};
-use longshore::{Cluster, Path, ReplicaStatus, StandingHandle, Value, ValuePublisher};
+use longshore::{Cluster, FrameBudget, Path, ReplicaStatus, StandingHandle, Value, ValuePublisher};
 use tokio::task::JoinHandle;
 
 use super::Context;
@@ -50,6 +50,7 @@ pub(super) async fn publisher(
     replica: SocketAddr,
     told: ReplicaFigures,
     insecure: bool,
+    budget: FrameBudget,
 ) -> anyhow::Result<Option<ValuePublisher>> {
     let listen = match told {
         ReplicaFigures::Off => return Ok(None),
@@ -76,7 +77,7 @@ pub(super) async fn publisher(
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
-    open(name, listen, cluster, insecure).await.map(Some)
+    open(name, listen, cluster, insecure, budget).await.map(Some)
 }
 
 /// A publisher for nothing but figures of replicas.
@@ -85,12 +86,14 @@ pub(super) async fn open(
     listen: SocketAddr,
     cluster: Cluster,
     insecure: bool,
+    budget: FrameBudget,
 ) -> anyhow::Result<ValuePublisher> {
     let options = ValuePublisherOptions {
         name,
         listen,
         cluster: Some(cluster),
         insecure,
+        budget,
         connections_max: CONNECTIONS_MAX,
         ..ValuePublisherOptions::default()
     };

@@ -8,7 +8,7 @@ use longshore::{KnownPublisher, ReplicaStatus, RequestCounts, ResolverServer, Se
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Context, replica_figures};
+use super::{Context, memory_json, replica_figures};
 use crate::arguments::{Resolver, ResolverAction};
 use crate::config::{ReplicaFigures, Service};
 use crate::failure::Reported;
@@ -47,6 +47,7 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
     let fresh = options.fresh;
     let name = options.name.clone();
     let insecure = options.insecure;
+    let budget = options.budget.clone();
     let server = ResolverServer::bind(listen, options).await?;
     let warming = if fresh { None } else { Some(server.warming_left()) };
     tokio::spawn(reload.run(Some(server.limits())));
@@ -55,19 +56,23 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
     let address = at.to_string();
     let told = arguments.figures.map(ReplicaFigures::At);
     let told = told.unwrap_or(context.config.resolver.figures.value);
-    let figures = replica_figures::publisher(&context, &name, at, told, insecure).await?;
+    let figures = replica_figures::publisher(&context, &name, at, told, insecure, budget).await?;
     if let Some(figures) = &figures {
         replica_figures::serve(&figures.values(), &name, server.standing())?;
     }
     if context.output.is_json() {
         context.output.json(&json!({
             "ready": "resolver", "name": name, "address": address, "warming": warming.is_some(),
+            "memory": memory_json(server.memory_bounds()),
         }))?;
     } else {
         let state = warming.map_or("new cluster".to_owned(), |length| {
             format!("warming for up to {}: publishers are registering", show_length(length))
         });
-        context.output.line(format!("resolver {name} listens on {address} ({state})"))?;
+        let memory = server.memory_bounds();
+        context.output.line(format!(
+            "resolver {name} listens on {address} ({state})\nmemory beside its directory: {memory}"
+        ))?;
     }
     let asked = stop.asked();
     server

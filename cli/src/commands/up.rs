@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore::{
-    Cluster, DirectoryStopped, Path, Publisher, ResolverServer, ServerOptions, ValuePublisher,
+    Cluster, DirectoryStopped, MemoryBounds, Path, Publisher, ResolverServer, ServerOptions,
+    ValuePublisher,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -33,6 +34,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         context.output.json(&json!({
             "ready": "up", "resolvers": resolvers, "address": publisher.to_string(),
             "publisher": system.publisher.id().to_string(), "data": data, "recovered": recovered,
+            "memory_max_bytes": system.memory,
         }))?;
     } else {
         // What another terminal has to say to find this system.
@@ -40,12 +42,19 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         let resolvers = resolvers.join(",");
         let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
         context.output.line(format!(
-            "ready\n  resolver   {resolvers}\n  publisher  {publisher}\n  data       {data}\n{}\n\
+            "ready\n  resolver   {resolvers}\n  publisher  {publisher}\n  data       {data}\n  memory     {} MiB at most beside jobs and paths\n{}\n\
              longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
+            system.memory.div_ceil(1 << 20),
             publisher::recovered_lines(&system.publisher),
         ))?;
     }
     system.run(stop).await
+}
+
+/// What the links of one more service can make the process take; all share one budget for received
+/// frames.
+fn beside_frames(sum: usize, service: &MemoryBounds) -> usize {
+    sum.saturating_add(service.total() - service.frames)
 }
 
 /// Replicas and a publisher, running and listening.
@@ -58,6 +67,8 @@ struct System {
     /// Tells the replicas' figures, if that is not the publisher's to do.
     figures: Option<ValuePublisher>,
     data: PathBuf,
+    /// The most that links can make it take, in bytes.
+    memory: usize,
 }
 
 impl System {
@@ -66,6 +77,11 @@ impl System {
         let mut serving = JoinSet::new();
         let mut standings = Vec::new();
         let (end, ended) = watch::channel(());
+        let data = context.config.data_dir(arguments.data.clone())?;
+        let mut options = context.config.publisher_options(data.clone());
+        let budget = options.frame_budget();
+        options.budget = Some(budget.clone());
+        let mut memory = budget.bytes();
         for nth in 0..arguments.replicas {
             // Port 0 stands for any free one, for each of them.
             let port = match arguments.resolver_port {
@@ -75,6 +91,7 @@ impl System {
             let options = ServerOptions {
                 name: format!("up-{}", nth + 1),
                 fresh: true,
+                budget: budget.clone(),
                 ..context.config.server_options()
             };
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -82,6 +99,7 @@ impl System {
                 .await
                 .with_context(|| format!("cannot start replica {} of the resolver", nth + 1))?;
             replicas.push(server.local_address());
+            memory = beside_frames(memory, server.memory_bounds());
             standings.push((format!("up-{}", nth + 1), server.standing()));
             let mut ended = ended.clone();
             serving.spawn(server.run(async move { while ended.changed().await.is_ok() {} }));
@@ -89,20 +107,19 @@ impl System {
 
         let mut cluster = Cluster::new(replicas.iter().map(ToString::to_string));
         cluster.timing = context.config.timing();
-        let data = context.config.data_dir(arguments.data.clone())?;
-        let mut options = context.config.publisher_options(data.clone());
         options.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.publisher_port));
         options.defaults = vec![Path::root()];
         options.cluster = Some(cluster.clone());
         options.accept_loss = arguments.accept_loss;
         let publisher = publisher::open(options).await?;
+        let memory = beside_frames(memory, publisher.memory_bounds());
         let resolver = &context.config.resolver;
         let (told, figures) = match resolver.figures.value {
             ReplicaFigures::Off => (None, None),
             ReplicaFigures::Beside => (Some(publisher.values()), None),
             ReplicaFigures::At(listen) => {
                 let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
-                let figures = replica_figures::open(name, listen, cluster, insecure).await;
+                let figures = replica_figures::open(name, listen, cluster, insecure, budget).await;
                 let figures = figures.with_context(|| {
                     format!(
                         "cannot tell the replicas' figures at {listen} (resolver.figures from {}; true has them \
@@ -128,7 +145,7 @@ impl System {
         };
         // They keep trying by themselves; the replicas are in this process, so this takes no time to speak of.
         let _ = timeout(REGISTERED_WITHIN, registered).await;
-        Ok(System { replicas, serving, end, publisher, figures, data })
+        Ok(System { replicas, serving, end, publisher, figures, data, memory })
     }
 
     async fn run(self, stop: Stop) -> anyhow::Result<()> {

@@ -58,7 +58,7 @@ pub(crate) struct ResolverSection {
     pub(crate) tools_kept: Key<u64>,
     pub(crate) watches_max: Key<u64>,
     pub(crate) paths_max: Key<u64>,
-    pub(crate) requests_bytes_max: Key<u64>,
+    pub(crate) received_bytes_max: Key<u64>,
     pub(crate) figures: Key<FiguresWritten>,
     pub(crate) insecure: Key<bool>,
 }

@@ -16,7 +16,9 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use longshore::protocol::Address;
-use longshore::{Durability, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions};
+use longshore::{
+    Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
+};
 
 pub(crate) use reload::{Plan, Service, plan};
 pub(crate) use rows::{Row, rows};
@@ -102,7 +104,7 @@ pub(crate) struct ResolverConfig {
     pub(crate) tools_kept: Setting<usize>,
     pub(crate) watches_max: Setting<usize>,
     pub(crate) paths_max: Setting<usize>,
-    pub(crate) requests_bytes_max: Setting<usize>,
+    pub(crate) received_bytes_max: Setting<usize>,
     pub(crate) figures: Setting<ReplicaFigures>,
     pub(crate) insecure: Setting<bool>,
 }
@@ -221,14 +223,8 @@ impl Config {
 
     /// How a replica serves; its name and whether it is fresh are its starter's to say.
     pub(crate) fn server_options(&self) -> ServerOptions {
-        let Limits {
-            connections_max,
-            writers_kept,
-            tools_kept,
-            watches_max,
-            paths_max,
-            requests_bytes_max,
-        } = self.limits();
+        let Limits { connections_max, writers_kept, tools_kept, watches_max, paths_max } =
+            self.limits();
         ServerOptions {
             name: self.resolver.name.value.clone(),
             timing: self.timing(),
@@ -237,7 +233,7 @@ impl Config {
             tools_kept: Some(tools_kept),
             watches_max,
             paths_max,
-            requests_bytes_max,
+            budget: FrameBudget::new(self.resolver.received_bytes_max.value),
             insecure: self.resolver.insecure.value,
             ..ServerOptions::default()
         }
@@ -251,7 +247,6 @@ impl Config {
             tools_kept: self.resolver.tools_kept.value,
             watches_max: self.resolver.watches_max.value,
             paths_max: self.resolver.paths_max.value,
-            requests_bytes_max: self.resolver.requests_bytes_max.value,
         }
     }
 
@@ -402,11 +397,11 @@ impl ResolverConfig {
                 values::within(1..=Limits::PATHS_MOST),
                 default.paths_max,
             )?,
-            requests_bytes_max: layers.of_file(
-                "resolver.requests_bytes_max",
-                written.requests_bytes_max,
-                values::within(Limits::REQUESTS_BYTES_LEAST..=usize::MAX),
-                default.requests_bytes_max,
+            received_bytes_max: layers.of_file(
+                "resolver.received_bytes_max",
+                written.received_bytes_max,
+                values::within(FrameBudget::BYTES_MIN..=usize::MAX),
+                FrameBudget::BYTES,
             )?,
             figures: layers.of_file(
                 "resolver.figures",

@@ -76,7 +76,6 @@ fn is_live(key: &str) -> bool {
             | "resolver.tools_kept"
             | "resolver.watches_max"
             | "resolver.paths_max"
-            | "resolver.requests_bytes_max"
     )
 }
 

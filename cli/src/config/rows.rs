@@ -81,7 +81,7 @@ fn of_resolver(resolver: &ResolverConfig) -> [Row; 10] {
         row("resolver.tools_kept", &resolver.tools_kept, |v| json!(v)),
         row("resolver.watches_max", &resolver.watches_max, |v| json!(v)),
         row("resolver.paths_max", &resolver.paths_max, |v| json!(v)),
-        row("resolver.requests_bytes_max", &resolver.requests_bytes_max, |v| json!(v)),
+        row("resolver.received_bytes_max", &resolver.received_bytes_max, |v| json!(v)),
         row("resolver.figures", &resolver.figures, |v| match v {
             ReplicaFigures::Off => json!(false),
             ReplicaFigures::Beside => json!(true),

@@ -108,7 +108,7 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
         ),
         ("[resolver]\nconnections_max = 9\ntools_kept = 5\n", 3, "at most half"),
         ("[resolver]\npaths_max = 268435457\n", 2, "expected 1 to 268435456"),
-        ("[resolver]\nrequests_bytes_max = 16777215\n", 2, "at least 16777216"),
+        ("[resolver]\nreceived_bytes_max = 33554431\n", 2, "at least 33554432"),
         ("[timing]\nwriter_ttl = '199ms'\n", 2, "four heartbeats"),
         ("[timing]\nreader_ttl = '199ms'\n", 2, "at least 200ms"),
         ("[timing]\nhello_timeout = '25h'\n", 2, "at most 1d"),
@@ -193,7 +193,7 @@ fn every_number_of_the_defaults_table_can_be_set() {
     let case = with_file(
         "[timing]\nreader_ttl = '1s'\nwriter_ttl = '2s'\nhello_timeout = '3s'\nretry_wait_min = '4s'\nretry_wait_max = '5s'\n\
          read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
-         [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nrequests_bytes_max = 16777217\n\
+         [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nreceived_bytes_max = 33554433\n\
          [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nmemory_max = 16777217\nconnections_max = 17\n\
          value_connections_max = 3\nfigures = false\n",
     );
@@ -217,10 +217,10 @@ fn every_number_of_the_defaults_table_can_be_set() {
         tools_kept: 0,
         watches_max: 12,
         paths_max: 13,
-        requests_bytes_max: 16_777_217,
     };
     assert_eq!(config.timing(), timing);
     let server = config.server_options();
+    assert_eq!(server.budget.bytes(), 33_554_433);
     assert_eq!((Limits::from(&server), server.timing), (limits, timing));
     let publisher = config.publisher_options("data".into());
     assert_eq!((publisher.clock_skew_max, publisher.hang_after), (secs(14), secs(15)));

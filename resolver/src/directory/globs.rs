@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use longshore_protocol::limits::PATH_DEPTH_MAX;
+use longshore_protocol::limits::{PATH_DEPTH_MAX, RESOLVER_GLOB_SEGMENTS_MAX};
 use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::{Glob, GlobPart};
 
@@ -15,9 +15,7 @@ use crate::directory::tree::{NodeId, ROOT, Tree};
 use crate::directory::walks::{Step, Walk};
 
 /// Most pieces in the globs of one listing: what is alive at each depth takes 4 bytes for each, at most 8 MiB in all.
-const PIECES_MAX: usize = 65_536;
-/// What a piece takes in memory beside its text: as a part of its glob, as a piece, and where it is alive at every depth.
-const PIECE_BYTES: usize = 48 + 48 + 4 * (PATH_DEPTH_MAX + 1);
+const PIECES_MAX: usize = RESOLVER_GLOB_SEGMENTS_MAX;
 /// Characters compared that count as one step.
 const STEP_CHARACTERS: usize = 512;
 
@@ -85,16 +83,6 @@ impl Matching {
         let alternatives = globs.iter().flat_map(Glob::alternatives);
         let count = alternatives.map(|parts| parts.len() + 1).sum();
         if count > PIECES_MAX { Err(TooManyPieces(count)) } else { Ok(count) }
-    }
-
-    /// About what some globs, and going over what they match, take in memory, in bytes.
-    pub(crate) fn memory(globs: &[Glob]) -> usize {
-        let alternatives = globs.iter().flat_map(Glob::alternatives);
-        let of = |parts: &[GlobPart]| {
-            let texts: usize = parts.iter().map(length).sum();
-            2 * texts + PIECE_BYTES * (parts.len() + 1)
-        };
-        alternatives.map(of).sum()
     }
 
     pub(crate) fn new(globs: &[Glob]) -> Result<Matching, TooManyPieces> {

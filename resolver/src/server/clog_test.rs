@@ -7,13 +7,12 @@ use longshore_protocol::messages::resolver::{ListMatching, ToReplica, WatchPubli
 use longshore_protocol::{
     Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
+use longshore_transport::FrameBudget;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::replica_link::{Caller, connect};
-use crate::server::connection::REQUESTS_OF_ONE_MAX;
-use crate::server::limits::Room;
+use crate::server::connection::{FRAME_BYTES_MAX, UNANSWERED_BYTES_MAX};
 use crate::{Cluster, PublicationTerms, ReadClient, ResolverServer, ServerOptions, WriteClient};
 
 /// Longer than anything here takes, on a machine that is busy with other things.
@@ -27,10 +26,10 @@ fn glob() -> Glob {
     Glob::new("/**").unwrap()
 }
 
-/// A replica with paths enough for long answers, and room for the requests of two connections.
+/// A replica with paths enough for long answers.
 struct Replica {
     cluster: Cluster,
-    room: Room,
+    budget: FrameBudget,
     reader: ReadClient,
     _writer: WriteClient,
 }
@@ -39,14 +38,14 @@ impl Replica {
     async fn start() -> Replica {
         let timing =
             ResolverTiming { reader_ttl: Duration::from_secs(4), ..ResolverTiming::default() };
+        let budget = FrameBudget::default();
         let options = ServerOptions {
             timing: timing.clone(),
             fresh: true,
-            requests_bytes_max: 2 * REQUESTS_OF_ONE_MAX,
+            budget: budget.clone(),
             ..ServerOptions::default()
         };
         let server = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
-        let room = server.limits().room;
         let address = server.local_address().to_string();
         let cluster = Cluster { timing, ..Cluster::new([address]) };
         tokio::spawn(server.run(std::future::pending()));
@@ -65,7 +64,7 @@ impl Replica {
         }
         in_time(writer.flushed(1)).await;
         let reader = ReadClient::new(cluster.clone(), SessionId([2; 16]), "a reader");
-        Replica { cluster, room, reader, _writer: writer }
+        Replica { cluster, budget, reader, _writer: writer }
     }
 
     /// Connections and watches.
@@ -74,10 +73,9 @@ impl Replica {
         (status.connections, status.watches)
     }
 
-    /// Says all of it at a link of its own, and reads nothing. Dropped, the process behind the link has died.
-    async fn say(&self, role: Role, requests: impl Iterator<Item = ToReplica>) -> Killed {
-        let mut out = FrameWriter::new();
-        requests.for_each(|request| request.encode(&mut out));
+    /// Sends those frames at a link of its own, and reads nothing. Dropped, the process behind the
+    /// link has died.
+    async fn say(&self, role: Role, frames: Vec<FrameWriter>) -> Killed {
         let caller = Caller {
             cluster: self.cluster.clone(),
             role,
@@ -85,17 +83,14 @@ impl Replica {
             name: "raw".into(),
         };
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (said, all_said) = oneshot::channel();
         let replica = self.cluster.replicas[0].clone();
         runtime.spawn(async move {
             let (sender, receiver) = connect(&caller, &replica).await.unwrap().split();
-            sender.send(out.finish()).unwrap();
-            sender.flushed().await.unwrap();
-            said.send(()).unwrap();
+            // More than the replica reads: it is not waited for.
+            frames.into_iter().for_each(|out| sender.send(out.finish()).unwrap());
             std::future::pending::<()>().await;
             drop(receiver);
         });
-        in_time(all_said).await.unwrap();
         Killed(Some(runtime))
     }
 }
@@ -117,44 +112,38 @@ async fn of_a_client_that_dies_with_more_asked_than_it_may_nothing_is_left() {
     let before = replica.load().await;
     let watch = |watch| ToReplica::WatchPublishers(WatchPublishers { id: 1, watch, glob: glob() });
     let list = |id| ToReplica::ListMatching(ListMatching { id, globs: vec![glob()] });
-    // Each counts for 1 KiB at least, and is answered with a MiB that nobody reads.
-    let lists = (0..REQUESTS_OF_ONE_MAX as u64 / 1_024 + 2_000).map(list);
-    let client = replica.say(Role::ResolverReader, (0..10).map(watch).chain(lists)).await;
+    let mut watches = FrameWriter::new();
+    (0..10).map(watch).for_each(|request| request.encode(&mut watches));
+    // Each of 60,000 in a frame is answered with a MiB that nobody reads.
+    let mut lists = FrameWriter::new();
+    (0..60_000).map(list).for_each(|request| request.encode(&mut lists));
+    let (bytes, lists) = (lists.body_len(), lists.into_body());
+    let again = |_| {
+        let mut out = FrameWriter::new();
+        out.put_shared(lists.clone());
+        out
+    };
+    let frames = [watches].into_iter().chain((0..2 * UNANSWERED_BYTES_MAX / bytes).map(again));
+    let client = replica.say(Role::ResolverReader, frames.collect()).await;
     in_time(async {
         while replica.load().await != (before.0 + 1, 10) {
             sleep(Duration::from_millis(10)).await;
         }
         // Until it has taken what it may, and its connection waits for more.
-        let mut taken = [0; 2];
-        while taken[0] == 0 || taken != replica.room.taken() {
-            taken = replica.room.taken();
-            sleep(Duration::from_millis(200)).await;
+        while replica.budget.charged() < UNANSWERED_BYTES_MAX - bytes {
+            sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
+    // What may be unanswered, and the frame that waits for it.
+    assert!(replica.budget.charged() <= UNANSWERED_BYTES_MAX + FRAME_BYTES_MAX);
     drop(client);
     in_time(async {
-        while replica.load().await != before || replica.room.taken() != [0; 2] {
+        while replica.load().await != before || replica.budget.charged() > 0 {
             sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
     let all = in_time(replica.reader.list_matching(vec![glob()])).await.unwrap();
     assert_eq!(all.paths.len(), 5_000);
-}
-
-#[tokio::test]
-async fn what_a_writer_reads_takes_no_memory_from_writes() {
-    let replica = Replica::start().await;
-    let list = |id| ToReplica::ListMatching(ListMatching { id, globs: vec![glob()] });
-    let client = replica.say(Role::ResolverWriter, (0..1_000).map(list)).await;
-    in_time(async {
-        while replica.room.taken()[0] == 0 {
-            assert_eq!(replica.room.taken()[1], 0);
-            sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
-    assert_eq!(replica.room.taken()[1], 0);
-    drop(client);
 }

@@ -1,20 +1,21 @@
 //! The one task that owns the directory. It serves its clients in turn, each for a slice of time, so that one huge request holds up
 //! nobody else's; a client that does not read its answers gets no turn until it does.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use longshore_protocol::frame::FrameWriter;
-use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts, ToReplica};
+use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts};
 use longshore_transport::{LinkSender, LogLimit, PlacesHandle, SendError};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::directory::{Client, Directory, Push};
 use crate::replica_link::{now, until};
-use crate::server::connection::Held;
-use crate::server::job::{Bench, Job, Progress, Refusal, SLICE};
+use crate::server::job::{Bench, GLOB_PIECES_MAX, Job, Progress, SLICE};
 use crate::server::known_file::Knowledge;
 use crate::server::limits::Limits;
 use crate::server::memory::resident_bytes;
@@ -23,9 +24,9 @@ use crate::slept::{Reading, Slept};
 /// Most things said to the desk that wait for it; beyond, connections are not read.
 pub(super) const SAID_MAX: usize = 1_024;
 /// Most bytes of answers that wait in a client's send queue; beyond, it gets no turn.
-const ANSWER_BYTES_QUEUED_MAX: usize = 1024 * 1024;
+pub(super) const ANSWER_BYTES_QUEUED_MAX: usize = 1024 * 1024;
 /// A frame with more than that is sent before more is added.
-const FRAME_BYTES_GOAL: usize = 256 * 1024;
+pub(super) const FRAME_BYTES_GOAL: usize = 256 * 1024;
 /// Most things heard between two turns.
 const HEARD_MAX: usize = 256;
 /// While the replica warms, turns of writers before one of somebody else: however many ask, what publishers have to tell is written in
@@ -80,14 +81,15 @@ pub(super) enum Said {
         sender: LinkSender,
         writes: bool,
     },
-    Request {
+    Frame {
         client: Client,
-        /// Or why it is not even begun.
-        request: Result<ToReplica, Refusal>,
+        /// Decoded one by one, each when it is its turn: what waits takes no memory beside its
+        /// frame.
+        messages: Messages,
         /// When it came.
         at: Instant,
-        /// Its part of what may be unanswered.
-        held: Held,
+        /// Its part of what its connection may have unanswered.
+        counted: OwnedSemaphorePermit,
     },
     /// The client has read its answers.
     Ready {
@@ -108,7 +110,7 @@ struct Standing<'a> {
     connections: u64,
     uptime: Duration,
     slice_max: Duration,
-    requests: &'a RequestCounts,
+    requests: &'a Cell<RequestCounts>,
     places: Option<&'a PlacesHandle>,
 }
 
@@ -133,7 +135,7 @@ impl Standing<'_> {
             paths_max: directory.rules().paths_max as u64,
             connections_max: self.places.map_or(0, |places| places.most() as u64),
             watches_max: directory.rules().watches_max as u64,
-            requests: Box::new(*self.requests),
+            requests: Box::new(self.requests.get()),
         }
     }
 }
@@ -168,7 +170,9 @@ pub(super) struct Desk {
     /// The longest that one pass has taken.
     slice_max: Duration,
     /// What it was asked. Its own alone, as all that is here: counting takes no lock.
-    pub(super) requests: RequestCounts,
+    pub(super) requests: Cell<RequestCounts>,
+    /// What the globs of listings that are being answered may stand for.
+    glob_pieces: Arc<Semaphore>,
     /// Where it writes down which publishers it knows.
     pub(super) known: Option<KnownWriter>,
     /// Of the listener, for the status. None of a desk that is tested alone.
@@ -180,7 +184,10 @@ pub(super) struct Desk {
 struct At {
     sender: LinkSender,
     writes: bool,
-    jobs: VecDeque<(Job, Held)>,
+    /// Requests that wait, the first ones of the frame of `job` left out.
+    frames: VecDeque<(Messages, OwnedSemaphorePermit)>,
+    /// The request that is being answered.
+    job: Option<Job>,
     /// It has a place among the turns.
     waits: bool,
     /// It is to be told something of what it watches; unless it is clogged, it has a place among
@@ -190,6 +197,23 @@ struct At {
     pushes: bool,
     /// It does not read its answers: whoever waits until it has.
     clogged: Option<Waiter>,
+}
+
+impl At {
+    fn has_work(&self) -> bool {
+        self.job.is_some() || !self.frames.is_empty()
+    }
+
+    /// The request that is being answered, or the next.
+    fn job(&mut self, counts: &Cell<RequestCounts>) -> Option<&mut Job> {
+        while self.job.is_none() {
+            match self.frames.front_mut()?.0.next() {
+                Some(message) => self.job = Job::next(message, counts),
+                None => drop(self.frames.pop_front()),
+            }
+        }
+        self.job.as_mut()
+    }
 }
 
 /// A task that waits for a client to read. Dropped, it does not wait any more: there is one for each client that is clogged, at most.
@@ -226,7 +250,8 @@ impl Desk {
             pushing: VecDeque::new(),
             pushing_on: VecDeque::new(),
             slice_max: Duration::ZERO,
-            requests: RequestCounts::default(),
+            requests: Cell::default(),
+            glob_pieces: Arc::new(Semaphore::new(GLOB_PIECES_MAX)),
             known: None,
             places: None,
         }
@@ -307,19 +332,15 @@ impl Desk {
     fn hear(&mut self, said: Said) {
         match said {
             Said::Joined { client, sender, writes } => {
-                let jobs = VecDeque::new();
+                let (frames, job) = (VecDeque::new(), None);
                 let (waits, due, pushes, clogged) = (false, false, false, None);
-                let at = At { sender, writes, jobs, waits, due, pushes, clogged };
+                let at = At { sender, writes, frames, job, waits, due, pushes, clogged };
                 self.clients.insert(client, at);
             }
-            Said::Request { client, request, at, held } => {
+            Said::Frame { client, messages, at, counted } => {
                 self.directory.heard(client, at);
-                match &request {
-                    Ok(request) => self.requests.add(request),
-                    Err(_) => self.requests.add_refused(),
-                }
                 if let Some(at) = self.clients.get_mut(&client) {
-                    at.jobs.push_back((Job::new(request), held));
+                    at.frames.push_back((messages, counted));
                     self.turn(client);
                 }
             }
@@ -355,7 +376,7 @@ impl Desk {
     /// Gives a client a place among the turns, if it has something to be done.
     fn turn(&mut self, client: Client) {
         let Some(at) = self.clients.get_mut(&client) else { return };
-        if !at.waits && at.clogged.is_none() && !at.jobs.is_empty() {
+        if !at.waits && at.clogged.is_none() && at.has_work() {
             at.waits = true;
             let first = at.writes && !self.directory.is_complete();
             if first { &mut self.writers_turns } else { &mut self.turns }.push_back(client);
@@ -434,14 +455,15 @@ impl Desk {
             client,
             writes: at.writes,
             status: &status,
+            glob_pieces: &self.glob_pieces,
             until: begun + SLICE,
         };
         let mut out = FrameWriter::new();
-        while let Some((job, _)) = at.jobs.front_mut() {
+        while let Some(job) = at.job(&self.requests) {
             let answer = match job.slice(&mut bench) {
                 Progress::More(answer) => answer,
                 Progress::Done(answer) => {
-                    at.jobs.pop_front();
+                    at.job = None;
                     answer
                 }
             };
@@ -539,7 +561,7 @@ impl Desk {
             assert_eq!(turns, usize::from(at.waits), "{client:?} among the turns");
             assert_eq!(pushes, usize::from(at.pushes), "{client:?} among those that are told");
             let clogged = at.clogged.is_some();
-            assert!(clogged || at.waits != at.jobs.is_empty(), "{client:?} waits for its turn");
+            assert!(clogged || at.waits == at.has_work(), "{client:?} waits for its turn");
             assert!(clogged || at.pushes || !at.due, "{client:?} waits to be told");
         }
     }

@@ -1,5 +1,6 @@
 //! The desk in virtual time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::frame::{FrameWriter, Messages};
@@ -10,14 +11,12 @@ use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Role, SessionId,
 };
 use longshore_transport::{Identity, LinkReceiver, LinkSender, Listener, ListenerOptions};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::Cluster;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
-use crate::server::connection::Held;
 use crate::server::desk::{Desk, SAID_MAX, SWEPT_MAX, Said};
-use crate::server::job::Refusal;
 use crate::slept::pretended;
 
 const TTL: Duration = Duration::from_secs(120);
@@ -78,12 +77,20 @@ impl Story {
     }
 
     async fn ask(&mut self, client: Client, request: ToReplica) {
-        let said = Said::Request { client, request: Ok(request), at: now(), held: Held::nothing() };
+        let mut out = FrameWriter::new();
+        request.encode(&mut out);
+        self.say(client, out).await;
+    }
+
+    async fn say(&mut self, client: Client, out: FrameWriter) {
+        let none = Arc::new(Semaphore::new(0)).try_acquire_many_owned(0);
+        let (messages, counted) = (Messages::new(out.into_body()), none.unwrap());
+        let said = Said::Frame { client, messages, at: now(), counted };
         self.said.send(said).await.unwrap();
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        self.desk.requests.iter().filter(|(_, count)| *count > 0).collect()
+        self.desk.requests.get().iter().filter(|(_, count)| *count > 0).collect()
     }
 
     fn sees(&self, number: u8) -> bool {
@@ -399,21 +406,24 @@ async fn hearing_ends_with_its_slice() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn what_is_asked_is_counted_by_its_kind_and_what_is_not_begun_apart() {
-    let mut story = Story::new().await;
+    let mut story = Story::begin(true);
+    let Ends { sender, receiver: _receiver, others: _others } = ends().await;
+    for (client, writes) in [(WATCHER, false), (Client(1), true)] {
+        let joined = Said::Joined { client, sender: sender.clone(), writes };
+        story.said.send(joined).await.unwrap();
+    }
+    story.pass().await;
     assert!(story.counts().is_empty());
     story.ask(WATCHER, ToReplica::Status { id: 1 }).await;
     for _ in 0..3 {
         story.ask(Client(1), ToReplica::Confirm { id: 2 }).await;
     }
-    let refused = Said::Request {
-        client: WATCHER,
-        request: Err(Refusal::unknown(3, 69)),
-        at: now(),
-        held: Held::nothing(),
-    };
-    story.said.send(refused).await.unwrap();
+    let mut unknown = FrameWriter::new();
+    unknown.message(69, |out| out.u64(3));
+    story.say(WATCHER, unknown).await;
+    story.pass().await;
     story.pass().await;
     assert_eq!(story.counts(), [("status", 1), ("confirm", 3), ("refused", 1)]);
 }

@@ -1,14 +1,20 @@
 //! A request that is being answered, a slice at a time.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use longshore_protocol::codec::WireError;
+use longshore_protocol::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, Changed, Column, FromReplica, Group, Listed, PathListed, PathTexts,
-    PublishersKnown, RefusedPath, ReplicaStatus, RequestRefusal, TableAnswer, ToReplica, Tracked,
-    Tracker, WatchPaths, WatchPublishers, Written,
+    Announce, Announced, Changed, CheckChanged, Column, FromReplica, Group, Listed, PathListed,
+    PathTexts, PublishersKnown, RefusedPath, ReplicaStatus, RequestCounts, RequestRefusal,
+    TableAnswer, ToReplica, Tracked, Tracker, WatchPaths, WatchPublishers, Write, Written, tag,
 };
-use longshore_protocol::{Glob, PublisherId};
+use longshore_protocol::{Decode, Glob, PublisherId, Reader};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::directory::{
     Cells, Children, Client, Confirming, Directory, Known, Matching, Resolver, Slot, Told,
@@ -31,7 +37,19 @@ const ANSWER_PATHS_MAX: usize = 4_096;
 const ANSWER_MEMBERS_MAX: usize = 65_536;
 /// With so many bytes of publishers, terms and refusals no more paths go into one message of an answer. The last path adds at most what
 /// 1,024 publishers and as many different terms take, some 10 MiB: together less than a frame may have, 20 MiB.
-const ANSWER_BYTES_GOAL: usize = 1024 * 1024;
+pub(super) const ANSWER_BYTES_GOAL: usize = 1024 * 1024;
+
+/// Bytes of paths, or of refusals, after which a message of an answer ends.
+const LISTED_BYTES_GOAL: usize = 256 * 1024;
+/// Segments that the globs of all listings which are being answered may stand for: four of the
+/// largest. Each takes about [`GLOB_PIECE_BYTES`] until its listing is answered, however slowly its
+/// client reads.
+pub(super) const GLOB_PIECES_MAX: usize = 4 * 65_536;
+/// See [`GLOB_PIECES_MAX`].
+pub(super) const GLOB_PIECE_BYTES: usize = 256;
+/// Memory of the one request that is being decoded, in bytes, beside its frame: 73,728 segments of
+/// globs.
+pub(super) const DECODED_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -51,7 +69,7 @@ pub(super) enum Job {
         id: u64,
         began: Option<Tracker>,
         globs: Vec<Glob>,
-        matching: Option<Box<Matching>>,
+        matching: Option<(Box<Matching>, OwnedSemaphorePermit)>,
     },
     Table {
         id: u64,
@@ -60,8 +78,7 @@ pub(super) enum Job {
     },
     CheckChanged {
         id: u64,
-        tracked: Vec<Tracked>,
-        at: usize,
+        tracked: Items<Tracked>,
     },
     Status {
         id: u64,
@@ -82,7 +99,10 @@ pub(super) enum Job {
     Announce(Announce),
     Write {
         id: u64,
-        groups: std::vec::IntoIter<Group>,
+        /// Those that have not been checked, and the paths of the others: nothing is done of a
+        /// request that does not decode.
+        unchecked: Option<(Items<Group>, usize)>,
+        groups: Items<Group>,
         rest: Option<Group>,
         at: usize,
         done: u64,
@@ -108,7 +128,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// It does not decode.
-    pub(super) fn malformed(id: u64, fault: &WireError) -> Refusal {
+    fn malformed(id: u64, fault: &WireError) -> Refusal {
         let code = match fault {
             WireError::OverLimit { .. } => RequestRefusal::OverLimit,
             WireError::Truncated { .. } | WireError::Invalid { .. } => RequestRefusal::Malformed,
@@ -116,16 +136,37 @@ impl Refusal {
         Refusal { id, code, reason: format!("{code}: {fault}") }
     }
 
-    /// There is no memory for it.
-    pub(super) fn busy(id: u64) -> Refusal {
-        let code = RequestRefusal::Busy;
-        Refusal { id, code, reason: code.to_string() }
-    }
-
     /// It is of a later version.
-    pub(super) fn unknown(id: u64, tag: u8) -> Refusal {
+    fn unknown(id: u64, tag: u8) -> Refusal {
         let code = RequestRefusal::UnknownRequest;
         Refusal { id, code, reason: format!("{code} (tag {tag})") }
+    }
+}
+
+/// What a request lists, decoded one by one as it is done. As a list it would take up to twenty
+/// times its frame, all of it made at once, for as long as its client does not read.
+#[derive(Clone, Debug)]
+pub(super) struct Items<T> {
+    rest: Reader,
+    left: usize,
+    of: PhantomData<T>,
+}
+
+impl<T> Items<T> {
+    /// The number of a request, and what it lists behind it: at most `limit`.
+    fn of(body: Bytes, what: &'static str, limit: usize) -> Result<(u64, Items<T>), WireError> {
+        let mut rest = Reader::new(body);
+        let (id, left) = (rest.u64()?, rest.count(what, limit, 1)?);
+        Ok((id, Items { rest, left, of: PhantomData }))
+    }
+}
+
+impl<T: Decode> Iterator for Items<T> {
+    type Item = Result<T, WireError>;
+
+    fn next(&mut self) -> Option<Result<T, WireError>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(T::decode(&mut self.rest))
     }
 }
 
@@ -138,6 +179,8 @@ pub(super) struct Bench<'a> {
     /// Filled in for [`Job::Status`].
     pub(super) status: &'a dyn Fn(&Directory) -> ReplicaStatus,
     pub(super) writer_ttl: Duration,
+    /// See [`GLOB_PIECES_MAX`].
+    pub(super) glob_pieces: &'a Arc<Semaphore>,
     /// When the slice ends.
     pub(super) until: Instant,
 }
@@ -150,43 +193,77 @@ pub(super) enum Progress {
 }
 
 impl Job {
-    pub(super) fn new(request: Result<ToReplica, Refusal>) -> Job {
+    /// The request of a message, or its refusal. None for what is no request: nobody waits for an
+    /// answer to it.
+    pub(super) fn next(
+        message: Result<(u8, Bytes), WireError>,
+        counts: &Cell<RequestCounts>,
+    ) -> Option<Job> {
+        let job = match message {
+            Ok((tag, body)) => Job::decode(tag, body, counts)?,
+            // What comes after it cannot be found.
+            Err(error) => Err(Refusal::malformed(0, &error)),
+        };
+        Some(job.unwrap_or_else(|refusal| {
+            count(counts, RequestCounts::add_refused);
+            Job::Refuse(refusal)
+        }))
+    }
+
+    fn decode(tag: u8, body: Bytes, counts: &Cell<RequestCounts>) -> Option<Result<Job, Refusal>> {
+        let request = match tag {
+            tag::WRITE => Ok(Some(ToReplica::Write(Write { id: 0, groups: Vec::new() }))),
+            tag::CHECK_CHANGED => {
+                Ok(Some(ToReplica::CheckChanged(CheckChanged { id: 0, tracked: Vec::new() })))
+            }
+            _ => ToReplica::decode(tag, body.clone()),
+        };
         match request {
-            Ok(ToReplica::Resolve(ask)) => Job::Resolve { id: ask.id, paths: ask.paths, at: 0 },
-            Ok(ToReplica::List(ask)) => {
+            Ok(Some(request)) => {
+                count(counts, |counts| counts.add(&request));
+                let id = ToReplica::id_of_damaged(&body);
+                Some(Job::new(request, body).map_err(|error| Refusal::malformed(id, &error)))
+            }
+            Ok(None) if tag::REQUESTS.contains(&tag) => {
+                Some(Err(Refusal::unknown(ToReplica::id_of_damaged(&body), tag)))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(Refusal::malformed(ToReplica::id_of_damaged(&body), &error))),
+        }
+    }
+
+    /// Of a request that was read from `body`. A write and a comparison are still to be read.
+    fn new(request: ToReplica, body: Bytes) -> Result<Job, WireError> {
+        Ok(match request {
+            ToReplica::Resolve(ask) => Job::Resolve { id: ask.id, paths: ask.paths, at: 0 },
+            ToReplica::List(ask) => {
                 Job::List { id: ask.id, began: None, children: Children::new(&ask.path) }
             }
-            Ok(ToReplica::ListMatching(ask)) => {
+            ToReplica::ListMatching(ask) => {
                 Job::ListMatching { id: ask.id, began: None, globs: ask.globs, matching: None }
             }
-            Ok(ToReplica::Status { id }) => Job::Status { id },
-            Ok(ToReplica::WatchPublishers(watch)) => Job::Watch(watch),
-            Ok(ToReplica::Unwatch { watch, .. }) => Job::Unwatch { watch },
-            Ok(ToReplica::Announce(announce)) => Job::Announce(announce),
-            Ok(ToReplica::Write(write)) => Job::Write {
-                id: write.id,
-                groups: write.groups.into_iter(),
-                rest: None,
-                at: 0,
-                done: 0,
-            },
-            Ok(ToReplica::Confirm { id }) => Job::Confirm { id, confirming: Confirming::default() },
-            Ok(ToReplica::Clear { id }) => Job::Clear { id },
-            Ok(ToReplica::Table(ask)) => {
+            ToReplica::Status { id } => Job::Status { id },
+            ToReplica::WatchPublishers(watch) => Job::Watch(watch),
+            ToReplica::Unwatch { watch, .. } => Job::Unwatch { watch },
+            ToReplica::Announce(announce) => Job::Announce(announce),
+            ToReplica::Write(_) => {
+                let (id, groups) = Items::of(body, "groups of a write", RESOLVER_GROUPS_MAX)?;
+                let unchecked = Some((groups.clone(), 0));
+                Job::Write { id, unchecked, groups, rest: None, at: 0, done: 0 }
+            }
+            ToReplica::Confirm { id } => Job::Confirm { id, confirming: Confirming::default() },
+            ToReplica::Clear { id } => Job::Clear { id },
+            ToReplica::Table(ask) => {
                 Job::Table { id: ask.id, began: None, cells: Cells::new(&ask.path) }
             }
-            Ok(ToReplica::CheckChanged(ask)) => {
-                Job::CheckChanged { id: ask.id, tracked: ask.tracked, at: 0 }
+            ToReplica::CheckChanged(_) => {
+                let (id, tracked) = Items::of(body, "trackers", RESOLVER_BATCH_PATHS_MAX)?;
+                Job::CheckChanged { id, tracked }
             }
-            Ok(ToReplica::WatchPaths(watch)) => Job::WatchPaths(watch),
-            Ok(ToReplica::ListPublishers { id }) => {
-                Job::ListPublishers { id, known: Known::default() }
-            }
-            Ok(ToReplica::ForgetPublisher { id, publisher }) => {
-                Job::ForgetPublisher { id, publisher }
-            }
-            Err(refusal) => Job::Refuse(refusal),
-        }
+            ToReplica::WatchPaths(watch) => Job::WatchPaths(watch),
+            ToReplica::ListPublishers { id } => Job::ListPublishers { id, known: Known::default() },
+            ToReplica::ForgetPublisher { id, publisher } => Job::ForgetPublisher { id, publisher },
+        })
     }
 
     /// Does the next slice.
@@ -197,17 +274,25 @@ impl Job {
                 list(bench, *id, began, |directory, out| children.take(directory, STRIDE, out))
             }
             Job::ListMatching { id, began, globs, matching } => {
-                let matching = match matching {
-                    Some(matching) => matching,
-                    None => match Matching::new(&std::mem::take(globs)) {
-                        Ok(new) => matching.insert(Box::new(new)),
+                if matching.is_none() {
+                    let globs = std::mem::take(globs);
+                    let pieces = match Matching::check(&globs) {
+                        Ok(pieces) => pieces as u32,
                         Err(limit) => return over_limit(*id, &limit),
-                    },
-                };
+                    };
+                    let Ok(taken) = bench.glob_pieces.clone().try_acquire_many_owned(pieces) else {
+                        return refused(*id, RequestRefusal::Busy);
+                    };
+                    match Matching::new(&globs) {
+                        Ok(new) => *matching = Some((Box::new(new), taken)),
+                        Err(limit) => return over_limit(*id, &limit),
+                    }
+                }
+                let Some((matching, _)) = matching else { return Progress::Done(None) };
                 list(bench, *id, began, |directory, out| matching.take(directory, STRIDE, out))
             }
             Job::Table { id, began, cells } => table(bench, *id, began, cells),
-            Job::CheckChanged { id, tracked, at } => check_changed(bench, *id, tracked, at),
+            Job::CheckChanged { id, tracked } => check_changed(bench, *id, tracked),
             Job::Status { id } => {
                 let status = (bench.status)(bench.directory);
                 Progress::Done(Some(FromReplica::Status { id: *id, status }))
@@ -228,7 +313,11 @@ impl Job {
                 Progress::Done(None)
             }
             Job::Announce(announce) => self::announce(bench, announce),
-            Job::Write { id, groups, rest, at, done } => write(bench, *id, groups, rest, at, done),
+            Job::Write { id, unchecked, groups, rest, at, done } => match check(bench, unchecked) {
+                Ok(true) => write(bench, *id, groups, rest, at, done),
+                Ok(false) => Progress::More(None),
+                Err(error) => malformed(*id, &error),
+            },
             Job::Confirm { id, confirming } => confirm(bench, *id, confirming),
             Job::Clear { id } => match bench.directory.clear(bench.client) {
                 Ok(()) => Progress::Done(Some(written(*id, true, 0, Vec::new()))),
@@ -240,6 +329,12 @@ impl Job {
             }
         }
     }
+}
+
+fn count(counts: &Cell<RequestCounts>, one: impl FnOnce(&mut RequestCounts)) {
+    let mut changed = counts.get();
+    one(&mut changed);
+    counts.set(changed);
 }
 
 fn refused(id: u64, code: RequestRefusal) -> Progress {
@@ -257,6 +352,11 @@ fn watched(id: u64, made: Result<(), WatchRefusal>) -> Progress {
     Progress::Done(Some(FromReplica::Refused { id, code, reason: refusal.to_string() }))
 }
 
+fn malformed(id: u64, error: &WireError) -> Progress {
+    let Refusal { id, code, reason } = Refusal::malformed(id, error);
+    Progress::Done(Some(FromReplica::Refused { id, code, reason }))
+}
+
 /// It asks for more than may be asked for at once.
 fn over_limit(id: u64, limit: &TooManyPieces) -> Progress {
     let code = RequestRefusal::OverLimit;
@@ -270,22 +370,22 @@ fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromRep
 
 fn resolve(bench: &Bench<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
     let mut resolver = Resolver::default();
-    let most = (*at + ANSWER_PATHS_MAX).min(paths.len());
-    while *at < most
-        && resolver.members() < ANSWER_MEMBERS_MAX
-        && resolver.bytes() < ANSWER_BYTES_GOAL
-        && let Some(path) = paths.get(*at)
-    {
-        if (*at).is_multiple_of(WARM) {
-            bench.directory.warm(paths.from(*at));
-        }
-        resolver.answer(bench.directory, path);
-        *at += 1;
-        if (*at).is_multiple_of(STRIDE) && now() >= bench.until {
+    let mut texts = paths.from(*at);
+    for done in 0..ANSWER_PATHS_MAX {
+        if resolver.members() >= ANSWER_MEMBERS_MAX || resolver.bytes() >= ANSWER_BYTES_GOAL {
             break;
         }
+        if done > 0 && done.is_multiple_of(STRIDE) && now() >= bench.until {
+            break;
+        }
+        if done.is_multiple_of(WARM) {
+            bench.directory.warm(texts.clone());
+        }
+        let Some(path) = texts.next() else { break };
+        resolver.answer(bench.directory, path);
     }
-    let last = *at == paths.len();
+    *at = texts.offset();
+    let last = texts.is_empty();
     let answer = Some(FromReplica::Resolved(resolver.finish(bench.directory, id, last)));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
@@ -298,12 +398,15 @@ fn list(
     mut take: impl FnMut(&mut Directory, &mut Vec<PathListed>) -> bool,
 ) -> Progress {
     let tracker = *began.get_or_insert_with(|| bench.directory.tracker());
-    let mut paths = Vec::new();
+    let (mut paths, mut counted, mut bytes) = (Vec::new(), 0, 0);
     let last = loop {
         if take(bench.directory, &mut paths) {
             break true;
         }
-        if paths.len() >= ANSWER_PATHS_MAX || now() >= bench.until {
+        bytes += paths[counted..].iter().map(|listed| listed.path.as_str().len()).sum::<usize>();
+        counted = paths.len();
+        let full = counted >= ANSWER_PATHS_MAX || bytes >= LISTED_BYTES_GOAL;
+        if full || now() >= bench.until {
             break false;
         }
     };
@@ -335,16 +438,19 @@ fn table(
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
-fn check_changed(bench: &Bench<'_>, id: u64, tracked: &[Tracked], at: &mut usize) -> Progress {
+fn check_changed(bench: &Bench<'_>, id: u64, tracked: &mut Items<Tracked>) -> Progress {
     let mut changed = Vec::new();
-    for Tracked { path, tracker } in tracked[*at..].iter().take(ANSWER_PATHS_MAX) {
-        changed.push(bench.directory.changed_since(path, tracker));
-        *at += 1;
-        if (*at).is_multiple_of(STRIDE) && now() >= bench.until {
+    for one in tracked.by_ref().take(ANSWER_PATHS_MAX) {
+        let Tracked { path, tracker } = match one {
+            Ok(tracked) => tracked,
+            Err(error) => return malformed(id, &error),
+        };
+        changed.push(bench.directory.changed_since(&path, &tracker));
+        if changed.len().is_multiple_of(STRIDE) && now() >= bench.until {
             break;
         }
     }
-    let last = *at == tracked.len();
+    let last = tracked.left == 0;
     let (complete, tracker) = (bench.directory.is_complete(), bench.directory.tracker());
     let answer = Some(FromReplica::Changed(Changed { id, last, complete, tracker, changed }));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
@@ -379,10 +485,37 @@ fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
     }
 }
 
+/// Whether all groups of a write decode; false if there are more to check.
+fn check(
+    bench: &Bench<'_>,
+    unchecked: &mut Option<(Items<Group>, usize)>,
+) -> Result<bool, WireError> {
+    // Nothing of it will be done.
+    if bench.directory.writer(bench.client).is_err() {
+        return Ok(true);
+    }
+    let Some((groups, paths)) = unchecked else { return Ok(true) };
+    let (what, limit) = ("paths of a write", RESOLVER_BATCH_PATHS_MAX as u64);
+    let mut steps = 0;
+    for group in groups.by_ref() {
+        *paths += group?.paths.len();
+        let value = *paths as u64;
+        if value > limit {
+            return Err(WireError::OverLimit { offset: 1, what, value, limit });
+        }
+        steps += 1;
+        if steps % STRIDE == 0 && now() >= bench.until {
+            return Ok(false);
+        }
+    }
+    *unchecked = None;
+    Ok(true)
+}
+
 fn write(
     bench: &mut Bench<'_>,
     id: u64,
-    groups: &mut std::vec::IntoIter<Group>,
+    groups: &mut Items<Group>,
     rest: &mut Option<Group>,
     at: &mut usize,
     done: &mut u64,
@@ -391,27 +524,34 @@ fn write(
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
-    let (mut refusals, mut steps) = (Vec::new(), 0);
+    let (mut refusals, mut refusals_bytes, mut steps, mut warmed) = (Vec::new(), 0, 0, 0);
     loop {
-        let group = rest.as_ref().and_then(|group| Some((group, group.paths.get(*at)?)));
-        let Some((group, path)) = group else {
+        let group = rest.as_ref().and_then(|group| {
+            let mut texts = group.paths.from(*at);
+            Some((group, texts.clone(), texts.next()?, texts.offset()))
+        });
+        let Some((group, ahead, path, after)) = group else {
             match groups.next() {
-                Some(group) => (*rest, *at) = (Some(group), 0),
+                Some(Ok(group)) => (*rest, *at, warmed) = (Some(group), 0, 0),
+                Some(Err(error)) => return malformed(id, &error),
                 None => return Progress::Done(Some(written(id, true, *done, refusals))),
             }
             continue;
         };
-        if (*at).is_multiple_of(WARM) {
-            bench.directory.warm(group.paths.from(*at));
+        if warmed == 0 {
+            bench.directory.warm(ahead);
+            warmed = WARM;
         }
+        warmed -= 1;
         if let Err(reason) = bench.directory.write(slot, group.change, &group.terms, path) {
+            refusals_bytes += reason.len();
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }
-        (*at, *done) = (*at + 1, *done + 1);
+        (*at, *done) = (after, *done + 1);
         steps += 1 + bench.directory.spent();
         let over = steps >= STRIDE && now() >= bench.until;
         steps %= STRIDE;
-        if over || refusals.len() >= ANSWER_PATHS_MAX {
+        if over || refusals.len() >= ANSWER_PATHS_MAX || refusals_bytes >= LISTED_BYTES_GOAL {
             return Progress::More(Some(written(id, false, *done, refusals)));
         }
     }

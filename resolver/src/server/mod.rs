@@ -26,7 +26,8 @@ use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::ReplicaStatus;
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, Identity, Listener, ListenerOptions, TlsAcceptor,
+    BindError, CONNECTIONS_MAX, FrameBudget, HELLOS_MAX, Identity, LINK_BYTES, Listener,
+    ListenerOptions, MemoryBounds, TlsAcceptor,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -36,15 +37,13 @@ use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
 use crate::server::connection::FRAME_BYTES_MAX;
-use crate::server::desk::{Desk, KnownWriter, SAID_MAX};
+use crate::server::desk::{ANSWER_BYTES_QUEUED_MAX, Desk, FRAME_BYTES_GOAL, KnownWriter, SAID_MAX};
+use crate::server::job::{ANSWER_BYTES_GOAL, DECODED_BYTES_MAX, GLOB_PIECE_BYTES, GLOB_PIECES_MAX};
 use crate::server::known_file::{Knowledge, KnownFile, Recalled};
-use crate::server::limits::Room;
 pub use crate::server::limits::{Limits, LimitsHandle};
 
 /// Most watches of one replica, over all its connections.
 const WATCHES_MAX: usize = 16_384;
-/// Most memory of unanswered reads of all connections, and of all unanswered writes, in bytes.
-const REQUESTS_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most paths of one replica, defaults included.
 const PATHS_MAX: usize = 16_000_000;
 /// How long the directory, and the writing of what it knows, may take to end.
@@ -77,9 +76,10 @@ pub struct ServerOptions {
     pub watches_max: usize,
     /// Most paths, defaults included. Default 16 million.
     pub paths_max: usize,
-    /// Most memory of reads that wait for their answers, over all connections, in bytes, and as much of writes; beyond, and beyond a
-    /// connection's share of it, requests are refused as `Busy`. Default 256 MiB.
-    pub requests_bytes_max: usize,
+    /// What received frames are charged to. A connection is not read while it has no room for the
+    /// next one, but for one frame of 8 KiB; 64 MiB, at most a quarter, are reserved for
+    /// publishers. 256 MiB of its own by default; services of one process share one.
+    pub budget: FrameBudget,
     /// Allows an address that other machines can reach, without TLS. False by default.
     pub insecure: bool,
     /// TLS, for every connection. None by default.
@@ -98,7 +98,7 @@ impl Default for ServerOptions {
             tools_kept: None,
             watches_max: WATCHES_MAX,
             paths_max: PATHS_MAX,
-            requests_bytes_max: REQUESTS_BYTES_MAX,
+            budget: FrameBudget::default(),
             insecure: false,
             tls: None,
         }
@@ -120,7 +120,7 @@ pub struct ResolverServer {
     listener: Listener,
     desk: Desk,
     said: mpsc::Sender<desk::Said>,
-    room: Room,
+    memory: MemoryBounds,
     known: Option<(KnownFile, watch::Receiver<Knowledge>)>,
 }
 
@@ -174,6 +174,7 @@ impl ResolverServer {
             tls: options.tls,
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,
+            budget: options.budget.clone(),
             ..ListenerOptions::default()
         };
         let listener = Listener::bind(address, identity, listener_options).await?;
@@ -203,8 +204,9 @@ impl ResolverServer {
         let mut desk = Desk::new(name, directory, received, said.downgrade());
         desk.known = newest.map(KnownWriter::new);
         desk.places = Some(listener.places());
-        let room = Room::new(options.requests_bytes_max);
-        Ok(ResolverServer { listener, desk, said, room, known })
+        let memory = memory_bounds(&options.budget, listener.places().most());
+        tracing::info!(%memory, "memory of a replica beside its directory");
+        Ok(ResolverServer { listener, desk, said, memory, known })
     }
 
     /// How long it will warm at most.
@@ -217,13 +219,15 @@ impl ResolverServer {
         self.listener.local_address()
     }
 
+    /// The most memory that its clients can make it take, beside the directory: about 70 bytes a
+    /// path.
+    pub fn memory_bounds(&self) -> &MemoryBounds {
+        &self.memory
+    }
+
     /// Changes its limits while it serves.
     pub fn limits(&self) -> LimitsHandle {
-        LimitsHandle {
-            places: self.listener.places(),
-            room: self.room.clone(),
-            desk: self.said.downgrade(),
-        }
+        LimitsHandle { places: self.listener.places(), desk: self.said.downgrade() }
     }
 
     /// Says how it is, to this process.
@@ -234,7 +238,7 @@ impl ResolverServer {
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The port is free when it returns.
     /// Dropping the future ends all of it at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
-        let ResolverServer { mut listener, desk, said, room, known } = self;
+        let ResolverServer { mut listener, desk, said, known, .. } = self;
         // Dropped at the end, they stop.
         let mut keeping = JoinSet::new();
         if let Some((file, newest)) = known {
@@ -250,7 +254,7 @@ impl ResolverServer {
                 () = &mut shutdown => break Ok(()),
                 link = listener.accept() => {
                     if let Some(client) = clients.next() {
-                        connections.spawn(connection::serve(client, link, said.clone(), room.clone()));
+                        connections.spawn(connection::serve(client, link, said.clone()));
                     }
                 }
                 Some(_) = connections.join_next() => {}
@@ -269,6 +273,21 @@ impl ResolverServer {
         desk_task.shutdown().await;
         let _ = timeout(ENDS_WITHIN, keeping.join_next()).await;
         served
+    }
+}
+
+fn memory_bounds(budget: &FrameBudget, links: usize) -> MemoryBounds {
+    // A frame that is written has up to twice its length: its buffer doubles as it grows.
+    let unread = 2 * (ANSWER_BYTES_QUEUED_MAX + FRAME_BYTES_GOAL + ANSWER_BYTES_GOAL);
+    MemoryBounds {
+        frames: budget.bytes(),
+        parts: vec![
+            ("links", (links + HELLOS_MAX) * LINK_BYTES),
+            ("globs of listings", GLOB_PIECES_MAX * GLOB_PIECE_BYTES),
+            ("decoding", DECODED_BYTES_MAX),
+        ],
+        unread,
+        links,
     }
 }
 

@@ -1,17 +1,23 @@
 //! Large requests are answered slice by slice.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::frame::FrameWriter;
+use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{
     Change, CheckChanged, FromReplica, Group, ListMatching, PathTexts, ReplicaStatus,
-    RequestRefusal, Resolve, Table, ToReplica, Tracked, Write,
+    RequestRefusal, Resolve, Table, ToReplica, Tracked, Write, tag,
 };
-use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
+use longshore_protocol::{
+    Encode, Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms,
+};
+
+use tokio::sync::Semaphore;
 
 use crate::directory::{Client, Directory, Rules};
-use crate::server::job::{Bench, Job, Progress};
+use crate::server::job::{Bench, GLOB_PIECES_MAX, Job, Progress};
 
 const PATHS: usize = 10_000;
 const WRITER: Client = Client(1);
@@ -47,13 +53,27 @@ fn paths() -> PathTexts {
     paths.iter().collect()
 }
 
+/// What the desk makes of a request.
+fn job(request: &ToReplica) -> Job {
+    let mut out = FrameWriter::new();
+    request.encode(&mut out);
+    let message = Messages::new(out.into_body()).next().unwrap();
+    Job::next(message, &Cell::default()).unwrap()
+}
+
 /// The answers to a request whose every slice is over before it begins: only what is done between two looks at the clock.
 fn answers(directory: &mut Directory, client: Client, request: ToReplica) -> Vec<FromReplica> {
+    answers_of(directory, client, job(&request))
+}
+
+fn answers_of(directory: &mut Directory, client: Client, mut job: Job) -> Vec<FromReplica> {
     let status = |_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
     let until = Instant::now();
+    let glob_pieces = &Arc::new(Semaphore::new(GLOB_PIECES_MAX));
+    let (status, writer_ttl) = (&status, TTL);
     let mut bench =
-        Bench { directory, client, writes: true, status: &status, writer_ttl: TTL, until };
-    let (mut job, mut answers) = (Job::new(Ok(request)), Vec::new());
+        Bench { directory, client, writes: true, status, writer_ttl, glob_pieces, until };
+    let mut answers = Vec::new();
     loop {
         match job.slice(&mut bench) {
             Progress::More(answer) => answers.extend(answer),
@@ -132,10 +152,12 @@ async fn an_answer_is_cut_by_the_bytes_of_its_terms_too() {
     let status = |_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
     let until = Instant::now() + TTL;
     let (directory, client) = (&mut directory, Client(2));
+    let glob_pieces = &Arc::new(Semaphore::new(GLOB_PIECES_MAX));
+    let (status, writer_ttl) = (&status, TTL);
     let mut bench =
-        Bench { directory, client, writes: false, status: &status, writer_ttl: TTL, until };
+        Bench { directory, client, writes: false, status, writer_ttl, glob_pieces, until };
     let ask = Resolve { id: 8, paths: paths.iter().collect() };
-    let (mut job, mut answered, mut over) = (Job::new(Ok(ToReplica::Resolve(ask))), 0, false);
+    let (mut job, mut answered, mut over) = (job(&ToReplica::Resolve(ask)), 0, false);
     while !over {
         let progress = job.slice(&mut bench);
         over = matches!(progress, Progress::Done(_));
@@ -150,15 +172,37 @@ async fn an_answer_is_cut_by_the_bytes_of_its_terms_too() {
 }
 
 #[test]
-fn globs_are_taken_apart_at_the_first_slice_and_too_many_are_refused_then() {
+fn globs_that_stand_for_too_much_are_refused() {
     let globs = vec![Glob::new(&("/{a,b}".repeat(8) + "/c")).unwrap(); 64];
     let ask = ListMatching { id: 9, globs };
-    let job = Job::new(Ok(ToReplica::ListMatching(ask.clone())));
-    assert!(matches!(job, Job::ListMatching { matching: None, .. }), "{job:?}");
     let mut directory = directory(Instant::now());
     let answers = answers(&mut directory, Client(2), ToReplica::ListMatching(ask));
     let [FromReplica::Refused { id: 9, code, .. }] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(*code, RequestRefusal::OverLimit);
+}
+
+#[test]
+fn globs_for_which_there_is_no_room_are_refused_until_another_listing_is_answered() {
+    let globs = vec![Glob::new("/a/{b,c}/**").unwrap()];
+    let ask = ToReplica::ListMatching(ListMatching { id: 9, globs });
+    let (mut directory, glob_pieces) = (directory(Instant::now()), &Arc::new(Semaphore::new(8)));
+    let status = &|_: &Directory| -> ReplicaStatus { unreachable!("nobody asks") };
+    let (directory, until) = (&mut directory, Instant::now());
+    let (client, writes, writer_ttl) = (Client(2), false, TTL);
+    let mut bench = Bench { directory, client, writes, status, writer_ttl, glob_pieces, until };
+    let first = job(&ask);
+    let others = glob_pieces.clone().try_acquire_many_owned(1).unwrap();
+    let mut busy = |mut job: Job| match job.slice(&mut bench) {
+        Progress::Done(Some(FromReplica::Refused { id: 9, code, .. })) => {
+            assert_eq!(code, RequestRefusal::Busy);
+            true
+        }
+        _ => false,
+    };
+    assert!(busy(first));
+    drop(others);
+    assert!(!busy(job(&ask)) && !busy(job(&ask)), "what it took is released with it");
+    assert_eq!(glob_pieces.available_permits(), 8);
 }
 
 #[tokio::test]
@@ -169,6 +213,24 @@ async fn who_has_not_announced_a_publisher_writes_nothing() {
     let answers = answers(&mut directory, Client(2), write);
     let [FromReplica::Refused { id: 7, code, .. }] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(*code, RequestRefusal::NotAnnounced);
+    assert_eq!(directory.published_len(), 0);
+}
+
+#[test]
+fn nothing_is_done_of_a_write_that_does_not_decode_to_its_end() {
+    let mut directory = directory(Instant::now());
+    let mut out = FrameWriter::new();
+    out.message(tag::WRITE, |out| {
+        out.u64(7);
+        out.u64(2);
+        group(Change::Publish, paths()).encode(out);
+        out.u32_fixed(99);
+    });
+    let message = Messages::new(out.into_body()).next().unwrap();
+    let job = Job::next(message, &Cell::default()).unwrap();
+    let answers = answers_of(&mut directory, WRITER, job);
+    let [FromReplica::Refused { id: 7, code, .. }] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(*code, RequestRefusal::Malformed);
     assert_eq!(directory.published_len(), 0);
 }
 

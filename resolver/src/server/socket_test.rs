@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::frame::{FrameWriter, Messages};
-use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, Resolve, ToReplica};
+use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, ToReplica};
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
@@ -346,28 +346,6 @@ impl Raw {
         }
         answers
     }
-}
-
-#[tokio::test]
-async fn a_request_for_which_there_is_no_memory_is_refused_and_writers_have_memory_of_their_own() {
-    let few = |options: &mut ServerOptions| options.requests_bytes_max = 256 * 1024;
-    let replica = Replica::start_with("127.0.0.1:0".parse().unwrap(), few).await;
-    let left = writer(&cluster([&replica]), 1);
-    (0..1_000)
-        .for_each(|n| left.publish(path(&format!("/jobs/{n}")), &PublicationTerms::default()));
-    in_time(left.flushed(1)).await;
-
-    let mut raw = Raw::reader(&replica).await;
-    let mut out = FrameWriter::new();
-    let paths = |n| std::iter::repeat_n(&path("/jobs/1"), n).collect();
-    ToReplica::Resolve(Resolve { id: 7, paths: paths(20_000) }).encode(&mut out);
-    ToReplica::Resolve(Resolve { id: 8, paths: paths(10) }).encode(&mut out);
-    let answers = raw.ask(out, 2).await;
-    let [FromReplica::Refused { id: 7, code, .. }, FromReplica::Resolved(small)] = &answers[..]
-    else {
-        panic!("{answers:?}")
-    };
-    assert_eq!((*code, small.id, small.answers.len()), (RequestRefusal::Busy, 8, 10));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ pub use answer::{
     Changed, Column, Listed, PathAnswer, PathListed, Resolved, SetMember, TableAnswer,
 };
 pub use digest::{Digest, KeyHash};
-pub use path_texts::{PathText, PathTexts};
+pub use path_texts::{PathText, PathTexts, PathTextsIter};
 pub use read::{CheckChanged, List, ListMatching, Resolve, Table, Tracked};
 pub use status::{Declared, KnownPublisher, PublishersKnown, ReplicaStatus, RequestCounts};
 pub use tracker::Tracker;
@@ -191,8 +191,8 @@ codes! {
         OverLimit = 6, "OverLimit: a part of the request is over its limit; send less at once";
         /// As many watches as the replica, or one connection, may have.
         TooManyWatches = 7, "TooManyWatches: there are as many watches as there may be; try another replica";
-        /// The replica has no memory for it at the moment.
-        Busy = 8, "Busy: the replica has as many requests in memory as it may; try another replica, or later";
+        /// The replica has no memory for what its globs stand for at the moment.
+        Busy = 8, "Busy: the replica answers as many globs as it may; try another replica, or later";
         /// Only a publisher that is missing can be forgotten.
         StillThere = 9, "StillThere: the publisher is registered; stop it before it is forgotten";
     }

@@ -50,71 +50,59 @@ impl<'a> From<&'a Path> for PathText<'a> {
 }
 
 /// Texts that should be paths, in one piece of memory: a replica reads a million of them a second, and none costs an allocation or a
-/// count of references.
+/// count of references. What was read takes no memory beside its frame.
 #[derive(Clone, Default)]
 pub struct PathTexts {
+    /// One text behind the other, each with its length first: as on the wire.
     memory: Memory,
-    places: Vec<Place>,
+    count: usize,
 }
 
 #[derive(Clone)]
 enum Memory {
     /// A slice of the frame.
     Read(Bytes),
-    /// Texts that are to be sent, one behind the other.
+    /// Texts that are to be sent.
     Own(Vec<u8>),
-}
-
-/// Where a text stands. No frame has 4 GiB.
-#[derive(Clone, Copy)]
-struct Place {
-    start: u32,
-    len: u32,
 }
 
 impl PathTexts {
     /// How many.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.count
     }
 
     /// True when there is none.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// The one with that number, from 0.
-    pub fn get(&self, number: usize) -> Option<PathText<'_>> {
-        self.places.get(number).map(|place| self.text(*place))
-    }
-
-    /// Those from that number on.
-    pub fn from(&self, number: usize) -> impl Iterator<Item = PathText<'_>> {
-        self.places.get(number..).unwrap_or_default().iter().map(|place| self.text(*place))
+        self.count == 0
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = PathText<'_>> {
-        self.places.iter().map(|place| self.text(*place))
+    pub fn iter(&self) -> PathTextsIter<'_> {
+        self.from(0)
     }
 
-    /// What it takes in memory beside the texts, in bytes.
-    pub fn overhead(&self) -> usize {
-        size_of_val(&self.places[..])
+    /// Those that an iterator had left when it was at that [offset](PathTextsIter::offset).
+    pub fn from(&self, offset: usize) -> PathTextsIter<'_> {
+        let all = self.memory.bytes();
+        PathTextsIter { rest: all.get(offset..).unwrap_or_default(), end: all.len() }
     }
 
     /// Adds one.
     pub fn push(&mut self, text: PathText<'_>) {
-        let own = match &mut self.memory {
-            Memory::Own(own) => own,
-            Memory::Read(read) => {
-                self.memory = Memory::Own(read.to_vec());
-                return self.push(text);
+        if let Memory::Read(read) = &self.memory {
+            self.memory = Memory::Own(read.to_vec());
+        }
+        if let Memory::Own(own) = &mut self.memory {
+            let mut length = text.0.len();
+            while length >= 0x80 {
+                own.push(length as u8 | 0x80);
+                length >>= 7;
             }
-        };
-        let (start, len) = (own.len() as u32, text.0.len() as u32);
-        own.extend_from_slice(text.0);
-        self.places.push(Place { start, len });
+            own.push(length as u8);
+            own.extend_from_slice(text.0);
+            self.count += 1;
+        }
     }
 
     /// As many as there are, at most `limit`; `what` they are is for the error.
@@ -125,22 +113,61 @@ impl PathTexts {
     ) -> Result<PathTexts, WireError> {
         let count = r.count(what, limit, 1)?;
         let before = r.offset();
-        // A byte of input may stand for eight bytes of memory: grow with what is really there.
-        let mut places = Vec::with_capacity(count.min(1_024));
         for _ in 0..count {
-            let len = r.count("path length", PATH_TEXT_BYTES_MAX, 1)?;
-            places.push(Place { start: (r.offset() - before) as u32, len: len as u32 });
-            r.skip(len)?;
+            let length = r.count("path length", PATH_TEXT_BYTES_MAX, 1)?;
+            r.skip(length)?;
         }
-        Ok(PathTexts { memory: Memory::Read(r.body().slice(before..r.offset())), places })
+        Ok(PathTexts { memory: Memory::Read(r.body().slice(before..r.offset())), count })
+    }
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Read(read) => read,
+            Memory::Own(own) => own,
+        }
+    }
+}
+
+/// Goes over texts in their order.
+#[derive(Clone, Debug)]
+pub struct PathTextsIter<'a> {
+    rest: &'a [u8],
+    /// Where the texts end.
+    end: usize,
+}
+
+impl PathTextsIter<'_> {
+    /// Where it is, for [`PathTexts::from`].
+    pub fn offset(&self) -> usize {
+        self.end - self.rest.len()
     }
 
-    fn text(&self, place: Place) -> PathText<'_> {
-        let memory = match &self.memory {
-            Memory::Read(read) => &read[..],
-            Memory::Own(own) => &own[..],
-        };
-        PathText(&memory[place.start as usize..][..place.len as usize])
+    /// True when none is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl<'a> Iterator for PathTextsIter<'a> {
+    type Item = PathText<'a>;
+
+    fn next(&mut self) -> Option<PathText<'a>> {
+        // `decode` has walked over these lengths: the texts lie within the memory.
+        let (mut length, mut shift) = (0, 0);
+        loop {
+            let (&byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            length |= usize::from(byte & 0x7f).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                break;
+            }
+            shift += 7;
+        }
+        let (text, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(PathText(text))
     }
 }
 
@@ -181,13 +208,24 @@ impl fmt::Debug for PathTexts {
 impl Encode for PathTexts {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(self.len() as u64);
-        self.iter().for_each(|text| out.bytes(text.0));
+        out.put(self.memory.bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_of_several_bytes_are_read_as_they_were_written() {
+        let texts: Vec<Vec<u8>> =
+            [127, 128, 16_383, 16_384, PATH_TEXT_BYTES_MAX].map(|n| vec![b'x'; n]).into();
+        let written: PathTexts = texts.iter().map(|text| PathText::new(text)).collect();
+        let mut out = FrameWriter::new();
+        written.encode(&mut out);
+        let read = PathTexts::decode(&mut Reader::new(out.into_body()), "paths", 5).unwrap();
+        assert!(read.iter().map(PathText::as_bytes).eq(texts.iter().map(Vec::as_slice)));
+    }
 
     #[test]
     fn what_was_read_takes_more_texts_in_and_stays_what_it_was() {
@@ -204,9 +242,12 @@ mod tests {
         }
         assert_eq!(read, written);
         assert!(read.iter().map(PathText::as_bytes).eq(texts));
-        assert!(read.from(2).map(PathText::as_bytes).eq(texts[2..].iter().copied()));
-        assert_eq!((read.get(3), read.get(4)), (Some(PathText::new(b"/")), None));
-        assert_eq!(read.from(5).count(), 0);
+        let mut iter = read.iter();
+        assert_eq!(iter.by_ref().take(2).count(), 2);
+        let (rest, offset) = (read.from(iter.offset()), iter.offset());
+        assert!(rest.map(PathText::as_bytes).eq(texts[2..].iter().copied()));
+        assert_eq!((offset, iter.nth(1), iter.is_empty()), (12, Some(PathText::new(b"/")), true));
+        assert_eq!(read.from(usize::MAX).count(), 0);
         assert_eq!(format!("{read:?}"), r#"["/jobs/mail", "", "\\xff", "/"]"#);
     }
 }

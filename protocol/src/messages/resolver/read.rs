@@ -3,7 +3,7 @@
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
-use crate::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOBS_MAX};
+use crate::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOB_SEGMENTS_MAX, RESOLVER_GLOBS_MAX};
 use crate::messages::resolver::{PathTexts, Tracker};
 use crate::path::Path;
 
@@ -99,8 +99,26 @@ impl Encode for ListMatching {
 
 impl Decode for ListMatching {
     fn decode(r: &mut Reader) -> Result<ListMatching, WireError> {
-        Ok(ListMatching { id: r.u64()?, globs: r.list("globs", RESOLVER_GLOBS_MAX)? })
+        Ok(ListMatching { id: r.u64()?, globs: globs(r)? })
     }
+}
+
+/// Globs of one request. A few bytes of a glob may stand for thousands of segments: they are
+/// counted as they are read.
+pub(super) fn globs(r: &mut Reader) -> Result<Vec<Glob>, WireError> {
+    let offset = r.offset();
+    let count = r.count("globs", RESOLVER_GLOBS_MAX, 1)?;
+    let (mut globs, mut segments) = (Vec::with_capacity(count), 0);
+    for _ in 0..count {
+        let glob = Glob::decode(r)?;
+        segments += glob.alternatives().map(|parts| parts.len() + 1).sum::<usize>();
+        if segments > RESOLVER_GLOB_SEGMENTS_MAX {
+            let (what, limit) = ("segments of globs", RESOLVER_GLOB_SEGMENTS_MAX as u64);
+            return Err(WireError::OverLimit { offset, what, value: segments as u64, limit });
+        }
+        globs.push(glob);
+    }
+    Ok(globs)
 }
 
 impl Encode for Table {

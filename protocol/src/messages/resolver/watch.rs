@@ -4,9 +4,8 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
 use crate::id::PublisherId;
-use crate::limits::{
-    RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOBS_MAX, RESOLVER_PUBLISHERS_MAX, RESOLVER_WATCHES_MAX,
-};
+use crate::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_PUBLISHERS_MAX, RESOLVER_WATCHES_MAX};
+use crate::messages::resolver::read::globs;
 use crate::messages::resolver::{PathListed, Tracker};
 use crate::publisher_info::PublisherInfo;
 use crate::refusal::codes;
@@ -173,7 +172,7 @@ impl Encode for WatchPaths {
 impl Decode for WatchPaths {
     fn decode(r: &mut Reader) -> Result<WatchPaths, WireError> {
         let (id, watch) = (r.u64()?, r.u32()?);
-        Ok(WatchPaths { id, watch, globs: r.list("globs", RESOLVER_GLOBS_MAX)? })
+        Ok(WatchPaths { id, watch, globs: globs(r)? })
     }
 }
 
