@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use longshore_protocol::limits::{PATH_DEPTH_MAX, RESOLVER_GLOB_SEGMENTS_MAX};
+use longshore_protocol::limits::RESOLVER_GLOB_SEGMENTS_MAX;
 use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::{Glob, GlobPart};
 
