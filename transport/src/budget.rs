@@ -172,7 +172,7 @@ mod tests {
         let budget = FrameBudget::new(0);
         assert_eq!(budget.bytes(), FrameBudget::BYTES_MIN);
         let (one, other) = (link(&budget, Role::Worker), link(&budget, Role::Worker));
-        let all = now(&one, FrameBudget::BYTES_MIN).unwrap();
+        let all = [20 * MIB, 12 * MIB].map(|bytes| now(&one, bytes).unwrap());
         let small = now(&one, SMALL_FRAME_BYTES_MAX).unwrap().hold(vec![1]);
         assert!(now(&one, 1).is_none(), "a second one is charged, and waits");
         assert!(now(&other, 1).is_some(), "each link has its own");
@@ -202,10 +202,10 @@ mod tests {
     fn a_waiter_that_gives_up_holds_nothing() {
         let budget = FrameBudget::new(40 * MIB);
         let (producer, worker) = (link(&budget, Role::Producer), link(&budget, Role::Worker));
-        let all = now(&worker, 40 * MIB).unwrap();
+        let all = [20 * MIB; 2].map(|bytes| now(&worker, bytes).unwrap());
         assert!(now(&producer, 10 * MIB).is_none());
         drop(all);
         assert_eq!(budget.charged(), 0);
-        assert!(now(&producer, 20 * MIB).is_some() && now(&worker, 40 * MIB).is_some());
+        assert!(now(&producer, 20 * MIB).is_some() && now(&worker, 20 * MIB).is_some());
     }
 }

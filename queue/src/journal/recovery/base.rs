@@ -30,10 +30,19 @@ pub(super) fn choose(
     directory: &Directory,
     found: &FoundFiles,
 ) -> Result<(Base, Vec<Damage>), OpenError> {
-    let mut damaged = Vec::new();
+    let (mut damaged, mut unreadable) = (Vec::new(), None);
     for &index in &found.snapshots {
         let checked = match snapshots::check(directory, index) {
             Ok(checked) => checked,
+            // Unless something older takes its place, nobody knows whether it is lost.
+            Err(SnapshotFileError::Io { what, file, error })
+                if error.raw_os_error() == Some(EIO) =>
+            {
+                let why = "the disk cannot read it";
+                damaged.push(Damage { file: file.clone(), offset: 0, why });
+                unreadable = Some(OpenError::io(what, &file, error));
+                continue;
+            }
             Err(error) => {
                 damaged.push(refuse_or_damage(directory, error)?);
                 continue;
@@ -47,7 +56,10 @@ pub(super) fn choose(
         let base = Base { index, resume: Some(resume), locations, bytes };
         return Ok((base, damaged));
     }
-    Ok((Base::default(), damaged))
+    match unreadable {
+        Some(error) => Err(error),
+        None => Ok((Base::default(), damaged)),
+    }
 }
 
 impl Base {
@@ -83,10 +95,6 @@ impl Base {
 fn refuse_or_damage(directory: &Directory, error: SnapshotFileError) -> Result<Damage, OpenError> {
     match error {
         SnapshotFileError::Damaged { file, offset, why } => Ok(Damage { file, offset, why }),
-        // A sector that the disk does not give back is as bad as one that has changed.
-        SnapshotFileError::Io { file, error, .. } if error.raw_os_error() == Some(EIO) => {
-            Ok(Damage { file, offset: 0, why: "the disk cannot read it" })
-        }
         SnapshotFileError::Io { what, file, error } => Err(OpenError::io(what, &file, error)),
         SnapshotFileError::OtherFormat { file, version } => {
             Err(OpenError::OtherFormat { file, version })
