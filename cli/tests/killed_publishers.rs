@@ -187,20 +187,6 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
         assert!(slowest < RECOVERY, "kill {kill}: {slowest:?}");
     }
 
-    let data = site.folder.path().join("publisher-1");
-    let names = |folder: &str| {
-        let names = data.join(folder).read_dir().unwrap();
-        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
-    };
-    // Each life may have been too short for a cycle to end in it; the last one is not. The first segment stays until the second snapshot has
-    // a third beside it, so this is waited for while jobs come.
-    let cleaned = || async {
-        site.stat(QUEUE).await;
-        let first = names("segments").into_iter().min().unwrap();
-        names("snapshots").iter().any(|name| name.ends_with(".snap"))
-            && !first.starts_with("0000000001.")
-    };
-    eventually("a snapshot is made, and a segment removed", cleaned).await;
     enough.store(true, Ordering::Relaxed);
     let sent: u64 = sending.await.unwrap();
     let seen = reading.await.unwrap();
@@ -215,6 +201,15 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     assert_eq!((report.completed, report.unanswered), (sent, 0), "{report:?}");
     let runs = std::mem::take(&mut *runs.lock().unwrap());
     assert!(runs.keys().copied().eq(0..sent), "{} of {sent} jobs ran", runs.len());
+    // Each life may have been too short for a cycle to end in it, and while the queue grows its log stays the smaller part; once all is
+    // done it is not. Asking gives the publisher its turns. (Segments go with the second snapshot after that: the journal's tests.)
+    let snapshots = site.folder.path().join("publisher-1/snapshots");
+    let is_made = || async {
+        site.stat(QUEUE).await;
+        let mut names = snapshots.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+        names.any(|name| name.to_string_lossy().ends_with(".snap"))
+    };
+    eventually("a snapshot is made", is_made).await;
     println!("{sent} jobs, {kills} kills, slowest recovery {slowest:?}");
 }
 
