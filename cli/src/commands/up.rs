@@ -42,7 +42,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         let resolvers = resolvers.join(",");
         let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
         context.output.line(format!(
-            "ready\n  resolver   {resolvers}\n  publisher  {publisher}\n  data       {data}\n  memory     {} MiB at most beside jobs and paths\n{}\n\
+            "ready\n  resolver   {resolvers}\n  publisher  {publisher}\n  data       {data}\n  memory     {} MiB at most beside jobs, paths and what links do not read\n{}\n\
              longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
             system.memory.div_ceil(1 << 20),
             publisher::recovered_lines(&system.publisher),
@@ -54,7 +54,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
 /// What the links of one more service can make the process take; all share one budget for received
 /// frames.
 fn beside_frames(sum: usize, service: &MemoryBounds) -> usize {
-    sum.saturating_add(service.total() - service.frames)
+    sum.saturating_add(service.received() - service.frames)
 }
 
 /// Replicas and a publisher, running and listening.
