@@ -8,9 +8,11 @@ use longshore_protocol::messages::HEARTBEAT;
 use crate::budget::Charge;
 use crate::end::LinkEnd;
 
-/// The read buffer of a link, in bytes. A frame that fits into it is copied out of it once it is
-/// whole.
+/// The read buffer of an accepted link, in bytes. A frame that fits into it is copied out of it once
+/// it is whole.
 pub(crate) const READ_BYTES: usize = 32 * 1024;
+/// The same of a dialled link: a process has few of them, and many updates come with each read.
+pub(crate) const DIALLED_READ_BYTES: usize = 128 * 1024;
 
 /// What [`FrameReader::next`] finds.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     limit: usize,
+    /// Bytes of the read buffer.
+    read_bytes: usize,
     /// What came; what begins at `at` was not given out. That starts with a frame's length field,
     /// unless `long` holds the frame that is arriving.
     buffer: Vec<u8>,
@@ -44,9 +48,9 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    /// Frames with bodies of at most `limit` bytes.
-    pub(crate) fn new(limit: usize) -> FrameReader {
-        FrameReader { limit, buffer: Vec::new(), at: 0, long: None, charge: None }
+    /// Frames with bodies of at most `limit` bytes, and a read buffer of so many.
+    pub(crate) fn new(limit: usize, read_bytes: usize) -> FrameReader {
+        FrameReader { limit, read_bytes, buffer: Vec::new(), at: 0, long: None, charge: None }
     }
 
     /// What comes next, as far as it is here. A frame over the limit is refused from its length,
@@ -73,7 +77,7 @@ impl FrameReader {
             return Ok(Next::Heartbeat);
         }
         // The buffer, which the link has anyway, holds the rest of a short one.
-        if whole.is_none() && FRAME_HEADER_BYTES + length <= READ_BYTES {
+        if whole.is_none() && FRAME_HEADER_BYTES + length <= self.read_bytes {
             return Ok(Next::Read);
         }
         let Some(charge) = self.charge.take() else {
@@ -107,8 +111,8 @@ impl FrameReader {
         }
         self.buffer.drain(..self.at);
         self.at = 0;
-        self.buffer.reserve_exact(READ_BYTES - self.buffer.len());
-        let room = READ_BYTES - self.buffer.len();
+        self.buffer.reserve_exact(self.read_bytes - self.buffer.len());
+        let room = self.read_bytes - self.buffer.len();
         (&mut self.buffer).limit(room)
     }
 
@@ -191,12 +195,12 @@ mod tests {
 
     #[test]
     fn a_frame_over_the_limit_is_refused_from_its_length_before_memory_is_taken() {
-        let mut frames = FrameReader::new(100_000);
+        let mut frames = FrameReader::new(100_000, READ_BYTES);
         frames.spare().put_slice(&100_001u32.to_le_bytes());
         let end = frames.next().unwrap_err();
         assert!(matches!(end, LinkEnd::FrameTooLong { length: 100_001, limit: 100_000 }), "{end}");
 
-        let mut frames = FrameReader::new(100_000);
+        let mut frames = FrameReader::new(100_000, READ_BYTES);
         frames.spare().put_slice(&100_000u32.to_le_bytes());
         let next = frames.next().unwrap();
         assert!(matches!(next, Next::Charge(100_000)), "a frame of just the limit is not refused");
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_long_frame_has_no_memory_before_its_charge_and_exactly_its_length_then() {
-        let mut frames = FrameReader::new(1_000_000);
+        let mut frames = FrameReader::new(1_000_000, READ_BYTES);
         frames.spare().put_slice(&framed(&[vec![1; 300_000]])[..10_000]);
         for _ in 0..2 {
             assert!(matches!(frames.next().unwrap(), Next::Charge(300_000)));
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_short_frame_is_charged_once_it_is_whole_and_a_heartbeat_never() {
-        let mut frames = FrameReader::new(1_000_000);
+        let mut frames = FrameReader::new(1_000_000, READ_BYTES);
         let short = framed(&[vec![1; 20_000]]);
         frames.spare().put_slice(&short[..19_000]);
         assert!(matches!(frames.next().unwrap(), Next::Read));
@@ -234,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_end_between_frames_is_a_close_and_within_one_a_truncation() {
-        let mut frames = FrameReader::new(1_000_000);
+        let mut frames = FrameReader::new(1_000_000, READ_BYTES);
         assert!(matches!(frames.end_of_stream(), LinkEnd::Closed));
         read_in(&mut frames, &framed(&[vec![1; 10]]), &[1]);
         assert!(matches!(frames.end_of_stream(), LinkEnd::Closed));
@@ -243,7 +247,7 @@ mod tests {
         read_in(&mut frames, &[0, 0, 7, 7], &[9]);
         assert!(matches!(frames.end_of_stream(), LinkEnd::Truncated { had: 6, needed: 14 }));
 
-        let mut frames = FrameReader::new(1_000_000);
+        let mut frames = FrameReader::new(1_000_000, READ_BYTES);
         read_in(&mut frames, &framed(&[vec![1; 500_000]])[..100], &[9]);
         assert!(matches!(frames.end_of_stream(), LinkEnd::Truncated { had: 100, needed: 500_004 }));
     }
@@ -259,7 +263,7 @@ mod tests {
         ) {
             let bodies: Vec<Vec<u8>> =
                 lengths.iter().enumerate().map(|(i, length)| vec![i as u8; *length]).collect();
-            let mut frames = FrameReader::new(140_000);
+            let mut frames = FrameReader::new(140_000, READ_BYTES);
             prop_assert_eq!(read_in(&mut frames, &framed(&bodies), &sizes), bodies);
             prop_assert!(matches!(frames.end_of_stream(), LinkEnd::Closed));
         }

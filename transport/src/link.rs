@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longshore_protocol::{Hello, LinkTiming, Welcome};
 
 use crate::budget::LinkBudget;
-use crate::frames::FrameReader;
+use crate::frames::{DIALLED_READ_BYTES, FrameReader, READ_BYTES};
 use crate::keeper;
 use crate::liveness::Beat;
 use crate::oldest::OldestCommand;
@@ -85,7 +85,10 @@ impl Link {
             features: terms.features,
             hold: Arc::new(Hold { shared }),
             reads,
-            frames: FrameReader::new(terms.own_frame_bytes_max),
+            frames: FrameReader::new(
+                terms.own_frame_bytes_max,
+                if terms.budget.is_some() { READ_BYTES } else { DIALLED_READ_BYTES },
+            ),
             budget: terms.budget,
         }
     }
