@@ -8,6 +8,7 @@ use longshore::protocol::SessionId;
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
 use longshore::{Gathered, Glob, LinkOptions, Queues, QueuesError, QueuesOptions, ReadClient};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::Context;
 use super::workers::{self, Listed as Workers};
@@ -110,7 +111,11 @@ async fn look(context: &Context) -> Vec<Finding> {
     let queues = Queues::connect(cluster, options);
     let mut asking = pin!(async {
         let stats = queues.stats(Glob::everything());
-        tokio::join!(queues.status(), stats, workers::listed(context))
+        let listed = async {
+            let listed = timeout(ANSWER_MAX, workers::listed(context)).await;
+            listed.ok().and_then(Result::ok)
+        };
+        tokio::join!(queues.status(), stats, listed)
     });
     let mut replicas = pin!(client.replica_status());
     let (replicas, answers) = tokio::select! {

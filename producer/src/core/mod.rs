@@ -41,7 +41,7 @@ pub(crate) use check::check;
 use lane::Lane;
 pub(crate) use lane::LaneRules;
 pub(crate) use peer::LinkNumber;
-use peer::{InFlight, LinkState, Peer};
+use peer::{InFlight, Peer};
 pub(crate) use routing::NoRoute;
 use routing::{Route, Routing};
 
@@ -431,12 +431,7 @@ impl<T: Default + Clone> Core<T> {
         if peer.info == *info || info.epoch < peer.info.epoch {
             return;
         }
-        peer.failed_at = peer.failed_at.filter(|_| info.epoch == peer.info.epoch);
-        peer.info = info.clone();
-        if let LinkState::Away { retry_at } = &mut peer.link {
-            // It was started again, or has moved: worth a try at once.
-            *retry_at = now;
-        }
+        peer.moved(now, info);
     }
 
     /// Leads batches whose route no path leads to any more, as their paths do now.

@@ -132,6 +132,15 @@ impl<T> Peer<T> {
         !self.is_up() && (self.failed_at.is_some() || self.said_stop_at.is_some())
     }
 
+    /// It was started again, or is elsewhere now: it is worth a try at once.
+    pub(super) fn moved(&mut self, now: Time, info: &PublisherInfo) {
+        self.failed_at = self.failed_at.filter(|_| info.epoch == self.info.epoch);
+        self.info = info.clone();
+        if let LinkState::Away { retry_at } = &mut self.link {
+            *retry_at = now;
+        }
+    }
+
     /// One that failed a minute ago and was not tried since may be well.
     pub(super) fn sweep(&mut self, now: Time) {
         self.failed_at = self.failed_at.filter(|&at| at + FAILED_RECENTLY > now);

@@ -36,9 +36,10 @@ impl Declares {
         let nodes = if default { &mut self.defaults } else { &mut self.queues };
         if !holds {
             let is_changed = nodes.remove(&node);
-            // A publisher whose disk hangs takes back all that it has declared, and keeps its jobs; one that gives up a default has
-            // queues below it.
-            self.more |= is_changed && (default || self.queues.is_empty());
+            // A publisher whose disk hangs takes back all that it has declared, and keeps its jobs;
+            // one that gives up a default has queues below it.
+            let is_empty = self.queues.is_empty() && self.defaults.is_empty();
+            self.more |= is_changed && (default || is_empty);
             return is_changed;
         }
         if nodes.len() < DECLARED_MAX {

@@ -213,6 +213,9 @@ fn a_publisher_that_gave_up_a_default_may_hold_queues_below_it() {
     let mut story = Story::fresh();
     story.register(1, "/jobs");
     story.write(1, Change::PublishDefault, "/other");
+    story.write(1, Change::Publish, "/third/a");
+    story.write(1, Change::Unpublish, "/third/a");
+    assert!(!could_hold(&story, 1, "/third/a"), "an idle queue beside its defaults is gone");
     story.write(1, Change::Publish, "/jobs/mail");
     story.write(1, Change::UnpublishDefault, "/jobs");
     assert!(could_hold(&story, 1, "/jobs/mail"));
