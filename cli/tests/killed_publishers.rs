@@ -201,8 +201,9 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
     assert_eq!((report.completed, report.unanswered), (sent, 0), "{report:?}");
     let runs = std::mem::take(&mut *runs.lock().unwrap());
     assert!(runs.keys().copied().eq(0..sent), "{} of {sent} jobs ran", runs.len());
-    // Each life may have been too short for a cycle to end in it, and while the queue grows its log stays the smaller part; once all is
-    // done it is not. Asking gives the publisher its turns. (Segments go with the second snapshot after that: the journal's tests.)
+    // Each life may have been too short for a cycle to end in it, and while the queue grows its log
+    // stays the smaller part; once all is done it is not. Asking gives the publisher its turns.
+    // (Segments go with the second snapshot after that: the journal's tests.)
     let snapshots = site.folder.path().join("publisher-1/snapshots");
     let is_made = || async {
         site.stat(QUEUE).await;

@@ -105,11 +105,12 @@ impl Pipeline {
         (Pipeline { handle, lane, options, next_ticket: 0, completed }, receipts)
     }
 
-    /// Enqueues a job; its ticket is one more than the last one's, from 0. Waits while receipts are to be read first, while as
-    /// much is in flight as may be, and while its path is being resolved: for the producer's `answer_timeout` at most for
-    /// the receipts, and as long again for the others. An error means that the job was not taken in, and no ticket used up;
-    /// the pipeline stays good. What becomes of a job that was taken in is reported by [`Receipts`]. Cancel safe: a job whose
-    /// future was dropped was not taken in.
+    /// Enqueues a job; its ticket is one more than the last one's, from 0. Waits while receipts are
+    /// to be read first, while as much is in flight as may be, and while its path is being
+    /// resolved: for the producer's `answer_timeout` at most for the receipts, and as long again
+    /// for the others. An error means that the job was not taken in, and no ticket used up; the
+    /// pipeline stays good. What becomes of a job that was taken in is reported by [`Receipts`].
+    /// Cancel safe: a job whose future was dropped was not taken in.
     pub async fn send(&mut self, job: NewJob) -> Result<JobTicket, EnqueueError> {
         let limit = self.options.receipts_jobs_max;
         if self.completed.is_full(limit) {

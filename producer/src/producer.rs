@@ -85,12 +85,14 @@ impl Producer {
         cell.wait().await.outcome(pushed.place)
     }
 
-    /// Enqueues many jobs, in batches of at most 1,000 jobs and 256 KiB, of which the next is filled while those before it are
-    /// answered, and waits until each has its end. One receipt per job, in order; its ticket is its place. An error of one job is no error of the others, unless they
-    /// are [`atomic`](BatchOptions::atomic). Waits for each job as [`Producer::enqueue`] does.
+    /// Enqueues many jobs, in batches of at most 1,000 jobs and 256 KiB, of which the next is
+    /// filled while those before it are answered, and waits until each has its end. One receipt per
+    /// job, in order; its ticket is its place. An error of one job is no error of the others,
+    /// unless they are [`atomic`](BatchOptions::atomic). Waits for each job as
+    /// [`Producer::enqueue`] does.
     ///
-    /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Handing in the same jobs (the same ids) again at
-    /// the same publisher is harmless.
+    /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Handing in
+    /// the same jobs (the same ids) again at the same publisher is harmless.
     pub async fn enqueue_all(&self, jobs: Vec<NewJob>, options: BatchOptions) -> Vec<JobReceipt> {
         let shell = &self.handle.shell;
         let bounds = PipelineOptions {

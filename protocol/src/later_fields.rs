@@ -6,9 +6,11 @@ use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::limits::LATER_BYTES_MAX;
 
-/// The fields of later versions, as they came: what is relayed or digested goes on unchanged, whatever this version knows of it. Mostly
-/// empty, and then without memory of its own: `None`, never an empty slice. To compare two empty slices calls `memcmp` with a pointer to
-/// nothing, which takes a masked load of AVX-512 some 0.2 µs: a third of what a replica needs to register a path.
+/// The fields of later versions, as they came: what is relayed or digested goes on unchanged,
+/// whatever this version knows of it. Mostly empty, and then without memory of its own: `None`,
+/// never an empty slice. To compare two empty slices calls `memcmp` with a pointer to nothing,
+/// which takes a masked load of AVX-512 some 0.2 µs: a third of what a replica needs to register a
+/// path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LaterFields(Option<Box<[u8]>>);
 

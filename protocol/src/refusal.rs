@@ -44,7 +44,8 @@ pub(crate) use codes;
 
 codes! {
     /// Why a publisher does not take a job. Nothing was changed. [`QueueFull`](Refusal::QueueFull),
-    /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull) and [`QueueClosed`](Refusal::QueueClosed) pass: try the same job again later. All others stay
+    /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull) and
+    /// [`QueueClosed`](Refusal::QueueClosed) pass: try the same job again later. All others stay
     /// until the job or the publisher is set up otherwise.
     Refusal, "refusal" {
         /// The job's id is taken by a job with another payload. Make a new id.
@@ -71,8 +72,8 @@ codes! {
         QueueClosed = 11, "QueueClosed: the queue takes no new jobs until the pattern that closes it is opened (longshore stat names it; longshore queue open PATTERN opens it)";
         /// The publisher has a live value at the path. Use another path, or stop publishing the value.
         IsValue = 12, "IsValue: this publisher has a live value at the path; enqueue to another path, or stop publishing the value";
-        /// The publisher's jobs take all the memory that they may. Try again once workers have caught up, and what is kept of ended jobs
-        /// has gone.
+        /// The publisher's jobs take all the memory that they may. Try again once workers have
+        /// caught up, and what is kept of ended jobs has gone.
         MemoryFull = 13, "MemoryFull: the publisher's jobs take all the memory that they may (longshore stat has the figures); let workers catch up, keep fewer ended jobs (longshore queue set), or start it with a larger --memory-max";
     }
 }

@@ -119,7 +119,8 @@ proptest! {
     }
 }
 
-/// The corpus of a body is the vectors that are of its kind; paths and globs have texts. `LONGSHORE_BLESS=1` writes it.
+/// The corpus of a body is the vectors that are of its kind; paths and globs have texts.
+/// `LONGSHORE_BLESS=1` writes it.
 #[test]
 fn the_corpus_is_there_and_passes() {
     let corpus = golden::folder().join("../../../fuzz/corpus");

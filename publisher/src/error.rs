@@ -41,7 +41,8 @@ pub enum OpenError {
     /// being kept right.
     #[error("a wall clock is moved by {0:?} to be kept right; a jump has {min:?} at least", min = crate::PublisherOptions::CLOCK_SKEW_MAX_MIN)]
     ClockSkewTooSmall(std::time::Duration),
-    /// [`memory_max`](crate::PublisherOptions::memory_max) is under 16 MiB: queues and sessions alone may take that.
+    /// [`memory_max`](crate::PublisherOptions::memory_max) is under 16 MiB: queues and sessions
+    /// alone may take that.
     #[error("{0} bytes of memory are too few for jobs; give them {min} at least", min = crate::PublisherOptions::MEMORY_MAX_MIN)]
     MemoryTooSmall(u64),
     /// The test's clock is, or was, another publisher's.

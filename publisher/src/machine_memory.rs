@@ -1,4 +1,5 @@
-//! How much memory the process may have: that of the machine, or of its control group if that has less.
+//! How much memory the process may have: that of the machine, or of its control group if that has
+//! less.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -17,8 +18,9 @@ fn of_meminfo(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least limit of the process's groups and those above them, as `/proc/self/cgroup` lists them. Version 2 has one hierarchy, in which
-/// `memory.max` may be `max`; version 1 has one for memory, in which a huge number stands for no limit.
+/// The least limit of the process's groups and those above them, as `/proc/self/cgroup` lists them.
+/// Version 2 has one hierarchy, in which `memory.max` may be `max`; version 1 has one for memory,
+/// in which a huge number stands for no limit.
 fn of_groups(text: &str, root: &Path) -> Option<u64> {
     let limits = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -31,7 +33,8 @@ fn of_groups(text: &str, root: &Path) -> Option<u64> {
             _ => return None,
         };
         let group = root.join(group.trim_start_matches('/'));
-        // In a container the path may be that of the host: the group's own files then lie at the root.
+        // In a container the path may be that of the host: the group's own files then lie at the
+        // root.
         let above = group.ancestors().take_while(|dir| dir.starts_with(&root));
         let limit = |dir: &Path| read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
         above.filter_map(limit).min()

@@ -59,9 +59,11 @@ pub struct PublisherOptions {
     pub leases: LeaseTiming,
     /// Bytes of recent payloads that are kept in memory. 256 MiB by default.
     pub cache_bytes: usize,
-    /// Bytes of memory that jobs, queues and sessions may take; from there on new jobs are `MemoryFull`, and all else goes on. None, the default,
-    /// for [half of what the process may have](PublisherOptions::usual_memory_max). A job takes about 105 bytes until it ends, and for as long as it is kept
-    /// then; one that has failed, or has checkpoints, more. Payloads are not counted: they are in the journal, and in the cache.
+    /// Bytes of memory that jobs, queues and sessions may take; from there on new jobs are
+    /// `MemoryFull`, and all else goes on. None, the default, for [half of what the process may
+    /// have](PublisherOptions::usual_memory_max). A job takes about 105 bytes until it ends, and
+    /// for as long as it is kept then; one that has failed, or has checkpoints, more. Payloads are
+    /// not counted: they are in the journal, and in the cache.
     pub memory_max: Option<u64>,
     /// What received frames are charged to; services of one process share one. None, the default,
     /// for one of its own: 4/3 of [`cache_bytes`](Self::cache_bytes), which holds slices of frames,
@@ -107,8 +109,9 @@ impl PublisherOptions {
         connections_max.div_ceil(2)
     }
 
-    /// Bytes that jobs may take unless told otherwise: half of the memory of the machine, or of the control group if that has less; the other half is for
-    /// what a snapshot freezes, the cache and links. Where the system does not say: 4 GiB.
+    /// Bytes that jobs may take unless told otherwise: half of the memory of the machine, or of the
+    /// control group if that has less; the other half is for what a snapshot freezes, the cache and
+    /// links. Where the system does not say: 4 GiB.
     pub fn usual_memory_max() -> u64 {
         machine_memory::bytes().map_or(4 << 30, |bytes| bytes / 2).max(Self::MEMORY_MAX_MIN)
     }

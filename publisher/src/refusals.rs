@@ -44,8 +44,8 @@ struct OfLink {
 }
 
 impl Refusals {
-    /// Why the last of the link's batches that wait is refused. Those behind it have to wait, too, and are refused with it: they
-    /// would come out of turn.
+    /// Why the last of the link's batches that wait is refused. Those behind it have to wait, too,
+    /// and are refused with it: they would come out of turn.
     pub(crate) fn last(&self, link: LinkId) -> Option<Refusal> {
         Some(self.links.get(&link)?.batches.last()?.refusal)
     }

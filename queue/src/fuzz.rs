@@ -1,5 +1,6 @@
-//! The journal's fuzz bodies: each takes any bytes, and neither panics nor hangs. What fails its checksum never gets further, so
-//! records and blocks get theirs here. `fuzz/` runs them under libFuzzer, the tests below with its corpus, whole and bent.
+//! The journal's fuzz bodies: each takes any bytes, and neither panics nor hangs. What fails its
+//! checksum never gets further, so records and blocks get theirs here. `fuzz/` runs them under
+//! libFuzzer, the tests below with its corpus, whole and bent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub fn command(data: &[u8]) {
     assert_eq!(again.as_ref(), Ok(&command));
 }
 
-/// A log: commands with good checksums, then what is left as it is. A start reads it, sets aside what cannot be read if it may,
-/// and what it has read holds together.
+/// A log: commands with good checksums, then what is left as it is. A start reads it, sets aside
+/// what cannot be read if it may, and what it has read holds together.
 pub fn records(data: &[u8]) {
     let mut log = Vec::new();
     let mut rest = data;
@@ -66,8 +67,8 @@ fn part_of(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((kind, body, after))
 }
 
-/// A start refuses it with a typed error, or what it reads holds together; with `--accept-loss` it starts in any case but that of a
-/// whole record that means nothing.
+/// A start refuses it with a typed error, or what it reads holds together; with `--accept-loss` it
+/// starts in any case but that of a whole record that means nothing.
 fn opens(disk: &fuzzed::Disk) {
     for accept_loss in [false, true] {
         let options = JournalOptions {
@@ -81,7 +82,8 @@ fn opens(disk: &fuzzed::Disk) {
         match opened {
             Ok(restored) => {
                 let holds = replay.state().invariant();
-                // A snapshot's blocks are trusted to be what was written: what only a checksum keeps out may be inconsistent.
+                // A snapshot's blocks are trusted to be what was written: what only a checksum
+                // keeps out may be inconsistent.
                 assert!(restored || holds.is_ok(), "{holds:?}");
             }
             Err(OpenError::Damaged { .. }) => assert!(!accept_loss, "{opened:?}"),

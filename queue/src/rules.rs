@@ -1,8 +1,10 @@
-//! The numbers that decide: limits and defaults. A [`Start`](crate::Start) carries them, so they are logged and in snapshots:
-//! replay decides by the numbers that the run had, whatever the program that replays has become.
+//! The numbers that decide: limits and defaults. A [`Start`](crate::Start) carries them, so they
+//! are logged and in snapshots: replay decides by the numbers that the run had, whatever the
+//! program that replays has become.
 //!
-//! Only values change from version to version. A new binary's take effect with its first start, for what comes after it. What
-//! a message may hold is no rule: a longer one does not decode, at any time.
+//! Only values change from version to version. A new binary's take effect with its first start, for
+//! what comes after it. What a message may hold is no rule: a longer one does not decode, at any
+//! time.
 
 use longshore_protocol::limits::{
     BATCH_PAYLOAD_BYTES_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX,
@@ -53,7 +55,8 @@ rules! {
     queues = 100_000;
     /// Most sessions known, those of the last hour too; one more link is refused.
     sessions = 100_000;
-    /// Most bytes of memory that the answers which sessions may ask for again take; beyond it no new session is accepted.
+    /// Most bytes of memory that the answers which sessions may ask for again take; beyond it no
+    /// new session is accepted.
     answer_bytes = 512 * 1024 * 1024;
     /// Most subscriptions on one link; one more is refused.
     subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
@@ -75,8 +78,8 @@ rules! {
     checkpoints_bytes = CHECKPOINTS_BYTES_MAX as u64;
     /// Attempts that a job's history keeps; the oldest go.
     attempts_kept = longshore_protocol::limits::ATTEMPTS_MAX as u64;
-    /// Most jobs that one `Tick` makes due, expires and forgets, of each; most that expire in one command instead of being
-    /// handed out; and most that an action by filter is done to.
+    /// Most jobs that one `Tick` makes due, expires and forgets, of each; most that expire in one
+    /// command instead of being handed out; and most that an action by filter is done to.
     step_jobs = 10_000;
     /// Most jobs that one subscription is handed in its turn while others wait for theirs.
     turn_jobs = 64;
@@ -84,16 +87,18 @@ rules! {
     step_rows = 100_000;
     /// Batches of each kind whose answers a session keeps.
     answers_kept = 64;
-    /// Leases that a session lost and may still try to settle: it keeps the queues of so many, to count refusals where they
-    /// belong.
+    /// Leases that a session lost and may still try to settle: it keeps the queues of so many, to
+    /// count refusals where they belong.
     lost_kept = 4_096;
-    /// Deliveries that a job may lose before its worker starts it: this, or three for each attempt if that is more; never
-    /// over 255.
+    /// Deliveries that a job may lose before its worker starts it: this, or three for each attempt
+    /// if that is more; never over 255.
     lost_deliveries = 30;
-    /// Attempts of a job that may lose their worker: with the last of them it is dead. Each may have killed a worker, so they
-    /// are counted since the job was enqueued or revived, whatever came between them.
+    /// Attempts of a job that may lose their worker: with the last of them it is dead. Each may
+    /// have killed a worker, so they are counted since the job was enqueued or revived, whatever
+    /// came between them.
     worker_losses = 3;
-    /// By how much each start raises the tokens: more than any run loses when its log is not synced.
+    /// By how much each start raises the tokens: more than any run loses when its log is not
+    /// synced.
     tokens_per_start = 1 << 32;
     /// How long a prepared job waits to be confirmed, in milliseconds of monotonic time.
     prepared_kept_ms = HOUR_MS;
@@ -107,7 +112,8 @@ rules! {
     run_timeout_ms = JobOptions::RUN_TIMEOUT_MS;
     /// How long ended jobs stay readable, in milliseconds, where neither job nor queue sets it.
     keep_ms = JobOptions::KEEP_MS;
-    /// Most completed, cancelled and expired jobs that a queue keeps where it does not set another number.
+    /// Most completed, cancelled and expired jobs that a queue keeps where it does not set another
+    /// number.
     ended_per_queue = QueueSettings::KEEP_JOBS;
     /// How long dead letters stay, in milliseconds, where their queue does not set it.
     keep_dead_ms = QueueSettings::KEEP_DEAD_MS;

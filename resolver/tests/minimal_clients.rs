@@ -98,7 +98,8 @@ impl Link {
         self.ask(RESOLVE, &body, RESOLVED).await
     }
 
-    /// The answer to a path ends the message: 0 nobody, 1 a set publishes it, with no default above.
+    /// The answer to a path ends the message: 0 nobody, 1 a set publishes it, with no default
+    /// above.
     async fn is_published(&mut self, path: &str) -> bool {
         match self.resolve(path).await[..] {
             [.., 1, 1, 0, 0] => true,

@@ -1,5 +1,6 @@
-//! What a worker that stood still can believe of its links: after a SIGSTOP, or a pause of the machine, the socket still has bytes that
-//! came long before they are read. Pure: times are counted from the worker's start.
+//! What a worker that stood still can believe of its links: after a SIGSTOP, or a pause of the
+//! machine, the socket still has bytes that came long before they are read. Pure: times are counted
+//! from the worker's start.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use std::time::Duration;
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 /// It stood still if it has not shown that for so long.
 const STOOD_STILL: Duration = Duration::from_secs(1);
-/// So long after it goes on, what is read may have come before. A link that stands brings a heartbeat every 2 s.
+/// So long after it goes on, what is read may have come before. A link that stands brings a
+/// heartbeat every 2 s.
 const OLD_FOR: Duration = Duration::from_secs(1);
 
 /// When the worker ran.

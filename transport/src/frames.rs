@@ -8,8 +8,8 @@ use longshore_protocol::messages::HEARTBEAT;
 use crate::budget::Charge;
 use crate::end::LinkEnd;
 
-/// The read buffer of an accepted link, in bytes. A frame that fits into it is copied out of it once
-/// it is whole.
+/// The read buffer of an accepted link, in bytes. A frame that fits into it is copied out of it
+/// once it is whole.
 pub(crate) const READ_BYTES: usize = 32 * 1024;
 /// The same of a dialled link: a process has few of them, and many updates come with each read.
 pub(crate) const DIALLED_READ_BYTES: usize = 128 * 1024;

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 /// Most IP addresses of a name that are tried, one after the other.
 const ADDRESSES_TRIED_MAX: usize = 8;
 
-/// Lookups under way in this process. One that is given up goes on in the system for up to half a minute, on a thread that handlers and
-/// reads of the disk want, too.
+/// Lookups under way in this process. One that is given up goes on in the system for up to half a
+/// minute, on a thread that handlers and reads of the disk want, too.
 static LOOKUPS: Semaphore = Semaphore::const_new(16);
 
 /// Why a host name leads to no address. Both may go away by themselves.

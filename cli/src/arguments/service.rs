@@ -119,8 +119,8 @@ pub(crate) struct Publisher {
     /// Bytes of recent payloads that are kept in memory; 0 for none [default: 256 MiB]
     #[arg(long, value_name = "BYTES")]
     pub(crate) cache_bytes: Option<usize>,
-    /// Bytes of memory that jobs may take, at least 16 MiB; from there on new jobs are refused [default: half of what
-    /// the machine, or the control group, has]
+    /// Bytes of memory that jobs may take, at least 16 MiB; from there on new jobs are refused
+    /// [default: half of what the machine, or the control group, has]
     #[arg(long, value_name = "BYTES")]
     pub(crate) memory_max: Option<u64>,
     /// Listen on an address that other machines can reach, without TLS

@@ -102,7 +102,8 @@ pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Resul
 
 async fn look(context: &Context) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // What is stopped takes connections and says no hello: it is to be named within 10 s, one beside the other.
+    // What is stopped takes connections and says no hello: it is to be named within 10 s, one
+    // beside the other.
     let mut cluster = context.cluster();
     cluster.timing.hello_timeout = cluster.timing.hello_timeout.min(HELLO_MAX);
     let client = ReadClient::new(cluster.clone(), SessionId(rand::random()), "longshore");

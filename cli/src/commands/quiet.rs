@@ -70,11 +70,12 @@ pub(crate) async fn run(
     }
 }
 
-/// A worker that has had no link for so long holds nothing: leases outlive a publisher's restart by no more.
+/// A worker that has had no link for so long holds nothing: leases outlive a publisher's restart by
+/// no more.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
-/// Waits until workers have ended what they run. A publisher that does not list its workers is waited for, too, and so is a worker
-/// whose link is away: it may be back with what it holds.
+/// Waits until workers have ended what they run. A publisher that does not list its workers is
+/// waited for, too, and so is a worker whose link is away: it may be back with what it holds.
 async fn until_they_hold_nothing(sessions: &BTreeSet<String>, context: &Context) {
     let mut progress = Progress::new("waiting for", "jobs", None, &context.output);
     let mut unlinked_since: BTreeMap<String, Instant> = BTreeMap::new();

@@ -64,8 +64,9 @@ impl Listed {
         self.workers.iter().filter(|worker| takes_from(worker, queue))
     }
 
-    /// Jobs that these workers hold, over all publishers. Not known unless all workers are listed, and for up to half a second
-    /// after one became quiet. Those without a link are in `unlinked`: they hold what they held, until its leases have ended.
+    /// Jobs that these workers hold, over all publishers. Not known unless all workers are listed,
+    /// and for up to half a second after one became quiet. Those without a link are in `unlinked`:
+    /// they hold what they held, until its leases have ended.
     pub(super) fn held_by(
         &self,
         sessions: &BTreeSet<String>,

@@ -95,8 +95,8 @@ impl Budget {
     /// Bytes that the disk of a new journal has free at least. With fewer it would refuse every job.
     pub(crate) fn least_free_bytes(segment_bytes: u64) -> u64 {
         let new = Budget { segment_bytes, ..Budget::ENDLESS };
-        // Two more: one that is written, and one whose room takes new jobs again after some were refused. And a step for the small
-        // files of a directory.
+        // Two more: one that is written, and one whose room takes new jobs again after some were
+        // refused. And a step for the small files of a directory.
         let segments = WORK_SEGMENTS + 2;
         let spare = segments.saturating_mul(segment_bytes).saturating_add(SEGMENT_BYTES_MIN);
         new.low().saturating_add(spare)

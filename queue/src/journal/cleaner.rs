@@ -1,11 +1,13 @@
-//! Cycles: a snapshot is written, and what it makes needless goes. Beside the commits, on a thread of its own.
+//! Cycles: a snapshot is written, and what it makes needless goes. Beside the commits, on a thread
+//! of its own.
 //!
 //! ```text
 //! count what is wanted ─▶ choose ─▶ carry ─▶ commit up to the snapshot ─▶ snapshot ─▶ rename ─▶ snapshots before the last two go ─▶ segments go
 //!                                                                             └ the one moment at which anything changes
 //! ```
-//! A crash before the rename leaves the older snapshot and all that it needs. The snapshot before the newest is kept with what it
-//! needs, in case the newest rots: until the next one, or until the disk has no room to spare.
+//! A crash before the rename leaves the older snapshot and all that it needs. The snapshot before
+//! the newest is kept with what it needs, in case the newest rots: until the next one, or until the
+//! disk has no room to spare.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -327,7 +329,8 @@ impl Cleaner {
         }
     }
 
-    /// What nothing needs any more goes. On a disk without room to spare that is the fallback, too. False while a copy is being made.
+    /// What nothing needs any more goes. On a disk without room to spare that is the fallback, too.
+    /// False while a copy is being made.
     fn remove(&mut self, around: &mut dyn Around) -> Result<bool, CycleError> {
         if around.is_short() || self.directory.ballast.is_tight() {
             self.needless.extend(self.fallback.take().into_iter().flat_map(|it| it.files));

@@ -145,7 +145,8 @@ impl Directory {
         let (usual, short) = (self.segment_bytes.max(least), SEGMENT_BYTES_MIN.max(least));
         let made = self.ballast.make(usual, short, create);
         let (file, bytes) = made.map_err(|error| {
-            // On a full disk another is tried each second, under another name: what this one has got is not to stay.
+            // On a full disk another is tried each second, under another name: what this one has
+            // got is not to stay.
             let _ = self.files.remove(&path);
             poisoned("making", &path, error)
         })?;

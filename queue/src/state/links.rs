@@ -68,7 +68,8 @@ impl State {
         self.start = Some(Arc::new(Start { secret, ..start.clone() }));
     }
 
-    /// From now on these decide. What is kept may be kept for too long by them: the next `Tick` looks.
+    /// From now on these decide. What is kept may be kept for too long by them: the next `Tick`
+    /// looks.
     fn take_rules(&mut self, rules: &Rules) {
         if self.rules == *rules {
             return;

@@ -1,8 +1,10 @@
-//! The memory that the state takes, from counters: what is there, not what was ever allocated for it.
+//! The memory that the state takes, from counters: what is there, not what was ever allocated for
+//! it.
 //!
-//! A publisher that takes new jobs until the system kills it loses nothing, and serves nobody either: it starts, reads all of
-//! them back, and is killed again. So new jobs are refused in time. The store decides that, before a batch is logged:
-//! replay sees the refusal, never the reason, and may run on a machine with another amount of memory.
+//! A publisher that takes new jobs until the system kills it loses nothing, and serves nobody
+//! either: it starts, reads all of them back, and is killed again. So new jobs are refused in time.
+//! The store decides that, before a batch is logged: replay sees the refusal, never the reason, and
+//! may run on a machine with another amount of memory.
 
 use super::State;
 use super::checkpoints::Checkpoints;
@@ -13,13 +15,16 @@ use super::row::Row;
 use super::session::Session;
 use super::transition::Side;
 
-/// A place in the index of ids or of tokens: 64 bytes for 12 places, of which seven or more are used.
+/// A place in the index of ids or of tokens: 64 bytes for 12 places, of which seven or more are
+/// used.
 const INDEX_BYTES: usize = 9;
-/// A job that waits for a time: number and time in a `BTreeSet`, whose nodes are two thirds full or more.
+/// A job that waits for a time: number and time in a `BTreeSet`, whose nodes are two thirds full or
+/// more.
 const WAIT_BYTES: usize = 24;
 /// A job's options that no other job has, with their place in the table by value.
 const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
-/// A kind of dead letters, with its places in the tables by kind and by age: in the worst case one for each dead job.
+/// A kind of dead letters, with its places in the tables by kind and by age: in the worst case one
+/// for each dead job.
 const KIND_BYTES: usize = 128;
 /// What a queue and a session have outside of their tables: path, name, members of groups.
 const OUTSIDE_BYTES: usize = 512;
@@ -27,8 +32,9 @@ const OUTSIDE_BYTES: usize = 512;
 const ITEM_BYTES: usize = 2 * size_of::<Attempt>();
 
 impl State {
-    /// Bytes of memory that jobs, queues and sessions take, about. Neither what a snapshot under way has frozen, up to as much
-    /// again if all of it changes meanwhile, nor payloads, which are in the log.
+    /// Bytes of memory that jobs, queues and sessions take, about. Neither what a snapshot under
+    /// way has frozen, up to as much again if all of it changes meanwhile, nor payloads, which are
+    /// in the log.
     pub fn memory_bytes(&self) -> u64 {
         let jobs = self.rows.held as usize * (size_of::<Row>() + INDEX_BYTES);
         let running = self.rows.tokens() * INDEX_BYTES;

@@ -74,8 +74,8 @@ impl Session {
     }
 }
 
-/// What an answer, and a run of one, count as. Numbers, not sizes of types: what they decide is decided again at every replay, and a
-/// compiler may lay types out anew.
+/// What an answer, and a run of one, count as. Numbers, not sizes of types: what they decide is
+/// decided again at every replay, and a compiler may lay types out anew.
 const ANSWER_BYTES: usize = 40;
 const RUN_BYTES: usize = 8;
 

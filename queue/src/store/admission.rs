@@ -77,7 +77,8 @@ pub(super) fn fit(
     Fit::Answer(link, reply)
 }
 
-/// Why new jobs of so many bytes are refused. Memory is counted before the batch: it takes about 1 MB more at most.
+/// Why new jobs of so many bytes are refused. Memory is counted before the batch: it takes about 1
+/// MB more at most.
 pub(super) fn refusal(
     bytes: u64,
     state: &State,

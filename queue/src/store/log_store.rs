@@ -470,7 +470,8 @@ impl<L: Log> LogStore<L> {
         self.log.reader()
     }
 
-    /// Why each of these jobs would be refused for want of memory or of room on the disk; none if there is enough.
+    /// Why each of these jobs would be refused for want of memory or of room on the disk; none if
+    /// there is enough.
     pub fn refusal_of(&self, batch: &EnqueueBatch) -> Option<Refusal> {
         let bytes = admission::bytes_of(batch);
         admission::refusal(bytes, &self.state, &self.budget(), self.memory_max)

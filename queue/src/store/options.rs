@@ -24,8 +24,9 @@ pub struct StoreOptions {
     pub accept_loss: bool,
     /// Bytes of recent payloads kept in memory.
     pub cache_bytes: usize,
-    /// Bytes of memory that jobs, queues and sessions may take ([`State::memory_bytes`](crate::State::memory_bytes)); from
-    /// there on new jobs are `MemoryFull`.
+    /// Bytes of memory that jobs, queues and sessions may take
+    /// ([`State::memory_bytes`](crate::State::memory_bytes)); from there on new jobs are
+    /// `MemoryFull`.
     pub memory_max: u64,
     /// Queues served by name.
     pub paths: Vec<Path>,

@@ -159,7 +159,8 @@ impl Matching {
         let Some(step) = self.walk.as_ref().and_then(|walk| tree.walks.step(walk)) else {
             return self.over;
         };
-        // As `look` does: one that was looked up and has gone left the walk at a neighbour, which it does not enter from here.
+        // As `look` does: one that was looked up and has gone left the walk at a neighbour, which
+        // it does not enter from here.
         let step = match step {
             Step::Enter(at) => match self.levels.get(tree.depth(at).wrapping_sub(1)) {
                 Some(Level { row: Row::Named { at: Some(wanted), .. }, .. }) if *wanted != at => {

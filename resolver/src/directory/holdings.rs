@@ -1,12 +1,14 @@
-//! What one publisher holds, in buckets by the hash of its keys. Two sides compare a digest for each bucket, write again only the
-//! buckets that differ, and what is not written again in those is removed.
+//! What one publisher holds, in buckets by the hash of its keys. Two sides compare a digest for
+//! each bucket, write again only the buckets that differ, and what is not written again in those is
+//! removed.
 //!
-//! A bucket is the keys whose hash begins with its number, so neighbours add up to a coarser one. There are 16 times as many when
-//! there are 256 keys to each; they are parted one at a time, some with every few keys that come.
+//! A bucket is the keys whose hash begins with its number, so neighbours add up to a coarser one.
+//! There are 16 times as many when there are 256 keys to each; they are parted one at a time, some
+//! with every few keys that come.
 //!
-//! The hash that buckets go by is public: anybody can choose paths that all fall into one. Entries of a bucket that has far more than
-//! its share are therefore found by a hash that is keyed with the replica's secret, and work over a whole bucket is counted by
-//! whoever asks for it.
+//! The hash that buckets go by is public: anybody can choose paths that all fall into one. Entries
+//! of a bucket that has far more than its share are therefore found by a hash that is keyed with
+//! the replica's secret, and work over a whole bucket is counted by whoever asks for it.
 
 use hashbrown::HashTable;
 use longshore_protocol::messages::resolver::{Digest, KeyHash};
@@ -64,9 +66,10 @@ struct Bucket {
     rewriting: u64,
 }
 
-/// From so many entries on a bucket has an index: four times as many as buckets have when they are parted, which without anybody's
-/// choosing takes over 16 million paths. Fewer are looked through: an index costs a third more for each path that is registered. Tests
-/// have few, and are to meet both.
+/// From so many entries on a bucket has an index: four times as many as buckets have when they are
+/// parted, which without anybody's choosing takes over 16 million paths. Fewer are looked through:
+/// an index costs a third more for each path that is registered. Tests have few, and are to meet
+/// both.
 const INDEXED_FROM: usize = if cfg!(test) { 8 } else { 4 * KEYS_PER_BUCKET };
 
 /// The entries of a bucket.

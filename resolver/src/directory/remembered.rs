@@ -15,7 +15,8 @@ use crate::directory::{Directory, Slot};
 
 /// Most missing publishers that a replica remembers; of more, the one that was last seen longest ago is forgotten.
 const MISSING_MAX: usize = RESOLVER_PUBLISHERS_MAX;
-/// Most declared paths, of all publishers, that the next run takes over; of the others it knows that there are some.
+/// Most declared paths, of all publishers, that the next run takes over; of the others it knows
+/// that there are some.
 const DECLARED_KEPT_MAX: usize = 65_536;
 
 /// What a publisher that can be seen has declared, as nodes of the tree.
@@ -24,9 +25,11 @@ pub(super) struct Declares {
     pub(super) defaults: BTreeSet<NodeId>,
     /// Queues that none of the defaults covers.
     pub(super) queues: BTreeSet<NodeId>,
-    /// Some were left out: there were [`DECLARED_MAX`], or it took some back, which says nothing of its jobs.
+    /// Some were left out: there were [`DECLARED_MAX`], or it took some back, which says nothing of
+    /// its jobs.
     pub(super) more: bool,
-    /// What it had declared when it was last seen before, until it has confirmed what it declares now.
+    /// What it had declared when it was last seen before, until it has confirmed what it declares
+    /// now.
     pub(super) before: Option<Box<Declared>>,
 }
 
@@ -128,7 +131,8 @@ impl Remembered {
         }
     }
 
-    /// The publisher has registered, whether or not it has written all it wants. Gives what it had declared before.
+    /// The publisher has registered, whether or not it has written all it wants. Gives what it had
+    /// declared before.
     pub(super) fn is_back(&mut self, publisher: PublisherId) -> Option<Declared> {
         let missing = self.take(publisher)?;
         self.version += 1;
@@ -212,8 +216,9 @@ fn some() -> Declared {
 }
 
 impl Directory {
-    /// Takes over what an earlier run of the replica wrote down: it knew `known`, and these were all if it `knew_all`. Then the
-    /// replica is complete once those that were there have confirmed, and after `wait` at the latest.
+    /// Takes over what an earlier run of the replica wrote down: it knew `known`, and these were
+    /// all if it `knew_all`. Then the replica is complete once those that were there have
+    /// confirmed, and after `wait` at the latest.
     pub(crate) fn restore(
         &mut self,
         now: Instant,
@@ -228,7 +233,8 @@ impl Directory {
         }
     }
 
-    /// The publishers that are registered, and those that are missing: what the next run takes over.
+    /// The publishers that are registered, and those that are missing: what the next run takes
+    /// over.
     pub(crate) fn known(&self, now: Instant) -> Vec<KnownPublisher> {
         // The missing ones have as many at most.
         let mut left = DECLARED_KEPT_MAX;
@@ -299,8 +305,8 @@ impl Directory {
         Declared { defaults, queues, more }
     }
 
-    /// A publisher has announced. Until it has confirmed what it declares now, it is known by what it declared before, too: its first
-    /// write may never come.
+    /// A publisher has announced. Until it has confirmed what it declares now, it is known by what
+    /// it declared before, too: its first write may never come.
     pub(super) fn is_back(&mut self, slot: Slot) {
         let publisher = &mut self.living[slot];
         if let Some(before) = self.remembered.is_back(publisher.info.id)
@@ -311,7 +317,8 @@ impl Directory {
         }
     }
 
-    /// The replica holds all that the publisher wants. One that wants nothing is waited for if it `may_want_more`.
+    /// The replica holds all that the publisher wants. One that wants nothing is waited for if it
+    /// `may_want_more`.
     pub(super) fn confirmed(&mut self, slot: Slot, may_want_more: bool) {
         let publisher = &mut self.living[slot];
         let holds_any = publisher.holdings.len() > 0;
@@ -321,7 +328,8 @@ impl Directory {
         self.remembered.confirmed(publisher.info.id, holds_any || !may_want_more);
     }
 
-    /// A publisher holds a queue, or a default for queues, where it did not, or the other way round.
+    /// A publisher holds a queue, or a default for queues, where it did not, or the other way
+    /// round.
     pub(super) fn declare(&mut self, slot: Slot, held: Held, holds: bool) {
         let publisher = &mut self.living[slot];
         if holds {

@@ -10,7 +10,8 @@ const REFILL_PART: i128 = 4;
 /// `t / 4` and twice `most`, whatever happens.
 #[derive(Debug)]
 pub(super) struct Grace {
-    /// Nanoseconds that may be put off. Below 0 after one stand-still that was longer: that one is returned whole.
+    /// Nanoseconds that may be put off. Below 0 after one stand-still that was longer: that one is
+    /// returned whole.
     left: i128,
     most: i128,
     refilled_at: Instant,

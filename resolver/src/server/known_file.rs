@@ -23,7 +23,8 @@ use crate::replica_link::now;
 const NAME: &str = "known-publishers";
 /// Its first bytes, with the number of its format.
 const MAGIC: &[u8; 8] = b"LSKNOWN1";
-/// More than a replica writes: 32,768 publishers of at most 5.3 KB, and 131,072 declared paths of 1 KiB.
+/// More than a replica writes: 32,768 publishers of at most 5.3 KB, and 131,072 declared paths of 1
+/// KiB.
 const BYTES_MAX: u64 = 320 * 1024 * 1024;
 /// How often the file's time is set.
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
@@ -153,8 +154,9 @@ pub(super) async fn keep(file: KnownFile, mut newest: watch::Receiver<Knowledge>
         });
         match done.await {
             Ok(Ok(())) => written |= unwritten.take().is_some(),
-            // What could not be written is tried again in a second. Until then the old file would name all that there were, and
-            // those that have come since would be neither waited for nor missing: a full disk has room to remove it.
+            // What could not be written is tried again in a second. Until then the old file would
+            // name all that there were, and those that have come since would be neither waited for
+            // nor missing: a full disk has room to remove it.
             Ok(Err(error)) => {
                 if unwritten.is_some() {
                     written &= std::fs::remove_file(&path).is_err();

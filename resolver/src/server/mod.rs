@@ -267,7 +267,8 @@ impl ResolverServer {
         listener.refuse_new();
         listener.close().await;
         connections.shutdown().await;
-        // Nobody else can say anything: the desk ends, and what it knows is written down, unless the disk hangs.
+        // Nobody else can say anything: the desk ends, and what it knows is written down, unless
+        // the disk hangs.
         drop(said);
         let _ = timeout(ENDS_WITHIN, desk_task.join_next()).await;
         desk_task.shutdown().await;

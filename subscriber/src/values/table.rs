@@ -421,7 +421,8 @@ impl Table {
             holder.end(last, &reason, &mut self.lost, &mut self.behind_bytes);
             slots.push(at);
         }
-        // Last: several of one value may have ended, and the first is not to take its last update from the others.
+        // Last: several of one value may have ended, and the first is not to take its last update
+        // from the others.
         slots.sort_unstable();
         slots.dedup();
         slots.into_iter().for_each(|at| self.unsubscribe_if_unheld(at));

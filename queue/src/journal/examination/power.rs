@@ -47,7 +47,8 @@ fn lives(seed: u64, coverage: &mut Coverage, executed: &mut Executed) -> (u64, u
     (cuts, world.disk.trace())
 }
 
-/// A bit of the newest snapshot is not what it was, if there is another: whenever that may be, the other is as good.
+/// A bit of the newest snapshot is not what it was, if there is another: whenever that may be, the
+/// other is as good.
 fn rot_newest_snapshot(world: &mut World) {
     let snapshots: Vec<_> =
         world.disk.paths().into_iter().filter(|path| is_snapshot(path)).collect();

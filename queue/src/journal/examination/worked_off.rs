@@ -101,7 +101,8 @@ impl Habits {
             stale: one_of(&[0, 0, 1, 20]),
             copies: one_of(&[0, 0, 1, 3]),
         };
-        // Results that are kept fill the disk, with nothing to be made free: no promise is made there.
+        // Results that are kept fill the disk, with nothing to be made free: no promise is made
+        // there.
         if habits.keeps {
             habits.result_bytes = 0;
         }

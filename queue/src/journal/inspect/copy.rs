@@ -401,7 +401,8 @@ impl Copying<'_, '_> {
         let before = self.bytes;
         self.bytes += bytes as u64;
         (self.progress)(self.bytes, self.total);
-        // A snapshot may be longer than all segments: as long as it is copied nothing is removed at the source.
+        // A snapshot may be longer than all segments: as long as it is copied nothing is removed at
+        // the source.
         match before / ROOM_EVERY < self.bytes / ROOM_EVERY {
             true => self.source.check_room(),
             false => Ok(()),

@@ -157,7 +157,8 @@ impl Check<'_, '_> {
         (self.progress)(self.bytes, self.total);
     }
 
-    /// Reads every snapshot, and gives the newest of which all is there. Without one a start begins with the log, if that is whole.
+    /// Reads every snapshot, and gives the newest of which all is there. Without one a start begins
+    /// with the log, if that is whole.
     fn base(&mut self, snapshots: &[u64]) -> Result<Base, InspectError> {
         let mut base = None;
         let mut bad: Vec<(PathBuf, u64, u64, &'static str)> = Vec::new();

@@ -1,4 +1,5 @@
-//! What replay begins with: the newest snapshot that is good, and of which every file is there. Without one, the log's beginning.
+//! What replay begins with: the newest snapshot that is good, and of which every file is there.
+//! Without one, the log's beginning.
 
 use super::super::OpenError;
 use super::super::directory::Directory;
@@ -23,9 +24,9 @@ pub(super) struct Base {
     pub(super) bytes: u64,
 }
 
-/// Picks the newest snapshot of which all is there; every one is read to its end before any block of it is used, so that
-/// nothing ever has to be undone. Tells what is wrong with those that are newer. When none is good, replay shows whether the log is
-/// there from its first command on.
+/// Picks the newest snapshot of which all is there; every one is read to its end before any block
+/// of it is used, so that nothing ever has to be undone. Tells what is wrong with those that are
+/// newer. When none is good, replay shows whether the log is there from its first command on.
 pub(super) fn choose(
     directory: &Directory,
     found: &FoundFiles,

@@ -45,7 +45,8 @@ pub(super) fn set_aside<'a>(
         aside.take(path)?;
     }
     aside.make_last()?;
-    // The snapshots last: as long as one of them is there, a start that is cut short here finds the same damage again.
+    // The snapshots last: as long as one of them is there, a start that is cut short here finds the
+    // same damage again.
     snapshots.iter().try_for_each(|path| aside.take(path))?;
     aside.note_nothing()?;
     aside.make_last()?;

@@ -124,8 +124,8 @@ pub(crate) fn recover(
     play(directory, found, base, cause, known, accept_loss, rebuild)
 }
 
-/// Replays what comes after the base, sees to the end, and removes what nothing needs. `cause` is what is wrong with the newest
-/// snapshot.
+/// Replays what comes after the base, sees to the end, and removes what nothing needs. `cause` is
+/// what is wrong with the newest snapshot.
 fn play(
     directory: &Directory,
     found: FoundFiles,
@@ -180,7 +180,8 @@ fn play(
             let newer = found.snapshots.iter().filter(|&&index| index > base.index);
             let newer: Vec<PathBuf> = newer.map(|&index| directory.snapshot_path(index)).collect();
             let unused = found.unused.iter().chain(&found.bad_carried).map(|file| &file.path);
-            // What newer snapshots alone named goes with them. Otherwise it may be what the fallback needs.
+            // What newer snapshots alone named goes with them. Otherwise it may be what the
+            // fallback needs.
             let theirs = if newer.is_empty() { &[][..] } else { &garbage };
             has_taken_garbage = !newer.is_empty();
             let lost = later.iter().chain(theirs).map(|file| &file.path).chain(unused);

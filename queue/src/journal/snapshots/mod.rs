@@ -34,8 +34,8 @@ pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {
     Ok(indexes)
 }
 
-/// All snapshots but those of `kept` count no more, for good; gives what is to be removed of them. What only they need may go
-/// once this returns, and not before.
+/// All snapshots but those of `kept` count no more, for good; gives what is to be removed of them.
+/// What only they need may go once this returns, and not before.
 pub(crate) fn retire_others(directory: &Directory, kept: &[u64]) -> io::Result<Vec<PathBuf>> {
     let others = list(directory)?.into_iter().filter(|other| !kept.contains(other));
     let paths = others.map(|other| directory.snapshot_path(other));
