@@ -4,6 +4,7 @@ mod admission;
 mod asked;
 mod held;
 mod log_store;
+mod opening;
 mod options;
 mod replay;
 mod reports;
@@ -20,9 +21,9 @@ use longshore_protocol::{
     Durability, Epoch, Glob, JobId, JobState, LinkId, Path, PublisherId, Revoked, Token,
 };
 
-#[cfg(test)]
-pub(crate) use self::log_store::epoch_floor;
 pub use self::log_store::{LogStore, PAUSE_MS, TURN_MS};
+#[cfg(test)]
+pub(crate) use self::opening::epoch_floor;
 pub use self::options::{Opened, StoreOptions};
 pub use self::replay::Replay;
 use crate::log::{Poisoned, Reader};
