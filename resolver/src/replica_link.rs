@@ -40,7 +40,7 @@ pub(crate) enum ReplicaLink {
     #[default]
     None,
     Dialling(Pin<Box<dyn Future<Output = Result<Link, String>> + Send>>),
-    Up(LinkSender, LinkReceiver),
+    Up(LinkSender, Box<LinkReceiver>),
 }
 
 impl ReplicaLink {
@@ -57,7 +57,7 @@ impl ReplicaLink {
             ReplicaLink::Dialling(dialling) => match dialling.await {
                 Ok(link) => {
                     let (sender, receiver) = link.split();
-                    *self = ReplicaLink::Up(sender, receiver);
+                    *self = ReplicaLink::Up(sender, Box::new(receiver));
                     return LinkEvent::Linked;
                 }
                 Err(why) => LinkEvent::Unlinked { why },
