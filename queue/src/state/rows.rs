@@ -5,8 +5,8 @@ use std::ops::{Index, IndexMut};
 use longshore_protocol::{JobId, Token};
 
 use super::chunks::{Chunks, Shared};
+use super::id_key::IdKey;
 use super::row::{NONE, Place, Row};
-use super::siphash::SipKey;
 use super::slot_index::SlotIndex;
 use crate::outcome::RecordRef;
 
@@ -34,7 +34,7 @@ pub(super) struct Rows {
     by_id: Vec<SlotIndex>,
     by_token: SlotIndex,
     /// Keys the hashes of ids, which producers choose. Tokens are the publisher's own: they need no key.
-    key: SipKey,
+    key: IdKey,
 }
 
 impl Default for Rows {
@@ -45,7 +45,7 @@ impl Default for Rows {
             held: 0,
             by_id: vec![SlotIndex::default(); INDEX_PARTS],
             by_token: SlotIndex::default(),
-            key: SipKey::default(),
+            key: IdKey::default(),
         }
     }
 }
@@ -54,7 +54,7 @@ impl Rows {
     /// Keys the index of ids; only while it is empty.
     pub(super) fn key_with(&mut self, secret: &[u8; 16]) {
         debug_assert!(self.ids() == 0, "ids that are there lie where the old key has them");
-        self.key = SipKey::new(secret);
+        self.key = IdKey::new(secret);
     }
 
     /// Rows made so far, free ones too: places are below it.

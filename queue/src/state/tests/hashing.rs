@@ -37,6 +37,35 @@ fn ids_crafted_to_collide_without_the_key_do_not_collide_with_it() {
     assert!(passed <= 12, "{passed} ids had no room in one line");
 }
 
+/// Ids that differ in few bits: what counters, copied halves and hand-made ids look like.
+#[test]
+fn ids_that_are_alike_are_spread() {
+    let like: [fn(u128) -> u128; 6] = [
+        |n| n,
+        |n| n << 64,
+        |n| n << 64 | n,
+        |n| n << 120,
+        |n| u128::from(n as u64) << 64 | u128::from(!(n as u64)),
+        |n| 1 << (n % 128) | 1 << (n / 128 + 64),
+    ];
+    for (which, like) in like.into_iter().enumerate() {
+        for bytes in [1, 77, 255] {
+            let mut story = Story::empty();
+            let secret = Secret([bytes; 16]);
+            story.apply(Command::Start(Start { secret, ..Story::begin().this_start() }));
+            let producer = story.link("producer");
+            let ids: BTreeSet<u128> = (1..=2_000).map(like).collect();
+            let jobs: Vec<NewJob> =
+                ids.iter().map(|id| NewJob { id: JobId(id.to_be_bytes()), ..plain(1) }).collect();
+            for jobs in jobs.chunks(1_000) {
+                story.enqueue(producer, jobs);
+            }
+            let passed = story.state.rows.most_passed();
+            assert!(passed <= 12, "{which} by {bytes}: {passed} ids had no room in one line");
+        }
+    }
+}
+
 #[test]
 fn the_first_starts_secret_keys_the_index_for_ever() {
     let (a, b) = (Secret([1; 16]), Secret([2; 16]));
