@@ -95,7 +95,13 @@ impl Entries {
 
     fn insert(&mut self, entry: Entry, by: EntryHasher) {
         match self {
-            Entries::Few(entries) if entries.len() < INDEXED_FROM => entries.push(entry),
+            Entries::Few(entries) if entries.len() < INDEXED_FROM => {
+                if entries.len() == entries.capacity() {
+                    // Doubling would leave a third of all memory for entries empty.
+                    entries.reserve_exact((entries.len() / 4).max(4));
+                }
+                entries.push(entry);
+            }
             Entries::Few(entries) => {
                 let mut many = HashTable::with_capacity(2 * INDEXED_FROM);
                 for &entry in entries.iter().chain(&[entry]) {
