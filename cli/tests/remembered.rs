@@ -56,6 +56,41 @@ async fn a_path_of_a_dead_publisher_goes_to_another_with_the_same_default() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_is_drained_and_removed_and_no_job_is_lost() {
+    let mut site = Site::of(1, 2, None).await;
+    enqueue_at(&site, 1, "/jobs/mail", 20).await;
+    site.run(&["publisher", "drain", "nobody"]).code(1).says(&["no publisher nobody"]);
+    let drained = site.run(&["publisher", "drain", "publisher-2"]).code(0);
+    assert!(drained.stdout.contains("takes no new jobs; 20 jobs have"), "{}", drained.stdout);
+
+    // Whoever asks, for a queue that is there or a new one: all go to the other.
+    for queue in ["/jobs/mail", "/jobs/new"] {
+        for _ in 0..4 {
+            site.run(&["enqueue", queue, "x"]).code(0);
+        }
+    }
+    let left = site.run(&["publisher", "drain", "publisher-2", "--json"]).code(0).json();
+    assert_eq!((&left["open"], &left["changed"]), (&20.into(), &false.into()), "{left}");
+    let check = site.run(&["check"]).code(0).stdout;
+    assert!(check.contains("publisher publisher-2: it is drained"), "{check}");
+
+    // It holds over a restart.
+    site.publishers[1].kill();
+    site.publishers[1].start_again();
+    site.registered().await;
+    site.run(&["enqueue", "/jobs/mail", "x"]).code(0);
+
+    let wait = Beside::start(site.command(&["publisher", "drain", "publisher-2", "--wait"]));
+    site.run(&["work", "/jobs/**", "--until-empty", "--", "true"]).code(0);
+    let ended = wait.ended().code(0);
+    assert!(ended.stdout.contains("is empty: stop it"), "{}", ended.stdout);
+
+    site.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
+    let again = site.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
+    assert!(again.stdout.contains("was not being drained"), "{}", again.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_that_is_gone_is_reported_until_it_is_forgotten() {
     let mut site = Site::of(2, 2, None).await;
     enqueue_at(&site, 1, "/jobs/lost", 2).await;

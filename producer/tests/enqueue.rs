@@ -142,7 +142,7 @@ async fn the_next_address_is_tried_when_the_first_does_not_answer() {
 async fn a_job_refused_by_a_stopping_publisher_goes_to_the_other() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let producer = to(&[&one, &two], options());
-    one.script([Fate::Refuse(BatchRefusal::Stopping)]);
+    one.script([Fate::Refuse(BatchRefusal::Draining)]);
     let mut ids = Vec::new();
     while !one.disk.lock().script.is_empty() {
         let receipt = producer.enqueue(job("x")).await.expect("taken");

@@ -64,6 +64,14 @@ impl Notices {
         }
     }
 
+    /// A tool asks the publisher to take no new jobs, or to take them again.
+    pub(crate) fn drain(&self, draining: bool) {
+        match draining {
+            true => info!("asked to drain: no new jobs are taken"),
+            false => info!("asked to end the drain: new jobs are taken"),
+        }
+    }
+
     /// A tool asks workers to begin no job, or to go on; its answer says what came of it.
     pub(crate) fn quiet(&self, workers: usize, quiet: bool) {
         match quiet {

@@ -1,5 +1,5 @@
-//! The paused and closed patterns as far as they are durable: a status does not wait for a disk, and reports nothing that a
-//! power cut could take back.
+//! The paused and closed patterns, and whether the publisher is drained, as far as they are durable:
+//! a status does not wait for a disk, and reports nothing that a power cut could take back.
 
 use longshore_protocol::Glob;
 use longshore_queue::State;
@@ -9,6 +9,7 @@ use longshore_queue::State;
 pub(crate) struct Pauses {
     paused: Vec<Glob>,
     closed: Vec<Glob>,
+    draining: bool,
     /// Changes that are submitted and not yet durable.
     under_way: usize,
 }
@@ -18,7 +19,7 @@ impl Pauses {
     pub(crate) fn started(state: &State) -> Pauses {
         let (paused, closed) =
             (state.pauses().cloned().collect(), state.closings().cloned().collect());
-        Pauses { paused, closed, under_way: 0 }
+        Pauses { paused, closed, draining: state.is_draining(), under_way: 0 }
     }
 
     /// A change was submitted.
@@ -42,6 +43,11 @@ impl Pauses {
     /// The patterns that are closed to new jobs.
     pub(crate) fn closed(&self) -> &[Glob] {
         &self.closed
+    }
+
+    /// Whether no new jobs are taken at all.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
     }
 }
 

@@ -138,6 +138,15 @@ pub enum Command {
         /// True to stop, false to go on.
         paused: bool,
     },
+    /// The publisher takes no new jobs from now on, or takes them again.
+    Drain {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// True to take none.
+        draining: bool,
+    },
     /// A queue's settings change.
     Configure {
         /// The tool's link.
@@ -249,6 +258,7 @@ impl Command {
             Command::Checkpoint { .. } => kind::CHECKPOINT,
             Command::Replace { .. } => kind::REPLACE,
             Command::Pause { .. } => kind::PAUSE,
+            Command::Drain { .. } => kind::DRAIN,
             Command::Configure { .. } => kind::CONFIGURE,
             Command::Refuse { .. } => kind::REFUSE,
             Command::Handouts { .. } => kind::HANDOUTS,
@@ -316,6 +326,11 @@ impl Command {
                 gate.encode(&mut out);
                 pattern.encode(&mut out);
                 out.bool(*paused);
+            }
+            Command::Drain { link, request, draining } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                out.bool(*draining);
             }
             Command::Configure { link, request, path, changes, reset } => {
                 link.encode(&mut out);
@@ -403,6 +418,9 @@ impl Command {
                 pattern: Glob::decode(r)?,
                 paused: r.bool()?,
             },
+            kind::DRAIN => {
+                Command::Drain { link: LinkId::decode(r)?, request: r.u64()?, draining: r.bool()? }
+            }
             kind::CONFIGURE => Command::Configure {
                 link: LinkId::decode(r)?,
                 request: r.u64()?,
@@ -448,6 +466,7 @@ mod kind {
     pub(super) const CONFIGURE: u8 = 17;
     pub(super) const REFUSE: u8 = 18;
     pub(super) const HANDOUTS: u8 = 19;
+    pub(super) const DRAIN: u8 = 20;
 }
 
 impl Encode for Start {

@@ -26,7 +26,7 @@ pub(crate) use bench::{
 pub(crate) use enqueue::Enqueue;
 pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use look::{Check, Job, Jobs, Ls, PathTable, Resolve, Stat, State, Tail, Tree, Watch};
-pub(crate) use service::{Demo, Publisher, PublisherAction, Resolver, ResolverAction, Up};
+pub(crate) use service::{Demo, Drain, Publisher, PublisherAction, Resolver, ResolverAction, Up};
 pub(crate) use values::{Publish, Subscribe, Top, WhichWorkers, Workers, WorkersAction, Write};
 pub(crate) use work::{Take, Work};
 

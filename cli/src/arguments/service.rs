@@ -77,11 +77,25 @@ pub(crate) enum ResolverAction {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PublisherAction {
+    /// A publisher is to be removed: it takes no new jobs (producers go to others), ends what it has, and says when it is empty
+    Drain(Drain),
     /// A publisher that is missing is gone for good, and its jobs with it: report it no longer
     Forget {
         /// Its name, or its id or the beginning of it
         name: String,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Drain {
+    /// Its name, or its id or the beginning of it
+    pub(crate) name: String,
+    /// Wait until none of its jobs is left that has not ended
+    #[arg(long, conflicts_with = "undo")]
+    pub(crate) wait: bool,
+    /// Take new jobs again
+    #[arg(long)]
+    pub(crate) undo: bool,
 }
 
 #[derive(Args, Debug)]

@@ -228,6 +228,16 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
         .collect();
     for answered in &gathered.answers {
         let status = &answered.answer;
+        if status.draining {
+            findings.push(Finding {
+                part: part(&answered.publisher.name),
+                level: Level::Warning,
+                says: format!(
+                    "it is drained: it takes no new jobs; longshore publisher drain {} --undo ends that",
+                    status.name
+                ),
+            });
+        }
         for (what, patterns) in [("paused", &status.paused), ("closed", &status.closed)] {
             let patterns: Vec<String> =
                 patterns.iter().map(|pattern| format!("'{pattern}'")).collect();

@@ -6,6 +6,7 @@ pub(crate) mod check;
 mod config;
 mod dead;
 mod demo;
+mod drain;
 pub(crate) mod enqueue;
 mod forget;
 mod job;

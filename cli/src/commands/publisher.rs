@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use longshore::{Publisher, PublisherOptions};
 use serde_json::{Value, json};
 
-use super::{Context, forget, memory_json};
+use super::{Context, drain, forget, memory_json};
 use crate::arguments::{self, PublisherAction};
 use crate::config::Service;
 use crate::failure::WrongUsage;
@@ -13,6 +13,7 @@ use crate::signals::{Stop, parent_gone};
 
 pub(crate) async fn run(given: arguments::Publisher, context: Context) -> anyhow::Result<()> {
     match given.action {
+        Some(PublisherAction::Drain(asked)) => drain::run(asked, context).await,
         Some(PublisherAction::Forget { name }) => forget::run(&name, context).await,
         None => serve(given, context).await,
     }

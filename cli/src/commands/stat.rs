@@ -51,6 +51,12 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         if let Some(short) = short_of(answer) {
             context.output.line(format!("publisher {}: {short}", publisher.name))?;
         }
+        if answer.draining {
+            context.output.line(format!(
+                "publisher {}: it is drained, and takes no new jobs",
+                publisher.name
+            ))?;
+        }
     }
     let missing = warn_of_missing(&stats.missing, stats.complete);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
@@ -79,7 +85,7 @@ fn stopped(
 
 fn publisher_json(Answered { publisher, answer }: &Answered<PublisherStatus>) -> Value {
     json!({
-        "name": publisher.name, "room": room_word(answer.room),
+        "name": publisher.name, "room": room_word(answer.room), "draining": answer.draining,
         "journal_bytes": answer.journal_bytes, "ballast_bytes": answer.ballast_bytes,
         "memory_bytes": answer.memory_bytes, "memory_max": answer.memory_max,
         "oldest_uncommitted_ms": answer.oldest_uncommitted_ms,

@@ -72,7 +72,7 @@ impl<T: Default + Clone> Core<T> {
                 // The numbers have come apart: a new link tells which one is next.
                 self.close(now, publisher, "a batch is missing at the publisher");
             }
-            Err(BatchRefusal::Stopping) => {
+            Err(BatchRefusal::Draining) => {
                 if let LinkState::Up { stopping, .. } = &mut peer.link {
                     *stopping = true;
                     peer.said_stop_at = Some(now);

@@ -133,7 +133,7 @@ impl<T: Default + Clone> Core<T> {
             .map(|peer| match (&peer.reason, peer.link) {
                 (Some(reason), _) => format!("{}: {reason}", peer.info.name),
                 (None, LinkState::Up { stopping: true, .. }) => {
-                    format!("{}: it is stopping", peer.info.name)
+                    format!("{}: it takes no new jobs: it is drained, or stops", peer.info.name)
                 }
                 (None, LinkState::Up { .. }) => {
                     format!(
@@ -177,7 +177,7 @@ impl<T: Default + Clone> Core<T> {
             .map(|(id, _)| *id)
             .collect();
         for publisher in lingering {
-            self.close(now, publisher, "it said that it stops, and did not");
+            self.close(now, publisher, "it took no new jobs; asked again");
         }
         let known: BTreeSet<PublisherId> =
             self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();

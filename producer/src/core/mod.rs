@@ -70,7 +70,7 @@ const FAILED_RECENTLY: Duration = Duration::from_secs(60);
 const ROUTE_IDLE: Duration = Duration::from_secs(60);
 /// A link that nothing needed for this long is closed.
 const LINK_IDLE: Duration = Duration::from_secs(300);
-/// A publisher that said it stops is given this long to close the link; then it is tried anew.
+/// A publisher that said it stops, or is drained, is left alone for so long; then it is tried anew.
 const STOPPING_MAX: Duration = Duration::from_secs(10);
 /// How often the slow chores are done.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);

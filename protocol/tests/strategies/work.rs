@@ -181,6 +181,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         ),
         (select(Gate::ALL), glob(), any::<bool>())
             .prop_map(|(gate, pattern, paused)| Request::Pause { gate, pattern, paused }),
+        any::<bool>().prop_map(|draining| Request::Drain { draining }),
         (path(), settings(), any::<bool>())
             .prop_map(|(path, changes, reset)| { Request::Configure { path, changes, reset } }),
         (job_id(), bytes()).prop_map(|(id, entry)| Request::Replace { id, entry }),
@@ -389,28 +390,31 @@ pub(crate) fn queue_stat() -> impl Strategy<Value = QueueStat> {
 
 pub(crate) fn status() -> impl Strategy<Value = PublisherStatus> {
     let paused = (vec(glob(), 0..3), vec(glob(), 0..3));
-    (text(), select(Durability::ALL), any::<([u64; 14], bool)>(), paused, select(Room::ALL))
-        .prop_map(|(name, durability, (n, clock_held), (paused, closed), room)| PublisherStatus {
-            name,
-            durability,
-            uptime_ms: n[0],
-            links: n[1],
-            jobs: n[2],
-            queues: n[3],
-            committed_index: n[4],
-            oldest_uncommitted_ms: n[5],
-            journal_bytes: n[6],
-            written_bytes: n[7],
-            payload_bytes: n[8],
-            syncs: n[9],
-            stale_refused: n[10],
-            clock_held,
-            paused,
-            closed,
-            room,
-            ballast_bytes: n[11],
-            memory_bytes: n[12],
-            memory_max: n[13],
+    (text(), select(Durability::ALL), any::<([u64; 14], [bool; 2])>(), paused, select(Room::ALL))
+        .prop_map(|(name, durability, (n, [clock_held, draining]), (paused, closed), room)| {
+            PublisherStatus {
+                name,
+                durability,
+                uptime_ms: n[0],
+                links: n[1],
+                jobs: n[2],
+                queues: n[3],
+                committed_index: n[4],
+                oldest_uncommitted_ms: n[5],
+                journal_bytes: n[6],
+                written_bytes: n[7],
+                payload_bytes: n[8],
+                syncs: n[9],
+                stale_refused: n[10],
+                clock_held,
+                paused,
+                closed,
+                room,
+                ballast_bytes: n[11],
+                memory_bytes: n[12],
+                memory_max: n[13],
+                draining,
+            }
         })
 }
 
@@ -467,6 +471,9 @@ pub(crate) fn answer() -> impl Strategy<Value = Answer> {
         vec(checkpoint_info(), 0..4).prop_map(Answer::Checkpoints),
         position().prop_map(Answer::Feed),
         Just(Answer::Done),
+        any::<(bool, [u64; 4])>().prop_map(|(changed, [open, prepared, dead, kept])| {
+            Answer::Drained(DrainReport { changed, open, prepared, dead, kept })
+        }),
         vec(quieted_worker(), 0..4).prop_map(Answer::Quieted),
     ]
 }

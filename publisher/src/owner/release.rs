@@ -31,7 +31,9 @@ impl Owner {
                 Reply::LinkRefused { reason } => self.router.refuse(link, reason),
                 mut reply => {
                     match &mut reply {
-                        Reply::Paused { .. } => self.pauses.released(self.store.state()),
+                        Reply::Paused { .. } | Reply::Drained { .. } => {
+                            self.pauses.released(self.store.state());
+                        }
                         Reply::Attached(attached) => {
                             attached.reconnect_grace_ms =
                                 self.store.lease_timing().reconnect_grace_ms;
@@ -164,6 +166,9 @@ fn message_of(reply: Reply) -> FromPublisher {
         }
         Reply::Paused { request, report } => {
             FromPublisher::Answer { id: request, answer: report.map(Answer::Paused) }
+        }
+        Reply::Drained { request, report } => {
+            FromPublisher::Answer { id: request, answer: report.map(Answer::Drained) }
         }
         Reply::Configured { request, result } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Configured(result)) }

@@ -33,6 +33,11 @@ impl Owner {
                 self.pauses.submitted();
                 Command::Pause { link, request: id, gate, pattern, paused }
             }
+            Request::Drain { draining } => {
+                self.notices.drain(draining);
+                self.pauses.submitted();
+                Command::Drain { link, request: id, draining }
+            }
             Request::Configure { path, changes, reset } => {
                 self.notices.settings(&path, &changes, reset);
                 return self.configure(now, (link, id), path, (changes, reset));
@@ -163,6 +168,7 @@ impl Owner {
             ballast_bytes: figures.ballast_bytes,
             memory_bytes: figures.memory_bytes,
             memory_max: figures.memory_max,
+            draining: self.pauses.is_draining(),
         }
     }
 }

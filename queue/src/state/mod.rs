@@ -17,6 +17,7 @@ mod checkpoints;
 mod chunks;
 mod dead_letters;
 mod dispatch;
+mod drain;
 mod due;
 mod enqueue;
 mod events;
@@ -112,6 +113,8 @@ pub struct State {
     pauses: Patterns,
     /// Patterns of queues that are closed to new jobs.
     closings: Patterns,
+    /// No new jobs are taken.
+    draining: bool,
     /// Jobs that may still be handed out; [`u64::MAX`] for any number.
     handouts: u64,
 }
@@ -153,6 +156,7 @@ impl State {
             dispatch: Dispatch::default(),
             pauses: Patterns::default(),
             closings: Patterns::default(),
+            draining: false,
             handouts: u64::MAX,
         }
     }
@@ -190,6 +194,10 @@ impl State {
             Command::Pause { link, request, gate, pattern, paused } => {
                 let report = self.change_stops(*gate, pattern, *paused);
                 out.replies.push((*link, Reply::Paused { request: *request, report }));
+            }
+            Command::Drain { link, request, draining } => {
+                let report = Ok(self.drain(*draining));
+                out.replies.push((*link, Reply::Drained { request: *request, report }));
             }
             Command::Damaged { token } => self.damaged(*token, out),
             Command::Tick => self.tick(out),

@@ -65,6 +65,9 @@ pub(super) fn fit(
         Command::Pause { link, request, paused: true, .. } => {
             (link, Reply::Paused { request, report: Err(RequestError::NoSpace) })
         }
+        Command::Drain { link, request, .. } => {
+            (link, Reply::Drained { request, report: Err(RequestError::NoSpace) })
+        }
         Command::Configure { link, request, .. } => {
             (link, Reply::Configured { request, result: Err(Refusal::NoSpace) })
         }

@@ -92,6 +92,9 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
                 "pattern": pattern.as_str(), "paused": paused,
             }),
         ),
+        Command::Drain { link, request, draining } => {
+            ("drain", json!({ "link": link.0, "request": request, "draining": draining }))
+        }
         Command::Configure { link, request, path, changes, reset } => (
             "configure",
             json!({

@@ -3,12 +3,12 @@
 use super::*;
 
 #[test]
-fn a_batch_refused_because_the_publisher_stops_goes_to_another() {
+fn a_batch_refused_by_a_publisher_that_is_drained_goes_to_another() {
     let (a, b) = (publisher(1), publisher(2));
     let mut story = Story::linked_to(single(), &[a, b]);
     story.push(1);
     let first = story.next_sent();
-    story.answer(&first, Err(BatchRefusal::Stopping));
+    story.answer(&first, Err(BatchRefusal::Draining));
     let second = story.next_sent();
     assert_ne!(second.publisher, first.publisher);
     story.answer_all(&second);
@@ -31,7 +31,7 @@ fn a_stopping_publisher_gets_nothing_new_and_its_own_batches_stay() {
 }
 
 #[test]
-fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_stopping_publisher() {
+fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_drained_publisher() {
     let (a, b) = (publisher(1), publisher(2));
     let mut story = Story::linked_to(single(), &[a, b]);
     story.push(1);
@@ -39,7 +39,7 @@ fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_stoppin
     story.lose(first.publisher, first.link);
     let link = story.attach_next(first.sequence + 1);
     let again = story.next_sent();
-    story.answer(&again, Err(BatchRefusal::Stopping));
+    story.answer(&again, Err(BatchRefusal::Draining));
     assert!(story.sent.is_empty(), "the first copy is there: another publisher would run it twice");
     story.lose(first.publisher, link);
     story.pass(ms(200));
@@ -220,7 +220,7 @@ fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_p
     let dialled = story.dialled.pop_front().expect("a try");
     story.lose(first.publisher, dialled.link);
     let second = story.next_sent();
-    story.answer(&second, Err(BatchRefusal::Stopping));
+    story.answer(&second, Err(BatchRefusal::Draining));
     story.pass(secs(31));
     let end = story.next_end().end;
     assert!(
@@ -235,7 +235,7 @@ fn a_publisher_that_said_it_stops_and_did_not_is_tried_anew() {
     let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
     story.push(1);
     let first = story.next_sent();
-    story.answer(&first, Err(BatchRefusal::Stopping));
+    story.answer(&first, Err(BatchRefusal::Draining));
     story.pass(secs(16));
     story.attach_next(first.sequence);
     let again = story.next_sent();

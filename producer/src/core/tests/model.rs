@@ -171,7 +171,7 @@ impl World {
                 }
                 let refusal = if disk.stopping {
                     // As careless as a publisher may be: it looks at nothing any more.
-                    Some(BatchRefusal::Stopping)
+                    Some(BatchRefusal::Draining)
                 } else if sequence > disk.next {
                     Some(BatchRefusal::SequenceGap)
                 } else {

@@ -20,7 +20,8 @@ mod status;
 use bytes::Bytes;
 
 pub use answer::{
-    ActOutcome, ActionReport, Answer, DeadGroup, DeadGroups, JobsPage, PauseReport, ReplaceOutcome,
+    ActOutcome, ActionReport, Answer, DeadGroup, DeadGroups, DrainReport, JobsPage, PauseReport,
+    ReplaceOutcome,
 };
 pub use attach::{Attach, Attached};
 pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};

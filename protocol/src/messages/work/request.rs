@@ -93,6 +93,13 @@ pub enum Request {
     },
     /// The wall clock is right, though it jumped: what waits for it is to go on.
     ConfirmClock,
+    /// The publisher is to take no new jobs, or to take them again; what it has goes on. Holds until the
+    /// contrary is asked for, over restarts. Answered by [`Answer::Drained`](super::Answer::Drained); said again, it
+    /// changes nothing and counts anew.
+    Drain {
+        /// True to take none, false to take them again.
+        draining: bool,
+    },
     /// Workers are to begin no job, or to go on: the worker's whole process, at every publisher. Answered by
     /// [`Answer::Quieted`](super::Answer::Quieted) once each of them has said that it does, or 5 s are over.
     Quiet {
@@ -236,6 +243,10 @@ impl Encode for Request {
                 out.bool(*quiet);
                 out.bool(*dry_run);
             }
+            Request::Drain { draining } => {
+                out.u8(15);
+                out.bool(*draining);
+            }
         }
     }
 }
@@ -283,6 +294,7 @@ impl Decode for Request {
                 quiet: r.bool()?,
                 dry_run: r.bool()?,
             },
+            15 => Request::Drain { draining: r.bool()? },
             _ => return Err(unknown),
         })
     }

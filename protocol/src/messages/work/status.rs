@@ -51,6 +51,8 @@ pub struct PublisherStatus {
     pub memory_bytes: u64,
     /// How many they may take: from there on new jobs are `MemoryFull`.
     pub memory_max: u64,
+    /// True while it is drained: it takes no new jobs.
+    pub draining: bool,
 }
 
 codes! {
@@ -183,6 +185,7 @@ impl Encode for PublisherStatus {
             out.u64(self.ballast_bytes);
             out.u64(self.memory_bytes);
             out.u64(self.memory_max);
+            out.bool(self.draining);
         });
     }
 }
@@ -211,6 +214,7 @@ impl Decode for PublisherStatus {
                 ballast_bytes: r.u64()?,
                 memory_bytes: r.u64()?,
                 memory_max: r.u64()?,
+                draining: r.bool()?,
             })
         })
     }

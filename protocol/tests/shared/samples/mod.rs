@@ -411,6 +411,11 @@ fn to_publisher() -> Vec<(&'static str, &'static str, ToPublisher)> {
         ("request-pause", "Request 9: pause /jobs/**", {
             request(Request::Pause { gate: Gate::Enqueue, pattern: glob("/jobs/**"), paused: true })
         }),
+        (
+            "request-drain",
+            "Request 9: take no new jobs",
+            request(Request::Drain { draining: true }),
+        ),
         ("request-configure", "Request 9: every setting of /jobs/mail, the others reset", {
             let (path, changes) = (path("/jobs/mail"), settings());
             request(Request::Configure { path, changes, reset: true })

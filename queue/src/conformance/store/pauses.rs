@@ -1,6 +1,6 @@
 //! Queues that stand still.
 
-use longshore_protocol::messages::work::{NewSettle, PauseReport, RequestError};
+use longshore_protocol::messages::work::{DrainReport, NewSettle, PauseReport, RequestError};
 use longshore_protocol::{Due, EnqueueOutcome, Gate, Glob, JobOptions, JobState, NewJob, Refusal};
 
 use super::story::{DONE, QUEUE, SECOND_MS, Story, from, id, job, job_of};
@@ -101,6 +101,32 @@ pub(super) async fn a_closed_queue_refuses_new_jobs_and_delivers_what_it_has<S: 
     assert_eq!(held.id, id(1));
     assert_eq!(stop(story, Gate::Enqueue, "/jobs/**", false).await, report(1, true, &[]));
     assert_eq!(story.enqueue(producer, [job(3)]).await, [Created]);
+}
+
+pub(super) async fn a_drain_holds_over_a_restart<S: Store>(story: &mut Story<'_, S>) {
+    story.create([job(1), job(2)]).await;
+    assert_eq!(drain(story, true).await, Ok(DrainReport { changed: true, ..OPEN_2 }));
+    story.restart().await;
+    assert_eq!(drain(story, true).await, Ok(OPEN_2));
+    let worker = story.worker("w", from("/**"), 1).await;
+    assert_eq!(story.take_one(worker).id, id(1));
+    assert_eq!(drain(story, false).await, Ok(DrainReport { changed: true, ..OPEN_2 }));
+    let producer = story.producer().await;
+    assert_eq!(story.enqueue(producer, [job(3)]).await, [Created]);
+}
+
+const OPEN_2: DrainReport = DrainReport { changed: false, open: 2, prepared: 0, dead: 0, kept: 0 };
+
+async fn drain<S: Store>(
+    story: &mut Story<'_, S>,
+    draining: bool,
+) -> Result<DrainReport, RequestError> {
+    let tool = story.tool();
+    story.submit(Command::Drain { link: tool.link, request: 1, draining }).await;
+    story.reply(tool, |reply| match reply {
+        Reply::Drained { report, .. } => Some(report),
+        _ => None,
+    })
 }
 
 pub(super) async fn a_resume_takes_back_just_its_pattern<S: Store>(story: &mut Story<'_, S>) {

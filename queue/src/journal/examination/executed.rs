@@ -107,6 +107,7 @@ impl Executed {
             }
             Command::Pause { paused: true, .. } => count("pause"),
             Command::Pause { paused: false, .. } => count("resume"),
+            Command::Drain { .. } => count("drain"),
             Command::Configure { reset: false, .. } => count("configure"),
             Command::Configure { reset: true, .. } => count("reset"),
             Command::Damaged { .. } => count("damaged"),

@@ -134,6 +134,7 @@ impl World {
                     self.told.replaced(dead, new, outcome == ReplaceOutcome::Replaced);
                 }
             }
+            Reply::Drained { .. } => {}
             Reply::Paused { request, report } => {
                 if let Some(Ask::Pause(pattern, paused)) = session.asked.remove(&request) {
                     match report {

@@ -20,6 +20,7 @@ impl State {
         out.u64(self.next_link);
         out.u64(self.stale_refused);
         out.u64(self.handouts);
+        out.bool(self.draining);
         put_place(&mut out, self.rows.free);
         Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
         out.into_body().into()
@@ -38,6 +39,7 @@ impl State {
         self.next_link = r.u64()?;
         self.stale_refused = r.u64()?;
         self.handouts = r.u64()?;
+        self.draining = r.bool()?;
         self.rows.free = place(r)?;
         let mut counts = Counts::default();
         for count in &mut counts {

@@ -25,7 +25,7 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format of the bytes.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// A block ends with the thing that reaches this length. The longest thing, a session with many split answers, has a few MB.
 /// In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };

@@ -7,6 +7,7 @@ mod checkpoints;
 mod crashes;
 mod dead_letters;
 mod dispatching;
+mod draining;
 mod events;
 mod expiry;
 mod handouts;

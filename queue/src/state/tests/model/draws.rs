@@ -237,6 +237,9 @@ impl Stage {
                 Command::Refuse { link, sequence, jobs, refusal: Refusal::NoSpace }
             }
             // Without a limit for most of the time: else little would happen.
+            18 if draw.one_in(3) => {
+                Command::Drain { link: tool, request, draining: draw.one_in(4) }
+            }
             18 if draw.one_in(2) => Command::Handouts { budget: draw.below(6) as u64 },
             18 => Command::Handouts { budget: u64::MAX },
             _ => Command::Tick,

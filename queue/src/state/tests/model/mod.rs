@@ -84,6 +84,7 @@ fn random_commands_meet_every_danger() {
         "Refused(QueueClosed)",
         "Refused(NoSpace)",
         "SequenceGap",
+        "Draining",
         "UnknownProducer",
         "Settle StaleToken",
         "Replace Replaced",
