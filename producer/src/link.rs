@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Attach, Attached, FromPublisher, ToPublisher};
 use longshore_protocol::{Address, FrameWriter, Hello, Messages, PublisherId, Role, SessionId};
-use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, SlowDisk, dial_address};
+use longshore_transport::{
+    LastAddress, LinkOptions, LinkReceiver, LinkSender, SlowDisk, dial_publisher,
+};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +48,7 @@ pub(crate) async fn keep(
     shell.lost(publisher, link, why);
 }
 
-/// Dials the first address that answers as that publisher, and attaches. An error says what is wrong with each.
+/// Dials the publisher and attaches. An error names what is wrong with each address.
 pub(crate) async fn open(
     publisher: PublisherId,
     addresses: &[Address],
@@ -56,33 +58,14 @@ pub(crate) async fn open(
     options: &LinkOptions,
 ) -> Result<(LinkSender, LinkReceiver, Attached), String> {
     let hello = Hello::new(role, session, name, options.timing);
-    let mut failures = Vec::new();
-    for address in addresses {
-        let link = match dial_address(address, &hello, options).await {
-            Ok(link) => link,
-            Err(error) => {
-                failures.push(error.to_string());
-                continue;
-            }
-        };
-        if let Some(welcome) = link.welcome()
-            && welcome.instance != publisher.0
-        {
-            let other = PublisherId(welcome.instance).prefix();
-            failures.push(format!("publisher {other} answers at {address}"));
-            continue;
-        }
-        let (sender, mut receiver) = link.split();
-        match timeout(options.hello_timeout, attach(&sender, &mut receiver)).await {
-            Ok(Ok(attached)) => return Ok((sender, receiver, attached)),
-            Ok(Err(why)) => failures.push(format!("{address}: {why}")),
-            Err(_) => {
-                let waited = options.hello_timeout;
-                failures.push(format!("{address} did not answer the attach within {waited:?}"));
-            }
-        }
+    let dialled =
+        dial_publisher(publisher, addresses, &LastAddress::default(), &hello, options).await;
+    let (sender, mut receiver) = dialled.map_err(|error| error.to_string())?.split();
+    let limit = options.hello_timeout;
+    match timeout(limit, attach(&sender, &mut receiver)).await {
+        Ok(attached) => Ok((sender, receiver, attached?)),
+        Err(_) => Err(format!("the publisher did not answer the attach within {limit:?}")),
     }
-    Err(failures.join("; "))
 }
 
 async fn attach(sender: &LinkSender, receiver: &mut LinkReceiver) -> Result<Attached, String> {

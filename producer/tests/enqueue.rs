@@ -125,7 +125,7 @@ async fn an_address_where_another_publisher_answers_is_not_taken_for_the_right_o
     let wrong = PublisherInfo { addresses: two.info.addresses.clone(), ..one.info.clone() };
     let producer = Producer::to_publishers(vec![wrong], impatient(300));
     let error = producer.enqueue(job("x")).await.expect_err("not the right one").to_string();
-    assert!(error.contains("publisher 02020202 answers at"), "{error}");
+    assert!(error.contains("is publisher 02020202, not 01010101"), "{error}");
     assert!(two.disk.lock().jobs.is_empty());
 }
 

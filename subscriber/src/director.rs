@@ -103,8 +103,8 @@ pub(crate) async fn run(
     let mut stage = Stage::Working;
     let mut grace_ends = None;
     loop {
-        for (place, info) in desk.connects() {
-            links.spawn(link::run(desk.clone(), link.clone(), place, info));
+        for connect in desk.connects() {
+            links.spawn(link::run(desk.clone(), link.clone(), connect));
         }
         let stop = plan.handle.stop();
         if stop == Stop::Drain {

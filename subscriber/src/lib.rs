@@ -35,7 +35,6 @@ mod checkpoint;
 mod checkpoints;
 mod credits;
 mod desk;
-mod dialing;
 mod director;
 mod durable;
 mod failure;

@@ -12,12 +12,14 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{
     FrameWriter, Hello, Messages, PublisherId, PublisherInfo, Role, SessionId, WireError,
 };
-use longshore_transport::{LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, SlowDisk};
+use longshore_transport::{
+    DialError, LastAddress, LinkEnd, LinkOptions, LinkReceiver, LinkSender, SendError, SlowDisk,
+    dial_publisher,
+};
 use tokio::sync::Notify;
 
 use crate::checkpoints::ToSend;
-use crate::desk::{Desk, Flooded, Outgoing, PlaceId};
-use crate::dialing::dial_publisher;
+use crate::desk::{Connect, Desk, Flooded, Outgoing, PlaceId};
 
 /// The number of the one subscription that a worker's link has.
 const SUBSCRIPTION: u32 = 1;
@@ -41,7 +43,7 @@ pub(crate) struct LinkPlan {
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error("no link to {0}")]
-    Dial(Arc<str>),
+    Dial(DialError),
     #[error("the publisher took over {0:?} to attach the link")]
     AttachTimeout(Duration),
     #[error("{0}")]
@@ -60,10 +62,11 @@ enum Lost {
     Order,
 }
 
-/// One try: dials every address in turn, attaches, subscribes, and then serves the link until it ends. However it ends, the
-/// desk is told.
-pub(crate) async fn run(desk: Arc<Desk>, plan: Arc<LinkPlan>, place: PlaceId, info: PublisherInfo) {
-    let lost = match connect(&plan, &info).await {
+/// One try: dials the publisher, attaches, subscribes, and then serves the link until it ends.
+/// However it ends, the desk is told.
+pub(crate) async fn run(desk: Arc<Desk>, plan: Arc<LinkPlan>, connect: Connect) {
+    let (place, info) = (connect.place, &connect.info);
+    let lost = match dial(&plan, info, &connect.last).await {
         Ok((sender, receiver)) => {
             let (publisher, disk) = (info.id, SlowDisk::default());
             let (desk, plan) = (&*desk, &*plan);
@@ -74,13 +77,14 @@ pub(crate) async fn run(desk: Arc<Desk>, plan: Arc<LinkPlan>, place: PlaceId, in
     desk.link_lost(place, lost.to_string());
 }
 
-async fn connect(
+async fn dial(
     plan: &LinkPlan,
     info: &PublisherInfo,
+    last: &LastAddress,
 ) -> Result<(LinkSender, LinkReceiver), Lost> {
     let hello = Hello::new(Role::Worker, plan.session, plan.name.clone(), plan.options.timing);
-    let link = dial_publisher(info, &hello, &plan.options).await.map_err(Lost::Dial)?;
-    Ok(link.split())
+    let dialled = dial_publisher(info.id, &info.addresses, last, &hello, &plan.options);
+    Ok(dialled.await.map_err(Lost::Dial)?.split())
 }
 
 struct Session<'a> {

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use longshore_protocol::hello::{VERSION_MAX, VERSION_MIN};
 use longshore_protocol::{
-    Address, Hello, HelloAnswer, HelloRefusal, HostAddress, NameError, Welcome, check_name,
+    Address, Hello, HelloAnswer, HelloRefusal, HostAddress, NameError, PublisherId, Welcome,
+    check_name,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::greeting::{self, GreetingError};
 use crate::link::{Link, Peer, Terms};
-use crate::lookup::{LookupError, lookup};
+use crate::lookup::LookupError;
 use crate::negotiation::workable;
 use crate::oldest::OldestCommand;
 use crate::options::LinkOptions;
@@ -29,9 +30,19 @@ pub enum DialError {
     /// The host name leads to no IP address. Nobody was dialled.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// The host name leads to several IP addresses, and there is a link to none of them.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Each(Vec<DialError>),
+    /// There is a link to none of the publisher's addresses.
+    #[error("{}", each(.0))]
+    Each(Vec<(Address, DialError)>),
+    /// Another publisher answers there.
+    #[error("{address} is publisher {}, not {}", found.prefix(), wanted.prefix())]
+    OtherPublisher {
+        /// Where to.
+        address: SocketAddr,
+        /// Who answers.
+        found: PublisherId,
+        /// Who was dialled.
+        wanted: PublisherId,
+    },
     /// Nobody listens there, or there is no way there.
     #[error("cannot connect to {address}: {source}")]
     Connect {
@@ -100,33 +111,13 @@ pub enum DialError {
     },
 }
 
-/// Dials an address that a publisher advertises. A host name is resolved now, within `connect_timeout`, and its IP addresses are tried in
-/// the order in which the system returns them, each as [`dial`] does. With TLS the certificate has to bear the host name, unless the
-/// options name another.
-pub async fn dial_address(
-    address: &Address,
-    hello: &Hello,
-    options: &LinkOptions,
-) -> Result<Link, DialError> {
-    let host = match address {
-        Address::Ip(address) => return dial(*address, hello, options).await,
-        Address::Host(host) => host,
+/// The reason of each address; a host name is in no reason of its IP addresses.
+fn each(failures: &[(Address, DialError)]) -> String {
+    let line = |(address, error): &(Address, DialError)| match (address, error) {
+        (Address::Ip(_), _) | (_, DialError::Lookup(_)) => error.to_string(),
+        (Address::Host(host), _) => format!("{host}: {error}"),
     };
-    check_name(&hello.name)?;
-    let mut failures = Vec::new();
-    for address in lookup(&host.to_string(), options.connect_timeout).await? {
-        match dial_ip(address, Some(host), hello, options).await {
-            Ok(link) => return Ok(link),
-            Err(error) => failures.push(error),
-        }
-    }
-    match (failures.pop(), failures.is_empty()) {
-        (Some(only), true) => Err(only),
-        (last, _) => {
-            failures.extend(last);
-            Err(DialError::Each(failures))
-        }
-    }
+    failures.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// Connects to `address` and greets. The timing sent is the shorter of the hello's and the options'.
@@ -141,7 +132,7 @@ pub async fn dial(
     dial_ip(address, None, hello, options).await
 }
 
-async fn dial_ip(
+pub(crate) async fn dial_ip(
     address: SocketAddr,
     host: Option<&HostAddress>,
     hello: &Hello,

@@ -58,6 +58,7 @@ mod options;
 mod own_address;
 mod pace;
 mod places;
+mod publisher_dial;
 mod queue;
 mod receiver;
 mod refusals;
@@ -66,7 +67,7 @@ mod socket;
 mod tls;
 
 pub use budget::FrameBudget;
-pub use dial::{DialError, dial, dial_address};
+pub use dial::{DialError, dial};
 pub use end::LinkEnd;
 pub use link::{Link, Peer};
 pub use listener::{BindError, Listener, PlacesHandle};
@@ -82,6 +83,7 @@ pub use options::{
 };
 pub use own_address::is_own_address;
 pub use places::Kept;
+pub use publisher_dial::{LastAddress, dial_publisher};
 pub use receiver::LinkReceiver;
 pub use sender::{LinkSender, SendError};
 pub use tls::{TlsAcceptor, TlsDialer, TlsError};

@@ -9,10 +9,11 @@ use common::*;
 use longshore_protocol::hello::MAGIC;
 use longshore_protocol::{
     Address, Credential, Hello, HelloAnswer, HelloRefusal, HostAddress, LinkTiming, NameError,
-    Role, Welcome,
+    PublisherId, Role, Welcome,
 };
 use longshore_transport::{
-    BindError, DialError, LinkOptions, Listener, ListenerOptions, Peer, dial, dial_address,
+    BindError, DialError, LastAddress, LinkOptions, Listener, ListenerOptions, Peer, dial,
+    dial_publisher,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -44,11 +45,15 @@ async fn a_host_name_is_resolved_when_it_is_dialled_and_its_addresses_are_tried_
     let port = listener.local_address().port();
     let host = |name: &str| Address::Host(HostAddress::new(name, port).unwrap());
     // On most machines `::1`, where nobody listens, comes first.
-    let link = soon(dial_address(&host("localhost"), &hello(), &dialling())).await.unwrap();
+    let reach = async |name: &str| {
+        let (publisher, last) = (PublisherId(identity().instance), LastAddress::default());
+        soon(dial_publisher(publisher, &[host(name)], &last, &hello(), &dialling())).await
+    };
+    let link = reach("localhost").await.unwrap();
     assert_eq!(link.peer_address(), listener.local_address());
-    let error = soon(dial_address(&host("nowhere.invalid"), &hello(), &dialling())).await;
-    let error = error.unwrap_err();
-    assert!(matches!(error, DialError::Lookup(_)), "{error}");
+    let error = reach("nowhere.invalid").await.unwrap_err();
+    let DialError::Each(failures) = &error else { panic!("{error}") };
+    assert!(matches!(failures[..], [(_, DialError::Lookup(_))]), "{error}");
     assert!(error.to_string().contains("nowhere.invalid"), "{error}");
 }
 

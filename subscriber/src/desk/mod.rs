@@ -18,7 +18,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use longshore_protocol::messages::work::{NewSettle, Progress, Quiet, Tokens};
 use longshore_protocol::{Path, PublisherId, PublisherInfo, Token};
-use longshore_transport::LinkSender;
+use longshore_transport::{LastAddress, LinkSender};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -61,7 +61,7 @@ struct State {
     durable: Durable,
     actions: Vec<Action>,
     shown: u64,
-    connects: Vec<(PlaceId, PublisherInfo)>,
+    connects: Vec<Connect>,
     places: Vec<Place>,
     place_ids: HashMap<PublisherId, PlaceId>,
     /// Jobs that wait for a lane.
@@ -86,6 +86,14 @@ enum Stage {
     GivenBack,
 }
 
+/// A publisher to be dialled.
+#[derive(Debug)]
+pub(crate) struct Connect {
+    pub(crate) place: PlaceId,
+    pub(crate) info: PublisherInfo,
+    pub(crate) last: LastAddress,
+}
+
 /// One publisher.
 #[derive(Debug)]
 struct Place {
@@ -98,6 +106,7 @@ struct Place {
     settles: Settles,
     checkpoints: checkpoints::Waiting,
     progresses: Progresses,
+    last_address: LastAddress,
     /// The link, from the moment it is attached.
     sender: Option<LinkSender>,
     grace: Grace,
@@ -342,6 +351,7 @@ impl Place {
             settles: Settles::default(),
             checkpoints: checkpoints::Waiting::default(),
             progresses: Progresses::default(),
+            last_address: LastAddress::default(),
             sender: None,
             grace: Grace::default(),
             aside: VecDeque::new(),

@@ -6,7 +6,7 @@ use longshore_protocol::PublisherInfo;
 use longshore_protocol::messages::work::NewSettle;
 
 use super::checkpoints::Gone;
-use super::{Desk, PlaceId, Stage, State};
+use super::{Connect, Desk, PlaceId, Stage, State};
 use crate::durable::{Action, Input};
 use crate::{CancelReason, WorkerStats};
 
@@ -39,7 +39,7 @@ impl Desk {
     }
 
     /// Publishers to be dialled.
-    pub(crate) fn connects(&self) -> Vec<(PlaceId, PublisherInfo)> {
+    pub(crate) fn connects(&self) -> Vec<Connect> {
         std::mem::take(&mut self.state.lock().connects)
     }
 
@@ -115,7 +115,8 @@ impl Desk {
                 Action::Connect(info) => {
                     let place = state.place_of(info.id);
                     state.place(place).given_up = false;
-                    state.connects.push((place, info));
+                    let last = state.place(place).last_address.clone();
+                    state.connects.push(Connect { place, info, last });
                     self.director.notify_one();
                 }
                 Action::Grant { publisher, credits } => {

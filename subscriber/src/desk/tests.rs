@@ -20,7 +20,7 @@ fn desk_with(tokens: &[u64]) -> Arc<Desk> {
         later: Default::default(),
     };
     desk.watched(true, vec![publisher]);
-    let (place, _) = desk.connects().pop().expect("it is dialled");
+    let Connect { place, .. } = desk.connects().pop().expect("it is dialled");
     let delivery = |token: &u64| Delivery {
         token: Token(*token),
         path: 0,
@@ -213,7 +213,7 @@ fn comes_and_goes(desk: &Desk, n: u64) {
         later: Default::default(),
     };
     desk.watched(true, vec![publisher]);
-    let (place, _) = desk.connects().pop().expect("it is dialled");
+    let Connect { place, .. } = desk.connects().pop().expect("it is dialled");
     desk.link_lost(place, "connection refused".into());
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::{Address, Frame, Hello, Path, PublisherInfo};
 use longshore_resolver::{ReadClient, Resolution};
-use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, SendError, is_own_address};
-
-use crate::dialing::dial_publisher;
+use longshore_transport::{
+    LastAddress, LinkOptions, LinkReceiver, LinkSender, SendError, dial_publisher, is_own_address,
+};
 
 /// Where publishers are found and dialled.
 pub(crate) trait Net: Send + Sync + 'static {
@@ -72,7 +72,9 @@ impl Net for Sockets {
         &self,
         publisher: &PublisherInfo,
     ) -> Result<(LinkSender, LinkReceiver), Arc<str>> {
-        Ok(dial_publisher(publisher, &self.hello, &self.options).await?.split())
+        let (addresses, last) = (&publisher.addresses, LastAddress::default());
+        let dialled = dial_publisher(publisher.id, addresses, &last, &self.hello, &self.options);
+        Ok(dialled.await.map_err(|error| error.to_string())?.split())
     }
 
     fn is_local(&self, publisher: &PublisherInfo) -> bool {

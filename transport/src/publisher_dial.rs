@@ -1,0 +1,186 @@
+//! Dialling one publisher at the addresses that it advertises.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use longshore_protocol::{Address, Hello, PublisherId, check_name};
+use parking_lot::Mutex;
+
+use crate::dial::{DialError, dial_ip};
+use crate::link::Link;
+use crate::lookup::{LookupError, lookup};
+use crate::options::LinkOptions;
+
+/// Where a publisher answered last: its advertised address, and the IP address behind that. A
+/// worker keeps it over the loss of a link: leases outlive the link by seconds, and a lookup may
+/// take as long. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct LastAddress(Arc<Mutex<Option<(Address, SocketAddr)>>>);
+
+/// Dials `publisher` at the IP address where it answered last, and then at each of `addresses`.
+/// Host names are resolved only then, each within `connect_timeout`, and their IP addresses are
+/// tried in the order in which the system returns them. An IP address at which another publisher
+/// answers is passed over. With TLS the certificate has to bear the host name, unless the options
+/// name another.
+pub async fn dial_publisher(
+    publisher: PublisherId,
+    addresses: &[Address],
+    last: &LastAddress,
+    hello: &Hello,
+    options: &LinkOptions,
+) -> Result<Link, DialError> {
+    let limit = options.connect_timeout;
+    let resolve = |host: String| async move { lookup(&host, limit).await };
+    dial_resolved(publisher, addresses, last, hello, options, resolve).await
+}
+
+async fn dial_resolved<F>(
+    publisher: PublisherId,
+    addresses: &[Address],
+    last: &LastAddress,
+    hello: &Hello,
+    options: &LinkOptions,
+    resolve: impl Fn(String) -> F,
+) -> Result<Link, DialError>
+where
+    F: Future<Output = Result<Vec<SocketAddr>, LookupError>>,
+{
+    check_name(&hello.name)?;
+    let mut failures = Vec::new();
+    // An address that is advertised no longer may be another publisher's by now.
+    let known = last.0.lock().clone().filter(|(address, _)| addresses.contains(address));
+    if let Some((address, ip)) = &known {
+        match dial_one(publisher, address, *ip, hello, options).await {
+            Ok(link) => return Ok(link),
+            Err(error) => failures.push((address.clone(), error)),
+        }
+    }
+    for address in addresses {
+        let ips = match address {
+            Address::Ip(ip) => vec![*ip],
+            Address::Host(host) => match resolve(host.to_string()).await {
+                Ok(ips) => ips,
+                Err(error) => {
+                    failures.push((address.clone(), error.into()));
+                    continue;
+                }
+            },
+        };
+        for ip in ips {
+            let place = (address.clone(), ip);
+            if known.as_ref() == Some(&place) {
+                continue;
+            }
+            match dial_one(publisher, address, ip, hello, options).await {
+                Ok(link) => {
+                    *last.0.lock() = Some(place);
+                    return Ok(link);
+                }
+                Err(error) => failures.push((place.0, error)),
+            }
+        }
+    }
+    Err(DialError::Each(failures))
+}
+
+async fn dial_one(
+    publisher: PublisherId,
+    address: &Address,
+    ip: SocketAddr,
+    hello: &Hello,
+    options: &LinkOptions,
+) -> Result<Link, DialError> {
+    let host = match address {
+        Address::Ip(_) => None,
+        Address::Host(host) => Some(host),
+    };
+    let link = dial_ip(ip, host, hello, options).await?;
+    let found = link.welcome().map(|welcome| PublisherId(welcome.instance));
+    match found.filter(|found| *found != publisher) {
+        Some(found) => Err(DialError::OtherPublisher { address: ip, found, wanted: publisher }),
+        None => Ok(link),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
+    use longshore_protocol::{LinkTiming, Role, SessionId};
+
+    use super::*;
+    use crate::negotiation::Identity;
+    use crate::{Listener, ListenerOptions};
+
+    const WANTED: PublisherId = PublisherId([1; 16]);
+
+    async fn listener(publisher: PublisherId, at: SocketAddr) -> Listener {
+        let identity =
+            Identity { instance: publisher.0, epoch: 1, name: "p".into(), serves: |_| true };
+        Listener::bind(at, identity, ListenerOptions::default()).await.unwrap()
+    }
+
+    fn loopback(last: u8, port: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)), port)
+    }
+
+    async fn dial<F>(
+        addresses: &[&str],
+        last: &LastAddress,
+        resolve: impl Fn(String) -> F,
+    ) -> Result<Link, DialError>
+    where
+        F: Future<Output = Result<Vec<SocketAddr>, LookupError>>,
+    {
+        let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let hello = Hello::new(Role::Worker, SessionId([1; 16]), "worker", LinkTiming::WORK);
+        let options = LinkOptions::default();
+        let dialled = dial_resolved(WANTED, &addresses, last, &hello, &options, resolve);
+        tokio::time::timeout(Duration::from_secs(4), dialled).await.expect("the dial hangs")
+    }
+
+    #[tokio::test]
+    async fn a_redial_of_a_host_name_does_not_wait_for_the_lookup() {
+        let listener = listener(WANTED, loopback(1, 0)).await;
+        let (at, last) = (listener.local_address(), LastAddress::default());
+        let first = dial(&["jobs-1:1"], &last, |_| async move { Ok(vec![at]) }).await.unwrap();
+        drop(first);
+        let never = |_| std::future::pending();
+        assert_eq!(dial(&["jobs-1:1"], &last, never).await.unwrap().peer_address(), at);
+        // A name that is advertised no longer is not dialled.
+        let moved = dial(&["jobs-2:1"], &last, |_| async move { Ok(vec![loopback(9, 1)]) }).await;
+        assert!(matches!(&moved, Err(DialError::Each(tried)) if tried.len() == 1), "{moved:?}");
+    }
+
+    #[tokio::test]
+    async fn a_publisher_that_moved_is_found_after_its_last_address_has_failed() {
+        let before = listener(WANTED, loopback(1, 0)).await;
+        let (old, last) = (before.local_address(), LastAddress::default());
+        dial(&["jobs-1:1"], &last, |_| async move { Ok(vec![old]) }).await.unwrap();
+        drop(before);
+        let after = listener(WANTED, loopback(2, 0)).await;
+        let new = after.local_address();
+        let link = dial(&["jobs-1:1"], &last, |_| async move { Ok(vec![old, new]) }).await;
+        assert_eq!(link.unwrap().peer_address(), new);
+        let never = |_| std::future::pending();
+        assert_eq!(dial(&["jobs-1:1"], &last, never).await.unwrap().peer_address(), new);
+    }
+
+    #[tokio::test]
+    async fn the_right_publisher_is_found_among_the_addresses_of_one_name() {
+        let other = listener(PublisherId([2; 16]), loopback(1, 0)).await;
+        let right = listener(WANTED, loopback(2, 0)).await;
+        let (other, ip) = (other.local_address(), right.local_address());
+        let last = LastAddress::default();
+        let link = dial(&["jobs:1"], &last, |_| async move { Ok(vec![other, ip]) }).await;
+        assert_eq!(link.unwrap().peer_address(), ip);
+        let only = dial(&["alone:1"], &last, |_| async move { Ok(vec![other]) }).await;
+        let reason = only.unwrap_err().to_string();
+        assert!(
+            reason.starts_with("alone:1: ") && reason.contains("publisher 02020202"),
+            "{reason}"
+        );
+    }
+}
