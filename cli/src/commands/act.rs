@@ -91,7 +91,7 @@ pub(crate) async fn on_filter(
             .iter()
             .map(|answered| (answered.answer.done, answered.publisher.name.as_str()));
         say_done(done, dry_run, total.done, per_publisher, &mut context)?;
-        warn_of_missing(&gathered.missing, gathered.complete);
+        warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     }
     if gathered.missing.is_empty() { Ok(()) } else { Err(Reported.into()) }
 }
@@ -133,7 +133,7 @@ async fn on_names(
                 }
             }
         }
-        warn_of_missing(&acted.missing, acted.complete);
+        warn_of_missing(&acted.missing, acted.complete, &acted.unanswered);
     }
     if acted.is_done() { Ok(()) } else { Err(Reported.into()) }
 }

@@ -140,7 +140,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
             eprintln!("there are more groups, each with fewer jobs; narrow the pattern");
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(Reported.into()) } else { Ok(()) }
 }
 

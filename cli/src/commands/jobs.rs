@@ -59,7 +59,7 @@ pub(crate) async fn list(
     if is_cut && !context.output.is_json() {
         eprintln!("the first {limit}; --limit 0 shows all");
     }
-    let missing = warn_of_missing(pages.missing(), pages.is_complete());
+    let missing = warn_of_missing(pages.missing(), pages.is_complete(), pages.unanswered());
     if let (Some(path), true) = (literal, left == limit) {
         let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
         if stats.merged().is_empty() && stats.is_whole() {

@@ -40,7 +40,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use longshore::protocol::SessionId;
-use longshore::{Cluster, MemoryBounds, Missing, Queues, QueuesOptions, ReadClient};
+use longshore::{
+    Cluster, MemoryBounds, Missing, Queues, QueuesOptions, ReadClient, ReplicaFailure,
+};
 use serde_json::{Value, json};
 
 use crate::arguments::Command;
@@ -203,7 +205,11 @@ pub(crate) fn warn_if_incomplete(complete: bool) {
 }
 
 /// Names the publishers that did not answer. True when there are any, or may be.
-pub(crate) fn warn_of_missing(missing: &[Missing], complete: bool) -> bool {
+pub(crate) fn warn_of_missing(
+    missing: &[Missing],
+    complete: bool,
+    unanswered: &[ReplicaFailure],
+) -> bool {
     for Missing { publisher, why } in missing {
         eprintln!(
             "error: publisher {} ({}) did not answer: {why}",
@@ -213,6 +219,9 @@ pub(crate) fn warn_of_missing(missing: &[Missing], complete: bool) -> bool {
     }
     if !complete {
         eprintln!("the resolver is still warming up: there may be publishers that were not asked");
+    }
+    for failure in unanswered {
+        eprintln!("warning: a publisher that is missing may not be named here: replica {failure}");
     }
     !missing.is_empty()
 }

@@ -93,7 +93,7 @@ fn show(
             );
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(Reported.into()) } else { Ok(()) }
 }
 
@@ -111,6 +111,6 @@ async fn confirm_clock(mut context: Context) -> anyhow::Result<()> {
             context.output.line(format!("the clock of {} counts", answered.publisher.name))?;
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(Reported.into()) } else { Ok(()) }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()
 async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
     let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
     let Some(queue) = stats.merged().into_iter().next() else {
-        warn_of_missing(&stats.missing, stats.complete);
+        warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
         if !stats.is_whole() {
             return Err(Reported.into());
         }
@@ -48,7 +48,7 @@ async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
     for differing in stats.differing_settings() {
         eprintln!("warning: the publishers of {differing} have different settings; set them again");
     }
-    let missing = warn_of_missing(&stats.missing, stats.complete);
+    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
     if missing { Err(Reported.into()) } else { Ok(()) }
 }
 
@@ -76,7 +76,7 @@ async fn configure(
             }
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing || refused { Err(Reported.into()) } else { Ok(()) }
 }
 

@@ -54,7 +54,7 @@ pub(crate) async fn run(
     }
     let missing = match context.output.is_json() {
         true => !gathered.missing.is_empty(),
-        false => warn_of_missing(&gathered.missing, gathered.complete),
+        false => warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered),
     };
     // A worker that is linked only to a publisher that was not asked goes on.
     let whole =
@@ -201,7 +201,8 @@ mod tests {
             },
             Answered { publisher: publisher(2), answer: vec![worker(1, QuietEnd::Confirmed)] },
         ];
-        let gathered = Gathered { complete: true, answers, missing: Vec::new() };
+        let gathered =
+            Gathered { complete: true, answers, missing: Vec::new(), unanswered: Vec::new() };
         let asked: Vec<Value> = Asked::of(&gathered).iter().map(Asked::json).collect();
         let nobody: [&str; 0] = [];
         assert_eq!(

@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
             ))?;
         }
     }
-    let missing = warn_of_missing(&stats.missing, stats.complete);
+    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
         if stats.is_whole() {
             eprintln!("error: there is no queue {path}");

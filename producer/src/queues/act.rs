@@ -6,6 +6,7 @@ use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, Answer, Filter, Pace, Request, Selection,
 };
 use longshore_protocol::{JobId, JobState, PublisherId, PublisherInfo};
+use longshore_resolver::ReplicaFailure;
 use tokio::task::JoinSet;
 
 use super::{
@@ -23,6 +24,8 @@ pub struct ActedOn {
     pub answered: Vec<PublisherInfo>,
     /// Those that did not, by name.
     pub missing: Vec<Missing>,
+    /// Replicas that were not heard, as in [`Gathered::unanswered`].
+    pub unanswered: Vec<ReplicaFailure>,
 }
 
 impl ActedOn {
@@ -93,7 +96,7 @@ impl Queues {
         dry_run: bool,
     ) -> Result<ActedOn, QueuesError> {
         let roster = self.shared.roster(&everything()).await?;
-        let PublishersFor { complete, publishers, missing } = roster;
+        let PublishersFor { complete, publishers, missing, unanswered } = roster;
         // A job that nobody has may be at one of those that are missing.
         let all_asked = complete && missing.is_empty();
         let mut asking = JoinSet::new();
@@ -114,7 +117,7 @@ impl Queues {
                 (publisher, told)
             });
         }
-        let mut said = Gathered::new(complete, missing);
+        let mut said = Gathered::new(complete, missing, unanswered);
         while let Some((publisher, told)) = next(&mut asking).await {
             let id = publisher.id;
             let mut whole = Ok(());
@@ -142,6 +145,7 @@ impl Queues {
                 .collect(),
             answered: said.answers.into_iter().map(|answered| answered.publisher).collect(),
             missing: said.missing,
+            unanswered: said.unanswered,
         })
     }
 
@@ -157,7 +161,7 @@ impl Queues {
         filter: Filter,
         dry_run: bool,
     ) -> Result<Gathered<ActionReport>, QueuesError> {
-        let PublishersFor { complete, publishers, missing } =
+        let PublishersFor { complete, publishers, missing, unanswered } =
             self.shared.roster(&filter.pattern).await?;
         let mut acting = JoinSet::new();
         for publisher in publishers {
@@ -167,7 +171,7 @@ impl Queues {
                 (publisher, report)
             });
         }
-        let mut gathered = Gathered::new(complete, missing);
+        let mut gathered = Gathered::new(complete, missing, unanswered);
         while let Some((publisher, report)) = next(&mut acting).await {
             gathered.add(publisher, report);
         }
@@ -185,10 +189,10 @@ impl Queues {
         filter: Filter,
         per_second: u32,
     ) -> Result<Gathered<ActionReport>, QueuesError> {
-        let PublishersFor { complete, publishers, missing } =
+        let PublishersFor { complete, publishers, missing, unanswered } =
             self.shared.roster(&filter.pattern).await?;
         let mut pace = Pace { per_second: per_second.max(1), before: 0 };
-        let mut gathered = Gathered::new(complete, missing);
+        let mut gathered = Gathered::new(complete, missing, unanswered);
         for publisher in publishers {
             let paced = Some(&mut pace);
             let report =

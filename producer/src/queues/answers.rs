@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
 use longshore_protocol::{JobId, JobRef, NameError, Path, PublisherInfo, QueueSettings};
-use longshore_resolver::{Departure, KnownPublisher};
+use longshore_resolver::{Departure, KnownPublisher, ReplicaFailure};
 
 /// What publishers answered. Those that did not answer are in [`missing`](Gathered::missing): whoever wants the whole truth
 /// looks at that and at [`complete`](Gathered::complete), too.
@@ -17,6 +17,8 @@ pub struct Gathered<T> {
     pub answers: Vec<Answered<T>>,
     /// Those that did not, by name.
     pub missing: Vec<Missing>,
+    /// Replicas that were not heard: a missing publisher that only these know is not named here.
+    pub unanswered: Vec<ReplicaFailure>,
 }
 
 /// One publisher's answer.
@@ -136,8 +138,12 @@ fn unheard(missing: &[Missing], complete: bool) -> String {
 }
 
 impl<T> Gathered<T> {
-    pub(super) fn new(complete: bool, missing: Vec<Missing>) -> Gathered<T> {
-        Gathered { complete, answers: Vec::new(), missing }
+    pub(super) fn new(
+        complete: bool,
+        missing: Vec<Missing>,
+        unanswered: Vec<ReplicaFailure>,
+    ) -> Gathered<T> {
+        Gathered { complete, answers: Vec::new(), missing, unanswered }
     }
 
     pub(super) fn add(&mut self, publisher: PublisherInfo, answer: Result<T, String>) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longshore_protocol::messages::work::{Action, Answer, Request, RequestError};
 use longshore_protocol::{Glob, JobId, NameError, PublisherId, PublisherInfo, check_name};
+use longshore_resolver::ReplicaFailure;
 use rand::RngExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -100,6 +101,8 @@ pub(super) struct PublishersFor {
     pub(super) publishers: Vec<PublisherInfo>,
     /// Those that are not, and were.
     pub(super) missing: Vec<Missing>,
+    /// Replicas that may know more that are missing.
+    pub(super) unanswered: Vec<ReplicaFailure>,
 }
 
 /// Who there is, as a directory told last.
@@ -259,7 +262,9 @@ impl Shared {
         let registered = roll.registered.into_iter().filter(|one| seen.insert(one.info.id));
         publishers.extend(registered.map(|one| one.info));
         let missing = roll.missing.into_iter().filter(|one| !seen.contains(&one.info.id));
-        Ok(PublishersFor { complete, missing: missing.map(Missing::from).collect(), publishers })
+        let missing = missing.map(Missing::from).collect();
+        let unanswered = roll.unanswered;
+        Ok(PublishersFor { complete, publishers, missing, unanswered })
     }
 
     fn slot(&self, publisher: PublisherId) -> Arc<LinkSlot> {

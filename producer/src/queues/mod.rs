@@ -145,7 +145,7 @@ impl Queues {
     /// [`JobLookupError::NotFound`] is said only when all have answered. Cancel safe.
     pub async fn job(&self, name: &JobName) -> Result<JobAt, JobLookupError> {
         let roster = self.shared.roster(&everything()).await?;
-        let PublishersFor { complete, mut publishers, mut missing } = roster;
+        let PublishersFor { complete, mut publishers, mut missing, .. } = roster;
         if let Some(prefix) = &name.publisher {
             publishers.retain(|publisher| publisher.id.prefix() == *prefix);
             missing.retain(|one| one.publisher.id.prefix() == *prefix);
@@ -192,9 +192,10 @@ impl Queues {
         request: Request,
         wanted: impl Fn(Answer) -> Option<T>,
     ) -> Result<Gathered<T>, QueuesError> {
-        let PublishersFor { complete, publishers, missing } = self.shared.roster(pattern).await?;
+        let PublishersFor { complete, publishers, missing, unanswered } =
+            self.shared.roster(pattern).await?;
         let mut asked = self.fan_out(&publishers, &request);
-        let mut gathered = Gathered::new(complete, missing);
+        let mut gathered = Gathered::new(complete, missing, unanswered);
         while let Some((publisher, answer)) = next(&mut asked).await {
             let answer = answer.map_err(|failure| failure.to_string()).and_then(|answer| {
                 wanted(answer).ok_or_else(|| "it answered something else".to_owned())

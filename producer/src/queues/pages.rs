@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use longshore_protocol::PublisherInfo;
 use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{Answer, JobInfo, JobsQuery, Request};
+use longshore_resolver::ReplicaFailure;
 
 use super::{Missing, PublishersFor, Queues};
 
@@ -29,11 +30,12 @@ pub struct JobPages {
     left: VecDeque<PublisherInfo>,
     answered: Vec<PublisherInfo>,
     missing: Vec<Missing>,
+    unanswered: Vec<ReplicaFailure>,
 }
 
 impl JobPages {
     pub(super) fn new(queues: Queues, mut query: JobsQuery, publishers: PublishersFor) -> JobPages {
-        let PublishersFor { complete, publishers, missing } = publishers;
+        let PublishersFor { complete, publishers, missing, unanswered } = publishers;
         query.limit = query.limit.clamp(1, PAGE_JOBS_MAX as u32);
         JobPages {
             start: query.cursor,
@@ -43,6 +45,7 @@ impl JobPages {
             left: publishers.into(),
             answered: Vec::new(),
             missing,
+            unanswered,
         }
     }
 
@@ -87,6 +90,12 @@ impl JobPages {
     /// The publishers that were listed to their end so far.
     pub fn answered(&self) -> &[PublisherInfo] {
         &self.answered
+    }
+
+    /// Replicas that were not heard: a publisher that only these know is not among the
+    /// [`missing`](JobPages::missing).
+    pub fn unanswered(&self) -> &[ReplicaFailure] {
+        &self.unanswered
     }
 
     /// The publishers that did not answer so far; pages of theirs may be missing.

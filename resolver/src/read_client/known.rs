@@ -2,14 +2,58 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::time::Duration;
 
 use longshore_protocol::Glob;
 use longshore_protocol::limits::RESOLVER_PUBLISHERS_MAX;
 use longshore_protocol::messages::resolver::{KnownPublisher, PublishersKnown};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::cluster::ReplicaFailure;
 
 /// Most publishers that a replica lists: as many as it lets be seen, as many that are hidden and not swept yet, and as many that
 /// are missing.
 const PUBLISHERS_TOLD_MAX: usize = 3 * RESOLVER_PUBLISHERS_MAX;
+
+/// How long what replicas answered serves later calls: a tool that asks once a job would dial every
+/// replica as often.
+const ROLL_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// What the replicas of a cluster answered about publishers.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Answers {
+    pub(super) known: Vec<Vec<KnownPublisher>>,
+    pub(super) unanswered: Vec<ReplicaFailure>,
+}
+
+/// The newest answers. They are asked for once at a time; whoever comes meanwhile shares them.
+#[derive(Default, Debug)]
+pub(super) struct RecentAnswers(Mutex<Option<(Instant, Answers)>>);
+
+impl RecentAnswers {
+    /// The roll of what is known, or of what `ask` gives if that is too old. An error, for people,
+    /// if no replica answered. Cancel safe if `ask` is.
+    pub(super) async fn roll(
+        &self,
+        pattern: &Glob,
+        ask: impl Future<Output = Answers>,
+    ) -> Result<PublisherRoll, String> {
+        let mut recent = self.0.lock().await;
+        let young = recent.take().filter(|(at, _)| at.elapsed() < ROLL_AGE_MAX);
+        let (_, answers) = recent.insert(match young {
+            Some(young) => young,
+            None => (Instant::now(), ask.await),
+        });
+        match answers.known.is_empty() {
+            true => {
+                let lines = answers.unanswered.iter().map(ToString::to_string);
+                Err(lines.collect::<Vec<_>>().join("; "))
+            }
+            false => Ok(PublisherRoll::of(answers, pattern)),
+        }
+    }
+}
 
 /// Those told of so far.
 #[derive(Default, Debug)]
@@ -42,28 +86,31 @@ pub struct PublisherRoll {
     pub registered: Vec<KnownPublisher>,
     /// Those that are registered at none.
     pub missing: Vec<KnownPublisher>,
+    /// The replicas that did not answer: a publisher that only these know is in neither list.
+    pub unanswered: Vec<ReplicaFailure>,
 }
 
 impl PublisherRoll {
     /// Joins what replicas answered: a publisher that one of them sees is there.
-    pub(super) fn of(answers: Vec<Vec<KnownPublisher>>, pattern: &Glob) -> PublisherRoll {
-        let mut best: BTreeMap<_, KnownPublisher> = BTreeMap::new();
-        let matching = |one: &KnownPublisher| one.declared.could_match(pattern);
-        for one in answers.into_iter().flatten().filter(matching) {
+    pub(super) fn of(answers: &Answers, pattern: &Glob) -> PublisherRoll {
+        let mut best: BTreeMap<_, &KnownPublisher> = BTreeMap::new();
+        let matching = |one: &&KnownPublisher| one.declared.could_match(pattern);
+        for one in answers.known.iter().flatten().filter(matching) {
             // One that is seen before one that is not; of two, the one that was heard of last.
             let rank = |one: &KnownPublisher| (one.departure.is_some(), one.silent_ms);
             match best.entry(one.info.id) {
                 Entry::Vacant(entry) => {
                     entry.insert(one);
                 }
-                Entry::Occupied(mut entry) if rank(&one) < rank(entry.get()) => {
+                Entry::Occupied(mut entry) if rank(one) < rank(entry.get()) => {
                     entry.insert(one);
                 }
                 Entry::Occupied(_) => {}
             }
         }
-        let (registered, missing) = best.into_values().partition(|one| one.departure.is_none());
-        PublisherRoll { registered, missing }
+        let best = best.into_values().cloned();
+        let (registered, missing) = best.partition(|one| one.departure.is_none());
+        PublisherRoll { registered, missing, unanswered: answers.unanswered.clone() }
     }
 }
 
@@ -114,12 +161,34 @@ mod tests {
             known(2, Some(Departure::NotBack), 7, declared("/jobs")),
         ];
         let pattern = Glob::new("/jobs/**").unwrap();
-        let roll = PublisherRoll::of(vec![first, second], &pattern);
+        let answers = Answers { known: vec![first, second], unanswered: Vec::new() };
+        let roll = PublisherRoll::of(&answers, &pattern);
         let ids = |some: &[KnownPublisher]| -> Vec<(u8, u64)> {
             some.iter().map(|one| (one.info.id.0[0], one.silent_ms)).collect()
         };
         assert_eq!(ids(&roll.registered), [(1, 1)]);
         assert_eq!(ids(&roll.missing), [(2, 7)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_serve_later_calls_for_a_second() {
+        let recent = RecentAnswers::default();
+        let asked = std::cell::Cell::new(0);
+        let failure = || ReplicaFailure { replica: "r2:1".into(), why: "it hangs".into() };
+        let roll = async || {
+            let answers = async {
+                asked.set(asked.get() + 1);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Answers { known: vec![Vec::new()], unanswered: vec![failure()] }
+            };
+            recent.roll(&Glob::everything(), answers).await.unwrap()
+        };
+        let (one, two) = tokio::join!(roll(), roll());
+        assert_eq!((asked.get(), &one), (1, &two));
+        assert_eq!(one.unanswered, [failure()]);
+        tokio::time::sleep(ROLL_AGE_MAX).await;
+        roll().await;
+        assert_eq!(asked.get(), 2);
     }
 
     /// A replica holds at most so many of both kinds: see `liveness`, which refuses more.

@@ -34,10 +34,10 @@ pub use known::PublisherRoll;
 pub use path_view::{PathEvent, WATCHED_PATHS_MAX, WatchEnded};
 pub use watch::{PathWatch, PublisherSet, PublisherWatch};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ReplicaFailure};
 use crate::read_client::answer::Answer;
 use crate::read_client::core::Question;
-use crate::read_client::known::Known;
+use crate::read_client::known::{Answers, Known, RecentAnswers};
 use crate::read_client::task::Command;
 use crate::replica_link::{Caller, ask_one};
 
@@ -59,6 +59,7 @@ struct Handle {
     commands: mpsc::UnboundedSender<Command>,
     next_batch: AtomicU64,
     next_watch: AtomicU32,
+    recent: RecentAnswers,
 }
 
 impl Handle {
@@ -81,7 +82,8 @@ impl ReadClient {
         let (commands, received) = mpsc::unbounded_channel();
         tokio::spawn(task::run(caller.clone(), received));
         let (next_batch, next_watch) = (AtomicU64::new(1), AtomicU32::new(1));
-        ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch }) }
+        let recent = RecentAnswers::default();
+        ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch, recent }) }
     }
 
     /// Who publishes each of `paths`? Any number; answers come in order. A "no" of a replica that is warming is asked of
@@ -163,34 +165,38 @@ impl ReadClient {
         .await
     }
 
-    /// The publishers that could hold jobs of queues which match, as all replicas know them: those that are registered and those
-    /// that are missing. Asks all replicas at once; once one has answered, the others have a quarter of a second. An error, for
-    /// people, if none answers. Cancel safe.
+    /// The publishers that could hold jobs of queues which match, as all replicas know them: those
+    /// that are registered, those that are missing, and the replicas that did not answer. Asks all
+    /// replicas at once; once one has answered, the others have a quarter of a second. Answers of
+    /// up to a second ago serve later calls. An error, for people, if none answers. Cancel safe.
     pub async fn publisher_roll(&self, pattern: &Glob) -> Result<PublisherRoll, String> {
+        self.handle.recent.roll(pattern, self.ask_who_is_known()).await
+    }
+
+    async fn ask_who_is_known(&self) -> Answers {
         let mut asking = JoinSet::new();
-        let replicas = self.handle.caller.cluster.replicas.clone();
-        for replica in replicas {
+        let mut waiting = self.handle.caller.cluster.replicas.clone();
+        for replica in waiting.iter().cloned() {
             let client = self.clone();
-            asking.spawn(async move {
-                let known = client.publishers_known(&replica).await;
-                known.map_err(|why| format!("{replica}: {why}"))
-            });
+            asking.spawn(async move { (client.publishers_known(&replica).await, replica) });
         }
-        let (mut answers, mut failures) = (Vec::new(), Vec::new());
-        while let Some(known) = match answers.is_empty() {
+        let mut answers = Answers::default();
+        while let Some(known) = match answers.known.is_empty() {
             true => asking.join_next().await,
             false => timeout(OTHERS_WAIT, asking.join_next()).await.ok().flatten(),
         } {
+            // A task that was cancelled or panicked answers nothing.
+            let Ok((known, replica)) = known else { continue };
+            waiting.retain(|one| *one != replica);
             match known {
-                Ok(Ok(known)) => answers.push(known),
-                Ok(Err(why)) => failures.push(why),
-                Err(error) => failures.push(error.to_string()),
+                Ok(known) => answers.known.push(known),
+                Err(why) => answers.unanswered.push(ReplicaFailure { replica, why }),
             }
         }
-        match answers.is_empty() {
-            true => Err(failures.join("; ")),
-            false => Ok(PublisherRoll::of(answers, pattern)),
-        }
+        let why = format!("no answer {OTHERS_WAIT:?} after another replica's");
+        let late = waiting.into_iter().map(|replica| ReplicaFailure { replica, why: why.clone() });
+        answers.unanswered.extend(late);
+        answers
     }
 
     /// Has one replica forget a publisher that is missing: it is reported no longer. False if the replica does not know it. Takes

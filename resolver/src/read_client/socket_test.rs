@@ -132,6 +132,23 @@ async fn tables_trackers_terms_and_publishers_are_told() {
 }
 
 #[tokio::test]
+async fn a_roll_names_the_replicas_that_did_not_answer() {
+    let replicas = [Replica::start().await];
+    let mut cluster = cluster(&replicas);
+    // The system takes connections to it, and nobody answers.
+    let hangs = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let hangs = (hangs.local_addr().unwrap().to_string(), hangs);
+    cluster.replicas.push(hangs.0.clone());
+    let (writer, reader) = (writer(&cluster), reader(&cluster));
+    writer.publish(path("/jobs/a"), &PublicationTerms::default());
+    in_time(writer.flushed(1)).await;
+    let roll = in_time(reader.publisher_roll(&Glob::everything())).await.unwrap();
+    assert_eq!((roll.registered.len(), roll.missing.len()), (1, 0));
+    let unanswered: Vec<_> = roll.unanswered.iter().map(|one| one.replica.as_str()).collect();
+    assert_eq!(unanswered, [hangs.0.as_str()]);
+}
+
+#[tokio::test]
 async fn a_replica_that_is_full_of_readers_tells_of_itself_all_the_same() {
     let options =
         ServerOptions { connections_max: 2, tools_kept: Some(1), ..ServerOptions::default() };

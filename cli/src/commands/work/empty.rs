@@ -114,9 +114,16 @@ async fn stats(
             }
         }
         all.missing.extend(more.missing);
+        // The same answers, as a rule: they serve a second.
+        all.unanswered = more.unanswered;
     }
     // The command line asks for at least one pattern.
-    Ok(all.unwrap_or(Gathered { complete: true, answers: Vec::new(), missing: Vec::new() }))
+    Ok(all.unwrap_or(Gathered {
+        complete: true,
+        answers: Vec::new(),
+        missing: Vec::new(),
+        unanswered: Vec::new(),
+    }))
 }
 
 fn tell_once(stats: &Gathered<Vec<QueueStat>>, told: &mut Vec<String>) {
