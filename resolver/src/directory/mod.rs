@@ -56,6 +56,7 @@ use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
 pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
 pub(crate) use pushes::{Known, Push, WatchRefusal};
+pub(crate) use remembered::Wait;
 pub(crate) use resolving::Resolver;
 pub(crate) use table::{Cells, Told};
 pub(crate) use tree::WARM;
@@ -132,8 +133,9 @@ pub(crate) struct Directory {
     /// However often it stands still, it warms no longer than until then.
     warm_until: Instant,
     grace: Grace,
-    /// Complete before `complete_at`, once all that it remembers from before its restart have confirmed.
-    by_memory: bool,
+    /// Complete before `complete_at`, from then on, once all that it remembers from before its
+    /// restart have confirmed.
+    by_memory: Option<Instant>,
     /// It was complete once, or took over from a run that was: no publisher is unknown to it.
     knows_all: bool,
     revision: u64,
@@ -168,7 +170,7 @@ impl Directory {
             complete: rules.fresh,
             warm_until: if rules.fresh { now } else { now + WARMING_TTLS * rules.writer_ttl },
             grace: Grace::new(now, rules.writer_ttl),
-            by_memory: false,
+            by_memory: None,
             knows_all: rules.fresh,
             incarnation,
             revision: 0,
@@ -190,10 +192,9 @@ impl Directory {
     /// time, no answer names them from here on; their watchers are told of some now, and of the others when it is called again, or
     /// [`Directory::sweep`] is.
     pub(crate) fn tick(&mut self, now: Instant) {
-        let all_back = self.by_memory && self.remembered.all_confirmed();
-        if !self.complete && (all_back || now >= self.complete_at) {
+        if self.completes_at().is_some_and(|at| at <= now) {
             self.complete = true;
-            (self.by_memory, self.knows_all) = (false, true);
+            (self.by_memory, self.knows_all) = (None, true);
             self.remembered.wait_no_longer();
             self.watches.all_start_over();
         }
@@ -207,8 +208,7 @@ impl Directory {
 
     /// When [`Directory::tick`] has something to do next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let warm = (!self.complete).then_some(self.complete_at);
-        warm.into_iter().chain(self.living.next_deadline().map(|(at, _)| at)).min()
+        self.completes_at().into_iter().chain(self.living.next_deadline().map(|(at, _)| at)).min()
     }
 
     /// The replica itself stood still for `gap`: nobody could be heard, so nobody was silent, unless it does so all the time. If that
@@ -218,6 +218,7 @@ impl Directory {
             self.living.put_off(gap, now);
             if !self.complete {
                 self.complete_at = (self.complete_at + gap).min(self.warm_until);
+                self.by_memory = self.by_memory.map(|at| at + gap);
             }
         }
         self.missed(now, gap);
@@ -238,10 +239,17 @@ impl Directory {
             }
             let at = self.complete_at.max(now + self.rules.writer_ttl / 2);
             self.complete_at = at.min(self.warm_until);
-            (self.complete, self.by_memory) = (false, false);
+            (self.complete, self.by_memory) = (false, None);
             self.watches.all_start_over();
         }
         missed
+    }
+
+    /// When the warming ends by what is known now; `None` once it has.
+    fn completes_at(&self) -> Option<Instant> {
+        let by_memory = self.by_memory.filter(|_| self.remembered.all_confirmed());
+        let at = by_memory.map_or(self.complete_at, |at| at.min(self.complete_at));
+        (!self.complete).then_some(at)
     }
 
     /// False while the replica is warming.

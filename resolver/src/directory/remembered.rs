@@ -19,6 +19,14 @@ const MISSING_MAX: usize = RESOLVER_PUBLISHERS_MAX;
 /// that there are some.
 const DECLARED_KEPT_MAX: usize = 65_536;
 
+/// How long a replica that has started again waits for the publishers that it knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wait {
+    /// Also where all that it knows are back: others may have appeared while it was away.
+    pub(crate) least: Duration,
+    pub(crate) most: Duration,
+}
+
 /// What a publisher that can be seen has declared, as nodes of the tree.
 #[derive(Default, Debug)]
 pub(super) struct Declares {
@@ -218,18 +226,19 @@ fn some() -> Declared {
 impl Directory {
     /// Takes over what an earlier run of the replica wrote down: it knew `known`, and these were
     /// all if it `knew_all`. Then the replica is complete once those that were there have
-    /// confirmed, and after `wait` at the latest.
+    /// confirmed, within the bounds of `wait`.
     pub(crate) fn restore(
         &mut self,
         now: Instant,
         known: Vec<KnownPublisher>,
         knew_all: bool,
-        wait: Duration,
+        wait: Wait,
     ) {
         self.remembered.restore(now, known);
         if knew_all && !self.complete {
-            (self.by_memory, self.knows_all) = (true, true);
-            self.complete_at = now + wait.min(self.rules.writer_ttl);
+            self.complete_at = now + wait.most.min(self.rules.writer_ttl);
+            self.by_memory = Some(self.complete_at.min(now + wait.least));
+            self.knows_all = true;
         }
     }
 

@@ -9,11 +9,13 @@ use longshore_protocol::{
     Epoch, Incarnation, Path, PublicationKind, PublisherId, PublisherInfo, Terms,
 };
 
-use crate::directory::{Client, Confirming, Directory, Known, Resolver, Rules};
+use crate::directory::{Client, Confirming, Directory, Known, Resolver, Rules, Wait};
 
 const TTL: Duration = Duration::from_secs(120);
 /// A restarted replica waits so long at most.
 const WAIT: Duration = Duration::from_secs(15);
+/// It was away for a short time.
+const SHORT: Duration = Duration::from_secs(5);
 
 fn rules(fresh: bool) -> Rules {
     Rules {
@@ -58,7 +60,11 @@ impl Story {
             one.silent_ms += u64::try_from(away.as_millis()).unwrap();
         }
         self.directory = Directory::new(self.now, Incarnation([2; 16]), rules(false));
-        self.directory.restore(self.now, known, all, WAIT);
+        let wait = match away <= SHORT {
+            true => Wait { least: Duration::ZERO, most: WAIT },
+            false => Wait { least: WAIT, most: TTL / 2 },
+        };
+        self.directory.restore(self.now, known, all, wait);
     }
 
     fn pass(&mut self, time: Duration) {
@@ -138,6 +144,27 @@ fn a_new_queue_below_a_default_is_served_as_soon_as_all_have_confirmed_after_a_r
     assert!(!story.serves("/jobs/new"), "the other was there, too");
     story.register(2, "/other");
     assert!(story.serves("/jobs/new"), "{:?} after the restart", secs(4));
+}
+
+#[test]
+fn a_long_absence_leaves_new_publishers_the_time_to_find_the_replica() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.restart(SHORT + secs(1));
+    story.register(1, "/jobs");
+    assert!(!story.directory.is_complete(), "others may have appeared meanwhile");
+    assert_eq!(story.directory.next_deadline(), Some(story.now + WAIT));
+    story.pass(WAIT - Duration::from_nanos(1));
+    assert!(!story.directory.is_complete());
+    story.register(2, "/jobs/new");
+    story.pass(Duration::from_nanos(1));
+    assert!(story.directory.is_complete());
+    story.restart(SHORT + secs(1));
+    story.pass(WAIT);
+    assert!(!story.directory.is_complete(), "those that were there are waited for longer");
+    story.register(1, "/jobs");
+    story.register(2, "/jobs/new");
+    assert!(story.directory.is_complete());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use longshore_protocol::messages::resolver::{Departure, KnownPublisher};
 use longshore_transport::LogLimit;
 use tokio::sync::watch;
 
+use crate::directory::Wait;
 use crate::replica_link::now;
 
 /// The file's name in the replica's directory.
@@ -57,14 +58,15 @@ pub(super) struct KnownFile {
     _lock: File,
 }
 
-/// How long a replica that was away for so long waits for its publishers at most: after a short time until each has tried again,
-/// and after a longer one until those that are degraded have.
-pub(super) fn wait(timing: &ResolverTiming, away: Duration) -> Duration {
+/// How long a replica that was away for so long waits for its publishers. After a short time, at
+/// most until each has tried again. After a longer one, at most until those that are degraded have;
+/// and at least for as long as each takes to try again: there may be some that it never knew.
+pub(super) fn wait(timing: &ResolverTiming, away: Duration) -> Wait {
     let late = timing.heartbeat();
-    if away <= SHORT_OUTAGE_WAITS * timing.retry_wait_min {
-        late.min(timing.retry_wait_max + timing.connect_timeout)
-    } else {
-        late
+    let next_try = late.min(timing.retry_wait_max + timing.connect_timeout);
+    match away <= SHORT_OUTAGE_WAITS * timing.retry_wait_min {
+        true => Wait { least: Duration::ZERO, most: next_try },
+        false => Wait { least: next_try, most: late },
     }
 }
 
@@ -304,7 +306,9 @@ mod tests {
     #[test]
     fn a_short_outage_is_waited_for_until_each_publisher_has_tried_again() {
         let timing = ResolverTiming::default();
-        assert_eq!(wait(&timing, Duration::from_secs(5)), Duration::from_secs(15));
-        assert_eq!(wait(&timing, Duration::from_secs(6)), Duration::from_secs(60));
+        let [next_try, late] = [15, 60].map(Duration::from_secs);
+        let short = Wait { least: Duration::ZERO, most: next_try };
+        assert_eq!(wait(&timing, Duration::from_secs(5)), short);
+        assert_eq!(wait(&timing, Duration::from_secs(6)), Wait { least: next_try, most: late });
     }
 }
