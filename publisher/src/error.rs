@@ -41,6 +41,20 @@ pub enum OpenError {
     /// being kept right.
     #[error("a wall clock is moved by {0:?} to be kept right; a jump has {min:?} at least", min = crate::PublisherOptions::CLOCK_SKEW_MAX_MIN)]
     ClockSkewTooSmall(std::time::Duration),
+    /// [`leases.reconnect_grace_ms`](crate::PublisherOptions::leases) is under two heartbeats of
+    /// [`timing`](crate::PublisherOptions::timing): a worker begins no job that long after the last
+    /// byte, and on an idle link a byte comes with each heartbeat.
+    #[error(
+        "leases.reconnect_grace_ms is {grace_ms}: workers would begin no job between two \
+         heartbeats of {heartbeat:?}; give it {} at least, or shorten timing.heartbeat",
+        grace_ms_min(*heartbeat)
+    )]
+    GraceTooShort {
+        /// What was given.
+        grace_ms: u64,
+        /// Of work links.
+        heartbeat: std::time::Duration,
+    },
     /// [`memory_max`](crate::PublisherOptions::memory_max) is under 16 MiB: queues and sessions
     /// alone may take that.
     #[error("{0} bytes of memory are too few for jobs; give them {min} at least", min = crate::PublisherOptions::MEMORY_MAX_MIN)]
@@ -51,6 +65,11 @@ pub enum OpenError {
     /// The thread that was to open the data directory ended early, as when the runtime ends.
     #[error("opening the data directory was interrupted")]
     Interrupted,
+}
+
+/// The least grace for workers that are sent a byte each `heartbeat`: two of them.
+pub(crate) fn grace_ms_min(heartbeat: std::time::Duration) -> u64 {
+    u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX).saturating_mul(2)
 }
 
 /// Why a publisher stopped by itself. Everything acknowledged is on disk; it has to be started again, best in a new process.

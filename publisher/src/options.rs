@@ -55,7 +55,8 @@ pub struct PublisherOptions {
     /// Starts although acknowledged records are damaged, and writes what it drops to a side file. False by default: then it
     /// does not start. [`Publisher::opened`](crate::Publisher::opened) says what was dropped.
     pub accept_loss: bool,
-    /// How long leases outlive their link, and the publisher's own restart. 5 s and 30 s by default.
+    /// How long leases outlive their link, and the publisher's own restart. 5 s and 30 s by
+    /// default; the first at least two heartbeats of [`timing`](Self::timing).
     pub leases: LeaseTiming,
     /// Bytes of recent payloads that are kept in memory. 256 MiB by default.
     pub cache_bytes: usize,

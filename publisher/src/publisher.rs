@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::error::{OpenError, PublisherFailed};
+use crate::error::{OpenError, PublisherFailed, grace_ms_min};
 use crate::figures::{OfPublisher, figures_path, serve_figures};
 use crate::idle::IdleQueues;
 use crate::input::{INPUT_BYTES_MAX, Inputs};
@@ -312,6 +312,10 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     }
     if options.clock_skew_max < PublisherOptions::CLOCK_SKEW_MAX_MIN {
         return Err(OpenError::ClockSkewTooSmall(options.clock_skew_max));
+    }
+    let (grace_ms, heartbeat) = (options.leases.reconnect_grace_ms, options.timing.heartbeat);
+    if grace_ms < grace_ms_min(heartbeat) {
+        return Err(OpenError::GraceTooShort { grace_ms, heartbeat });
     }
     if options.listen.ip().is_unspecified() && options.advertise.is_empty() {
         return Err(OpenError::NeedsAdvertise(options.listen));

@@ -178,6 +178,20 @@ async fn a_clock_skew_below_what_keeps_clocks_right_is_refused_before_anything_i
     assert!(!dir.path().join("data").exists());
 }
 
+#[tokio::test]
+async fn a_reconnect_grace_under_two_heartbeats_is_refused_with_the_least() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.leases.reconnect_grace_ms = 3_999;
+    let refused = Publisher::open(options.clone()).await.map(drop).unwrap_err();
+    let told = "leases.reconnect_grace_ms is 3999: workers would begin no job between two \
+                heartbeats of 2s; give it 4000 at least, or shorten timing.heartbeat";
+    assert_eq!(refused.to_string(), told);
+    assert!(!dir.path().join("data").exists());
+    options.leases.reconnect_grace_ms = 4_000;
+    Publisher::open(options).await.map(drop).unwrap();
+}
+
 const _: () = assert!(8 * MIB <= BATCH_PAYLOAD_BYTES_MAX);
 
 #[tokio::test(flavor = "multi_thread")]
