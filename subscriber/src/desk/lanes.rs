@@ -27,7 +27,7 @@ impl Desk {
             let lease = place.leases.get_mut(job.token).filter(|lease| now < lease.ends());
             let Some(lease) = lease else { continue };
             if !owned {
-                place.put_aside(job);
+                self.take_back(&mut state, &job);
                 continue;
             }
             let ends = lease.ends();
@@ -45,6 +45,19 @@ impl Desk {
             return Next::Nothing;
         }
         state.announce(self.ran(), now)
+    }
+
+    /// An announced job may be another worker's and will not begin. Its publisher counts it as
+    /// started: it is released, so that a loss is not taken for that of a running attempt.
+    fn take_back(&self, state: &mut State, job: &Waiting) {
+        let place = state.place(job.place);
+        place.leases.remove(job.token);
+        let (publisher, linked) = (place.id, place.sender.is_some());
+        place.settles.push(job.token, &NewSettle::Release, linked);
+        place.wake.notify_one();
+        if !linked {
+            self.step(state, Input::Freed { publisher, jobs: 1 });
+        }
     }
 
     /// The publishers were told, or could not be: the jobs can run.

@@ -386,11 +386,8 @@ impl Place {
         }
     }
 
-    /// The job may be another worker's. It has not begun, whatever its publisher was sent.
+    /// The job may be another worker's. It has not been announced.
     fn put_aside(&mut self, job: Waiting) {
-        if let Some(lease) = self.leases.get_mut(job.token) {
-            lease.began = None;
-        }
         self.aside.push_back(job);
         self.wake.notify_one();
     }

@@ -146,13 +146,32 @@ fn a_job_that_may_be_another_workers_is_not_begun_before_its_publisher_is_heard_
     let now = desk.now();
     let begun = desk.state.lock().place(0).leases.under_way(now);
     assert_eq!(begun.len(), 1, "a later link reports the first alone as begun: {begun:?}");
-    assert_eq!((desk.stats().in_hand, desk.stats().leases_lost), (3, 0), "they are still held");
+    assert_eq!(
+        (desk.stats().in_hand, desk.stats().leases_lost),
+        (2, 0),
+        "the announced one goes back"
+    );
     assert!(desk.outgoing(0, true).deadline.is_some_and(|at| at < now + GRACE), "it looks again");
     hear(&desk);
-    assert_eq!(next_job(&desk), Some(2));
+    assert_eq!(next_job(&desk), Some(3));
     pass(&mut desk, GRACE * 9 / 10);
     let mut signal = Arc::default();
     assert!(matches!(desk.next(None, &mut signal), Next::Nothing), "both lanes are taken");
+}
+
+#[test]
+fn an_announced_job_that_cannot_begin_is_released() {
+    let mut desk = desk_with(&[1, 2]);
+    grace_of(&desk, GRACE);
+    let Next::Announce(_, jobs) = desk.next(None, &mut Arc::default()) else { panic!("two jobs") };
+    desk.announced(jobs);
+    pass(&mut desk, GRACE);
+    assert_eq!(next_job(&desk), None);
+    let mut state = desk.state.lock();
+    let place = state.place(0);
+    let released: Vec<_> = place.settles.tokens().collect();
+    assert_eq!(released, [Token(1), Token(2)], "their publisher counts them as started");
+    assert_eq!((place.leases.len(), place.aside.len()), (0, 0));
 }
 
 #[test]
