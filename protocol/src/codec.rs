@@ -136,6 +136,23 @@ impl Reader {
         fields(&mut inner)
     }
 
+    /// A record whose fields take at most `limit` bytes, those of later versions included.
+    pub(crate) fn record_within<T>(
+        &mut self,
+        what: &'static str,
+        limit: usize,
+        fields: impl FnOnce(&mut Reader) -> Result<T, WireError>,
+    ) -> Result<T, WireError> {
+        let offset = self.at;
+        let length = self.u32_fixed()? as usize;
+        self.seek(offset);
+        if length > limit {
+            let (value, limit) = (length as u64, limit as u64);
+            return Err(WireError::OverLimit { offset, what, value, limit });
+        }
+        self.record(fields)
+    }
+
     /// All that is left, as a slice of the frame.
     pub fn take_rest(&mut self) -> Bytes {
         let rest = self.body.slice(self.at..);

@@ -36,7 +36,7 @@ pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, New
 pub use later_fields::LaterFields;
 pub use name::{NameError, check_name};
 pub use path::{Path, PathError};
-pub use publisher_info::PublisherInfo;
+pub use publisher_info::{PublisherInfo, PublisherInfoError};
 pub use refusal::{
     AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Gate,
     JobChange, JobState, Refusal, Revoked, SettleOutcome,

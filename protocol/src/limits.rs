@@ -87,6 +87,10 @@ pub const LATER_BYTES_MAX: usize = 1_024;
 pub const CREDENTIAL_BYTES_MAX: usize = 2_048;
 /// Most addresses of one publisher.
 pub const ADDRESSES_MAX: usize = 16;
+/// Longest record of a publisher, in bytes: its name, its addresses and unknown fields together.
+pub const PUBLISHER_BYTES_MAX: usize = 1_152;
+/// Longest record of terms, in bytes: their homes and unknown fields together.
+pub const TERMS_BYTES_MAX: usize = 6 * 1024;
 /// Most requests of one link that wait for their answers.
 pub const REQUESTS_OPEN_MAX: usize = 64;
 /// Most jobs in one page of a listing.
@@ -159,4 +163,9 @@ const _: () = {
     assert!(u32::MAX as usize > FRAME_BYTES_MAX);
     assert!(VALUE_FRAME_BYTES_MIN > VALUE_BYTES_MAX + 64 * 1024 + PATH_BYTES_MAX);
     assert!(FRAME_BYTES_MAX > VALUE_FRAME_BYTES_MIN);
+    // A set of a watch, and the publishers of one path and of its default: each in one message.
+    let publisher = PUBLISHER_BYTES_MAX + 4;
+    assert!(FRAME_BYTES_MAX > RESOLVER_PUBLISHERS_MAX * publisher + 64 * 1024);
+    let member = publisher + TERMS_BYTES_MAX + 4;
+    assert!(FRAME_BYTES_MAX > 2 * PUBLISHERS_PER_PATH_MAX * member + 3 * 1024 * 1024);
 };

@@ -3,7 +3,7 @@
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::later_fields::LaterFields;
-use crate::limits::{HOMES_MAX, NAME_BYTES_MAX};
+use crate::limits::{HOMES_MAX, NAME_BYTES_MAX, TERMS_BYTES_MAX};
 use crate::refusal::codes;
 
 codes! {
@@ -69,6 +69,11 @@ impl Terms {
         self.later.encode(out);
     }
 
+    /// How many bytes the record takes, its length left out; at most [`TERMS_BYTES_MAX`].
+    pub fn bytes(&self) -> usize {
+        self.known_bytes() + self.later.as_bytes().len()
+    }
+
     /// How many bytes the fields that this version knows take in their shortest form.
     fn known_bytes(&self) -> usize {
         let numbers = [u64::from(self.flags), u64::from(self.priority), u64::from(self.weight)];
@@ -92,7 +97,7 @@ impl Encode for Terms {
 
 impl Decode for Terms {
     fn decode(r: &mut Reader) -> Result<Terms, WireError> {
-        r.record(|r| {
+        r.record_within("bytes of terms", TERMS_BYTES_MAX, |r| {
             let start = r.offset();
             let (kind, flags) = (PublicationKind::decode(r)?, r.u32()?);
             let (priority, weight) = (r.u16()?, r.u16()?);
@@ -143,6 +148,21 @@ mod tests {
     #[test]
     fn the_digest_is_part_of_the_protocol() {
         assert_eq!(format!("{:016x}", Terms::default().digest()), "d94614aea8e621a8");
+    }
+
+    #[test]
+    fn terms_longer_than_their_limit_are_refused() {
+        let decode = |last: usize| {
+            let mut homes: Vec<String> = (0..60).map(|n| format!("{n:0100}")).collect();
+            homes.push(format!("{:0last$}", 60));
+            let terms = Terms { homes, ..Terms::default() };
+            let mut out = FrameWriter::new();
+            terms.encode(&mut out);
+            assert_eq!(out.body_len(), 4 + terms.bytes());
+            (terms.bytes(), Terms::decode(&mut Reader::new(out.into_body())).map(drop))
+        };
+        assert_eq!(decode(78), (TERMS_BYTES_MAX, Ok(())));
+        assert!(matches!(decode(79), (_, Err(WireError::OverLimit { .. }))));
     }
 
     #[test]

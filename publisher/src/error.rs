@@ -1,6 +1,6 @@
 //! Why a publisher does not start, or has stopped.
 
-use longshore_protocol::NameError;
+use longshore_protocol::{NameError, PublisherInfoError};
 use longshore_queue::{OpenError as StoreOpenError, Poisoned};
 use longshore_transport::BindError;
 
@@ -31,6 +31,9 @@ pub enum OpenError {
     /// The name is empty, or has more than 128 bytes.
     #[error("the publisher: {0}")]
     BadName(#[from] NameError),
+    /// It advertises more than replicas take.
+    #[error("--advertise: {0}")]
+    BadInfo(#[from] PublisherInfoError),
     /// Its homes are too many, or one of their names is empty or too long.
     #[error("--homes: {0}")]
     BadTerms(#[from] longshore_resolver::TermsError),

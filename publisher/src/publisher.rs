@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{
-    LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId, check_name,
+    Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId, check_name,
 };
 use longshore_queue::{
     Clock, ClockSource, CutTail, Dropped, LogStore, Opened, Rules, START_PATHS_MAX, Secret,
@@ -300,6 +300,10 @@ fn memory_bounds(budget: &FrameBudget, cache_bytes: usize, links: usize) -> Memo
 
 fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     check_name(&options.name)?;
+    // Any other id and epoch take no more bytes.
+    let (id, epoch) = (PublisherId([0; 16]), Epoch(u64::MAX));
+    let advertised = options.advertise.iter().cloned();
+    PublisherInfo::new(id, epoch, options.name.as_str(), advertised).check()?;
     let paths = options.paths.len().max(options.defaults.len());
     if paths > START_PATHS_MAX {
         return Err(OpenError::TooManyPaths(paths));

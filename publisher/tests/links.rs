@@ -179,6 +179,26 @@ async fn a_clock_skew_below_what_keeps_clocks_right_is_refused_before_anything_i
 }
 
 #[tokio::test]
+async fn addresses_that_no_replica_takes_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = |n: usize| format!("{}.example:{n}", "a".repeat(63)).parse().unwrap();
+    for (addresses, told) in [
+        (17, "--advertise: 17 addresses are more than the 16 that a publisher may advertise"),
+        (
+            16,
+            "--advertise: its name and addresses take 1237 bytes and may take 1152; advertise \
+             fewer addresses, or shorter host names",
+        ),
+    ] {
+        let mut options = PublisherOptions::new(dir.path().join("data"));
+        options.advertise = (1..=addresses).map(host).collect();
+        let refused = Publisher::open(options).await.map(drop).unwrap_err();
+        assert_eq!(refused.to_string(), told);
+        assert!(!dir.path().join("data").exists());
+    }
+}
+
+#[tokio::test]
 async fn a_reconnect_grace_under_two_heartbeats_is_refused_with_the_least() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = PublisherOptions::new(dir.path().join("data"));

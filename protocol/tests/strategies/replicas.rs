@@ -21,15 +21,15 @@ pub(crate) fn publisher() -> impl Strategy<Value = PublisherInfo> {
             }),
     ];
     let addresses = vec(address, 1..=ADDRESSES_MAX);
-    (any::<[u8; 16]>(), any::<u64>(), text(), addresses, later()).prop_map(
-        |(id, epoch, name, addresses, later)| PublisherInfo {
+    (any::<[u8; 16]>(), any::<u64>(), text(), addresses, later())
+        .prop_map(|(id, epoch, name, addresses, later)| PublisherInfo {
             id: PublisherId(id),
             epoch: Epoch(epoch),
             name,
             addresses,
             later,
-        },
-    )
+        })
+        .prop_filter("longer than a publisher may be", |info| info.check().is_ok())
 }
 
 /// Fields of later versions.

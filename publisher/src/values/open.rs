@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::{
-    Address, Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, Role, SessionId, check_name,
+    Address, Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, PublisherInfoError, Role,
+    SessionId, check_name,
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
@@ -85,6 +86,9 @@ pub enum ValuePublisherError {
     /// The name is empty, or has more than 128 bytes.
     #[error("the publisher: {0}")]
     BadName(#[from] NameError),
+    /// It advertises more than replicas take.
+    #[error("the publisher: {0}")]
+    BadInfo(#[from] PublisherInfoError),
 }
 
 /// A publisher of values alone. It serves from [`ValuePublisher::open`] on, and until [`ValuePublisher::stop`] or until it is dropped.
@@ -109,6 +113,8 @@ impl ValuePublisher {
         }
         let id = PublisherId(rand::random());
         let epoch = Epoch(1);
+        let advertised = options.advertise.iter().cloned();
+        PublisherInfo::new(id, epoch, options.name.as_str(), advertised).check()?;
         let identity = Identity {
             instance: id.0,
             epoch: epoch.0,

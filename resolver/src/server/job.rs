@@ -35,8 +35,9 @@ const ANSWER_PUBLISHERS_MAX: usize = 64;
 const ANSWER_PATHS_MAX: usize = 4_096;
 /// Most members of publisher sets in one message of an answer.
 const ANSWER_MEMBERS_MAX: usize = 65_536;
-/// With so many bytes of publishers, terms and refusals no more paths go into one message of an answer. The last path adds at most what
-/// 1,024 publishers and as many different terms take, some 10 MiB: together less than a frame may have, 20 MiB.
+/// With so many bytes of publishers, terms and refusals no more paths go into one message of an
+/// answer. The last path adds at most 1,024 publishers of its own, as many of its default, and
+/// different terms of each, 15 MiB: together less than a frame may have, 20 MiB.
 pub(super) const ANSWER_BYTES_GOAL: usize = 1024 * 1024;
 
 /// Bytes of paths, or of refusals, after which a message of an answer ends.

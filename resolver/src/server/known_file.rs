@@ -24,9 +24,9 @@ use crate::replica_link::now;
 const NAME: &str = "known-publishers";
 /// Its first bytes, with the number of its format.
 const MAGIC: &[u8; 8] = b"LSKNOWN1";
-/// More than a replica writes: 32,768 publishers of at most 5.3 KB, and 131,072 declared paths of 1
+/// More than a replica writes: 32,768 publishers of at most 1.2 KB, and 131,072 declared paths of 1
 /// KiB.
-const BYTES_MAX: u64 = 320 * 1024 * 1024;
+const BYTES_MAX: u64 = 192 * 1024 * 1024;
 /// How often the file's time is set.
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
 /// One line of the log about failures to write it in this time, at most.

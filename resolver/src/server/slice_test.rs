@@ -6,12 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::limits::{
+    ADDRESSES_MAX, FRAME_BYTES_MAX, HOMES_MAX, LATER_BYTES_MAX, PUBLISHERS_PER_PATH_MAX,
+    TERMS_BYTES_MAX,
+};
 use longshore_protocol::messages::resolver::{
-    Change, CheckChanged, FromReplica, Group, ListMatching, PathTexts, ReplicaStatus,
+    Change, CheckChanged, FromReplica, Group, ListMatching, PathText, PathTexts, ReplicaStatus,
     RequestRefusal, Resolve, Table, ToReplica, Tracked, Write, tag,
 };
 use longshore_protocol::{
-    Encode, Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms,
+    Address, Encode, Epoch, Glob, Incarnation, LaterFields, Path, PublisherId, PublisherInfo, Terms,
 };
 
 use tokio::sync::Semaphore;
@@ -273,4 +277,75 @@ fn a_table_and_trackers_are_answered_slice_by_slice() {
     }
     let places: Vec<usize> = (0..500).filter(|&n| changed[n]).collect();
     assert_eq!((changed.len(), places), (500, vec![7]));
+}
+
+/// A publisher whose record is as long as it may be.
+fn largest_publisher(n: u16) -> PublisherInfo {
+    let mut id = [0; 16];
+    id[..2].copy_from_slice(&n.to_be_bytes());
+    let mut info = PublisherInfo::new(PublisherId(id), Epoch(1), "p".repeat(128), [([127; 4], n)]);
+    let host: Address = format!("{}:1", vec!["h".repeat(63); 3].join(".")).parse().unwrap();
+    while info.addresses.len() < ADDRESSES_MAX && info.check().is_ok() {
+        info.addresses.push(host.clone());
+    }
+    info.addresses.pop();
+    fill(|later| {
+        info.later = later;
+        info.check().is_ok()
+    });
+    info
+}
+
+/// Terms like nobody else's whose record is as long as it may be.
+fn largest_terms(n: u16) -> Terms {
+    let mut terms = Terms::default();
+    terms.homes.push(format!("{n:0100}"));
+    while terms.homes.len() < HOMES_MAX && terms.bytes() + 101 <= TERMS_BYTES_MAX {
+        terms.homes.push(format!("{:0100}", 1_000_000 + terms.homes.len()));
+    }
+    fill(|later| {
+        terms.later = later;
+        terms.bytes() <= TERMS_BYTES_MAX
+    });
+    terms
+}
+
+/// As many fields of later versions as fit.
+fn fill(mut fits: impl FnMut(LaterFields) -> bool) {
+    let later = |bytes| LaterFields::new(&vec![1; bytes]).unwrap();
+    let most = (0..=LATER_BYTES_MAX).rev().find(|&bytes| fits(later(bytes)));
+    assert!(most.is_some());
+}
+
+#[test]
+fn the_longest_answer_about_a_path_and_its_default_fits_a_frame() {
+    let now = Instant::now();
+    let publishers = 2 * PUBLISHERS_PER_PATH_MAX;
+    let rules = Rules {
+        writer_ttl: TTL,
+        stand_still_max: TTL,
+        fresh: true,
+        publishers_max: publishers,
+        paths_max: 2,
+        watches_max: 1,
+    };
+    let mut directory = Directory::new(now, Incarnation([1; 16]), rules);
+    for n in 0..publishers as u16 {
+        let client = Client(u64::from(n) + 1);
+        directory.announce(now, client, &largest_publisher(n), &[]).unwrap();
+        let (change, path) = match n % 2 {
+            0 => (Change::Publish, "/jobs/a"),
+            _ => (Change::PublishDefault, "/jobs"),
+        };
+        let slot = directory.writer(client).unwrap();
+        let path = Path::new(path).unwrap();
+        directory.write(slot, change, &largest_terms(n), PathText::from(&path)).unwrap();
+    }
+    let paths = [Path::new("/jobs/a").unwrap()].iter().collect();
+    let answers = answers(&mut directory, WRITER, ToReplica::Resolve(Resolve { id: 1, paths }));
+    let [FromReplica::Resolved(answer)] = &answers[..] else { panic!("one message") };
+    assert_eq!((answer.publishers.len(), answer.terms.len()), (publishers, publishers));
+    let mut out = FrameWriter::new();
+    answers[0].encode(&mut out);
+    assert!(out.body_len() < FRAME_BYTES_MAX, "{} bytes", out.body_len());
 }

@@ -307,7 +307,7 @@ fn sort(default: bool, terms: Option<&PublicationTerms>) -> Sort {
         (false, true) => Change::UnpublishDefault,
     };
     let digest = terms.map_or(0, PublicationTerms::digest);
-    let bytes = GROUP_BYTES + terms.map_or(0, PublicationTerms::bytes_max);
+    let bytes = GROUP_BYTES + terms.map_or(0, PublicationTerms::bytes);
     Sort { change, digest, bytes }
 }
 

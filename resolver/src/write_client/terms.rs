@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX};
+use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX, TERMS_BYTES_MAX};
 use longshore_protocol::{NameError, Terms, check_name};
 
 /// Why terms cannot be published on.
@@ -17,6 +17,11 @@ pub enum TermsError {
     /// The name of a home is empty, or has more than 128 bytes. It had so many.
     #[error("the name of a home has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
     BadHome(usize),
+    /// With their homes they take so many bytes.
+    #[error(
+        "terms take {0} bytes and may take {TERMS_BYTES_MAX}; name fewer homes, or shorter names"
+    )]
+    TooLong(usize),
 }
 
 /// The terms on which paths are published: checked, and with their digest. Cheap to clone, and best made once for many paths.
@@ -26,7 +31,7 @@ pub struct PublicationTerms(Arc<Checked>);
 #[derive(PartialEq, Eq, Debug)]
 struct Checked {
     digest: u64,
-    bytes_max: usize,
+    bytes: usize,
     terms: Terms,
 }
 
@@ -41,14 +46,15 @@ impl PublicationTerms {
             check_name(home).map_err(|NameError(bytes)| TermsError::BadHome(bytes))?;
         }
         terms.homes = homes.into_iter().collect();
+        if terms.bytes() > TERMS_BYTES_MAX {
+            return Err(TermsError::TooLong(terms.bytes()));
+        }
         Ok(PublicationTerms::of(terms))
     }
 
     fn of(terms: Terms) -> PublicationTerms {
-        // Numbers and lengths, and each home with its length.
-        let homes = terms.homes.iter().map(|home| 2 + home.len()).sum::<usize>();
-        let bytes_max = 24 + homes + terms.later.as_bytes().len();
-        PublicationTerms(Arc::new(Checked { digest: terms.digest(), bytes_max, terms }))
+        let bytes = terms.bytes();
+        PublicationTerms(Arc::new(Checked { digest: terms.digest(), bytes, terms }))
     }
 
     /// What a digest adds to a path.
@@ -56,9 +62,9 @@ impl PublicationTerms {
         self.0.digest
     }
 
-    /// What they take once encoded, in bytes, at most.
-    pub(super) fn bytes_max(&self) -> usize {
-        self.0.bytes_max
+    /// What they take once encoded, in bytes, beside their length.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.bytes
     }
 
     /// True for the very same, without a look at what they say.
@@ -133,6 +139,10 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(homes(&many[..64]).is_ok());
         assert_eq!(homes(&many), Err(TermsError::TooManyHomes(65)));
+        let long: Vec<String> = (0..64).map(|n| format!("{n:096}")).collect();
+        let long: Vec<&str> = long.iter().map(String::as_str).collect();
+        assert!(homes(&long[..63]).is_ok());
+        assert_eq!(homes(&long), Err(TermsError::TooLong(6_213)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use longshore_protocol::SessionId;
-use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX, RESOLVER_BATCH_BYTES_MAX};
+use longshore_protocol::limits::{HOMES_MAX, RESOLVER_BATCH_BYTES_MAX, TERMS_BYTES_MAX};
 
 use super::*;
 use crate::write_client::lacking::{Lacking, WRITE_PATHS_MAX};
@@ -11,7 +11,9 @@ use crate::{Cluster, ResolverServer, ServerOptions, WriteClient};
 
 /// The longest terms that there may be, others for each number.
 fn long_terms(n: usize) -> PublicationTerms {
-    let home = |home| format!("{home:02}-{n:0width$}", width = NAME_BYTES_MAX - 3);
+    // Each has its length in a byte, and the numbers take 24 bytes at most.
+    let home_bytes = (TERMS_BYTES_MAX - 24) / HOMES_MAX - 1;
+    let home = |home| format!("{home:02}-{n:0width$}", width = home_bytes - 3);
     let homes = (0..HOMES_MAX).map(home).collect();
     PublicationTerms::new(Terms { homes, flags: u32::MAX, priority: u16::MAX, ..Terms::default() })
         .unwrap()
