@@ -8,7 +8,8 @@
 //!
 //! The hash that buckets go by is public: anybody can choose paths that all fall into one. Entries
 //! of a bucket that has far more than its share are therefore found by a hash that is keyed with
-//! the replica's secret, and work over a whole bucket is counted by whoever asks for it.
+//! the replica's secret, such a bucket is not parted, and work over a whole bucket is counted by
+//! whoever asks for it.
 
 use hashbrown::HashTable;
 use longshore_protocol::messages::resolver::{Digest, KeyHash};
@@ -22,6 +23,10 @@ const LEVEL_MAX: u32 = 14;
 const LEVEL_STEP: u32 = 4;
 /// Keys to a bucket, on average, from which on there are to be more buckets.
 const KEYS_PER_BUCKET: usize = 256;
+/// Most keys of a bucket that is parted: it is parted in one step, 1 to 2 ms for so many. A bucket
+/// of keys that nobody has chosen has about 270 then. While one has more, its publisher's buckets
+/// are not parted any further: what differs costs that publisher more paths to write again.
+const PARTED_KEYS_MAX: usize = 16 * KEYS_PER_BUCKET;
 /// Keys that come for each bucket that is parted meanwhile.
 const KEYS_PER_PARTING: u32 = 16;
 
@@ -359,8 +364,8 @@ impl Holdings {
         }
     }
 
-    /// Parts a bucket, if there are to be more of them and it is time for the next. Answers with how many entries that has moved: few,
-    /// unless somebody has chosen their paths.
+    /// Parts a bucket, if there are to be more of them and it is time for the next. Answers with
+    /// how many entries that has moved: at most [`PARTED_KEYS_MAX`].
     pub(super) fn part(&mut self, mut mark: impl FnMut(Held) -> Mark) -> usize {
         if self.keys_since_parting < KEYS_PER_PARTING {
             return 0;
@@ -375,7 +380,11 @@ impl Holdings {
         }
         let bits = self.level + step;
         let (by, Some(finer)) = (self.by, &mut self.finer) else { return 0 };
-        let bucket = std::mem::take(&mut self.buckets[finer.len() >> step]);
+        let next = &mut self.buckets[finer.len() >> step];
+        if next.entries.len() > PARTED_KEYS_MAX {
+            return 0;
+        }
+        let bucket = std::mem::take(next);
         let first = finer.len();
         finer.resize(first + (1 << step), Bucket::default());
         for part in &mut finer[first..] {

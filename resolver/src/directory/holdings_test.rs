@@ -189,3 +189,27 @@ fn as_many_digests_as_are_no_power_of_two_are_all_different() {
     }
     assert_eq!(pair.confirm().len(), 10);
 }
+
+#[test]
+fn a_bucket_of_chosen_keys_is_not_parted_in_one_step() {
+    let mut pair = Pair::of(0);
+    let count = (6 * KEYS_PER_BUCKET) << LEVEL_STEP;
+    // Chosen so that all fall into the last of 256 buckets.
+    let chosen = (0..).map(held).filter(|&held| top(mark(held, 0).key, 8) == 255);
+    for held in chosen.take(count) {
+        pair.model.held.insert(held, 0);
+        pair.holdings.insert(held, mark(held, 0));
+        let moved = pair.holdings.part(|held| mark(held, 0));
+        assert!(moved <= PARTED_KEYS_MAX, "{moved} entries are moved in one step");
+    }
+    pair.check();
+    for level in [0, 4, 10] {
+        let answer = pair.holdings.compare(&vec![Digest::default(); 1 << level]);
+        assert_eq!(answer, pair.model.digests(answer.len().ilog2()));
+    }
+    assert_eq!(pair.confirm().len(), count);
+    // Once most of them are gone, buckets are parted again.
+    (0..40_000).map(held).for_each(|held| pair.write(held, 0));
+    assert_eq!(pair.holdings.level, 8);
+    pair.check();
+}
