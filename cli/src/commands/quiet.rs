@@ -7,6 +7,7 @@ use longshore::protocol::SessionId;
 use longshore::{Gathered, QuietEnd, QuietedWorker, WorkerPattern};
 use serde_json::{Value, json};
 
+use super::workers::NO_FIGURES;
 use super::{Context, missing_json, warn_of_missing, workers};
 use crate::arguments::WhichWorkers;
 use crate::failure::{Interrupted, Reported};
@@ -65,7 +66,7 @@ pub(crate) async fn run(
     let Some(stop) = stop else { return Ok(()) };
     let sessions = asked.iter().map(Asked::session).collect();
     tokio::select! {
-        () = until_they_hold_nothing(&sessions, &context) => Ok(()),
+        end = until_they_hold_nothing(&sessions, &context) => end,
         () = stop.asked() => Err(Interrupted(stop.code().unwrap_or(1)).into()),
     }
 }
@@ -76,11 +77,20 @@ const GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// Waits until workers have ended what they run. A publisher that does not list its workers is
 /// waited for, too, and so is a worker whose link is away: it may be back with what it holds.
-async fn until_they_hold_nothing(sessions: &BTreeSet<String>, context: &Context) {
+async fn until_they_hold_nothing(
+    sessions: &BTreeSet<String>,
+    context: &Context,
+) -> anyhow::Result<()> {
     let mut progress = Progress::new("waiting for", "jobs", None, &context.output);
     let mut unlinked_since: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
         let listed = workers::listed(context).await.ok();
+        if let Some(name) = listed.as_ref().and_then(|listed| listed.without_figures.first()) {
+            anyhow::bail!(
+                "publisher {name} {NO_FIGURES}: what workers hold there is not known; they are \
+                 quiet, and end what they run"
+            );
+        }
         let mut unlinked = BTreeSet::new();
         let held = listed.and_then(|listed| listed.held_by(sessions, &mut unlinked));
         let now = Instant::now();
@@ -97,6 +107,7 @@ async fn until_they_hold_nothing(sessions: &BTreeSet<String>, context: &Context)
         tokio::time::sleep(READ_EVERY).await;
     }
     progress.finish();
+    Ok(())
 }
 
 /// A worker, and what publishers say of it.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::check::short_of;
 use super::queue::settings_json;
-use super::workers::{self, Listed};
+use super::workers::{self, NO_FIGURES, WorkerCounter};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
 use crate::failure::Reported;
@@ -23,7 +23,9 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     let (stats, status) = (stats?, status?.answers);
     let queues = stats.merged();
     let listed = listed.unwrap_or_default();
-    let rows: Vec<Row<'_>> = queues.iter().map(|queue| Row::of(queue, &stats, &listed)).collect();
+    let counter = listed.counter();
+    let rows: Vec<Row<'_>> =
+        queues.iter().map(|queue| Row::of(queue, &stats, counter.as_ref())).collect();
     let paused = stopped(&pattern, &status, |status| &status.paused);
     let closed = stopped(&pattern, &status, |status| &status.closed);
     if context.output.is_json() {
@@ -32,7 +34,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         let closed: Vec<&str> = closed.iter().map(Glob::as_str).collect();
         context.output.json_pretty(&json!({
             "complete": stats.is_whole(), "queues": queues, "paused": paused, "closed": closed,
-            "missing": missing_json(&stats.missing),
+            "missing": missing_json(&stats.missing), "without_figures": listed.without_figures,
             "publishers": status.iter().map(publisher_json).collect::<Vec<_>>(),
         }))?;
         return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
@@ -57,6 +59,9 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
                 publisher.name
             ))?;
         }
+    }
+    for name in &listed.without_figures {
+        eprintln!("publisher {name} {NO_FIGURES}: there may be more workers");
     }
     let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
@@ -108,11 +113,16 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn of<'a>(queue: &'a QueueStat, stats: &Gathered<Vec<QueueStat>>, listed: &Listed) -> Row<'a> {
+    fn of<'a>(
+        queue: &'a QueueStat,
+        stats: &Gathered<Vec<QueueStat>>,
+        counter: Option<&WorkerCounter>,
+    ) -> Row<'a> {
         let each = stats.answers.iter().flat_map(|answered| &answered.answer);
         let at_one = each.filter(|stat| stat.path == queue.path).map(|stat| stat.subscriptions);
         // Where not all workers are listed: at least as many as one publisher has.
-        let workers = listed.taking_from(&queue.path).or_else(|| at_one.max());
+        let counted = counter.map(|counter| counter.taking_from(&queue.path));
+        let workers = counted.or_else(|| at_one.max());
         Row { queue, workers: workers.unwrap_or_default() }
     }
 }

@@ -1,9 +1,10 @@
 //! `longshore workers`: who is linked to publishers, what they take and what they hold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use longshore::{Glob, Path, Subscriber};
+use longshore::values::figures::figures_path;
+use longshore::{Glob, Path, PublisherInfo, Subscriber};
 use serde_json::{Value as Json, json};
 
 use super::sys::{bases, below, name_of, number, read, text};
@@ -21,6 +22,9 @@ pub(crate) async fn run(arguments: Workers, context: Context) -> anyhow::Result<
     }
 }
 
+/// What is said of a publisher that is configured so.
+pub(super) const NO_FIGURES: &str = "publishes no figures (publisher.figures is false)";
+
 /// The workers that publishers list, at each publisher one by one.
 #[derive(Default)]
 pub(super) struct Listed {
@@ -32,21 +36,22 @@ pub(super) struct Listed {
     more: u64,
     /// Publishers that list none, and why.
     missing: Vec<(String, String)>,
+    /// Publishers of queues that are configured to publish no figures: nobody lists their workers.
+    pub(super) without_figures: Vec<String>,
 }
 
 impl Listed {
     /// True if every worker that is linked anywhere is listed.
     fn is_whole(&self) -> bool {
-        self.complete && self.more == 0 && self.missing.is_empty()
+        self.complete
+            && self.more == 0
+            && self.missing.is_empty()
+            && self.without_figures.is_empty()
     }
 
-    /// How many workers take from a queue, each counted once however many publishers it is linked to; none if not all
-    /// are listed.
-    pub(super) fn taking_from(&self, queue: &Path) -> Option<u64> {
-        let identity =
-            |worker: &Json| (text(worker, "name").to_owned(), text(worker, "session").to_owned());
-        self.is_whole()
-            .then(|| self.takers(queue).map(identity).collect::<BTreeSet<_>>().len() as u64)
+    /// For counting the workers of queues; none if not all are listed.
+    pub(super) fn counter(&self) -> Option<WorkerCounter> {
+        self.is_whole().then(|| WorkerCounter::of(&self.workers))
     }
 
     /// True if workers take from a queue and each of them is quiet, as far as all are listed.
@@ -80,12 +85,52 @@ impl Listed {
     }
 }
 
+/// Counts workers, each once however many publishers it is linked to.
+pub(super) struct WorkerCounter {
+    /// By name and session.
+    takes: BTreeMap<(String, String), Vec<Glob>>,
+}
+
+impl WorkerCounter {
+    /// Of workers as publishers list them, those of all publishers together.
+    pub(super) fn of(workers: &[Json]) -> WorkerCounter {
+        let mut takes: BTreeMap<_, Vec<Glob>> = BTreeMap::new();
+        for worker in workers {
+            let identity = (text(worker, "name").to_owned(), text(worker, "session").to_owned());
+            let all = takes.entry(identity).or_default();
+            for glob in patterns(worker).filter_map(|pattern| Glob::new(pattern).ok()) {
+                if !all.contains(&glob) {
+                    all.push(glob);
+                }
+            }
+        }
+        WorkerCounter { takes }
+    }
+
+    /// How many take from a queue.
+    pub(super) fn taking_from(&self, queue: &Path) -> u64 {
+        let takes = |globs: &&Vec<Glob>| globs.iter().any(|glob| glob.matches(queue));
+        self.takes.values().filter(takes).count() as u64
+    }
+}
+
+/// The publishers whose figures are not at any of `bases`: they are configured to publish none.
+pub(super) fn without_figures(publishers: &[PublisherInfo], bases: &BTreeSet<Path>) -> Vec<String> {
+    let lacks = |one: &&PublisherInfo| !bases.contains(&figures_path("publishers", &one.name));
+    let names: BTreeSet<&str> =
+        publishers.iter().filter(lacks).map(|one| one.name.as_str()).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
 /// Asks every publisher for its workers.
 pub(super) async fn listed(context: &Context) -> anyhow::Result<Listed> {
+    // Asked first: one that starts meanwhile is not taken for one without figures.
+    let (all, publishers) = context.queues().publishers(&Glob::everything()).await?;
     let (bases, complete) = bases(&context.read_client(), "publishers").await?;
+    let without_figures = without_figures(&publishers, &bases.iter().cloned().collect());
     let subscriber = Subscriber::connect(context.cluster()).await?;
     let paths = bases.iter().filter_map(|base| below(base, "workers")).collect();
-    let mut listed = Listed { complete, ..Listed::default() };
+    let mut listed = Listed { complete: complete && all, without_figures, ..Listed::default() };
     for (path, figure) in read(&subscriber, paths).await {
         let publisher = name_of(&path).to_owned();
         match figure {
@@ -104,18 +149,22 @@ pub(super) async fn listed(context: &Context) -> anyhow::Result<Listed> {
 }
 
 async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
-    let Listed { complete, mut workers, more, missing } = listed(&context).await?;
+    let Listed { complete, mut workers, more, missing, without_figures } = listed(&context).await?;
     workers.retain(|worker| takes(worker, pattern.as_ref()));
     if context.output.is_json() {
         let missing: Vec<Json> =
             missing.iter().map(|(name, why)| json!({ "name": name, "error": why })).collect();
         context.output.json_pretty(&json!({
             "complete": complete, "workers": workers, "more": more, "missing": missing,
+            "without_figures": without_figures,
         }))?;
     } else {
         context.output.table(&table(&workers))?;
         if more > 0 {
             eprintln!("and {} more, which the publishers do not list", grouped(more));
+        }
+        for name in &without_figures {
+            eprintln!("publisher {name} {NO_FIGURES}: its workers are not listed");
         }
         for (name, why) in &missing {
             eprintln!("error: publisher {name} did not tell its workers: {why}");
@@ -180,7 +229,8 @@ mod tests {
         let workers = vec![at("p1", "a", true), at("p2", "a", true), at("p1", "b", true)];
         let mut listed = Listed { complete: true, workers, ..Listed::default() };
         let (queue, other) = (Path::new("/jobs/a").unwrap(), Path::new("/b").unwrap());
-        assert_eq!((listed.taking_from(&queue), listed.taking_from(&other)), (Some(2), Some(0)));
+        let taking = |listed: &Listed, queue| Some(listed.counter()?.taking_from(queue));
+        assert_eq!((taking(&listed, &queue), taking(&listed, &other)), (Some(2), Some(0)));
         assert!(listed.are_all_quiet(&queue) && !listed.are_all_quiet(&other));
         let mut unlinked = BTreeSet::new();
         let mut held = |listed: &Listed, session: &str| {
@@ -192,11 +242,26 @@ mod tests {
         assert_eq!((held(&listed, "a"), held(&listed, "b")), (Some(4), None));
         listed.workers[2]["quiet"] = Json::from(true);
         listed.more = 1;
-        assert_eq!((listed.taking_from(&queue), held(&listed, "a")), (None, None));
+        assert_eq!((taking(&listed, &queue), held(&listed, "a")), (None, None));
         assert!(!listed.are_all_quiet(&queue));
         assert_eq!(unlinked, BTreeSet::new(), "of the last that was asked about");
         listed.held_by(&["gone".to_owned()].into(), &mut unlinked);
         assert_eq!(unlinked, ["gone".to_owned()].into());
+    }
+
+    #[test]
+    fn workers_of_a_publisher_without_figures_are_not_known() {
+        let publisher = |n: u8, name: &str| {
+            let id = longshore::PublisherId([n; 16]);
+            PublisherInfo::new(id, longshore::protocol::Epoch(1), name, [([127, 0, 0, 1], 4780)])
+        };
+        let bases = BTreeSet::from([figures_path("publishers", "a/b")]);
+        let publishers = [publisher(1, "a/b"), publisher(2, "c"), publisher(3, "c")];
+        assert_eq!(without_figures(&publishers, &bases), ["c"]);
+        let without_figures = vec!["c".to_owned()];
+        let listed = Listed { complete: true, without_figures, ..Listed::default() };
+        assert!(listed.counter().is_none(), "they are not none");
+        assert_eq!(listed.held_by(&BTreeSet::new(), &mut BTreeSet::new()), None);
     }
 
     #[test]

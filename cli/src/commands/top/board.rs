@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use longshore::Path;
+use longshore::{Path, PublisherInfo};
 use serde_json::{Value as Json, json};
 
-use crate::commands::sys::{name_of, number, text};
-use crate::commands::workers;
+use crate::commands::sys::{below, name_of, number, text};
+use crate::commands::workers::{self, WorkerCounter};
 use crate::output::{Table, grouped, printable};
 use crate::time::show_length;
 
@@ -23,6 +23,8 @@ pub(super) struct Board {
     figures: BTreeMap<Path, Option<Json>>,
     why: BTreeMap<Path, String>,
     samples: VecDeque<(Instant, BTreeMap<String, Flow>)>,
+    /// The publishers of queues; none until the directory has named them.
+    publishers: Option<Vec<PublisherInfo>>,
 }
 
 /// Jobs of a queue, ever.
@@ -37,6 +39,17 @@ impl Board {
     /// The directory names it.
     pub(super) fn replica_or_publisher(&mut self, base: &Path) {
         self.figures.entry(base.clone()).or_default();
+    }
+
+    /// The directory names those that have queues, or could.
+    pub(super) fn publishers(&mut self, publishers: Vec<PublisherInfo>) {
+        self.publishers = Some(publishers);
+    }
+
+    /// Publishers that are configured to publish no figures.
+    fn without_figures(&self) -> Vec<String> {
+        let bases = self.of_kind("publishers").map(|(path, _)| path.clone()).collect();
+        workers::without_figures(self.publishers.as_deref().unwrap_or_default(), &bases)
     }
 
     /// It is what it says.
@@ -57,7 +70,7 @@ impl Board {
         self.why.retain(|path, _| !path.is_at_or_below(base));
     }
 
-    /// True once all that the directory names has told its figures.
+    /// True once all that the directory names has told its figures, or is known to publish none.
     pub(super) fn is_whole(&self) -> bool {
         let of = |base: &Path, name: &str| {
             let path = Path::new(&format!("{base}/{name}"));
@@ -67,7 +80,7 @@ impl Board {
             let below =
                 kind_of(path) != "publishers" || (of(path, "queues") && of(path, "workers"));
             figure.is_some() && below
-        })
+        }) && self.publishers.is_some()
     }
 
     /// Takes note of how many jobs there have been.
@@ -119,6 +132,17 @@ impl Board {
         })
     }
 
+    /// For counting the workers of queues; none if not every publisher lists all of its own.
+    fn worker_counter(&self) -> Option<WorkerCounter> {
+        let lists = |(base, _): (&Path, _)| {
+            let list = self.figures.get(&below(base, "workers")?)?.as_ref()?;
+            (number(list, "more") == 0).then_some(())
+        };
+        let all = self.of_kind("publishers").all(|publisher| lists(publisher).is_some());
+        let all = all && self.publishers.is_some() && self.without_figures().is_empty();
+        all.then(|| WorkerCounter::of(&self.workers()))
+    }
+
     fn workers(&self) -> Vec<Json> {
         let with = |(path, worker): (&Path, &Json)| {
             let mut worker = worker.clone();
@@ -134,9 +158,16 @@ impl Board {
         for (_, queue) in self.listed("queues") {
             match queues.entry(text(queue, "path")) {
                 std::collections::btree_map::Entry::Vacant(place) => {
-                    place.insert(queue.clone());
+                    place.insert(queue.clone())["workers"] = queue["subscriptions"].clone();
                 }
                 std::collections::btree_map::Entry::Occupied(mut sum) => add(sum.get_mut(), queue),
+            }
+        }
+        if let Some(counter) = self.worker_counter() {
+            for (path, queue) in &mut queues {
+                if let Ok(path) = Path::new(path) {
+                    queue["workers"] = counter.taking_from(&path).into();
+                }
             }
         }
         let mut queues: Vec<Json> = queues.into_values().collect();
@@ -164,7 +195,7 @@ impl Board {
         }
         json!({
             "publishers": named("publishers"), "queues": queues, "workers": self.workers(),
-            "replicas": named("replicas"),
+            "replicas": named("replicas"), "without_figures": self.without_figures(),
         })
     }
 
@@ -180,6 +211,10 @@ impl Board {
             .filter(|(path, _)| path.depth() == 3)
             .map(|(path, why)| printable(&format!("{path}: {why}")).into_owned())
             .collect();
+        let silent = self.without_figures();
+        lost.extend(silent.iter().map(|name| {
+            printable(&format!("publisher {name} {}", workers::NO_FIGURES)).into_owned()
+        }));
         lost.truncate(PART_LEAST);
         // A blank line between two parts.
         let taken = publishers.len() + replicas.len() + lost.len() + 4;
@@ -187,10 +222,11 @@ impl Board {
             Some(rows) => shares(rows.saturating_sub(taken), queues.len(), workers.len()),
             None => (queues.len(), workers.len()),
         };
-        let parts =
-            [publishers, cut(queues, for_queues), cut(workers, for_workers), replicas, lost];
+        let tables = [publishers, cut(queues, for_queues), cut(workers, for_workers), replicas];
+        // A table without a row has its heading alone.
+        let tables = tables.into_iter().filter(|table| table.len() > 1);
         let mut lines = Vec::new();
-        for part in parts.into_iter().filter(|part| part.len() > 1) {
+        for part in tables.chain((!lost.is_empty()).then_some(lost)) {
             if !lines.is_empty() {
                 lines.push(String::new());
             }
@@ -276,7 +312,7 @@ impl Board {
                     || "-".to_owned(),
                     |ms| show_length(Duration::from_secs(ms / 1_000)),
                 ),
-                count(&queue, "subscriptions"),
+                count(&queue, "workers"),
             ]);
         }
         table
@@ -334,9 +370,11 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", grouped(bytes.div_ceil(1 << 20)))
 }
 
-/// Adds what one publisher says of a queue to what others do.
+/// Adds what one publisher says of a queue to what others do. Workers are linked to several, as a
+/// rule: there are at least as many as one of them has.
 fn add(sum: &mut Json, more: &Json) {
     let Some(fields) = more.as_object() else { return };
+    sum["workers"] = number(sum, "workers").max(number(more, "subscriptions")).into();
     for (field, value) in fields {
         match value.as_u64() {
             Some(n) if field == "oldest_ready_ms" => {
@@ -374,6 +412,11 @@ mod tests {
         Path::new(text).unwrap()
     }
 
+    fn publisher(n: u8, name: &str) -> PublisherInfo {
+        let (id, epoch) = (longshore::PublisherId([n; 16]), longshore::protocol::Epoch(1));
+        PublisherInfo::new(id, epoch, name, [([127, 0, 0, 1], 4780)])
+    }
+
     fn queues(ready: u64, completed: u64) -> Json {
         json!({ "queues": [
             { "path": "/jobs/a", "ready": ready, "running": 1, "enqueued_ever": completed + ready,
@@ -406,6 +449,27 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_of_two_publishers_counts_once() {
+        let mut board = Board::default();
+        let worker =
+            |session: &str| json!({ "name": "w", "session": session, "patterns": ["/jobs/**"] });
+        for (p, sessions) in [("p1", ["a", "b"]), ("p2", ["a", "c"])] {
+            let at = |name: &str| path(&format!("/sys/publishers/{p}{name}"));
+            board.replica_or_publisher(&at(""));
+            let queue = json!({ "path": "/jobs/a", "subscriptions": 2 });
+            board.told(&at("/queues"), json!({ "queues": [queue], "more": 0 }));
+            board.told(&at("/workers"), json!({ "workers": sessions.map(worker), "more": 0 }));
+        }
+        assert_eq!(board.json()["queues"][0]["workers"], 2, "at least as many as one has");
+        board.publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
+        let queue = &board.json()["queues"][0];
+        assert_eq!((&queue["workers"], &queue["subscriptions"]), (&json!(3), &json!(4)));
+        board.publishers(vec![publisher(1, "p1"), publisher(2, "p2"), publisher(3, "p3")]);
+        assert_eq!(board.json()["queues"][0]["workers"], 2, "those of p3 are not known");
+        assert_eq!(board.json()["without_figures"], json!(["p3"]));
+    }
+
+    #[test]
     fn it_is_whole_once_all_that_is_named_has_told_its_figures() {
         let mut board = Board::default();
         board.replica_or_publisher(&path("/sys/publishers/p1"));
@@ -415,7 +479,11 @@ mod tests {
             assert!(!board.is_whole(), "{told}");
         }
         board.told(&path("/sys/publishers/p1/workers"), json!({}));
+        assert!(!board.is_whole(), "there may be publishers without figures");
+        board.publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
         assert!(board.is_whole());
+        let silent = "publisher p2 publishes no figures (publisher.figures is false)";
+        assert!(board.lines(None).iter().any(|line| line == silent), "{:?}", board.lines(None));
         board.lost(&path("/sys/replicas/r1"), "the link ended");
         assert!(!board.is_whole());
         assert!(board.lines(None).iter().any(|line| line.starts_with("r1 ")), "it stays in sight");

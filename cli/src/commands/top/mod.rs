@@ -30,7 +30,9 @@ const UPDATES_WAITING_MAX: usize = 4_096;
 pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<()> {
     let stop = Stop::listen()?;
     let globs = vec![Glob::new("/sys/publishers/*")?, Glob::new("/sys/replicas/*")?];
-    let mut watch = context.read_client().watch_paths(globs);
+    let client = context.read_client();
+    let mut watch = client.watch_paths(globs);
+    let mut publishers = client.watch_publishers(Glob::everything());
     let mut following = Following::new(Subscriber::connect(context.cluster()).await?);
     let mut board = Board::default();
     let mut screen = match context.output.is_json() || arguments.once {
@@ -69,6 +71,7 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
                 PathEvent::Whole { .. } => whole = true,
                 PathEvent::SnapshotBegins { .. } | PathEvent::Refused { .. } => {}
             },
+            set = publishers.changed() => board.publishers(set.publishers),
             events = following.updates.next() => {
                 for (key, event) in events {
                     let Some(path) = following.paths.get(key) else { continue };
