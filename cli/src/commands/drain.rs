@@ -31,7 +31,7 @@ pub(super) async fn run(asked: Drain, mut context: Context) -> anyhow::Result<()
                 let missing = missing_json(&gathered.missing);
                 context.output.json(&json!({ "missing": missing }))?;
             }
-            warn_of_missing(&gathered.missing, gathered.complete);
+            warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
             return Err(Reported.into());
         };
         let is_last = asked.undo || !asked.wait || report.open == 0;
