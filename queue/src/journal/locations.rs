@@ -45,8 +45,12 @@ pub(crate) struct Bounds {
 }
 
 impl Run {
+    pub(crate) fn is_carried(&self) -> bool {
+        matches!(self.records, RunRecords::Carried(_))
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
-        let carried = matches!(self.records, RunRecords::Carried(_));
+        let carried = self.is_carried();
         Bounds { first: self.first, last: self.last, sequence: self.sequence, carried }
     }
 }

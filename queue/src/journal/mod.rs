@@ -20,6 +20,7 @@ pub(crate) mod files;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzed;
+mod header_proof;
 mod housekeeper;
 mod identity;
 pub mod inspect;

@@ -96,6 +96,18 @@ pub enum OpenError {
         /// How it is known to be more than a torn tail.
         why: &'static str,
     },
+    /// A file that a snapshot needs is not there as it was written, and nothing else has what it
+    /// held.
+    #[error(
+        "{file:?}: {why}. The jobs whose payload lies in it are lost. Restore the file or a copy, \
+         or start with --accept-loss: these jobs are buried when they are read, all others are kept"
+    )]
+    PayloadsLost {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A whole snapshot that this program cannot put back together: a newer one wrote it.
     #[error("{file:?}: the block at byte {offset} is whole but cannot be restored: {error}")]
     Unrestorable {

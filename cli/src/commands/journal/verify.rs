@@ -36,6 +36,7 @@ fn word(effect: Effect) -> &'static str {
         Effect::Refuses => "damage",
         Effect::Buries => "rotten",
         Effect::DoesWithout => "unneeded",
+        Effect::Repairs => "header",
         Effect::CutsOff => "torn",
     }
 }
@@ -47,6 +48,7 @@ fn line(finding: &Finding) -> String {
         Effect::Refuses => "a start refuses",
         Effect::Buries => "a job whose payload lies there is buried when it is read",
         Effect::DoesWithout => "a start does without it",
+        Effect::Repairs => "a start writes it again; nothing is lost",
         Effect::CutsOff => "a start cuts it off; nothing acknowledged is lost",
     };
     format!("{:<8} {} at byte {offset}{index}: {what}; {then}", word(*effect), file.display())

@@ -39,7 +39,9 @@ fn start_on(world: &World, disk: SimulatedDisk, what: &str) -> Found {
             if damaged > 0 { Found::Rotten } else { Found::Whole { last, cut } }
         }
         Err(OpenError::Damaged { file, offset, .. }) => Found::Refused { file, offset },
-        Err(OpenError::NoIdentity { file }) => Found::Refused { file, offset: 0 },
+        Err(OpenError::PayloadsLost { file, .. } | OpenError::NoIdentity { file }) => {
+            Found::Refused { file, offset: 0 }
+        }
         Err(why) => panic!("{what}: {why}"),
     }
 }

@@ -117,7 +117,9 @@ fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)
             met.harmless += 1;
             return;
         }
-        Err(OpenError::Damaged { index, .. }) => index,
+        Err(OpenError::Damaged { index, .. }) => Some(index).filter(|&index| index > 0),
+        // What lies in one file: how much of the log went with it shows later.
+        Err(OpenError::PayloadsLost { .. }) => None,
         Err(why) => panic!("{what}: {why}"),
     };
     assert!(contents(&after.disk) == before, "{what}: it is refused, and changed");
@@ -134,10 +136,12 @@ fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)
     let mut run = after.open().unwrap_or_else(|why| panic!("{what}: {why}"));
     let last = found.unwrap_or(run.recovered.last_index);
     // The start that was cut short may have come as far as its own first command.
-    let is_right = last + 1 == index || !is_whole && last == index;
-    assert!(index == 0 || is_right, "{what}: {index} is lost, and {last} is the last");
+    if let Some(index) = index {
+        let is_right = last + 1 == index || !is_whole && last == index;
+        assert!(is_right, "{what}: {index} is lost, and {last} is the last");
+    }
     if let Some(hit) = first_hit(places, &path, at)
-        && index > 1
+        && index.is_some_and(|index| index > 1)
     {
         assert!(last + 1 >= hit, "{what}: command {hit} is hit, and {last} is the last");
         met.exact += 1;
@@ -183,6 +187,7 @@ fn accepted_damage_is_set_aside_whole_and_all_before_it_is_there() {
         }
     }
     let least = wanted / 20;
-    let each = [met.harmless, met.all_lost, met.cut_short, met.exact];
+    let each = [met.harmless, met.cut_short, met.exact];
     assert!(each.iter().all(|&times| times >= least), "{met:?}");
+    assert!(met.all_lost < least, "one damage seldom costs everything: {met:?}");
 }

@@ -167,7 +167,7 @@ impl Plan {
             let resume = base.as_ref().map(|base| base.resume);
             let resumed = resume.filter(|at| at.sequence == piece.sequence && !piece.is_carried);
             let log_from = match resumed {
-                Some(resume) => piece.header.is_ok().then_some(resume.offset),
+                Some(resume) => piece.known_header().map(|_| resume.offset),
                 None => piece
                     .first_index()
                     .filter(|&first| first > index)
@@ -176,7 +176,8 @@ impl Plan {
             let place = named.iter().position(|run| {
                 run.sequence == piece.sequence && is_carried(run) == piece.is_carried
             });
-            let run = place.filter(|_| piece.header.is_ok()).map(|place| named.remove(place));
+            let run =
+                place.filter(|_| piece.known_header().is_some()).map(|place| named.remove(place));
             if run.is_some() || log_from.is_some() {
                 wanted.push(Wanted { piece, run, log_from });
             }
@@ -290,8 +291,9 @@ impl Copying<'_, '_> {
         let target = &self.target.directory;
         let to = target.path_of(piece.sequence, piece.is_carried);
         let mut output = Output::make(self.target, to)?;
-        let header = walk.span(0, SEGMENT_HEADER_BYTES).map_err(io())?;
-        output.write(0, &header)?;
+        if let Some(header) = piece.known_header() {
+            output.write(0, &header.encode())?;
+        }
         if let Some(run) = run {
             self.run(piece, run, &mut walk, &mut output)?;
         }

@@ -29,6 +29,9 @@ pub enum Effect {
     Buries,
     /// It does without the file: another takes its place.
     DoesWithout,
+    /// It writes the file's header again, as the records behind it prove that it was. Nothing is
+    /// lost.
+    Repairs,
     /// It cuts it off: the last commit before a power cut. Nobody was told that it was durable.
     CutsOff,
 }

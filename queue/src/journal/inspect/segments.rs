@@ -1,5 +1,6 @@
 //! The files that hold records, as their names and headers say.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use longshore_protocol::PublisherId;
 use super::super::directory::Directory;
 use super::super::files::{Files, JournalFile};
 use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
+use super::super::header_proof;
 use super::InspectError;
 
 /// What a file of `segments/` is.
@@ -29,6 +31,8 @@ pub(super) struct SegmentFile {
     /// What its name says.
     pub(super) is_carried: bool,
     pub(super) header: Result<SegmentHeader, BadHeader>,
+    /// What a bad header was, where a record shows it.
+    proven: Cell<Option<SegmentHeader>>,
 }
 
 /// Why a header is not that of a file of this journal and this name.
@@ -52,18 +56,26 @@ impl SegmentFile {
     ) -> Result<SegmentFile, InspectError> {
         let file = files.open_to_read(&path).map_err(InspectError::io("opening", &path))?;
         let bytes = file.len().map_err(InspectError::io("reading", &path))?;
-        let mut header = [0; SEGMENT_HEADER_BYTES];
-        file.read_at(&mut header, 0).map_err(InspectError::io("reading", &path))?;
-        let header = match SegmentHeader::decode(&header) {
+        let mut block = [0; SEGMENT_HEADER_BYTES];
+        file.read_at(&mut block, 0).map_err(InspectError::io("reading", &path))?;
+        let header = match SegmentHeader::decode(&block) {
             Ok(known) if known.journal != journal => Err(BadHeader::Foreign(known.journal)),
             Ok(known) if known.sequence == sequence && known.is_carried() == is_carried => {
                 Ok(known)
             }
             Err(HeaderError::OtherFormat(version)) => Err(BadHeader::OtherFormat(version)),
-            Err(HeaderError::Bad) if header.iter().all(|&byte| byte == 0) => Err(BadHeader::Blank),
+            Err(HeaderError::Bad) if block.iter().all(|&byte| byte == 0) => Err(BadHeader::Blank),
             Ok(_) | Err(HeaderError::Bad) => Err(BadHeader::NotAsWritten),
         };
-        Ok(SegmentFile { sequence, path, bytes, is_carried, header })
+        let proven = match header {
+            Err(BadHeader::Blank | BadHeader::NotAsWritten) => {
+                header_proof::by_first_record(&*file, journal, sequence, is_carried)
+                    .map_err(InspectError::io("reading", &path))?
+            }
+            _ => None,
+        };
+        let proven = Cell::new(proven);
+        Ok(SegmentFile { sequence, path, bytes, is_carried, header, proven })
     }
 
     pub(super) fn kind(&self) -> SegmentKind {
@@ -74,9 +86,19 @@ impl SegmentFile {
         }
     }
 
+    /// What its header is, or was.
+    pub(super) fn known_header(&self) -> Option<SegmentHeader> {
+        self.header.ok().or(self.proven.get())
+    }
+
+    /// A header that a snapshot has proven.
+    pub(super) fn prove(&self, header: SegmentHeader) {
+        self.proven.set(Some(header));
+    }
+
     /// The index of the first record of a segment of the log that has one.
     pub(super) fn first_index(&self) -> Option<u64> {
-        let header = self.header.ok()?;
+        let header = self.known_header()?;
         Some(header.first_index).filter(|&first| first != 0 && !self.is_carried)
     }
 

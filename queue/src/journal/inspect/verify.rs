@@ -10,6 +10,7 @@ use super::super::carried;
 use super::super::directory::Directory;
 use super::super::files::Files;
 use super::super::format::SEGMENT_HEADER_BYTES;
+use super::super::header_proof;
 use super::super::locations::{Locations, Run, RunRecords};
 use super::super::mark::MARK_FILE;
 use super::super::record::{FLAG_FIRST, NoRecord};
@@ -162,6 +163,8 @@ impl Check<'_, '_> {
     fn base(&mut self, snapshots: &[u64]) -> Result<Base, InspectError> {
         let mut base = None;
         let mut bad: Vec<(PathBuf, u64, u64, &'static str)> = Vec::new();
+        // What is gone of the log itself is in no older snapshot's files either.
+        let mut is_lost = false;
         for &index in snapshots {
             let path = self.directory.snapshot_path(index);
             let checked = match snapshots::check(self.directory, index) {
@@ -176,14 +179,16 @@ impl Check<'_, '_> {
             };
             let Checked { resume, locations, bytes, .. } = checked;
             self.read(bytes);
-            if let Some((file, why)) = self.missing(&locations) {
+            let missing = self.missing(&locations)?;
+            if let Some((run, file, why)) = missing {
+                is_lost |= base.is_none() && !run.is_carried();
                 bad.push((file, 0, index, why));
             } else if base.is_none() {
                 base = Some(Base { index, resume: Some(resume), locations });
             }
         }
         let begins = self.pieces.iter().any(|piece| piece.first_index() == Some(1));
-        let effect = match base.is_some() || begins {
+        let effect = match !is_lost && (base.is_some() || begins) {
             true => Effect::DoesWithout,
             false => Effect::Refuses,
         };
@@ -193,29 +198,51 @@ impl Check<'_, '_> {
         Ok(base.unwrap_or_default())
     }
 
-    /// The first file that these locations name and that is not there as it was written.
-    fn missing(&self, locations: &Locations) -> Option<(PathBuf, &'static str)> {
-        locations.runs().iter().find_map(|run| {
-            let carried = matches!(run.records, RunRecords::Carried(_));
-            match self.piece(run.sequence, carried) {
-                Some(piece) if piece.header.is_ok() => None,
-                Some(piece) => Some((
-                    piece.path.clone(),
-                    "its header is not what was written, and a snapshot needs the file",
-                )),
-                None => Some((
-                    self.directory.path_of(run.sequence, carried),
-                    "the file is missing, and a snapshot needs it",
-                )),
+    /// The first run whose file is not there as it was written: one in a segment of the log before
+    /// what had been carried.
+    fn missing<'l>(
+        &self,
+        locations: &'l Locations,
+    ) -> Result<Option<(&'l Run, PathBuf, &'static str)>, InspectError> {
+        let mut missing = None;
+        for run in locations.runs() {
+            let found = match self.piece(run.sequence, run.is_carried()) {
+                Some(piece) if self.is_known(piece, run)? => continue,
+                Some(piece) => {
+                    let why = "its header is not what was written, and a snapshot needs the file";
+                    (run, piece.path.clone(), why)
+                }
+                None => {
+                    let file = self.directory.path_of(run.sequence, run.is_carried());
+                    (run, file, "the file is missing, and a snapshot needs it")
+                }
+            };
+            if !run.is_carried() {
+                return Ok(Some(found));
             }
-        })
+            missing.get_or_insert(found);
+        }
+        Ok(missing)
+    }
+
+    /// Whether a file's header is known, or one of the run's records proves what it was.
+    fn is_known(&self, piece: &SegmentFile, run: &Run) -> Result<bool, InspectError> {
+        if piece.known_header().is_none()
+            && matches!(piece.header, Err(BadHeader::Blank | BadHeader::NotAsWritten))
+        {
+            let file = piece.open(&*self.directory.files)?;
+            let proof = header_proof::by_run(&*file, self.directory.journal, run)
+                .map_err(InspectError::io("reading", &piece.path))?;
+            proof.into_iter().for_each(|header| piece.prove(header));
+        }
+        Ok(piece.known_header().is_some())
     }
 
     fn piece(&self, sequence: u64, carried: bool) -> Option<&SegmentFile> {
         self.pieces.iter().find(|piece| piece.sequence == sequence && piece.is_carried == carried)
     }
 
-    /// Headers that no start gets past.
+    /// Headers that no start gets past, and those that it writes again.
     fn headers(&mut self) {
         for piece in self.pieces {
             let (effect, what) = match piece.header {
@@ -224,6 +251,11 @@ impl Check<'_, '_> {
                 }
                 Err(BadHeader::Foreign(_)) => {
                     (Effect::Refuses, "it belongs to another journal: files of two were mixed")
+                }
+                Err(BadHeader::Blank | BadHeader::NotAsWritten)
+                    if piece.known_header().is_some() =>
+                {
+                    (Effect::Repairs, "its header is not what was written; its records are there")
                 }
                 _ => continue,
             };
@@ -235,7 +267,9 @@ impl Check<'_, '_> {
     fn run(&mut self, run: &Run) -> Result<(), InspectError> {
         let carried = matches!(run.records, RunRecords::Carried(_));
         let Some(piece) = self.pieces.iter().find(|piece| {
-            piece.sequence == run.sequence && piece.is_carried == carried && piece.header.is_ok()
+            piece.sequence == run.sequence
+                && piece.is_carried == carried
+                && piece.known_header().is_some()
         }) else {
             return Ok(());
         };

@@ -3,7 +3,7 @@
 
 use super::super::OpenError;
 use super::super::directory::Directory;
-use super::super::locations::Locations;
+use super::super::locations::{Locations, Run};
 use super::super::snapshots::{self, KIND_STATE, Resume, SnapshotFileError, SnapshotReader};
 use super::Damage;
 use super::found::FoundFiles;
@@ -27,12 +27,17 @@ pub(super) struct Base {
 /// Picks the newest snapshot of which all is there; every one is read to its end before any block
 /// of it is used, so that nothing ever has to be undone. Tells what is wrong with those that are
 /// newer. When none is good, replay shows whether the log is there from its first command on.
+///
+/// A snapshot whose own blocks are good and that names a file which is not there is taken if the
+/// loss is accepted and nothing older can be whole: it costs what lies in that file alone.
 pub(super) fn choose(
     directory: &Directory,
-    found: &FoundFiles,
+    found: &mut FoundFiles,
+    accept_loss: bool,
 ) -> Result<(Base, Vec<Damage>), OpenError> {
-    let (mut damaged, mut unreadable) = (Vec::new(), None);
-    for &index in &found.snapshots {
+    let (mut damaged, mut unreadable, mut incomplete) = (Vec::new(), None, None);
+    let mut ends_here = false;
+    for index in found.snapshots.clone() {
         let checked = match snapshots::check(directory, index) {
             Ok(checked) => checked,
             // Unless something older takes its place, nobody knows whether it is lost.
@@ -49,17 +54,36 @@ pub(super) fn choose(
                 continue;
             }
         };
-        if let Some(missing) = found.missing(directory, &checked.locations) {
-            damaged.push(missing);
-            continue;
-        }
         let snapshots::Checked { resume, locations, bytes, .. } = checked;
+        let missing: Vec<Run> =
+            found.missing(directory, &locations)?.into_iter().cloned().collect();
         let base = Base { index, resume: Some(resume), locations, bytes };
-        return Ok((base, damaged));
+        let Some(first) = missing.first() else { return Ok((base, damaged)) };
+        let damage = found.why_missing(directory, first);
+        // What is gone of the log itself is in no older snapshot's files either. What had been
+        // carried may be.
+        ends_here = !missing.iter().all(Run::is_carried);
+        if incomplete.is_none() {
+            incomplete = Some((base, missing, damage.clone()));
+        }
+        if ends_here {
+            break;
+        }
+        damaged.push(damage);
     }
-    match unreadable {
-        Some(error) => Err(error),
-        None => Ok((Base::default(), damaged)),
+    if let Some(error) = unreadable {
+        return Err(error);
+    }
+    match incomplete {
+        Some((base, missing, damage)) if ends_here || !found.begins() => {
+            if !accept_loss {
+                let Damage { file, why, .. } = damage;
+                return Err(OpenError::PayloadsLost { file, why });
+            }
+            found.accept(directory, &missing)?;
+            Ok((base, damaged))
+        }
+        _ => Ok((Base::default(), damaged)),
     }
 }
 

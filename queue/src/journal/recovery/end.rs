@@ -171,7 +171,7 @@ pub(super) fn write_again(
 /// The last segment, ready for more.
 pub(super) fn go_on(directory: &Directory, last: Found, end: u64) -> Result<Segment, OpenError> {
     let file = last.open(directory)?;
-    let Found { header, path, length } = last;
+    let Found { header, path, length, .. } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
     // A file that was cut short is as long as it is: the next segment is as good as the bytes that it lacks.
     let capacity = length;

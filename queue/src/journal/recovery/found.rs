@@ -8,14 +8,18 @@ use super::super::OpenError;
 use super::super::directory::{Directory, UNFINISHED};
 use super::super::files::JournalFile;
 use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::super::locations::{Locations, RunRecords};
+use super::super::header_proof;
+use super::super::locations::{Locations, Run};
 use super::super::snapshots;
-use super::Damage;
+use super::{Damage, FIRST_INDEX};
 
-/// A file whose header is good. It is opened when it is needed: there may be more of them than a process may have open.
+/// A file whose header is known. It is opened when it is needed: there may be more of them than a
+/// process may have open.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) header: SegmentHeader,
+    /// Its records show what the header was: it is damaged, and has to be written again.
+    pub(super) has_damaged_header: bool,
     pub(super) path: PathBuf,
     pub(super) length: u64,
 }
@@ -37,7 +41,7 @@ pub(super) struct FoundFiles {
     pub(super) unused: Vec<Unused>,
     /// By sequence.
     pub(super) carried: Vec<Found>,
-    /// Carried files without a good header.
+    /// Carried files whose header is not known.
     pub(super) bad_carried: Vec<Unused>,
     /// The indexes of the snapshots, the newest first.
     pub(super) snapshots: Vec<u64>,
@@ -49,6 +53,26 @@ impl Found {
     pub(super) fn open(&self, directory: &Directory) -> Result<Arc<dyn JournalFile>, OpenError> {
         open(directory, &self.path)
     }
+
+    /// Writes a damaged header again, so that it lasts. What stands in its place until then is as
+    /// damaged as before, also after a power cut.
+    pub(super) fn repair_header(&self, directory: &Directory) -> Result<(), OpenError> {
+        if !self.has_damaged_header {
+            return Ok(());
+        }
+        let first_index = self.header.first_index;
+        tracing::warn!(file = ?self.path, first_index, "a damaged header is written again");
+        write_header(&*self.open(directory)?, &self.path, self.header)
+    }
+}
+
+fn write_header(
+    file: &dyn JournalFile,
+    path: &Path,
+    header: SegmentHeader,
+) -> Result<(), OpenError> {
+    let written = file.write_at(&header.encode(), 0).and_then(|()| file.sync_data());
+    written.map_err(|error| OpenError::io("writing the header again of", path, error))
 }
 
 impl Unused {
@@ -83,76 +107,153 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
     }
     for name in list(&segments_dir)? {
         if let Some(sequence) = Directory::sequence_of(&name) {
-            let (good, length) = read_header(directory, &segments_dir.join(&name), sequence)?;
             let path = segments_dir.join(name);
-            match good.filter(|header| !header.is_carried() && header.first_index != 0) {
-                Some(header) => found.segments.push(Found { header, path, length }),
-                None => found.unused.push(Unused { sequence, path, length }),
+            match read_file(directory, &path, sequence, false)? {
+                (Some(file), _) if file.header.first_index != 0 => found.segments.push(file),
+                (_, length) => found.unused.push(Unused { sequence, path, length }),
             }
         } else if let Some(sequence) = Directory::carried_sequence_of(&name) {
-            let (good, length) = read_header(directory, &segments_dir.join(&name), sequence)?;
             let path = segments_dir.join(name);
-            match good.filter(SegmentHeader::is_carried) {
-                Some(header) => found.carried.push(Found { header, path, length }),
-                None => found.bad_carried.push(Unused { sequence, path, length }),
+            match read_file(directory, &path, sequence, true)? {
+                (Some(file), _) => found.carried.push(file),
+                (None, length) => found.bad_carried.push(Unused { sequence, path, length }),
             }
         }
     }
-    found.segments.sort_unstable_by_key(|segment| segment.header.first_index);
-    found.unused.sort_unstable_by_key(|segment| segment.sequence);
-    found.carried.sort_unstable_by_key(|file| file.header.sequence);
+    found.sort();
     Ok(found)
 }
 
-/// The file's header, if it is whole and its own, and the file's length.
-fn read_header(
+/// The file, if its header is whole and its own or its first record shows what it was; and its
+/// length.
+fn read_file(
     directory: &Directory,
     path: &Path,
     sequence: u64,
-) -> Result<(Option<SegmentHeader>, u64), OpenError> {
+    is_carried: bool,
+) -> Result<(Option<Found>, u64), OpenError> {
     directory.taken(sequence);
     let io = |error| OpenError::io("reading", path, error);
     let file = directory.files.open(path).map_err(io)?;
     let length = file.len().map_err(io)?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
     file.read_at(&mut bytes, 0).map_err(io)?;
-    match SegmentHeader::decode(&bytes) {
+    let good = match SegmentHeader::decode(&bytes) {
         Ok(header) if header.journal != directory.journal => {
             let (expected, journal) = (directory.journal, header.journal);
-            Err(OpenError::Foreign { file: path.to_owned(), journal, expected })
+            return Err(OpenError::Foreign { file: path.to_owned(), journal, expected });
         }
-        Ok(header) => Ok((Some(header).filter(|header| header.sequence == sequence), length)),
         Err(HeaderError::OtherFormat(version)) => {
-            Err(OpenError::OtherFormat { file: path.to_owned(), version })
+            return Err(OpenError::OtherFormat { file: path.to_owned(), version });
         }
-        Err(HeaderError::Bad) => Ok((None, length)),
-    }
+        Ok(header) => Some(header)
+            .filter(|header| header.sequence == sequence && header.is_carried() == is_carried),
+        Err(HeaderError::Bad) => None,
+    };
+    let header = match good {
+        Some(header) => Some(header),
+        None => header_proof::by_first_record(&*file, directory.journal, sequence, is_carried)
+            .map_err(io)?,
+    };
+    let (path, has_damaged_header) = (path.to_owned(), good.is_none());
+    let found = header.map(|header| Found { header, has_damaged_header, path, length });
+    Ok((found, length))
 }
 
 impl FoundFiles {
-    /// The first file that these locations name and that is not there as it was written.
-    pub(super) fn missing(&self, directory: &Directory, locations: &Locations) -> Option<Damage> {
-        let segments: BTreeSet<u64> =
-            self.segments.iter().map(|segment| segment.header.sequence).collect();
-        locations.runs().iter().find_map(|run| {
-            let sequence = run.sequence;
-            let (is_there, is_bad, path) = match run.records {
-                RunRecords::Log { .. } => (
-                    segments.contains(&sequence),
-                    self.unused.iter().any(|segment| segment.sequence == sequence),
-                    directory.segment_path(sequence),
-                ),
-                RunRecords::Carried(_) => (
-                    self.carried.binary_search_by_key(&sequence, |it| it.header.sequence).is_ok(),
-                    self.bad_carried.iter().any(|file| file.sequence == sequence),
-                    directory.carried_path(sequence),
-                ),
+    fn sort(&mut self) {
+        self.segments.sort_unstable_by_key(|segment| segment.header.first_index);
+        self.unused.sort_unstable_by_key(|segment| segment.sequence);
+        self.carried.sort_unstable_by_key(|file| file.header.sequence);
+    }
+
+    /// Whether a segment begins with the first command of all.
+    pub(super) fn begins(&self) -> bool {
+        self.segments.iter().any(|segment| segment.header.first_index == FIRST_INDEX)
+    }
+
+    /// The runs whose files are not there as they were written. A file whose header alone is
+    /// damaged is there if one of its records proves that it is the run's.
+    pub(super) fn missing<'a>(
+        &mut self,
+        directory: &Directory,
+        locations: &'a Locations,
+    ) -> Result<Vec<&'a Run>, OpenError> {
+        let good: BTreeSet<u64> =
+            self.segments.iter().chain(&self.carried).map(|file| file.header.sequence).collect();
+        let mut missing = Vec::new();
+        for run in locations.runs().iter().filter(|run| !good.contains(&run.sequence)) {
+            let proof = match self.bad_of(run) {
+                None => None,
+                Some(bad) => header_proof::by_run(&*bad.open(directory)?, directory.journal, run)
+                    .map_err(|error| OpenError::io("reading", &bad.path, error))?,
             };
-            let why = match is_bad {
-                true => "its header is not what was written, and a snapshot needs the file",
-                false => "the file is missing, and a snapshot needs it",
+            match proof {
+                Some(header) => self.know(run, header, true, directory),
+                None => missing.push(run),
+            }
+        }
+        self.sort();
+        Ok(missing)
+    }
+
+    /// What is wrong with the file of a run that is missing.
+    pub(super) fn why_missing(&self, directory: &Directory, run: &Run) -> Damage {
+        let why = match self.bad_of(run) {
+            Some(_) => "its header is not what was written, and a snapshot needs the file",
+            None => "the file is missing, and a snapshot needs it",
+        };
+        Damage { file: directory.path_of(run.sequence, run.is_carried()), offset: 0, why }
+    }
+
+    /// Takes the files of these runs for what the snapshot says that they are, whatever is in them:
+    /// of what they held, each record that is not there as it was written is found to be damaged
+    /// when it is read.
+    pub(super) fn accept(&mut self, directory: &Directory, runs: &[Run]) -> Result<(), OpenError> {
+        for run in runs {
+            let Damage { file: path, why, .. } = self.why_missing(directory, run);
+            let commands = (run.first, run.last);
+            tracing::error!(file = ?path, ?commands, why, "what lay in it is given up for lost");
+            let header = header_proof::of_run(directory.journal, run);
+            let file = match self.bad_of(run) {
+                Some(bad) => bad.open(directory)?,
+                None => directory
+                    .files
+                    .create(&path)
+                    .map_err(|error| OpenError::io("making", &path, error))?,
             };
-            (!is_there).then_some(Damage { file: path, offset: 0, why })
-        })
+            write_header(&*file, &path, header)?;
+            self.know(run, header, false, directory);
+        }
+        self.sort();
+        let dir = directory.segments_dir();
+        directory.files.sync_dir(&dir).map_err(|error| OpenError::io("syncing", &dir, error))
+    }
+
+    /// The file of that run, if its header is not known.
+    fn bad_of(&self, run: &Run) -> Option<&Unused> {
+        let bad = if run.is_carried() { &self.bad_carried } else { &self.unused };
+        bad.iter().find(|file| file.sequence == run.sequence)
+    }
+
+    /// The header of a run's file is known from now on.
+    fn know(
+        &mut self,
+        run: &Run,
+        header: SegmentHeader,
+        has_damaged_header: bool,
+        directory: &Directory,
+    ) {
+        let (known, bad) = match run.is_carried() {
+            true => (&mut self.carried, &mut self.bad_carried),
+            false => (&mut self.segments, &mut self.unused),
+        };
+        let place = bad.iter().position(|file| file.sequence == run.sequence);
+        let length = match place.map(|place| bad.remove(place)) {
+            Some(file) => file.length.max(SEGMENT_HEADER_BYTES as u64),
+            None => SEGMENT_HEADER_BYTES as u64,
+        };
+        let path = directory.path_of(run.sequence, run.is_carried());
+        known.push(Found { header, has_damaged_header, path, length });
     }
 }

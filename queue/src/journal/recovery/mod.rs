@@ -98,7 +98,7 @@ pub struct LostStarts {
 }
 
 /// The first thing that is not as it was written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Damage {
     file: PathBuf,
     offset: u64,
@@ -112,8 +112,8 @@ pub(crate) fn recover(
     accept_loss: bool,
     rebuild: &mut dyn Rebuild,
 ) -> Result<Recovery, OpenError> {
-    let found = found::find(directory)?;
-    let (base, passed_over) = base::choose(directory, &found)?;
+    let mut found = found::find(directory)?;
+    let (base, passed_over) = base::choose(directory, &mut found, accept_loss)?;
     for Damage { file, offset, why } in &passed_over {
         tracing::warn!(?file, offset, why, "a snapshot is passed over for what is older");
     }
@@ -144,6 +144,7 @@ fn play(
     let resumed = |segment: &Found| {
         base.resume.is_some_and(|resume| resume.sequence == segment.header.sequence)
     };
+    let begins = found.begins();
     let (mut segments, before): (Vec<Found>, Vec<Found>) = found
         .segments
         .into_iter()
@@ -165,7 +166,6 @@ fn play(
     let cause = cause.filter(|_| base.resume.is_none());
     let damage = damage.map(|damage| cause.unwrap_or(damage));
     let older = found.snapshots.iter().copied().find(|&index| index < base.index);
-    let begins = segments.iter().chain(&before).any(|it| it.header.first_index == FIRST_INDEX);
     let falls_back_to = older.or((begins && base.index > 0).then_some(0));
     let is_needed = |file: &Found| needed.contains(&file.header.sequence);
     let (carried, garbage): (Vec<Found>, Vec<Found>) =
@@ -221,6 +221,9 @@ fn play(
     let fallback = recovery.fallback.iter().flat_map(|fallback| &fallback.files);
     directory.bytes.fetch_add(fallback.map(|file| file.bytes).sum(), Ordering::Relaxed);
 
+    for file in kept.iter().chain(&carried).chain(&segments) {
+        file.repair_header(directory)?;
+    }
     let known = known.max(base.index);
     end::write_again(directory, &segments, &spans, &recovery.locations, end, known)?;
     for file in kept.iter().chain(&carried).chain(&segments) {

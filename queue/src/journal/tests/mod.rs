@@ -4,6 +4,7 @@ mod carrying;
 mod cycles;
 mod damage;
 mod files;
+mod headers;
 mod inspect;
 mod power;
 mod snapshots;
