@@ -4,6 +4,7 @@
 //! longshore journal 4
 //! journal ID          what its files begin with, and their checksums
 //! publisher ID        what its publisher calls itself: another one in a copy
+//! losses N            how often loss was accepted, or the directory copied; no line for 0
 //! crc32c XXXXXXXX     of the lines before
 //! ```
 //! The first line and the last are the same in every format.
@@ -26,6 +27,9 @@ const BYTES_MAX: usize = 4096;
 pub(crate) struct Identity {
     pub(crate) journal: PublisherId,
     pub(crate) publisher: PublisherId,
+    /// How often something of the log was lost that may have held starts. Each loss has a range of
+    /// epochs of its own, so none is ever given twice.
+    pub(crate) losses: u64,
 }
 
 /// Why the id is not known.
@@ -62,12 +66,11 @@ pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, Id
 pub(crate) fn write(
     files: &dyn Files,
     dir: &Path,
-    journal: PublisherId,
-    publisher: PublisherId,
+    identity: Identity,
 ) -> Result<(), IdentityError> {
     let path = dir.join(TEMPORARY);
     let last = dir.join(IDENTITY_FILE);
-    let text = text(Identity { journal, publisher });
+    let text = text(identity);
     let written = (|| {
         let file = files.create(&path)?;
         file.write_at(text.as_bytes(), 0)?;
@@ -79,9 +82,10 @@ pub(crate) fn write(
 }
 
 fn text(identity: Identity) -> String {
-    let Identity { journal, publisher } = identity;
+    let Identity { journal, publisher, losses } = identity;
+    let losses = if losses > 0 { format!("losses {losses}\n") } else { String::new() };
     with_crc(format!(
-        "longshore journal {FORMAT_VERSION}\njournal {journal}\npublisher {publisher}\n"
+        "longshore journal {FORMAT_VERSION}\njournal {journal}\npublisher {publisher}\n{losses}"
     ))
 }
 
@@ -107,7 +111,9 @@ fn parse(said: &str) -> Option<Said> {
     if version != FORMAT_VERSION {
         return Some(Said::OtherFormat(version));
     }
-    let identity = Identity { journal: id("journal ")?, publisher: id("publisher ")? };
+    let (journal, publisher) = (id("journal ")?, id("publisher ")?);
+    let losses = lines.next()?.strip_prefix("losses ").map_or(Some(0), |n| n.parse().ok())?;
+    let identity = Identity { journal, publisher, losses };
     (said == text(identity)).then_some(Said::Identity(identity))
 }
 
@@ -118,17 +124,19 @@ mod tests {
     #[test]
     fn ids_are_read_as_they_were_written_and_never_with_a_wrong_byte() {
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
-        let identity = Identity { journal, publisher };
-        let good = text(identity);
-        assert_eq!(parse(&good), Some(Said::Identity(identity)));
-        for at in 0..good.len() {
-            for bit in 0..8 {
-                let mut bad = good.clone().into_bytes();
-                bad[at] ^= 1 << bit;
-                let read = std::str::from_utf8(&bad).ok().and_then(parse);
-                assert_eq!(read, None, "byte {at}");
+        for losses in [0, 1, 4_095] {
+            let identity = Identity { journal, publisher, losses };
+            let good = text(identity);
+            assert_eq!(parse(&good), Some(Said::Identity(identity)));
+            for at in 0..good.len() {
+                for bit in 0..8 {
+                    let mut bad = good.clone().into_bytes();
+                    bad[at] ^= 1 << bit;
+                    let read = std::str::from_utf8(&bad).ok().and_then(parse);
+                    assert_eq!(read, None, "byte {at}");
+                }
+                assert_eq!(parse(&good[..at]), None, "cut at {at}");
             }
-            assert_eq!(parse(&good[..at]), None, "cut at {at}");
         }
     }
 
@@ -137,8 +145,10 @@ mod tests {
         let says = "longshore journal 4\njournal abababab-abab-abab-abab-abababababab\n\
             publisher cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd\n";
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
-        let text = text(Identity { journal, publisher });
-        assert_eq!(text, with_crc(says.to_owned()));
+        let identity = Identity { journal, publisher, losses: 0 };
+        assert_eq!(text(identity), with_crc(says.to_owned()));
+        let after = Identity { losses: 2, ..identity };
+        assert_eq!(text(after), with_crc(says.to_owned() + "losses 2\n"));
     }
 
     #[test]

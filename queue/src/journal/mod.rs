@@ -70,7 +70,7 @@ use self::opening::Parts;
 use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
-pub use self::recovery::{CutTail, Dropped, LostStarts, RecoveredSnapshot};
+pub use self::recovery::{CutTail, Dropped, RecoveredSnapshot};
 use self::writer::{Pending, Writer};
 use crate::Now;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
@@ -125,8 +125,8 @@ pub struct Recovered {
     pub cut: Option<CutTail>,
     /// What was dropped, if damage was found and accepted.
     pub dropped: Option<Dropped>,
-    /// Set when starts may have been dropped that no later one has answered yet.
-    pub lost_starts: Option<LostStarts>,
+    /// How often loss was accepted here, or the directory copied: starts may be lost each time.
+    pub losses: u64,
 }
 
 /// The journal of one publisher: the default [`Log`].

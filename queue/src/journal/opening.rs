@@ -72,7 +72,7 @@ impl Parts {
             bytes: found.bytes,
             cut: found.cut,
             dropped: found.dropped,
-            lost_starts: found.lost_starts,
+            losses: identify(&*files, dir, &segments_dir, options.new_publisher)?.losses,
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
         let progress = Arc::new(Progress::new(found.last_index));
@@ -169,8 +169,19 @@ fn identify(
     let nothing = Mark::read(&*file, new).map_err(io)?;
     Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
     files.sync_dir(dir).map_err(io)?;
-    identity::write(files, dir, new, new).map_err(unidentified)?;
-    Ok(Identity { journal: new, publisher: new })
+    let identity = Identity { journal: new, publisher: new, losses: 0 };
+    identity::write(files, dir, identity).map_err(unidentified)?;
+    Ok(identity)
+}
+
+/// Starts may be lost: no epoch of before is given again. Before anything else is changed.
+pub(super) fn count_loss(directory: &Directory) -> Result<(), OpenError> {
+    let (files, dir) = (&*directory.files, &directory.dir);
+    let known = identity::read(files, dir).map_err(unidentified)?;
+    let known =
+        known.ok_or_else(|| OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) })?;
+    let identity = Identity { losses: known.losses + 1, ..known };
+    identity::write(files, dir, identity).map_err(unidentified)
 }
 
 fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {
@@ -196,6 +207,8 @@ fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), Op
     }
     let mark = Mark::new(file, path.clone(), directory.journal, read);
     if read.index.is_none() {
+        // Nobody can tell how much of the end is missing.
+        count_loss(directory)?;
         mark.reset(0).map_err(io)?;
     }
     Ok((mark, read.index.unwrap_or(0)))

@@ -17,7 +17,6 @@ use longshore_protocol::{
 
 use super::admission::{self, Fit};
 use super::held::Held;
-use super::opening::EPOCHS_PER_LOSS;
 use super::replay::Replay;
 use super::reports::Reports;
 use super::{Asked, Released, Store, StoreFigures, StoreOptions, asked};
@@ -92,10 +91,9 @@ impl<L: Log> LogStore<L> {
     ) -> Result<LogStore<L>, Poisoned> {
         let Replay { state, tail, .. } = replay;
         let last = state.last_start().map_or(Epoch(0), |last| last.epoch);
-        // A copy: the publisher that it was made of lives on, and goes on giving epochs and tokens.
+        // A copy: the publisher that it was made of lives on, and goes on giving tokens.
         let is_copy = state.last_start().is_some_and(|last| last.publisher != publisher);
-        let passed_over = if is_copy { EPOCHS_PER_LOSS } else { 0 };
-        let epoch = Epoch(last.max(floor).0 + passed_over + 1);
+        let epoch = Epoch(last.max(floor).0 + 1);
         let mut store = LogStore {
             log,
             publisher,

@@ -41,8 +41,9 @@ fn open_in(disk: &SimulatedDisk, dir: &str, now_ms: u64) -> LogStore<Journal> {
         Journal::open_on(Arc::new(disk.clone()), dir, options, &mut replay).unwrap();
     let reading = Reading { boot_ms: now_ms, wall_ms: at(now_ms).wall_ms };
     let stamp = ClockCore::start([1; 8], reading, None).stamp();
+    let (floor, now) = (epoch_floor(recovered.losses), at(now_ms));
     let options = StoreOptions::default();
-    LogStore::start(journal, replay, recovered.publisher, at(now_ms), stamp, options).unwrap()
+    LogStore::start_above(floor, journal, replay, recovered.publisher, now, stamp, options).unwrap()
 }
 
 #[test]
@@ -482,6 +483,30 @@ async fn accepted_loss_gives_no_token_link_or_epoch_again() {
     let released = all(&mut store).await;
     assert!(released.handed.iter().all(|handed| Some(handed.token) > last_token), "{last_token:?}");
     assert!(!released.handed.is_empty());
+}
+
+#[test]
+fn epochs_rise_over_losses_that_begin_in_the_same_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = |accept_loss| {
+        let options =
+            StoreOptions { accept_loss, segment_bytes: 1 << 20, ..StoreOptions::default() };
+        LogStore::open(dir.path(), options).map(|(.., opened)| opened)
+    };
+    opened(false).unwrap();
+    let mut last = opened(false).unwrap().epoch;
+    for _ in 0..4 {
+        let segments = dir.path().join("segments").read_dir().unwrap();
+        let segment = segments.map(|entry| entry.unwrap().path()).min().unwrap();
+        let mut bytes = std::fs::read(&segment).unwrap();
+        // The start after the first one, which is the last: no part of it can be read any more.
+        let first_start = 8 + u32::from_le_bytes(*bytes[4096..].first_chunk().unwrap()) as usize;
+        bytes[4096 + first_start + 50] ^= 1;
+        std::fs::write(&segment, bytes).unwrap();
+        let after = opened(true).unwrap();
+        assert!(after.dropped.is_some() && after.epoch > last, "{:?} after {last:?}", after.epoch);
+        last = after.epoch;
+    }
 }
 
 fn indexes(store: &LogStore, after: Option<FeedPosition>) -> Result<Vec<u64>, RequestError> {

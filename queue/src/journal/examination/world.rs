@@ -171,8 +171,7 @@ impl World {
         let options = StoreOptions { secret, cache_bytes: 1 << 20, ..StoreOptions::default() };
         let options = StoreOptions { durability: self.options.durability, ..options };
         let publisher = recovered.publisher;
-        let known = replay.state().last_start().map(|start| start.epoch);
-        let floor = epoch_floor(known, recovered.lost_starts, self.now);
+        let floor = epoch_floor(recovered.losses);
         let store = LogStore::start_above(floor, log, replay, publisher, self.now, stamp, options)?;
         let epoch = store.identity().1;
         assert!(epoch > self.epoch, "{epoch:?} after {:?}", self.epoch);

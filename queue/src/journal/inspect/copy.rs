@@ -15,11 +15,12 @@ use super::super::directory::{Directory, SEGMENTS_DIR};
 use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
 use super::super::format::SEGMENT_HEADER_BYTES;
 use super::super::locations::{Run, RunRecords};
+use super::super::identity::{self, Identity};
 use super::super::mark::{MARK_FILE, Mark};
 use super::super::pin::Pin;
 use super::super::record::NoRecord;
 use super::super::snapshots::{self, Checked, SnapshotFileError};
-use super::super::{SEGMENT_BYTES, identity};
+use super::super::SEGMENT_BYTES;
 use super::findings::{Effect, Findings};
 use super::segments::{self, SegmentFile};
 use super::source::Source;
@@ -95,7 +96,9 @@ pub(crate) fn copy_on(
     };
     let last_index = copying.all(&plan)?;
     drop(pin);
-    target.finish(last_index, publisher)?;
+    // The original lives on, and goes on giving epochs: the copy's are above them.
+    let losses = source.losses + 1;
+    target.finish(last_index, Identity { journal: source.journal(), publisher, losses })?;
     let Copying { findings, files, bytes, .. } = copying;
     Ok(Copied {
         journal: source.journal(),
@@ -493,7 +496,7 @@ impl Target {
     }
 
     /// All names last, then the mark, and last of all the file that makes it a journal.
-    fn finish(&self, last_index: u64, publisher: PublisherId) -> Result<(), InspectError> {
+    fn finish(&self, last_index: u64, identity: Identity) -> Result<(), InspectError> {
         let Directory { files, dir, journal, .. } = &self.directory;
         let snapshots = self.directory.snapshots_dir();
         files.sync_dir(&snapshots).map_err(InspectError::io("syncing", &snapshots))?;
@@ -504,7 +507,7 @@ impl Target {
         let mark = Mark::new(file, path.clone(), *journal, nothing);
         mark.reset(last_index).map_err(io())?;
         files.sync_dir(dir).map_err(InspectError::io("syncing", dir))?;
-        identity::write(&**files, dir, *journal, publisher).map_err(|error| match error {
+        identity::write(&**files, dir, identity).map_err(|error| match error {
             identity::IdentityError::Io(file, error) => {
                 InspectError::Io { what: "making", file, error }
             }

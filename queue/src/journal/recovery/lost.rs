@@ -7,23 +7,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-use longshore_protocol::{Decode, Epoch, Reader};
-
 use super::super::OpenError;
 use super::super::directory::{Directory, LOST_DIR};
 use super::super::files::JournalFile;
-use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed};
-use super::super::snapshots;
 use super::end::{end_of_data, erase};
 use super::found::Found;
-use super::scan::Scan;
-use super::{CHUNK_BYTES, Damage, Dropped, LostStarts};
-
-/// The name of what is not there any more, behind the first command that was lost.
-const NOTHING: &str = "nothing.left";
-/// The kind of the command that begins a run; its body begins with the publisher's id and the epoch.
-const KIND_START: u8 = 1;
+use super::{CHUNK_BYTES, Damage, Dropped};
 
 /// Moves all from the damage on out of the way: the end of `tail` from that byte on, and the others whole.
 pub(super) fn set_aside<'a>(
@@ -48,7 +37,6 @@ pub(super) fn set_aside<'a>(
     // The snapshots last: as long as one of them is there, a start that is cut short here finds the
     // same damage again.
     snapshots.iter().try_for_each(|path| aside.take(path))?;
-    aside.note_nothing()?;
     aside.make_last()?;
     if let Some((segment, file, from)) = &tail {
         // Only now: until the copy lasts, this is the only one.
@@ -65,8 +53,6 @@ struct Aside<'a> {
     index: u64,
     kept_in: PathBuf,
     taken: Vec<String>,
-    /// Something was set aside.
-    has_taken: bool,
     bytes: u64,
 }
 
@@ -76,7 +62,7 @@ impl<'a> Aside<'a> {
         let making = |error| OpenError::io("making", &kept_in, error);
         directory.files.create_dir(&kept_in).map_err(making)?;
         let taken = directory.files.list(&kept_in).map_err(making)?;
-        Ok(Aside { directory, index, kept_in, taken, has_taken: false, bytes: 0 })
+        Ok(Aside { directory, index, kept_in, taken, bytes: 0 })
     }
 
     /// A path for what had that name; nothing that was dropped before is written over.
@@ -89,7 +75,6 @@ impl<'a> Aside<'a> {
             free = format!("{first}.{tries}");
         }
         self.taken.push(free.clone());
-        self.has_taken = true;
         self.kept_in.join(free)
     }
 
@@ -117,17 +102,6 @@ impl<'a> Aside<'a> {
             self.bytes += to - from;
         }
         Ok(())
-    }
-
-    /// When the disk has kept nothing of what is lost, there is at least a name that says so: the next starts have to know that
-    /// epochs and tokens may have gone with it.
-    fn note_nothing(&mut self) -> Result<(), OpenError> {
-        if self.has_taken {
-            return Ok(());
-        }
-        let path = self.path(NOTHING);
-        let made = self.directory.files.create(&path).and_then(|file| file.sync_data());
-        made.map_err(|error| OpenError::io("making", &path, error))
     }
 
     fn make_last(&self) -> Result<(), OpenError> {
@@ -158,73 +132,4 @@ fn copy(from: &dyn JournalFile, start: u64, end: u64, to: &dyn JournalFile) -> i
         at += n as u64;
     }
     to.sync_data()
-}
-
-/// What is known of starts that were dropped, and that no later start has answered: the journal still ends before the first
-/// command that was dropped. That may have been in a run that ended before it could log its start.
-pub(super) fn lost_starts(
-    directory: &Directory,
-    last_index: u64,
-) -> Result<Option<LostStarts>, OpenError> {
-    let dir = directory.dir.join(LOST_DIR);
-    let names = match directory.files.list(&dir) {
-        Ok(names) => names,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(OpenError::io("listing", &dir, error)),
-    };
-    let prefix = format!("{}-", last_index + 1);
-    let mut lost: Vec<(&str, PathBuf)> = names
-        .iter()
-        .filter_map(|name| Some((original(name.strip_prefix(&prefix)?), dir.join(name))))
-        .collect();
-    if lost.is_empty() {
-        return Ok(None);
-    }
-    // The newest last; epochs rise with every start.
-    lost.sort_unstable();
-    let mut told = None;
-    for (name, path) in &lost {
-        if let Some(index) = Directory::snapshot_index_of(name) {
-            told = told.max(snapshots::told_epoch(directory, path, index));
-        }
-    }
-    for (name, path) in lost.iter().rev() {
-        if let Some(sequence) = Directory::sequence_of(name)
-            && let Some(epoch) = last_start(directory, path, sequence)
-        {
-            told = told.max(Some(epoch));
-            break;
-        }
-    }
-    Ok(Some(LostStarts { told }))
-}
-
-/// The name that a file had, without the number that [`Aside::path`] may have added.
-fn original(name: &str) -> &str {
-    match name.rsplit_once('.') {
-        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => name,
-    }
-}
-
-/// The epoch of the last start in a segment, as far as it can be read. What cannot be read tells nothing.
-fn last_start(directory: &Directory, path: &Path, sequence: u64) -> Option<u64> {
-    let file = directory.files.open(path).ok()?;
-    let seed = crc_seed(directory.journal, sequence);
-    let mut scan = Scan::new(&*file, file.len().ok()?, seed, SEGMENT_HEADER_BYTES as u64);
-    let mut last = None;
-    while let Ok(Ok((_, header, body))) = scan.next() {
-        if header.kind == KIND_START
-            && let Some(epoch) = epoch_of_start(body)
-        {
-            last = Some(epoch);
-        }
-    }
-    last
-}
-
-fn epoch_of_start(body: Bytes) -> Option<u64> {
-    let mut reader = Reader::new(body);
-    reader.id().ok()?;
-    Some(Epoch::decode(&mut reader).ok()?.0)
 }

@@ -28,6 +28,7 @@ use super::OpenError;
 use super::cleaner::{Fallback, GivenUp};
 use super::directory::{Directory, Segment};
 use super::locations::Locations;
+use super::opening::count_loss;
 use super::pin::Pin;
 use crate::log::Rebuild;
 
@@ -50,7 +51,6 @@ pub(crate) struct Recovery {
     pub(crate) bytes: u64,
     pub(crate) cut: Option<CutTail>,
     pub(crate) dropped: Option<Dropped>,
-    pub(crate) lost_starts: Option<LostStarts>,
     /// What the next start falls back to if the snapshot is bad by then.
     pub(crate) fallback: Option<Fallback>,
 }
@@ -88,13 +88,6 @@ pub struct Dropped {
     pub kept_in: PathBuf,
     /// How many bytes.
     pub bytes: u64,
-}
-
-/// There may have been starts among the commands that were dropped: neither their epochs nor their tokens may be given again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LostStarts {
-    /// The highest epoch that anything of what was dropped tells; none when nothing of it can be read.
-    pub told: Option<u64>,
 }
 
 /// The first thing that is not as it was written.
@@ -174,6 +167,7 @@ fn play(
     match damage {
         Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
         Some(damage) => {
+            count_loss(directory)?;
             // A segment that was not replayed is dropped whole; the one that was replayed in part, from there on.
             let later = segments.split_off(spans.len());
             let tail = segments.last().map(|last| (last, end));
@@ -232,7 +226,6 @@ fn play(
     if let Some(last) = segments.pop() {
         recovery.segment = Some(end::go_on(directory, last, end)?);
     }
-    recovery.lost_starts = lost::lost_starts(directory, last_index)?;
     Ok(recovery)
 }
 

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 pub(crate) use self::format::with_blocks;
 pub(crate) use self::format::{KIND_STATE, Resume};
 pub(crate) use self::head::{Head, head};
-pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check, told_epoch};
+pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check};
 #[cfg(test)]
 pub(crate) use self::write::Written;
 pub(crate) use self::write::{WriteError, write};

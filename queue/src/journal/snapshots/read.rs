@@ -1,7 +1,7 @@
 //! Reading a snapshot file, block by block.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,8 +12,8 @@ use super::super::files::JournalFile;
 use super::super::format::HeaderError;
 use super::super::locations::Locations;
 use super::format::{
-    BLOCK_HEADER_BYTES, END_BYTES, End, HEADER_BYTES, KIND_END, KIND_LOCATIONS, KIND_RESUME,
-    KIND_STATE, Resume, SnapshotHeader, body_len, is_block,
+    BLOCK_HEADER_BYTES, End, HEADER_BYTES, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
+    Resume, SnapshotHeader, body_len, is_block,
 };
 use super::runs::Together;
 
@@ -205,20 +205,4 @@ impl SnapshotReader {
     pub(crate) fn damaged(&self, offset: u64, why: &'static str) -> SnapshotFileError {
         SnapshotFileError::Damaged { file: self.path.clone(), offset, why }
     }
-}
-
-/// The epoch that a snapshot file tells, however damaged it is otherwise: in its header, or in its last block. What cannot be
-/// read tells nothing.
-pub(crate) fn told_epoch(directory: &Directory, path: &Path, index: u64) -> Option<u64> {
-    const LAST_BYTES: usize = BLOCK_HEADER_BYTES + END_BYTES;
-    if let Ok(reader) = SnapshotReader::open(directory, path.to_owned(), index) {
-        return Some(reader.header.epoch);
-    }
-    let file = directory.files.open(path).ok()?;
-    let mut bytes = [0; LAST_BYTES];
-    file.read_at(&mut bytes, file.len().ok()?.checked_sub(LAST_BYTES as u64)?).ok()?;
-    let (head, body) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>()?;
-    let end = End::decode(body).filter(|_| head[8] == KIND_END)?;
-    let seed = SnapshotHeader { journal: directory.journal, index, epoch: end.epoch }.seed();
-    is_block(seed, end.blocks, head, body).then_some(end.epoch)
 }

@@ -134,20 +134,27 @@ fn accepted_damage_is_set_aside_and_the_journal_goes_on_before_it() {
 }
 
 #[test]
-fn a_loss_of_which_the_disk_has_kept_nothing_is_remembered_until_a_start_has_answered_it() {
+fn every_accepted_loss_is_counted_and_stays_counted() {
     let (disk, _) = journal_of(4, 4, 30);
-    disk.tamper(&segment(1), |bytes| bytes.truncate(4096));
     let accepting = JournalOptions { accept_loss: true, ..options() };
-    let (journal, read, recovered) = Stepped::open_with(&disk, accepting).unwrap();
-    assert!(read.is_empty() && recovered.lost_starts.is_some());
-    drop(journal);
-    // That run ended before it logged anything.
-    let disk = disk.after_kill();
-    let (mut journal, _, recovered) = Stepped::open(&disk).unwrap();
-    assert!(recovered.lost_starts.is_some());
-    journal.write(1, 30).unwrap();
-    let (_, _, recovered) = Stepped::open(&disk.after_kill()).unwrap();
-    assert!(recovered.lost_starts.is_none());
+    for losses in 1..=3 {
+        // The disk has kept nothing of the last segment.
+        let paths = disk.paths().into_iter();
+        let last = paths.filter(|path| path.extension().is_some_and(|it| it == "seg")).max();
+        disk.tamper(&last.unwrap(), |bytes| bytes.truncate(4096));
+        let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting.clone()).unwrap();
+        assert!(read.is_empty() && recovered.dropped.is_some());
+        assert_eq!(recovered.losses, losses);
+        journal.write(3, 30).unwrap();
+        journal.firm_mark().unwrap();
+        drop(journal);
+        let (_, _, recovered) = Stepped::open(&disk.after_power_cut(losses)).unwrap();
+        assert_eq!((recovered.losses, recovered.dropped), (losses, None));
+    }
+    // Without a mark nobody knows how much of the end is missing.
+    disk.remove(&Path::new(DIR).join("mark")).unwrap();
+    let (_, _, recovered) = Stepped::open_with(&disk, accepting).unwrap();
+    assert_eq!(recovered.losses, 4);
 }
 
 #[test]
