@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    NewSettle, SettleBatch, SettleBatchBuilder, Settled, Span, Verdict,
+    NewSettle, SettleBatch, SettleBatchBuilder, Settled, Verdict,
 };
-use longshore_protocol::{Decode, FrameWriter, JobError, Reader, SettleOutcome, Token};
+use longshore_protocol::{FrameWriter, Reader, SettleOutcome, Token};
 
 /// Settles that make a batch while others are in flight. With nothing in flight one is enough: latency matters there.
 pub(crate) const BATCH_SETTLES: usize = 500;
@@ -289,19 +289,12 @@ impl Settles {
 
 /// A settle as it was handed in, and the bytes of its result or error.
 fn settle_of(body: &Bytes, verdict: Verdict) -> (NewSettle, usize) {
-    let part = |span: Span| body.slice(span.at as usize..(span.at + span.length) as usize);
-    let error = |span| JobError::decode(&mut Reader::new(part(span))).unwrap_or_default();
-    match verdict {
-        Verdict::Complete(result) => {
-            let result = result.map(part);
-            let bytes = result.as_ref().map_or(0, Bytes::len);
-            (NewSettle::Complete { result }, bytes)
-        }
-        Verdict::Fail(span) => (NewSettle::Fail(error(span)), span.length as usize),
-        Verdict::Bury(span) => (NewSettle::Bury(error(span)), span.length as usize),
-        Verdict::Release => (NewSettle::Release, 0),
-        Verdict::Snooze(ms) => (NewSettle::Snooze { ms }, 0),
-    }
+    let bytes = match verdict {
+        Verdict::Complete(result) => result.map_or(0, |result| result.length),
+        Verdict::Fail(error) | Verdict::Bury(error) => error.length,
+        Verdict::Release | Verdict::Snooze(_) => 0,
+    };
+    (NewSettle::of(body, verdict), bytes as usize)
 }
 
 fn renumbered(body: &Bytes, sequence: u64) -> Bytes {
@@ -318,8 +311,8 @@ fn renumbered(body: &Bytes, sequence: u64) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use longshore_protocol::Runs;
     use longshore_protocol::messages::work::SettleBatch;
+    use longshore_protocol::{JobError, Runs};
 
     use super::*;
 

@@ -2,10 +2,12 @@
 //!
 //! A refusal must not need the room that is missing: no payload is logged for it.
 
+use std::collections::HashSet;
+
 use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Checkpointed, EnqueueBatch, ReplaceOutcome, RequestError, Selection, SettleBatch, Settled,
-    Verdict,
+    Checkpointed, EnqueueBatch, NewSettle, ReplaceOutcome, RequestError, Selection, SettleBatch,
+    SettleBatchBuilder, SettleItem, Settled, Verdict,
 };
 use longshore_protocol::{CheckpointOutcome, LinkId, Refusal, Runs, SettleOutcome};
 
@@ -43,10 +45,14 @@ pub(super) fn fit(
     }
     let (link, reply) = match *command {
         Command::Settle { link, ref batch } => {
-            let outcomes = match state.settle_without_effect(link, batch) {
-                Some(outcomes) => outcomes,
-                None if !has_large(batch) && budget.fits_settle(bytes) => return Fit::Log,
-                None => Runs::all(SettleOutcome::NoSpace, batch.items().count()),
+            let outcomes = if let Some(outcomes) = state.settle_without_effect(link, batch) {
+                outcomes
+            } else if let Some(batch) = without_stale_payloads(state, link, batch) {
+                return Fit::LogInstead(Command::Settle { link, batch });
+            } else if !has_large(batch) && budget.fits_settle(bytes) {
+                return Fit::Log;
+            } else {
+                Runs::all(SettleOutcome::NoSpace, batch.items().count())
             };
             (link, Reply::Settled(Settled { sequence: batch.sequence, outcomes }))
         }
@@ -105,6 +111,23 @@ pub(super) fn logged_bytes(body: usize) -> u64 {
     body as u64 + body as u64 / 1024 + 64
 }
 
+/// The batch without the results and errors of items that end no lease, if any has one: room was
+/// debited for what leases end with, and for nothing else. Their outcome is the same.
+fn without_stale_payloads(state: &State, link: LinkId, batch: &SettleBatch) -> Option<SettleBatch> {
+    let (mut builder, mut ended) = (SettleBatchBuilder::new(), HashSet::new());
+    let mut has_any = false;
+    for SettleItem { token, verdict } in batch.items() {
+        // Of two items with one token, the second ends nothing.
+        let ends = state.holds(token, link) && ended.insert(token);
+        let has_payload =
+            !matches!(verdict, Verdict::Complete(None) | Verdict::Release | Verdict::Snooze(_));
+        has_any |= !ends && has_payload;
+        let settle = if ends { NewSettle::of(batch.body(), verdict) } else { NewSettle::Release };
+        builder.push(token, &settle);
+    }
+    has_any.then(|| SettleBatch::decode(builder.seal(batch.sequence)).ok()).flatten()
+}
+
 /// Whether one of its results or errors is longer than what is debited for a lease.
 fn has_large(batch: &SettleBatch) -> bool {
     // Most batches are smaller than one such result.
@@ -122,9 +145,7 @@ fn has_large(batch: &SettleBatch) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use longshore_protocol::messages::work::{
-        Action, BatchBuilder, Checkpoint, NewSettle, SettleBatchBuilder,
-    };
+    use longshore_protocol::messages::work::{Action, BatchBuilder, Checkpoint};
     use longshore_protocol::{JobError, JobId, NewJob, Path, Role, SessionId, Token};
 
     use super::*;
@@ -266,6 +287,41 @@ mod tests {
         let fit_in = |headroom| fit(&stale, 4_200, &state, &budget(headroom), u64::MAX);
         assert_eq!(fit_in(0), Fit::Answer(LINK, answer));
         assert_eq!(fit_in(4_200), Fit::Log);
+    }
+
+    #[test]
+    fn settle_without_a_lease_beside_others_is_logged_without_its_result() {
+        let (state, first) = working();
+        let command = |settles: &[(u64, NewSettle)]| {
+            let mut builder = SettleBatchBuilder::new();
+            settles.iter().for_each(|(token, settle)| builder.push(Token(*token), settle));
+            let batch = SettleBatch::decode(builder.seal(3)).unwrap();
+            Command::Settle { link: LINK, batch }
+        };
+        let error = JobError { kind: "e".into(), message: "m".repeat(900) };
+        let small = (first, complete(700));
+        // Stale ones, large and small, and a second end of the same lease.
+        let mixed = command(&[
+            small.clone(),
+            (first + 90, complete(SMALL_BYTES_MAX + 1)),
+            (first + 91, NewSettle::Fail(error)),
+            (first, complete(800)),
+        ]);
+        let released = |token| (token, NewSettle::Release);
+        let trimmed =
+            command(&[small, released(first + 90), released(first + 91), released(first)]);
+        let budget = Budget { available: MIB + 2_000, ..budget(0) };
+        let fit = |command: &Command, bytes| fit(command, bytes, &state, &budget, u64::MAX);
+        let Fit::LogInstead(logged) = fit(&mixed, 6_500) else { panic!("it is trimmed") };
+        assert_eq!(logged, trimmed);
+        assert_eq!(fit(&logged, 800), Fit::Log);
+        // The same outcomes, in the same order.
+        let apply = |command: &Command| {
+            let (mut state, mut out) = (working().0, Outcomes::default());
+            state.apply(6, Now::default(), command, &mut out);
+            out.replies
+        };
+        assert_eq!(apply(&mixed), apply(&trimmed));
     }
 
     #[test]

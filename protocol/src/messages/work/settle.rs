@@ -39,6 +39,22 @@ pub enum NewSettle {
     Bury(JobError),
 }
 
+impl NewSettle {
+    /// What an item of a batch with that body says.
+    pub fn of(body: &Bytes, verdict: Verdict) -> NewSettle {
+        let part = |span: Span| body.slice(span.at as usize..(span.at + span.length) as usize);
+        // The batch was decoded: so do its errors.
+        let error = |span| JobError::decode(&mut Reader::new(part(span))).unwrap_or_default();
+        match verdict {
+            Verdict::Complete(result) => NewSettle::Complete { result: result.map(part) },
+            Verdict::Fail(span) => NewSettle::Fail(error(span)),
+            Verdict::Release => NewSettle::Release,
+            Verdict::Snooze(ms) => NewSettle::Snooze { ms },
+            Verdict::Bury(span) => NewSettle::Bury(error(span)),
+        }
+    }
+}
+
 /// Collects settles into a batch.
 #[derive(Debug, Default)]
 pub struct SettleBatchBuilder {
