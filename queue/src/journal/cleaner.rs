@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use super::ballast::is_full;
+use super::budget::SMALL_BYTES;
 use super::carry::{self, CarryError};
 use super::cleaning::{DiskBudget, Live, Plan};
 use super::directory::{Directory, poisoned};
@@ -353,8 +354,15 @@ impl Cleaner {
     /// Older snapshots and what only they need count no more, for good. False, and nothing has changed, while a copy is being made.
     fn retire(&mut self) -> Result<bool, CycleError> {
         let Some(newest) = self.newest else { return Ok(true) };
-        let pin = Pin::to_delete(&*self.directory.files, &self.directory.dir);
-        let pin = pin.map_err(|error| poisoned("pinning", &self.directory.dir, error))?;
+        let (files, dir) = (&*self.directory.files, &self.directory.dir);
+        let mut pin = Pin::to_delete(files, dir);
+        // A copy fails by itself below the low watermark, unless it hangs.
+        let is_full = || files.free_bytes(dir).is_ok_and(|free| free < SMALL_BYTES);
+        if matches!(pin, Ok(None)) && is_full() {
+            tracing::warn!("the disk is full: a copy that keeps files on it is ended");
+            pin = Pin::to_delete_from_readers(files, dir);
+        }
+        let pin = pin.map_err(|error| poisoned("pinning", dir, error))?;
         let Some(_unpinned) = pin else {
             tracing::info!("a copy is being made; what is no longer needed goes after it");
             return Ok(false);

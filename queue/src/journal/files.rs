@@ -39,7 +39,13 @@ pub(crate) trait Files: Send + Sync {
     fn holder(&self, dir: &Path) -> io::Result<Option<String>>;
     /// Locks a file of the directory, which is made if it is not there, for as long as what is returned lives: with others, once
     /// nobody has it alone; or alone, which is never waited for: none while anybody else has it.
-    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>>;
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn PinGuard>>>;
+}
+
+/// A lock of [`Files::pin`], held for as long as this lives.
+pub(crate) trait PinGuard: Send + Sync {
+    /// Whether the file still has its name. Without it, the lock keeps nobody out any more.
+    fn is_valid(&self) -> io::Result<bool>;
 }
 
 /// How a file is locked by [`Files::pin`].
@@ -197,7 +203,7 @@ impl Files for Disk {
         }
     }
 
-    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>> {
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn PinGuard>>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 File::options().read(true).write(true).create(true).truncate(false).open(path)?
@@ -226,6 +232,12 @@ fn said_in(path: &Path) -> String {
 
 fn program_name(program: &Path) -> String {
     program.file_name().map(PathBuf::from).unwrap_or_default().display().to_string()
+}
+
+impl PinGuard for File {
+    fn is_valid(&self) -> io::Result<bool> {
+        Ok(self.metadata()?.nlink() > 0)
+    }
 }
 
 impl JournalFile for File {

@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
+use super::super::SEGMENT_BYTES;
 use super::super::directory::{Directory, SEGMENTS_DIR};
 use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
 use super::super::format::SEGMENT_HEADER_BYTES;
-use super::super::locations::{Run, RunRecords};
 use super::super::identity::{self, Identity};
+use super::super::locations::{Run, RunRecords};
 use super::super::mark::{MARK_FILE, Mark};
 use super::super::pin::Pin;
 use super::super::record::NoRecord;
 use super::super::snapshots::{self, Checked, SnapshotFileError};
-use super::super::SEGMENT_BYTES;
 use super::findings::{Effect, Findings};
 use super::segments::{self, SegmentFile};
 use super::source::Source;
@@ -76,18 +76,41 @@ pub(crate) fn copy_on(
     source.check_room()?;
     let target = Target::make(files, dest, source.journal())?;
     let pin = pin(&**files, dir)?;
+    let copied = copy_pinned(&source, &target, publisher, progress);
+    // Without it, files may have gone: whatever the copy has met, that is why.
+    if let Some(pin) = &pin
+        && !pin.is_valid().map_err(InspectError::io("pinning", dir))?
+    {
+        return Err(source.no_space()?);
+    }
+    let copied = copied?;
+    drop(pin);
+    // The original lives on, and goes on giving epochs: the copy's are above them.
+    let losses = source.losses + 1;
+    let identity = Identity { journal: copied.journal, publisher, losses };
+    target.finish(copied.last_index, identity)?;
+    Ok(copied)
+}
+
+/// Copies everything but the mark and the identity.
+fn copy_pinned(
+    source: &Source,
+    target: &Target,
+    publisher: PublisherId,
+    progress: &mut Progress<'_>,
+) -> Result<Copied, InspectError> {
     let mut tries = 0;
     let plan = loop {
         tries += 1;
-        match Plan::of(&source) {
+        match Plan::of(source) {
             // A start removes what nothing needs, whoever looks at it.
             Err(error) if error.is_not_found() && tries < TRIES_MAX => {}
             planned => break planned?,
         }
     };
     let mut copying = Copying {
-        source: &source,
-        target: &target,
+        source,
+        target,
         findings: Findings::default(),
         files: 0,
         bytes: 0,
@@ -95,10 +118,6 @@ pub(crate) fn copy_on(
         progress,
     };
     let last_index = copying.all(&plan)?;
-    drop(pin);
-    // The original lives on, and goes on giving epochs: the copy's are above them.
-    let losses = source.losses + 1;
-    target.finish(last_index, Identity { journal: source.journal(), publisher, losses })?;
     let Copying { findings, files, bytes, .. } = copying;
     Ok(Copied {
         journal: source.journal(),

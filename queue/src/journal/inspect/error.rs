@@ -54,8 +54,8 @@ pub enum InspectError {
     },
     /// While a copy is made nothing is removed, and a full disk cannot wait.
     #[error(
-        "the disk of {dir:?} has {free} bytes left: a copy keeps files there that the publisher has to remove. Free some room (it \
-         needs 2 MiB), or stop the publisher first"
+        "the disk of {dir:?} is full ({free} bytes are left now): a copy keeps files there that the \
+         publisher has to remove. Free some room (it needs 2 MiB), or stop the publisher first"
     )]
     NoSpace {
         /// The directory.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::files::{Files, JournalFile, LockError, PinLock};
+use super::super::files::{Files, JournalFile, LockError, PinGuard, PinLock};
 
 /// Opens files to read alone, and refuses all that would change anything.
 pub(super) struct ReadOnly(pub(super) Arc<dyn Files>);
@@ -62,7 +62,7 @@ impl Files for ReadOnly {
         self.0.holder(dir)
     }
 
-    fn pin(&self, _: &Path, _: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>> {
+    fn pin(&self, _: &Path, _: PinLock) -> io::Result<Option<Box<dyn PinGuard>>> {
         refused()
     }
 }

@@ -44,13 +44,22 @@ impl Source {
 
     /// Whether the disk is below the low watermark of a publisher that uses it.
     pub(super) fn check_room(&self) -> Result<(), InspectError> {
-        let dir = &self.directory.dir;
-        let free = self.directory.files.free_bytes(dir);
-        let free = free.map_err(InspectError::io("measuring the disk of", dir))?;
+        let free = self.free_bytes()?;
         match self.holder.is_some() && free < SMALL_BYTES {
-            true => Err(InspectError::NoSpace { dir: dir.clone(), free }),
+            true => Err(InspectError::NoSpace { dir: self.directory.dir.clone(), free }),
             false => Ok(()),
         }
+    }
+
+    /// Why a copy is ended by the publisher.
+    pub(super) fn no_space(&self) -> Result<InspectError, InspectError> {
+        Ok(InspectError::NoSpace { dir: self.directory.dir.clone(), free: self.free_bytes()? })
+    }
+
+    fn free_bytes(&self) -> Result<u64, InspectError> {
+        let dir = &self.directory.dir;
+        let free = self.directory.files.free_bytes(dir);
+        free.map_err(InspectError::io("measuring the disk of", dir))
     }
 
     /// How far commits have come, as far as the mark says; none without a good one.

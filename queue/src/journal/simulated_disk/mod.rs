@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 use self::contents::{Change, Contents};
 use self::faults::Faults;
 pub(crate) use self::faults::{Call, Failure, Fault};
-use super::files::{Files, JournalFile, LockError, PinLock, read_whole};
+use super::files::{Files, JournalFile, LockError, PinGuard, PinLock, read_whole};
 
 /// A disk; clones are the same disk.
 #[derive(Clone)]
@@ -48,8 +48,11 @@ struct Disk {
     waiting: usize,
     /// The directories that are taken.
     locked: BTreeSet<PathBuf>,
-    /// How many hold each lock of [`Files::pin`] with others; none for one who has it alone.
-    pins: BTreeMap<PathBuf, Option<usize>>,
+    /// The locks of [`Files::pin`] on files that have their names: the number of each, and how many
+    /// hold it with others; none for one who has it alone.
+    pins: BTreeMap<PathBuf, (u64, Option<usize>)>,
+    /// The number of the last lock.
+    last_pin: u64,
 }
 
 /// Whose syncs wait.
@@ -81,6 +84,7 @@ impl SimulatedDisk {
             waiting: 0,
             locked: BTreeSet::new(),
             pins: BTreeMap::new(),
+            last_pin: 0,
         };
         SimulatedDisk { shared: Arc::new(Shared { disk: Mutex::new(disk), gate: Condvar::new() }) }
     }
@@ -316,6 +320,9 @@ impl Files for SimulatedDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut disk = self.lock();
         let failed = disk.meet(Call::Remove, path, &[]);
+        if failed.is_none() {
+            disk.pins.remove(path);
+        }
         disk.contents.named(path).ok_or(io::ErrorKind::NotFound)?;
         match failed {
             None => {
@@ -365,18 +372,20 @@ impl Files for SimulatedDisk {
         Ok(SimulatedDisk::lock(self).locked.contains(dir).then(|| HOLDER.to_owned()))
     }
 
-    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn Send + Sync>>> {
+    fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn PinGuard>>> {
         let mut disk = SimulatedDisk::lock(self);
-        let holders = match (how, disk.pins.get(path)) {
-            (PinLock::Shared, None) => Some(1),
-            (PinLock::Shared, Some(Some(others))) => Some(others + 1),
-            (PinLock::Alone, None) => None,
+        let next = disk.last_pin + 1;
+        let (number, holders) = match (how, disk.pins.get(path)) {
+            (PinLock::Shared, None) => (next, Some(1)),
+            (PinLock::Shared, Some(&(number, Some(others)))) => (number, Some(others + 1)),
+            (PinLock::Alone, None) => (next, None),
             // Nothing here waits: a test that has it alone is to let go first.
-            (PinLock::Shared, Some(None)) => return Err(io::ErrorKind::WouldBlock.into()),
+            (PinLock::Shared, Some((_, None))) => return Err(io::ErrorKind::WouldBlock.into()),
             (PinLock::Alone, Some(_)) => return Ok(None),
         };
-        disk.pins.insert(path.to_owned(), holders);
-        Ok(Some(Box::new(Unpin(self.clone(), path.to_owned()))))
+        disk.last_pin = disk.last_pin.max(number);
+        disk.pins.insert(path.to_owned(), (number, holders));
+        Ok(Some(Box::new(Unpin(self.clone(), path.to_owned(), number))))
     }
 }
 
@@ -391,15 +400,22 @@ impl Drop for Unlock {
     }
 }
 
-struct Unpin(SimulatedDisk, PathBuf);
+struct Unpin(SimulatedDisk, PathBuf, u64);
+
+impl PinGuard for Unpin {
+    fn is_valid(&self) -> io::Result<bool> {
+        Ok(self.0.lock().pins.get(&self.1).is_some_and(|&(number, _)| number == self.2))
+    }
+}
 
 impl Drop for Unpin {
     fn drop(&mut self) {
         let mut disk = self.0.lock();
-        match disk.pins.get(&self.1).copied().flatten() {
-            Some(holders) if holders > 1 => disk.pins.insert(self.1.clone(), Some(holders - 1)),
-            _ => disk.pins.remove(&self.1),
-        };
+        match disk.pins.get_mut(&self.1).filter(|(number, _)| *number == self.2) {
+            Some((_, Some(holders))) if *holders > 1 => *holders -= 1,
+            Some(_) => _ = disk.pins.remove(&self.1),
+            None => {}
+        }
     }
 }
 

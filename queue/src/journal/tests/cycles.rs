@@ -8,6 +8,7 @@ use super::*;
 use crate::RecordRef;
 use crate::journal::cleaner::{Around, Cleaner, CycleError, CycleFigures};
 use crate::journal::pace::PIECE_BYTES;
+use crate::journal::pin::Pin;
 use crate::journal::simulated_disk::{Call, Failure, Fault};
 use crate::log::Records;
 
@@ -116,6 +117,26 @@ fn a_ballast_has_the_room_to_carry_and_is_made_good_from_what_goes() {
     cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(carried_files(&disk) == 1 && is_there(&journal));
     assert_eq!(journal.directory.ballast.bytes(), BALLAST, "3 MB went for 1.5");
+}
+
+#[test]
+fn a_copy_is_waited_for_until_the_disk_is_full_and_ended_then() {
+    let (disk, journal) = full(8);
+    let (mut cleaner, _) = cleaner(&journal);
+    let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
+    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    assert!(disk.paths().contains(&segment(2)), "what is needless stays while a copy is made");
+    for (free, ends) in [(2 * MIB, false), (2 * MIB - 1, true)] {
+        disk.leave_free(free);
+        journal.directory.ballast.measure();
+        let cycle = cleaner.cycle(Box::new(half(&journal)), &mut short());
+        assert_eq!(copy.is_valid().unwrap(), !ends, "{free} bytes are free");
+        match ends {
+            true => cycle.unwrap(),
+            false => assert!(matches!(cycle, Err(CycleError::NotNow { .. })), "{cycle:?}"),
+        }
+    }
+    assert!(!disk.paths().contains(&segment(2)) && is_there(&journal));
 }
 
 #[test]

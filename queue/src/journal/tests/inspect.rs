@@ -408,6 +408,27 @@ fn nothing_is_removed_from_a_directory_while_it_is_copied() {
 }
 
 #[test]
+fn a_copy_whose_files_were_removed_by_a_full_publisher_fails_and_is_never_started_on() {
+    let (disk, _) = journal(8, 200_000, Some(4));
+    let mut pieces = 0;
+    // It hangs halfway; meanwhile the publisher needs the room and gets it.
+    let mut look = |_, _| {
+        pieces += 1;
+        if pieces == 4 {
+            let dir = Path::new(DIR);
+            assert!(Pin::to_delete(&disk, dir).unwrap().is_none());
+            assert!(Pin::to_delete_from_readers(&disk, dir).unwrap().is_some());
+            disk.open(&segment(1)).unwrap().truncate(4096).unwrap();
+            disk.remove(&segment(2)).unwrap();
+        }
+    };
+    let copied = copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut look);
+    assert!(matches!(copied, Err(InspectError::NoSpace { .. })), "{copied:?}");
+    assert!(pieces >= 4);
+    assert!(matches!(open_at(&disk, COPY), Err(OpenError::NoIdentity { .. })));
+}
+
+#[test]
 fn a_file_that_is_shortened_while_it_is_dumped_is_not_taken_for_its_end() {
     let (disk, _) = journal(8, 200_000, None);
     let options = DumpOptions { from: 0, to: u64::MAX };
