@@ -78,6 +78,36 @@ fn an_act_by_age_passes_over_older_ended_jobs_once() {
 }
 
 #[test]
+fn two_acts_by_age_that_take_turns_pass_over_older_jobs_once_each() {
+    let mut story = small_steps();
+    story.fill(1..=200);
+    let cancel = |story: &mut Story, numbers: std::ops::RangeInclusive<u32>| {
+        story.act(Action::Cancel, Selection::Ids(numbers.map(id).collect()));
+    };
+    cancel(&mut story, 1..=100);
+    let older = story.later(1).now.wall_ms;
+    cancel(&mut story, 101..=150);
+    let younger = story.later(1).now.wall_ms;
+    cancel(&mut story, 151..=200);
+    story.later(1);
+    let before = story.now.wall_ms;
+    let mut step = |from| {
+        let mut filter = Filter::of(glob(QUEUE)).in_state(Some(JobState::Cancelled));
+        (filter.ended_from, filter.ended_before) = (Some(from), Some(before));
+        let (link, selection) = (LinkId(900), Selection::Matching(filter));
+        steps::taken();
+        let (action, pace) = (Action::Drop, None::<Pace>);
+        story.apply(Command::Act { link, request: 1, action, selection, pace });
+        steps::taken()
+    };
+    let looked_at: Vec<u64> =
+        (0..8).map(|n| step(if n % 2 == 0 { younger } else { older })).collect();
+    assert!(looked_at[0] >= 150 && looked_at[1] >= 100, "{looked_at:?}");
+    assert!(looked_at[2..].iter().all(|&rows| rows <= 11), "{looked_at:?}");
+    assert_eq!(story.counts().cancelled, 120);
+}
+
+#[test]
 fn losing_a_link_costs_the_same_in_a_large_group() {
     let mut story = Story::begin();
     let links: Vec<LinkId> = (0..200).map(|n| story.worker(&format!("w{n}"), QUEUE, 1).0).collect();
