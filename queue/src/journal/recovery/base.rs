@@ -75,7 +75,9 @@ pub(super) fn choose(
         return Err(error);
     }
     match incomplete {
-        Some((base, missing, damage)) if ends_here || !found.begins() => {
+        Some((base, missing, damage))
+            if ends_here || !found.is_whole_up_to(directory, base.index) =>
+        {
             if !accept_loss {
                 let Damage { file, why, .. } = damage;
                 return Err(OpenError::PayloadsLost { file, why });

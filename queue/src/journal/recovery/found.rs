@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::super::OpenError;
 use super::super::directory::{Directory, UNFINISHED};
 use super::super::files::JournalFile;
-use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use super::super::header_proof;
 use super::super::locations::{Locations, Run};
 use super::super::snapshots;
+use super::scan::Scan;
 use super::{Damage, FIRST_INDEX};
 
 /// A file whose header is known. It is opened when it is needed: there may be more of them than a
@@ -167,9 +168,25 @@ impl FoundFiles {
         self.carried.sort_unstable_by_key(|file| file.header.sequence);
     }
 
-    /// Whether a segment begins with the first command of all.
-    pub(super) fn begins(&self) -> bool {
-        self.segments.iter().any(|segment| segment.header.first_index == FIRST_INDEX)
+    /// Whether the log is there from its first command to `index`: every record is read. No more
+    /// than the log before the second snapshot, unless a gap ends it.
+    pub(super) fn is_whole_up_to(&self, directory: &Directory, index: u64) -> bool {
+        let mut next = FIRST_INDEX;
+        for segment in &self.segments {
+            if next > index || segment.header.first_index != next {
+                break;
+            }
+            // What the disk cannot read is no better than what is not there.
+            let Ok(file) = segment.open(directory) else { return false };
+            let seed = crc_seed(directory.journal, segment.header.sequence);
+            let mut scan = Scan::new(&*file, segment.length, seed, SEGMENT_HEADER_BYTES as u64);
+            while let Ok(Ok((_, header, _))) = scan.next()
+                && header.index == next
+            {
+                next += 1;
+            }
+        }
+        next > index
     }
 
     /// The runs whose files are not there as they were written. A file whose header alone is

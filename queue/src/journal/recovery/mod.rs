@@ -137,7 +137,11 @@ fn play(
     let resumed = |segment: &Found| {
         base.resume.is_some_and(|resume| resume.sequence == segment.header.sequence)
     };
-    let begins = found.begins();
+    let older = found.snapshots.iter().copied().find(|&index| index < base.index);
+    let falls_back_to = older.or_else(|| {
+        let is_whole = base.index > 0 && found.is_whole_up_to(directory, base.index);
+        is_whole.then_some(0)
+    });
     let (mut segments, before): (Vec<Found>, Vec<Found>) = found
         .segments
         .into_iter()
@@ -158,8 +162,6 @@ fn play(
     // Without a good snapshot, the newest is what has to be repaired.
     let cause = cause.filter(|_| base.resume.is_none());
     let damage = damage.map(|damage| cause.unwrap_or(damage));
-    let older = found.snapshots.iter().copied().find(|&index| index < base.index);
-    let falls_back_to = older.or((begins && base.index > 0).then_some(0));
     let is_needed = |file: &Found| needed.contains(&file.header.sequence);
     let (carried, garbage): (Vec<Found>, Vec<Found>) =
         found.carried.into_iter().partition(is_needed);

@@ -94,6 +94,27 @@ fn without_a_good_snapshot_a_log_that_is_whole_from_its_first_command_is_enough(
 }
 
 #[test]
+fn a_log_with_a_gap_is_nothing_to_fall_back_to() {
+    let (disk, journal, last) = journal_of_segments();
+    // A job of the first segment is still wanted; what the next two held is gone with its jobs.
+    journal.snapshot(12, 200_000, |run| run.sequence == 1 || run.last >= 12).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let whole = disk.after_kill();
+    let missing = disk.after_kill();
+    missing.remove(&segment(2)).unwrap();
+    let rotten = disk.after_kill();
+    rotten.tamper(&segment(2), |bytes| bytes[300_000] ^= 1);
+    for (disk, falls_back) in [(whole, true), (missing, false), (rotten, false)] {
+        let (parts, read) = open_parts(&disk, options()).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+        let fallback = parts.fallback.map(|fallback| fallback.snapshot);
+        assert_eq!(fallback, falls_back.then_some(0));
+        assert_eq!(disk.paths().contains(&segment(2)), falls_back, "nothing needs it otherwise");
+    }
+}
+
+#[test]
 fn a_bad_snapshot_gives_way_to_an_older_one_and_nothing_is_missing() {
     let (disk, journal, last) = journal_of_segments();
     journal.snapshot(5, 200_000, |_| true).unwrap();
