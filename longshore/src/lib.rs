@@ -272,8 +272,8 @@ pub use longshore_producer::{
 // How jobs are chosen, what is done to them, and what publishers answer: what `Queues` takes and gives. No doc comment: it
 // would be put before the page of each of them.
 pub use longshore_protocol::messages::work::{
-    Action, ActionReport, DeadGroup, DeadGroups, DrainReport, FeedEvent, FeedEvents, FeedPosition,
-    Filter, JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, QuietEnd,
+    Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
+    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, QuietEnd,
     QuietedWorker, ReplaceOutcome, Room, WorkerPattern, WorkerPatternError,
 };
 pub use longshore_protocol::{

@@ -1,8 +1,8 @@
 //! What a command brought about. Nothing of it leaves before the command is durable.
 
 use longshore_protocol::messages::work::{
-    ActionReport, Attached, CheckpointInfo, Checkpointed, Credit, DeadGroup, DrainReport, Enqueued,
-    JobInfo, PauseReport, ReplaceOutcome, RequestError, Settled, Waiting,
+    ActionReport, Attached, CheckpointInfo, Checkpointed, Credit, DeadGroup, Enqueued, JobInfo,
+    PauseReport, ReplaceOutcome, RequestError, Settled, Waiting,
 };
 use longshore_protocol::{
     JobChange, JobId, JobState, LinkId, Path, QueueSettings, Refusal, Revoked, Token,
@@ -141,8 +141,8 @@ pub enum Reply {
     Drained {
         /// The client's number for its request.
         request: u64,
-        /// What the publisher still holds, or why nothing was done.
-        report: Result<DrainReport, RequestError>,
+        /// Why nothing was done, if so.
+        result: Result<(), RequestError>,
     },
     /// To `Configure`.
     Configured {

@@ -42,7 +42,7 @@ pub(crate) struct LinkPlan {
 /// Why there is no link, or no longer.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
-    #[error("no link to {0}")]
+    #[error("no link: {0}")]
     Dial(DialError),
     #[error("the publisher took over {0:?} to attach the link")]
     AttachTimeout(Duration),

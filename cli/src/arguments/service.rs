@@ -81,14 +81,14 @@ pub(crate) enum PublisherAction {
     Drain(Drain),
     /// A publisher that is missing is gone for good, and its jobs with it: report it no longer
     Forget {
-        /// Its name, or its id or the beginning of it
+        /// Its name, or its id, or the first eight digits of it
         name: String,
     },
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Drain {
-    /// Its name, or its id or the beginning of it
+    /// Its name, or its id, or the first eight digits of it
     pub(crate) name: String,
     /// Wait until none of its jobs is left that has not ended
     #[arg(long, conflicts_with = "undo")]

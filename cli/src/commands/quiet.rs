@@ -75,6 +75,10 @@ pub(crate) async fn run(
 /// no more.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
+/// A publisher whose figures are not to be found for so long publishes none. One that starts or
+/// stops lacks them for a moment.
+const LACKING_FOR: Duration = Duration::from_secs(10);
+
 /// Waits until workers have ended what they run. A publisher that does not list its workers is
 /// waited for, too, and so is a worker whose link is away: it may be back with what it holds.
 async fn until_they_hold_nothing(
@@ -83,13 +87,21 @@ async fn until_they_hold_nothing(
 ) -> anyhow::Result<()> {
     let mut progress = Progress::new("waiting for", "jobs", None, &context.output);
     let mut unlinked_since: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut lacking_since: Option<Instant> = None;
     loop {
         let listed = workers::listed(context).await.ok();
-        if let Some(name) = listed.as_ref().and_then(|listed| listed.without_figures.first()) {
+        let lacking = listed.as_ref().and_then(|listed| listed.without_figures.first());
+        let since = lacking.map(|_| *lacking_since.get_or_insert_with(Instant::now));
+        if let (Some(name), Some(since)) = (lacking, since)
+            && since.elapsed() >= LACKING_FOR
+        {
             anyhow::bail!(
                 "publisher {name} {NO_FIGURES}: what workers hold there is not known; they are \
                  quiet, and end what they run"
             );
+        }
+        if lacking.is_none() {
+            lacking_since = None;
         }
         let mut unlinked = BTreeSet::new();
         let held = listed.and_then(|listed| listed.held_by(sessions, &mut unlinked));

@@ -86,6 +86,8 @@ impl<T: Default + Clone> Core<T> {
                 } else {
                     self.wait_for_publisher(batch);
                 }
+                // Others may have come to take its place.
+                self.ask_for_paths_of(now, publisher);
             }
             Err(refusal @ (BatchRefusal::Malformed | BatchRefusal::TooLarge)) => {
                 self.fail(batch, EnqueueError::BatchRefused { publisher, refusal });

@@ -178,6 +178,7 @@ impl<T: Default + Clone> Core<T> {
             .collect();
         for publisher in lingering {
             self.close(now, publisher, "it took no new jobs; asked again");
+            self.ask_for_paths_of(now, publisher);
         }
         let known: BTreeSet<PublisherId> =
             self.routing.routes.values().flat_map(|route| route.set.iter().copied()).collect();

@@ -253,7 +253,8 @@ impl Shared {
     /// The same, and those that are missing: they may hold jobs too.
     pub(super) async fn roster(&self, pattern: &Glob) -> Result<PublishersFor, QueuesError> {
         let (complete, mut publishers) = self.publishers(pattern).await?;
-        // Asked second, so that one that is taken out meanwhile is in one of both answers.
+        // One that is taken out meanwhile is in one of both answers, unless the second is of
+        // before: it may be a second old, and misses nobody for longer.
         let roll = self.directory.roll(pattern).await;
         // Without it nobody knows who is missing.
         let complete = complete && roll.is_some();

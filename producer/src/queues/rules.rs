@@ -1,7 +1,7 @@
 //! What holds for whole queues: pauses, settings, and the clock that they go by. Each of these may be said again: a lost answer is
 //! asked for again until the time for a request is over.
 
-use longshore_protocol::messages::work::{Answer, DrainReport, PauseReport, Request};
+use longshore_protocol::messages::work::{Answer, PauseReport, Request};
 use longshore_protocol::{Gate, Glob, Path, QueueSettings, Refusal};
 
 use super::{Gathered, Queues, QueuesError, everything};
@@ -50,9 +50,9 @@ impl Queues {
     /// path, what is there goes on, and each answers with what it still holds. Meant for one:
     /// [`to_publishers`](Queues::to_publishers). Holds over restarts, until the contrary is asked for. Not cancel safe: of
     /// a call that was dropped, publishers may have received the request.
-    pub async fn drain(&self, draining: bool) -> Result<Gathered<DrainReport>, QueuesError> {
+    pub async fn drain(&self, draining: bool) -> Result<Gathered<()>, QueuesError> {
         self.ask_all(&everything(), Request::Drain { draining }, |answer| match answer {
-            Answer::Drained(report) => Some(report),
+            Answer::Done => Some(()),
             _ => None,
         })
         .await

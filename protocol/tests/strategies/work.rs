@@ -471,9 +471,6 @@ pub(crate) fn answer() -> impl Strategy<Value = Answer> {
         vec(checkpoint_info(), 0..4).prop_map(Answer::Checkpoints),
         position().prop_map(Answer::Feed),
         Just(Answer::Done),
-        any::<(bool, [u64; 4])>().prop_map(|(changed, [open, prepared, dead, kept])| {
-            Answer::Drained(DrainReport { changed, open, prepared, dead, kept })
-        }),
         vec(quieted_worker(), 0..4).prop_map(Answer::Quieted),
     ]
 }

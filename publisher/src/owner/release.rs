@@ -167,8 +167,8 @@ fn message_of(reply: Reply) -> FromPublisher {
         Reply::Paused { request, report } => {
             FromPublisher::Answer { id: request, answer: report.map(Answer::Paused) }
         }
-        Reply::Drained { request, report } => {
-            FromPublisher::Answer { id: request, answer: report.map(Answer::Drained) }
+        Reply::Drained { request, result } => {
+            FromPublisher::Answer { id: request, answer: result.map(|()| Answer::Done) }
         }
         Reply::Configured { request, result } => {
             FromPublisher::Answer { id: request, answer: Ok(Answer::Configured(result)) }

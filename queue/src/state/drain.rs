@@ -1,9 +1,9 @@
 //! A publisher that is being drained takes no new jobs; what it has goes on until it is done.
 //!
-//! Batches are refused whole, so that producers send them to another publisher. One that was taken before gets the answer
-//! that it got.
+//! Batches are refused whole, so that producers send them to another publisher, and are not logged: they use up no number.
 
-use longshore_protocol::messages::work::DrainReport;
+use longshore_protocol::LinkId;
+use longshore_protocol::messages::work::EnqueueBatch;
 
 use super::State;
 
@@ -13,16 +13,17 @@ impl State {
         self.draining
     }
 
-    pub(super) fn drain(&mut self, draining: bool) -> DrainReport {
-        let changed = self.draining != draining;
-        self.draining = draining;
-        let mut report = DrainReport { changed, ..DrainReport::default() };
-        for queue in &self.queues {
-            report.open += queue.open_jobs();
-            report.prepared += queue.counts.prepared;
-            report.dead += queue.counts.dead;
-            report.kept += queue.ended_jobs();
-        }
-        report
+    /// Whether a batch is to go elsewhere: one of which this publisher knows nothing. It gets its answer if it was taken
+    /// before, or if all of its jobs are there: elsewhere they would be run a second time.
+    pub(crate) fn is_for_another(&self, link: LinkId, batch: &EnqueueBatch) -> bool {
+        let Some(session) = self.session_of(link).filter(|_| self.draining) else { return false };
+        let next = self.sessions.table[session].next_batch;
+        // Behind a refused one, none is a gap.
+        batch.sequence > next || (batch.sequence == next && !self.has_all_of(batch))
+    }
+
+    fn has_all_of(&self, batch: &EnqueueBatch) -> bool {
+        let mut heads = batch.entries().map(|entry| entry.head);
+        heads.all(|head| head.is_ok_and(|head| self.rows.find(&head.id).is_some()))
     }
 }

@@ -39,9 +39,7 @@ impl State {
             batch.body().len() as u64 > most
                 && heads.map(|head| head.payload_len).sum::<usize>() as u64 > most
         };
-        // Jobs that are there already get their answer: elsewhere they would be run a second time.
-        let is_drained = self.draining && !self.has_all_of(batch);
-        self.answer_batch(link, batch.sequence, is_drained, out, |state, out| {
+        self.answer_batch(link, batch.sequence, out, |state, out| {
             if is_too_large() {
                 return Err(BatchRefusal::TooLarge);
             }
@@ -60,22 +58,18 @@ impl State {
         out: &mut Outcomes,
     ) {
         let refused = Runs::all(EnqueueOutcome::Refused(refusal), jobs as usize);
-        self.answer_batch(link, sequence, self.draining, out, |_, _| Ok(refused));
+        self.answer_batch(link, sequence, out, |_, _| Ok(refused));
     }
 
     fn answer_batch(
         &mut self,
         link: LinkId,
         sequence: u64,
-        is_drained: bool,
         out: &mut Outcomes,
         take: impl FnOnce(&mut State, &mut Outcomes) -> Result<Runs<EnqueueOutcome>, BatchRefusal>,
     ) {
         let Some(number) = self.session_of(link) else { return };
-        let is_to_come = sequence >= self.sessions.table[number].next_batch;
         let outcome = match self.check_sequence(number, sequence) {
-            // Those behind it, too: it has used up no number.
-            _ if is_drained && is_to_come => Err(BatchRefusal::Draining),
             Err(refusal) => Err(refusal),
             Ok(Some(known)) => Ok(known),
             Ok(None) => take(self, out).inspect(|outcomes| {
@@ -85,12 +79,6 @@ impl State {
             }),
         };
         out.replies.push((link, Reply::Enqueued(Enqueued { sequence, outcome })));
-    }
-
-    fn has_all_of(&self, batch: &EnqueueBatch) -> bool {
-        let is_there =
-            |entry: BatchEntry| entry.head.is_ok_and(|head| self.rows.find(&head.id).is_some());
-        batch.entries().all(is_there)
     }
 
     /// The answer that the batch of that number was given before; none if it is the next one.

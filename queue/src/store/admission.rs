@@ -6,10 +6,10 @@ use std::collections::HashSet;
 
 use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Checkpointed, EnqueueBatch, NewSettle, ReplaceOutcome, RequestError, Selection, SettleBatch,
-    SettleBatchBuilder, SettleItem, Settled, Verdict,
+    Checkpointed, EnqueueBatch, Enqueued, NewSettle, ReplaceOutcome, RequestError, Selection,
+    SettleBatch, SettleBatchBuilder, SettleItem, Settled, Verdict,
 };
-use longshore_protocol::{CheckpointOutcome, LinkId, Refusal, Runs, SettleOutcome};
+use longshore_protocol::{BatchRefusal, CheckpointOutcome, LinkId, Refusal, Runs, SettleOutcome};
 
 use crate::{Budget, Command, Reply, State};
 
@@ -35,6 +35,10 @@ pub(super) fn fit(
 ) -> Fit {
     if let Command::Enqueue { link, batch } = command {
         let (link, sequence, jobs) = (*link, batch.sequence, batch.len() as u32);
+        if state.is_for_another(link, batch) {
+            let outcome = Err(BatchRefusal::Draining);
+            return Fit::Answer(link, Reply::Enqueued(Enqueued { sequence, outcome }));
+        }
         return match refusal(bytes, state, budget, memory_max) {
             Some(refusal) => Fit::LogInstead(Command::Refuse { link, sequence, jobs, refusal }),
             None => Fit::Log,
@@ -71,8 +75,8 @@ pub(super) fn fit(
         Command::Pause { link, request, paused: true, .. } => {
             (link, Reply::Paused { request, report: Err(RequestError::NoSpace) })
         }
-        Command::Drain { link, request, .. } => {
-            (link, Reply::Drained { request, report: Err(RequestError::NoSpace) })
+        Command::Drain { link, request, draining: true } => {
+            (link, Reply::Drained { request, result: Err(RequestError::NoSpace) })
         }
         Command::Configure { link, request, .. } => {
             (link, Reply::Configured { request, result: Err(Refusal::NoSpace) })

@@ -25,7 +25,8 @@ const LEVEL_STEP: u32 = 4;
 const KEYS_PER_BUCKET: usize = 256;
 /// Most keys of a bucket that is parted: it is parted in one step, 1 to 2 ms for so many. A bucket
 /// of keys that nobody has chosen has about 270 then. While one has more, its publisher's buckets
-/// are not parted any further: what differs costs that publisher more paths to write again.
+/// are not parted any further, and this one goes on growing, so that it may stay whole until the
+/// replica starts again: what differs costs that publisher more paths to write again.
 const PARTED_KEYS_MAX: usize = 16 * KEYS_PER_BUCKET;
 /// Keys that come for each bucket that is parted meanwhile.
 const KEYS_PER_PARTING: u32 = 16;

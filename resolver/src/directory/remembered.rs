@@ -238,7 +238,8 @@ impl Directory {
         if knew_all && !self.complete {
             self.complete_at = now + wait.most.min(self.rules.writer_ttl);
             self.by_memory = Some(self.complete_at.min(now + wait.least));
-            self.knows_all = true;
+            // What the next run takes over is all only once those that are waited for have come.
+            self.knows_all = wait.least.is_zero();
         }
     }
 

@@ -168,6 +168,20 @@ fn a_long_absence_leaves_new_publishers_the_time_to_find_the_replica() {
 }
 
 #[test]
+fn a_long_absence_is_waited_for_though_the_replica_restarts_meanwhile() {
+    let mut story = Story::fresh();
+    story.register(1, "/jobs");
+    story.restart(SHORT + secs(1));
+    story.pass(secs(3));
+    story.restart(secs(1));
+    story.register(1, "/jobs");
+    story.pass(WAIT);
+    assert!(!story.directory.is_complete(), "who has appeared meanwhile is not known");
+    story.pass(TTL - WAIT);
+    assert!(story.directory.is_complete());
+}
+
+#[test]
 fn a_publisher_that_does_not_return_is_waited_for_for_so_long_and_then_missing() {
     let mut story = Story::fresh();
     story.register(1, "/jobs");

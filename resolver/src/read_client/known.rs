@@ -43,7 +43,11 @@ impl RecentAnswers {
         let young = recent.take().filter(|(at, _)| at.elapsed() < ROLL_AGE_MAX);
         let (_, answers) = recent.insert(match young {
             Some(young) => young,
-            None => (Instant::now(), ask.await),
+            None => {
+                // As old as its end: those who waited for it share it, however long it took.
+                let answers = ask.await;
+                (Instant::now(), answers)
+            }
         });
         match answers.known.is_empty() {
             true => {

@@ -16,6 +16,23 @@ fn a_batch_refused_by_a_publisher_that_is_drained_goes_to_another() {
 }
 
 #[test]
+fn a_batch_that_a_drained_publisher_refuses_asks_who_has_come_in_its_place() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
+    story.pass(ms(2_000));
+    story.push(1);
+    let first = story.next_sent();
+    story.answer(&first, Err(BatchRefusal::Draining));
+    assert_eq!(story.asked.len(), 1, "at once, and not when the answer is old");
+    story.resolve(&[a, b.clone()]);
+    story.attach_next(1);
+    let second = story.next_sent();
+    assert_eq!(second.publisher, b.id);
+    story.answer_all(&second);
+    assert_eq!(held_by(&story.next_end().end), b.id);
+}
+
+#[test]
 fn a_stopping_publisher_gets_nothing_new_and_its_own_batches_stay() {
     let (a, b) = (publisher(1), publisher(2));
     let mut story = Story::linked_to(single(), &[a, b]);

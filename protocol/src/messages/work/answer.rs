@@ -45,27 +45,10 @@ pub enum Answer {
     Checkpoints(Vec<CheckpointInfo>),
     /// To [`Request::Feed`](super::Request::Feed): events after this place follow.
     Feed(FeedPosition),
-    /// To [`Request::ConfirmClock`](super::Request::ConfirmClock).
+    /// To [`Request::ConfirmClock`](super::Request::ConfirmClock) and [`Request::Drain`](super::Request::Drain).
     Done,
     /// To [`Request::Quiet`](super::Request::Quiet): the workers that are meant; at most 10,000.
     Quieted(Vec<QuietedWorker>),
-    /// To [`Request::Drain`](super::Request::Drain).
-    Drained(DrainReport),
-}
-
-/// What a publisher still holds that is, or was, being drained.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DrainReport {
-    /// False when nothing had to be done: it was draining before, or was not.
-    pub changed: bool,
-    /// Jobs that have not ended: scheduled, retrying, ready, running, prepared.
-    pub open: u64,
-    /// Of those, the ones that wait to be confirmed. No worker ends them.
-    pub prepared: u64,
-    /// Jobs in the dead letters.
-    pub dead: u64,
-    /// Jobs that have ended otherwise, and are kept.
-    pub kept: u64,
 }
 
 /// A page of jobs, in the order in which the publisher holds them.
@@ -233,13 +216,6 @@ impl Encode for Answer {
                 out.u8(13);
                 workers.encode(out);
             }
-            Answer::Drained(report) => {
-                out.u8(14);
-                out.bool(report.changed);
-                for jobs in [report.open, report.prepared, report.dead, report.kept] {
-                    out.u64(jobs);
-                }
-            }
         }
     }
 }
@@ -276,13 +252,6 @@ impl Decode for Answer {
             11 => Answer::Feed(FeedPosition::decode(r)?),
             12 => Answer::Done,
             13 => Answer::Quieted(r.list("workers", QUIETED_WORKERS_MAX)?),
-            14 => Answer::Drained(DrainReport {
-                changed: r.bool()?,
-                open: r.u64()?,
-                prepared: r.u64()?,
-                dead: r.u64()?,
-                kept: r.u64()?,
-            }),
             _ => return Err(unknown),
         })
     }

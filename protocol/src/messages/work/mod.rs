@@ -20,8 +20,7 @@ mod status;
 use bytes::Bytes;
 
 pub use answer::{
-    ActOutcome, ActionReport, Answer, DeadGroup, DeadGroups, DrainReport, JobsPage, PauseReport,
-    ReplaceOutcome,
+    ActOutcome, ActionReport, Answer, DeadGroup, DeadGroups, JobsPage, PauseReport, ReplaceOutcome,
 };
 pub use attach::{Attach, Attached};
 pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};

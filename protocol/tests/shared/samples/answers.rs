@@ -127,10 +127,6 @@ pub(super) fn from_publisher() -> Vec<(&'static str, &'static str, FromPublisher
         ("answer-feed", "Answer 9: the feed follows from 5000 of epoch 7", {
             answer(Ok(Answer::Feed(position())))
         }),
-        ("answer-drained", "Answer 9: draining from now on; 40 jobs are open", {
-            let report = DrainReport { changed: true, open: 40, prepared: 1, dead: 2, kept: 3 };
-            answer(Ok(Answer::Drained(report)))
-        }),
         ("answer-done", "Answer 9: done", answer(Ok(Answer::Done))),
         ("answer-quieted", "Answer 9: w1 confirmed, w2 did not answer", {
             let worker = |n: u8, end| QuietedWorker {

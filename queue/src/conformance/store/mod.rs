@@ -157,7 +157,7 @@ stories! {
         what_runs_in_a_paused_queue_ends_as_ever
         a_pause_holds_for_queues_to_come_and_over_a_restart
         a_closed_queue_refuses_new_jobs_and_delivers_what_it_has
-        a_drain_holds_over_a_restart
+        a_drained_publisher_refuses_new_batches_whole_and_delivers_what_it_has
         a_resume_takes_back_just_its_pattern;
     settings:
         a_queues_settings_hold_where_its_jobs_say_nothing

@@ -1,7 +1,9 @@
 //! Queues that stand still.
 
-use longshore_protocol::messages::work::{DrainReport, NewSettle, PauseReport, RequestError};
-use longshore_protocol::{Due, EnqueueOutcome, Gate, Glob, JobOptions, JobState, NewJob, Refusal};
+use longshore_protocol::messages::work::{NewSettle, PauseReport, RequestError};
+use longshore_protocol::{
+    BatchRefusal, Due, EnqueueOutcome, Gate, Glob, JobOptions, JobState, NewJob, Refusal, Role,
+};
 
 use super::story::{DONE, QUEUE, SECOND_MS, Story, from, id, job, job_of};
 use crate::{Command, Reply, Store};
@@ -103,28 +105,46 @@ pub(super) async fn a_closed_queue_refuses_new_jobs_and_delivers_what_it_has<S: 
     assert_eq!(story.enqueue(producer, [job(3)]).await, [Created]);
 }
 
-pub(super) async fn a_drain_holds_over_a_restart<S: Store>(story: &mut Story<'_, S>) {
-    story.create([job(1), job(2)]).await;
-    assert_eq!(drain(story, true).await, Ok(DrainReport { changed: true, ..OPEN_2 }));
+pub(super) async fn a_drained_publisher_refuses_new_batches_whole_and_delivers_what_it_has<
+    S: Store,
+>(
+    story: &mut Story<'_, S>,
+) {
+    let producer = story.producer().await;
+    let created = story.enqueue_as(producer, 1, false, [job(1), job(2)]).await;
+    assert_eq!(drain(story, true).await, Ok(()));
+    // Batches that were under way: none is a gap, and none uses up a number.
+    for sequence in [2, 3, 2] {
+        let refused = story.enqueue_as(producer, sequence, false, [job(3)]).await;
+        assert_eq!(refused.outcome, Err(BatchRefusal::Draining), "batch {sequence}");
+    }
+    let again = story.enqueue_as(producer, 1, false, [job(1), job(2)]).await;
+    assert_eq!(again, created, "its answer was lost on the way");
+
     story.restart().await;
-    assert_eq!(drain(story, true).await, Ok(OPEN_2));
+    let (producer, attached) = story.attach(Role::Producer, "producer", &[]).await;
+    assert_eq!(attached.next_batch, 2);
+    let known = story.enqueue_as(producer, 2, false, [job(2), job(1)]).await;
+    let known: Vec<EnqueueOutcome> = known.outcome.unwrap().iter().collect();
+    assert_eq!(known, [EnqueueOutcome::Existing; 2], "elsewhere they would be run twice");
+    let refused = story.enqueue_as(producer, 3, false, [job(2), job(3)]).await;
+    assert_eq!(refused.outcome, Err(BatchRefusal::Draining));
+    let (stranger, _) = story.attach(Role::Producer, "stranger", &[]).await;
+    let refused = story.enqueue_as(stranger, 7, false, [job(3)]).await;
+    assert_eq!(refused.outcome, Err(BatchRefusal::Draining));
+
     let worker = story.worker("w", from("/**"), 1).await;
     assert_eq!(story.take_one(worker).id, id(1));
-    assert_eq!(drain(story, false).await, Ok(DrainReport { changed: true, ..OPEN_2 }));
-    let producer = story.producer().await;
-    assert_eq!(story.enqueue(producer, [job(3)]).await, [Created]);
+    assert_eq!(drain(story, false).await, Ok(()));
+    let taken = story.enqueue_as(producer, 3, false, [job(3)]).await;
+    assert!(taken.outcome.is_ok_and(|outcomes| outcomes.iter().all(|one| one == Created)));
 }
 
-const OPEN_2: DrainReport = DrainReport { changed: false, open: 2, prepared: 0, dead: 0, kept: 0 };
-
-async fn drain<S: Store>(
-    story: &mut Story<'_, S>,
-    draining: bool,
-) -> Result<DrainReport, RequestError> {
+async fn drain<S: Store>(story: &mut Story<'_, S>, draining: bool) -> Result<(), RequestError> {
     let tool = story.tool();
     story.submit(Command::Drain { link: tool.link, request: 1, draining }).await;
     story.reply(tool, |reply| match reply {
-        Reply::Drained { report, .. } => Some(report),
+        Reply::Drained { result, .. } => Some(result),
         _ => None,
     })
 }

@@ -84,7 +84,6 @@ fn random_commands_meet_every_danger() {
         "Refused(QueueClosed)",
         "Refused(NoSpace)",
         "SequenceGap",
-        "Draining",
         "UnknownProducer",
         "Settle StaleToken",
         "Replace Replaced",

@@ -3,10 +3,10 @@
 //! Where the contract leaves an order open (which of several due jobs comes first), the model follows what it sees the state do,
 //! and checks each step: see [`Expected::seen_next`].
 
-use longshore_protocol::messages::work::{Checkpointed, Credit, DrainReport, Tokens};
+use longshore_protocol::messages::work::{Checkpointed, Credit, Tokens};
 use longshore_protocol::{
-    DeathReason, Due, EnqueueOutcome, Fingerprint, Glob, JobChange, JobError, JobId, JobState,
-    LinkId, Path, Revoked, Runs, Token,
+    DeathReason, Due, EnqueueOutcome, Fingerprint, Glob, JobChange, JobError, JobId, LinkId, Path,
+    Revoked, Runs, Token,
 };
 
 use super::acting::is_explained;
@@ -182,17 +182,8 @@ impl Model {
                 to.replies.push((*link, Reply::Paused { request: *request, report: Ok(report) }));
             }
             Command::Drain { link, request, draining } => {
-                let changed = std::mem::replace(&mut self.draining, *draining) != *draining;
-                let jobs_where =
-                    |is: fn(&Job) -> bool| self.jobs.iter().filter(|job| is(job)).count() as u64;
-                let report = DrainReport {
-                    changed,
-                    open: jobs_where(Job::is_open),
-                    prepared: jobs_where(|job| job.state() == JobState::Prepared),
-                    dead: jobs_where(|job| job.state() == JobState::Dead),
-                    kept: jobs_where(Job::is_kept),
-                };
-                to.replies.push((*link, Reply::Drained { request: *request, report: Ok(report) }));
+                self.draining = *draining;
+                to.replies.push((*link, Reply::Drained { request: *request, result: Ok(()) }));
             }
             Command::Configure { link, request, path, changes, reset } => {
                 let result = self.configure(path, changes, *reset, to);
@@ -207,7 +198,7 @@ impl Model {
             Command::Tick => self.tick(to),
             Command::Refuse { link, sequence, jobs, refusal } => {
                 let refused = Runs::all(EnqueueOutcome::Refused(*refusal), *jobs as usize);
-                self.answer_batch(*link, *sequence, self.draining, to, |_, _| refused);
+                self.answer_batch(*link, *sequence, to, |_, _| refused);
             }
             Command::Handouts { budget } => self.handouts = *budget,
         }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_protocol::limits::RESULT_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Attached, BatchEntry, EnqueueBatch, Enqueued, SettleBatch, SettleItem, Settled, Span, Tokens,
-    Verdict,
+    Attached, EnqueueBatch, Enqueued, SettleBatch, SettleItem, Settled, Span, Tokens, Verdict,
 };
 use longshore_protocol::{
     AttemptOutcome, BatchRefusal, DeathReason, Decode, Durability, EnqueueOutcome, Fingerprint,
@@ -136,14 +135,7 @@ impl Model {
     }
 
     pub(super) fn enqueue(&mut self, link: LinkId, batch: &EnqueueBatch, to: &mut Expected<'_>) {
-        let is_there = |entry: BatchEntry| {
-            let id = entry.head.expect("it was built").id;
-            self.jobs.iter().any(|job| job.id == id)
-        };
-        let is_drained = self.draining && !batch.entries().all(is_there);
-        self.answer_batch(link, batch.sequence, is_drained, to, |model, to| {
-            model.take_batch(batch, to)
-        });
+        self.answer_batch(link, batch.sequence, to, |model, to| model.take_batch(batch, to));
     }
 
     /// Takes the batch, unless its number is not the next one.
@@ -151,7 +143,6 @@ impl Model {
         &mut self,
         link: LinkId,
         sequence: u64,
-        is_drained: bool,
         to: &mut Expected<'a>,
         take: impl FnOnce(&mut Model, &mut Expected<'a>) -> Runs<EnqueueOutcome>,
     ) {
@@ -162,8 +153,6 @@ impl Model {
             Err(BatchRefusal::Malformed)
         } else if sequence < s.next_batch {
             kept.map(|(_, outcomes)| outcomes.clone()).ok_or(BatchRefusal::UnknownProducer)
-        } else if is_drained {
-            Err(BatchRefusal::Draining)
         } else if sequence > s.next_batch {
             let is_new = s.next_batch == 1;
             Err(if is_new { BatchRefusal::UnknownProducer } else { BatchRefusal::SequenceGap })
