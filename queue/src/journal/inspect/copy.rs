@@ -151,7 +151,8 @@ struct Plan {
 
 struct Wanted {
     piece: SegmentFile,
-    run: Option<Run>,
+    /// What the snapshot names in it: in a carried file, one for each segment that it was made of.
+    runs: Vec<Run>,
     /// Where the commands after the snapshot begin in it.
     log_from: Option<u64>,
 }
@@ -186,6 +187,12 @@ impl Plan {
         let mut named: Vec<Run> = base.as_ref().map(runs).unwrap_or_default();
         let mut wanted = Vec::new();
         for piece in listed {
+            let is_of = |run: &Run| {
+                run.sequence == piece.sequence && run.is_carried() == piece.is_carried
+            };
+            for run in named.iter().filter(|run| is_of(run)) {
+                piece.prove_by(run, directory)?;
+            }
             let resume = base.as_ref().map(|base| base.resume);
             let resumed = resume.filter(|at| at.sequence == piece.sequence && !piece.is_carried);
             let log_from = match resumed {
@@ -195,20 +202,17 @@ impl Plan {
                     .filter(|&first| first > index)
                     .map(|_| SEGMENT_HEADER_BYTES as u64),
             };
-            let place = named.iter().position(|run| {
-                run.sequence == piece.sequence && is_carried(run) == piece.is_carried
-            });
-            let run =
-                place.filter(|_| piece.known_header().is_some()).map(|place| named.remove(place));
-            if run.is_some() || log_from.is_some() {
-                wanted.push(Wanted { piece, run, log_from });
+            let is_known = piece.known_header().is_some();
+            let runs: Vec<Run> = named.extract_if(.., |run| is_known && is_of(run)).collect();
+            if !runs.is_empty() || log_from.is_some() {
+                wanted.push(Wanted { piece, runs, log_from });
             }
         }
         // What nothing has to be copied of comes first; the log is in order.
         wanted.sort_by_key(|wanted| wanted.log_from.is_some());
         if let Some(run) = named.first() {
             return Err(InspectError::Damaged {
-                file: directory.path_of(run.sequence, is_carried(run)),
+                file: directory.path_of(run.sequence, run.is_carried()),
                 offset: 0,
                 index: run.first,
                 why: "a snapshot needs the file",
@@ -230,10 +234,6 @@ impl Plan {
 
 fn runs(base: &Checked) -> Vec<Run> {
     base.locations.runs().to_vec()
-}
-
-fn is_carried(run: &Run) -> bool {
-    matches!(run.records, RunRecords::Carried(_))
 }
 
 /// Copies what was planned.
@@ -300,7 +300,7 @@ impl Copying<'_, '_> {
         is_last: bool,
         mark: u64,
     ) -> Result<(), InspectError> {
-        let Wanted { piece, run, log_from } = wanted;
+        let Wanted { piece, runs, log_from } = wanted;
         let is_later = piece.first_index().is_some_and(|first| first > *last + 1);
         if log_from.is_some() && is_later {
             let why = "commands before this segment are missing";
@@ -316,8 +316,12 @@ impl Copying<'_, '_> {
         if let Some(header) = piece.known_header() {
             output.write(0, &header.encode())?;
         }
-        if let Some(run) = run {
+        for run in runs {
             self.run(piece, run, &mut walk, &mut output)?;
+        }
+        if piece.is_carried {
+            // It was sealed: no byte of it changes any more.
+            self.span(piece, &mut walk, SEGMENT_HEADER_BYTES as u64, piece.bytes, &mut output)?;
         }
         if let Some(from) = *log_from {
             self.log(piece, from, &mut walk, &mut output, last)?;
@@ -368,8 +372,6 @@ impl Copying<'_, '_> {
                         self.findings.add(Effect::Buries, &piece.path, from, index, what);
                     }
                 }
-                // It was sealed: no byte of it changes any more.
-                self.span(piece, walk, SEGMENT_HEADER_BYTES as u64, piece.bytes, output)?;
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use super::super::directory::Directory;
 use super::super::files::{Files, JournalFile};
 use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use super::super::header_proof;
+use super::super::locations::Run;
 use super::InspectError;
 
 /// What a file of `segments/` is.
@@ -91,9 +92,19 @@ impl SegmentFile {
         self.header.ok().or(self.proven.get())
     }
 
-    /// A header that a snapshot has proven.
-    pub(super) fn prove(&self, header: SegmentHeader) {
-        self.proven.set(Some(header));
+    /// Makes the header known if a record of this run, which a snapshot says is in the file, proves
+    /// it.
+    pub(super) fn prove_by(&self, run: &Run, directory: &Directory) -> Result<(), InspectError> {
+        if self.known_header().is_some()
+            || !matches!(self.header, Err(BadHeader::Blank | BadHeader::NotAsWritten))
+        {
+            return Ok(());
+        }
+        let file = self.open(&*directory.files)?;
+        let proof = header_proof::by_run(&*file, directory.journal, run)
+            .map_err(InspectError::io("reading", &self.path))?;
+        self.proven.set(proof);
+        Ok(())
     }
 
     /// The index of the first record of a segment of the log that has one.

@@ -10,7 +10,6 @@ use super::super::carried;
 use super::super::directory::Directory;
 use super::super::files::Files;
 use super::super::format::SEGMENT_HEADER_BYTES;
-use super::super::header_proof;
 use super::super::locations::{Locations, Run, RunRecords};
 use super::super::mark::MARK_FILE;
 use super::super::record::{FLAG_FIRST, NoRecord};
@@ -204,10 +203,16 @@ impl Check<'_, '_> {
         &self,
         locations: &'l Locations,
     ) -> Result<Option<(&'l Run, PathBuf, &'static str)>, InspectError> {
+        // First of all: any run of a file may prove its header.
+        for run in locations.runs() {
+            if let Some(piece) = self.piece(run.sequence, run.is_carried()) {
+                piece.prove_by(run, self.directory)?;
+            }
+        }
         let mut missing = None;
         for run in locations.runs() {
             let found = match self.piece(run.sequence, run.is_carried()) {
-                Some(piece) if self.is_known(piece, run)? => continue,
+                Some(piece) if piece.known_header().is_some() => continue,
                 Some(piece) => {
                     let why = "its header is not what was written, and a snapshot needs the file";
                     (run, piece.path.clone(), why)
@@ -223,19 +228,6 @@ impl Check<'_, '_> {
             missing.get_or_insert(found);
         }
         Ok(missing)
-    }
-
-    /// Whether a file's header is known, or one of the run's records proves what it was.
-    fn is_known(&self, piece: &SegmentFile, run: &Run) -> Result<bool, InspectError> {
-        if piece.known_header().is_none()
-            && matches!(piece.header, Err(BadHeader::Blank | BadHeader::NotAsWritten))
-        {
-            let file = piece.open(&*self.directory.files)?;
-            let proof = header_proof::by_run(&*file, self.directory.journal, run)
-                .map_err(InspectError::io("reading", &piece.path))?;
-            proof.into_iter().for_each(|header| piece.prove(header));
-        }
-        Ok(piece.known_header().is_some())
     }
 
     fn piece(&self, sequence: u64, carried: bool) -> Option<&SegmentFile> {

@@ -1,6 +1,7 @@
 //! The files of a journal as they were found, before anything is made of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -63,17 +64,10 @@ impl Found {
         }
         let first_index = self.header.first_index;
         tracing::warn!(file = ?self.path, first_index, "a damaged header is written again");
-        write_header(&*self.open(directory)?, &self.path, self.header)
+        let file = self.open(directory)?;
+        let written = file.write_at(&self.header.encode(), 0).and_then(|()| file.sync_data());
+        written.map_err(|error| OpenError::io("writing the header again of", &self.path, error))
     }
-}
-
-fn write_header(
-    file: &dyn JournalFile,
-    path: &Path,
-    header: SegmentHeader,
-) -> Result<(), OpenError> {
-    let written = file.write_at(&header.encode(), 0).and_then(|()| file.sync_data());
-    written.map_err(|error| OpenError::io("writing the header again of", path, error))
 }
 
 impl Unused {
@@ -189,29 +183,36 @@ impl FoundFiles {
         next > index
     }
 
-    /// The runs whose files are not there as they were written. A file whose header alone is
-    /// damaged is there if one of its records proves that it is the run's.
+    /// The files that are not there as they were written, each by one of its runs. A file whose
+    /// header alone is damaged is there if a record of any of its runs proves that it is theirs.
     pub(super) fn missing<'a>(
         &mut self,
         directory: &Directory,
         locations: &'a Locations,
     ) -> Result<Vec<&'a Run>, OpenError> {
-        let good: BTreeSet<u64> =
+        let mut good: BTreeSet<u64> =
             self.segments.iter().chain(&self.carried).map(|file| file.header.sequence).collect();
-        let mut missing = Vec::new();
-        for run in locations.runs().iter().filter(|run| !good.contains(&run.sequence)) {
+        let mut missing = BTreeMap::new();
+        for run in locations.runs() {
+            if good.contains(&run.sequence) {
+                continue;
+            }
             let proof = match self.bad_of(run) {
                 None => None,
                 Some(bad) => header_proof::by_run(&*bad.open(directory)?, directory.journal, run)
                     .map_err(|error| OpenError::io("reading", &bad.path, error))?,
             };
             match proof {
-                Some(header) => self.know(run, header, true, directory),
-                None => missing.push(run),
+                Some(header) => {
+                    self.know(run, header, directory);
+                    good.insert(run.sequence);
+                    missing.remove(&run.sequence);
+                }
+                None => _ = missing.entry(run.sequence).or_insert(run),
             }
         }
         self.sort();
-        Ok(missing)
+        Ok(missing.into_values().collect())
     }
 
     /// What is wrong with the file of a run that is missing.
@@ -225,26 +226,30 @@ impl FoundFiles {
 
     /// Takes the files of these runs for what the snapshot says that they are, whatever is in them:
     /// of what they held, each record that is not there as it was written is found to be damaged
-    /// when it is read.
+    /// when it is read. Their headers are written with all others that have to be: until then, a
+    /// start that is cut short leaves them as damaged as they were.
     pub(super) fn accept(&mut self, directory: &Directory, runs: &[Run]) -> Result<(), OpenError> {
         for run in runs {
+            // An older snapshot may have proven it since.
+            let mut known = self.segments.iter().chain(&self.carried);
+            if known.any(|file| file.header.sequence == run.sequence) {
+                continue;
+            }
             let Damage { file: path, why, .. } = self.why_missing(directory, run);
             let commands = (run.first, run.last);
             tracing::error!(file = ?path, ?commands, why, "what lay in it is given up for lost");
-            let header = header_proof::of_run(directory.journal, run);
-            let file = match self.bad_of(run) {
-                Some(bad) => bad.open(directory)?,
-                None => directory
-                    .files
-                    .create(&path)
-                    .map_err(|error| OpenError::io("making", &path, error))?,
-            };
-            write_header(&*file, &path, header)?;
-            self.know(run, header, false, directory);
+            // What is there is never emptied, whatever is known of it.
+            match directory.files.open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    directory.files.create(&path).map(drop)
+                }
+                opened => opened.map(drop),
+            }
+            .map_err(|error| OpenError::io("making", &path, error))?;
+            self.know(run, header_proof::of_run(directory.journal, run), directory);
         }
         self.sort();
-        let dir = directory.segments_dir();
-        directory.files.sync_dir(&dir).map_err(|error| OpenError::io("syncing", &dir, error))
+        Ok(())
     }
 
     /// The file of that run, if its header is not known.
@@ -253,14 +258,8 @@ impl FoundFiles {
         bad.iter().find(|file| file.sequence == run.sequence)
     }
 
-    /// The header of a run's file is known from now on.
-    fn know(
-        &mut self,
-        run: &Run,
-        header: SegmentHeader,
-        has_damaged_header: bool,
-        directory: &Directory,
-    ) {
+    /// The header of a run's file, which is damaged, is known from now on.
+    fn know(&mut self, run: &Run, header: SegmentHeader, directory: &Directory) {
         let (known, bad) = match run.is_carried() {
             true => (&mut self.carried, &mut self.bad_carried),
             false => (&mut self.segments, &mut self.unused),
@@ -271,6 +270,6 @@ impl FoundFiles {
             None => SEGMENT_HEADER_BYTES as u64,
         };
         let path = directory.path_of(run.sequence, run.is_carried());
-        known.push(Found { header, has_damaged_header, path, length });
+        known.push(Found { header, has_damaged_header: true, path, length });
     }
 }

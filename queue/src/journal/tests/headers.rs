@@ -1,6 +1,8 @@
 //! A damaged header costs nothing where the records behind it prove what it was.
 
-use super::inspect::{segment, verify};
+use std::path::PathBuf;
+
+use super::inspect::{COPY, copy, segment, verify};
 use super::snapshots::path;
 use super::*;
 use crate::RecordRef;
@@ -97,34 +99,97 @@ fn a_snapshot_proves_a_header_whose_first_record_is_damaged_too() {
     Stepped::open(&disk.after_power_cut(1)).unwrap();
 }
 
-#[test]
-fn a_carried_file_with_a_damaged_header_is_read() {
+/// A journal with one carried file for two segments that are gone, the file, and the offsets of its
+/// records: of commands 1 and 3 in one run, 8 and 10 in the other.
+fn compacted() -> (SimulatedDisk, PathBuf, [usize; 4]) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = Stepped::open(&disk).unwrap();
     journal.write(12, LENGTH).unwrap();
     journal.firm_mark().unwrap();
-    let part = |index| RecordRef { index, at: 8, length: 5_000 };
-    let wanted = [part(1), part(3)];
+    let wanted = CARRIED.map(part);
     let carried =
         carry::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
             .unwrap();
+    let offsets = |run: &Run| match &run.records {
+        RunRecords::Carried(records) => [records[0].offset as usize, records[1].offset as usize],
+        RunRecords::Log { .. } => panic!("it was carried"),
+    };
+    let [one, other] = &carried.runs[..] else { panic!("{:?}", carried.runs) };
+    let places = [offsets(one), offsets(other)].concat().try_into().unwrap();
     let file = journal.directory.carried_path(carried.sequence);
     journal.records.replace(carried.runs);
-    journal.snapshot(7, LENGTH, |_| true).unwrap();
+    journal.snapshot(12, LENGTH, |_| true).unwrap();
     disk.remove(&segment(1)).unwrap();
+    disk.remove(&segment(2)).unwrap();
     drop(journal);
-    let whole = disk.after_kill();
-    // Its header alone, and its first record too.
-    for to in [4096, 4200] {
+    (disk.after_kill(), file, places)
+}
+
+const CARRIED: [u64; 4] = [1, 3, 8, 10];
+
+fn part(index: u64) -> RecordRef {
+    RecordRef { index, at: 8, length: 5_000 }
+}
+
+/// Which of the carried commands can be read; the others are damaged.
+fn readable(journal: &Stepped) -> Vec<u64> {
+    let is_there = |index: &u64| match journal.records.part(part(*index)) {
+        Ok(bytes) => bytes == body(*index, LENGTH)[..5_000],
+        Err(ReadError::Damaged { .. }) => false,
+        Err(why) => panic!("{why}"),
+    };
+    CARRIED.into_iter().filter(is_there).collect()
+}
+
+#[test]
+fn a_carried_file_with_a_damaged_header_is_read_if_any_run_proves_it() {
+    let (whole, file, places) = compacted();
+    // Its header alone, its first record too, and all records of one run or of the other.
+    let cases = [
+        (0..4096, 0..0, &[1, 3, 8, 10][..]),
+        (0..4200, 0..0, &[3, 8, 10]),
+        (0..places[2], 0..0, &[8, 10]),
+        (0..4200, places[2]..places[3] + 100, &[3]),
+    ];
+    for (first, second, left) in cases {
+        for accept_loss in [false, true] {
+            let disk = whole.after_kill();
+            disk.tamper(&file, |bytes| {
+                bytes[first.clone()].fill(0);
+                bytes[second.clone()].fill(0);
+            });
+            assert!(!verify(&disk, DIR).unwrap().is_refused, "{first:?}");
+            let options = JournalOptions { accept_loss, ..options() };
+            let (journal, read, _) = Stepped::open_with(&disk, options).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), 12);
+            assert_eq!(readable(&journal), left);
+            drop(journal);
+            let disk = disk.after_power_cut(1);
+            assert_eq!(header(&disk, &file), header(&whole, &file));
+        }
+    }
+}
+
+#[test]
+fn a_carried_file_of_several_runs_is_copied_whole() {
+    let (whole, file, places) = compacted();
+    for (to, left) in [(0, &[1, 3, 8, 10][..]), (4200, &[3, 8, 10]), (places[2], &[8, 10])] {
         let disk = whole.after_kill();
         disk.tamper(&file, |bytes| bytes[..to].fill(0));
-        assert!(!verify(&disk, DIR).unwrap().is_refused);
+        let copied = copy(&disk).unwrap();
+        assert_eq!((copied.last_index, copied.findings.len()), (12, 4 - left.len()));
+        let at_source = |path: PathBuf| Path::new(DIR).join(path.strip_prefix(COPY).unwrap());
+        let copies = disk.paths().into_iter().filter(|path| path.starts_with(COPY));
+        let disk = copies.fold(SimulatedDisk::default(), |restored, path| {
+            let to = at_source(path.clone());
+            restored.create_dir(to.parent().unwrap()).unwrap();
+            restored.create(&to).unwrap().write_at(&disk.bytes(&path), 0).unwrap();
+            restored
+        });
+        assert_eq!(disk.bytes(&file)[..places[0]], whole.bytes(&file)[..places[0]]);
         let (journal, read, _) = Stepped::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), 12);
-        assert_eq!(journal.records.part(part(3)).unwrap(), body(3, LENGTH)[..5_000]);
-        drop(journal);
-        let disk = disk.after_power_cut(1);
-        assert_eq!(header(&disk, &file), header(&whole, &file));
+        assert_eq!(readable(&journal), left);
     }
 }
 

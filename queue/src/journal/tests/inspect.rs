@@ -15,7 +15,7 @@ use crate::journal::inspect::{
 use crate::journal::pace::PIECE_BYTES;
 use crate::journal::pin::Pin;
 
-const COPY: &str = "/copy";
+pub(super) const COPY: &str = "/copy";
 const OTHER: PublisherId = PublisherId([5; 16]);
 
 pub(super) fn segment(number: u64) -> PathBuf {
@@ -26,7 +26,7 @@ pub(super) fn verify(disk: &SimulatedDisk, dir: &str) -> Result<Verified, Inspec
     verify_on(&disk.files(), Path::new(dir), &|_, _| true, &mut |_, _| {})
 }
 
-fn copy(disk: &SimulatedDisk) -> Result<Copied, InspectError> {
+pub(super) fn copy(disk: &SimulatedDisk) -> Result<Copied, InspectError> {
     copy_on(&disk.files(), Path::new(DIR), Path::new(COPY), OTHER, &mut |_, _| {})
 }
 
