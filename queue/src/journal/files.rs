@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statfs, statvfs};
+use rustix::io::Errno;
 
 use super::ballast::is_full;
 
@@ -91,6 +92,19 @@ const ASKED_FOR: Duration = Duration::from_millis(20);
 
 /// What `statfs` calls btrfs, zfs and bcachefs. Over any of them, overlayfs names itself alone.
 const COPY_ON_WRITE: [u32; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
+
+/// What was read; none where the disk cannot read the sector.
+pub(crate) fn unless_unreadable<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Err(error) if is_unreadable(&error) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// What the system reports of a sector that the disk cannot read.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
 
 /// The real file system.
 #[derive(Debug)]

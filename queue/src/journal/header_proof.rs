@@ -8,7 +8,7 @@ use std::io;
 
 use longshore_protocol::PublisherId;
 
-use super::files::JournalFile;
+use super::files::{JournalFile, unless_unreadable};
 use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use super::locations::{Run, RunRecords};
 use super::record::{FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader};
@@ -38,9 +38,9 @@ pub(crate) fn by_run(
 ) -> io::Result<Option<SegmentHeader>> {
     let seed = crc_seed(journal, run.sequence);
     let is_whole = |offset: u32, index: u64| {
-        Ok::<_, io::Error>(
-            record_at(file, seed, offset.into())?.is_some_and(|it| it.index == index),
-        )
+        // A record that the disk cannot read proves nothing; another one may.
+        let record = unless_unreadable(record_at(file, seed, offset.into()))?.flatten();
+        Ok::<_, io::Error>(record.is_some_and(|record| record.index == index))
     };
     let header = of_run(journal, run);
     match &run.records {

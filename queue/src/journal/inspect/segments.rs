@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore_protocol::PublisherId;
 
 use super::super::directory::Directory;
-use super::super::files::{Files, JournalFile};
+use super::super::files::{Files, JournalFile, unless_unreadable};
 use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use super::super::header_proof;
 use super::super::locations::Run;
@@ -58,8 +58,11 @@ impl SegmentFile {
         let file = files.open_to_read(&path).map_err(InspectError::io("opening", &path))?;
         let bytes = file.len().map_err(InspectError::io("reading", &path))?;
         let mut block = [0; SEGMENT_HEADER_BYTES];
-        file.read_at(&mut block, 0).map_err(InspectError::io("reading", &path))?;
+        let is_read = unless_unreadable(file.read_at(&mut block, 0))
+            .map_err(InspectError::io("reading", &path))?
+            .is_some();
         let header = match SegmentHeader::decode(&block) {
+            _ if !is_read => Err(BadHeader::NotAsWritten),
             Ok(known) if known.journal != journal => Err(BadHeader::Foreign(known.journal)),
             Ok(known) if known.sequence == sequence && known.is_carried() == is_carried => {
                 Ok(known)
@@ -70,8 +73,8 @@ impl SegmentFile {
         };
         let proven = match header {
             Err(BadHeader::Blank | BadHeader::NotAsWritten) => {
-                header_proof::by_first_record(&*file, journal, sequence, is_carried)
-                    .map_err(InspectError::io("reading", &path))?
+                let first = header_proof::by_first_record(&*file, journal, sequence, is_carried);
+                unless_unreadable(first).map_err(InspectError::io("reading", &path))?.flatten()
             }
             _ => None,
         };

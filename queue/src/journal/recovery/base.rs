@@ -3,14 +3,12 @@
 
 use super::super::OpenError;
 use super::super::directory::Directory;
+use super::super::files::is_unreadable;
 use super::super::locations::{Locations, Run};
 use super::super::snapshots::{self, KIND_STATE, Resume, SnapshotFileError, SnapshotReader};
 use super::Damage;
 use super::found::FoundFiles;
 use crate::log::Rebuild;
-
-/// What the system says of a sector that cannot be read.
-const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
 /// What replay begins with; without a good snapshot, nothing.
 #[derive(Default)]
@@ -41,9 +39,7 @@ pub(super) fn choose(
         let checked = match snapshots::check(directory, index) {
             Ok(checked) => checked,
             // Unless something older takes its place, nobody knows whether it is lost.
-            Err(SnapshotFileError::Io { what, file, error })
-                if error.raw_os_error() == Some(EIO) =>
-            {
+            Err(SnapshotFileError::Io { what, file, error }) if is_unreadable(&error) => {
                 let why = "the disk cannot read it";
                 damaged.push(Damage { file: file.clone(), offset: 0, why });
                 unreadable = Some(OpenError::io(what, &file, error));

@@ -34,6 +34,10 @@ pub(super) fn proof_of_more(
     if known > last_index {
         return damage("the mark or a snapshot shows that more commands were committed");
     }
+    if let Some(file) = unused.iter().find(|file| file.is_unreadable) {
+        let why = "the disk cannot read where its first command would stand";
+        return Ok(Some(Damage { file: file.path.clone(), offset: 0, why }));
+    }
     let tail = segments
         .last()
         .map(|last| (last.open(directory), &last.path, last.header.sequence, end, last.length));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::super::OpenError;
 use super::super::directory::{Directory, UNFINISHED};
-use super::super::files::JournalFile;
+use super::super::files::{JournalFile, unless_unreadable};
 use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use super::super::header_proof;
 use super::super::locations::{Locations, Run};
@@ -32,6 +32,8 @@ pub(super) struct Unused {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
     pub(super) length: u64,
+    /// Where the first record would stand, the disk cannot read it: there may be one.
+    pub(super) is_unreadable: bool,
 }
 
 /// All files of a journal.
@@ -104,14 +106,18 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
         if let Some(sequence) = Directory::sequence_of(&name) {
             let path = segments_dir.join(name);
             match read_file(directory, &path, sequence, false)? {
-                (Some(file), _) if file.header.first_index != 0 => found.segments.push(file),
-                (_, length) => found.unused.push(Unused { sequence, path, length }),
+                Ok(file) if file.header.first_index != 0 => found.segments.push(file),
+                Ok(Found { path, length, .. }) => {
+                    let is_unreadable = false;
+                    found.unused.push(Unused { sequence, path, length, is_unreadable });
+                }
+                Err(unused) => found.unused.push(unused),
             }
         } else if let Some(sequence) = Directory::carried_sequence_of(&name) {
             let path = segments_dir.join(name);
             match read_file(directory, &path, sequence, true)? {
-                (Some(file), _) => found.carried.push(file),
-                (None, length) => found.bad_carried.push(Unused { sequence, path, length }),
+                Ok(file) => found.carried.push(file),
+                Err(bad) => found.bad_carried.push(bad),
             }
         }
     }
@@ -119,20 +125,22 @@ pub(super) fn find(directory: &Directory) -> Result<FoundFiles, OpenError> {
     Ok(found)
 }
 
-/// The file, if its header is whole and its own or its first record shows what it was; and its
-/// length.
+/// The file, if its header is whole and its own or its first record shows what it was.
 fn read_file(
     directory: &Directory,
     path: &Path,
     sequence: u64,
     is_carried: bool,
-) -> Result<(Option<Found>, u64), OpenError> {
+) -> Result<Result<Found, Unused>, OpenError> {
     directory.taken(sequence);
     let io = |error| OpenError::io("reading", path, error);
     let file = directory.files.open(path).map_err(io)?;
     let length = file.len().map_err(io)?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
-    file.read_at(&mut bytes, 0).map_err(io)?;
+    // The disk may take another sector for a header that it cannot read, once that is written again.
+    if unless_unreadable(file.read_at(&mut bytes, 0)).map_err(io)?.is_none() {
+        bytes.fill(0);
+    }
     let good = match SegmentHeader::decode(&bytes) {
         Ok(header) if header.journal != directory.journal => {
             let (expected, journal) = (directory.journal, header.journal);
@@ -145,14 +153,16 @@ fn read_file(
             .filter(|header| header.sequence == sequence && header.is_carried() == is_carried),
         Err(HeaderError::Bad) => None,
     };
-    let header = match good {
-        Some(header) => Some(header),
-        None => header_proof::by_first_record(&*file, directory.journal, sequence, is_carried)
-            .map_err(io)?,
+    let first = || header_proof::by_first_record(&*file, directory.journal, sequence, is_carried);
+    let known = match good {
+        Some(header) => Some(Some(header)),
+        None => unless_unreadable(first()).map_err(io)?,
     };
     let (path, has_damaged_header) = (path.to_owned(), good.is_none());
-    let found = header.map(|header| Found { header, has_damaged_header, path, length });
-    Ok((found, length))
+    Ok(match known {
+        Some(Some(header)) => Ok(Found { header, has_damaged_header, path, length }),
+        none => Err(Unused { sequence, path, length, is_unreadable: none.is_none() }),
+    })
 }
 
 impl FoundFiles {

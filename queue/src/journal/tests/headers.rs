@@ -10,6 +10,7 @@ use crate::journal::carry;
 use crate::journal::inspect::Effect;
 use crate::journal::locations::{Run, RunRecords};
 use crate::journal::pace::PIECE_BYTES;
+use crate::journal::simulated_disk::{Call, Fault};
 use crate::log::{ReadError, Records};
 
 const LENGTH: usize = 200_000;
@@ -190,6 +191,27 @@ fn a_carried_file_of_several_runs_is_copied_whole() {
         let (journal, read, _) = Stepped::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), 12);
         assert_eq!(readable(&journal), left);
+    }
+}
+
+#[test]
+fn a_header_that_the_disk_cannot_read_is_written_again() {
+    let journal = journal();
+    let (compacted, carried, _) = compacted();
+    for (whole, file, last) in [(journal, segment(1), ALL), (compacted, carried, 12)] {
+        // The header, then the first record as well: only the snapshot knows the others.
+        for reads in 1..=2 {
+            let disk = whole.after_kill();
+            for nth in 1..=reads {
+                let of = file.clone();
+                let fault = move |call, path: &Path| call == Call::Read && *path == *of;
+                disk.fail(Fault::nth_where(nth, fault));
+            }
+            let (_, read, recovered) = Stepped::open(&disk).unwrap();
+            assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), last, "{file:?}, {reads}");
+            assert_eq!(recovered.dropped, None);
+            assert!(disk.hit().is_some());
+        }
     }
 }
 
