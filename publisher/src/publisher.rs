@@ -8,8 +8,8 @@ use longshore_protocol::{
     Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId, check_name,
 };
 use longshore_queue::{
-    Clock, ClockSource, CutTail, Dropped, LogStore, Opened, Rules, START_PATHS_MAX, Secret,
-    StoreOptions, UNCOMMITTED_BYTES_MAX,
+    Clock, ClockSource, CutTail, Dropped, LogStore, LostPayloads, Opened, Rules, START_PATHS_MAX,
+    Secret, StoreOptions, UNCOMMITTED_BYTES_MAX,
 };
 use longshore_resolver::WriteClient;
 use longshore_transport::{
@@ -88,6 +88,9 @@ impl Publisher {
         if let Some(dropped) = &opened.dropped {
             let Dropped { file, offset, index, kept_in, bytes } = dropped;
             warn!(?file, offset, index, ?kept_in, bytes, "this command and all after it are lost");
+        }
+        if let Some(LostPayloads { file, files }) = &opened.lost_payloads {
+            warn!(?file, files, "jobs whose payload lay in these files are buried when read");
         }
         if let Some(CutTail { file, offset, bytes }) = &opened.cut {
             info!(?file, offset, bytes, "a torn tail was cut off");

@@ -31,8 +31,9 @@ pub use command::{Command, Expired, START_PATHS_MAX, Secret, Start};
 pub use conformance::{MemoryDisk, MemoryLog, Opening, log_conformance, store_conformance};
 pub use journal::inspect;
 pub use journal::{
-    Budget, CutTail, Dropped, Journal, JournalOptions, OpenError, Recovered, RecoveredSnapshot,
-    Replayed, SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Space, SpaceLevel,
+    Budget, CutTail, Dropped, Journal, JournalOptions, LostPayloads, OpenError, Recovered,
+    RecoveredSnapshot, Replayed, SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Space,
+    SpaceLevel,
 };
 pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{

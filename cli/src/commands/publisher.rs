@@ -73,6 +73,13 @@ pub(crate) fn recovered_lines(publisher: &Publisher) -> String {
             dropped.kept_in.display(),
         );
     }
+    if let Some(lost) = &opened.lost_payloads {
+        lines += &format!(
+            "LOST: the payloads in {} and {} more files; their jobs are buried when they are read\n",
+            lost.file.display(),
+            lost.files - 1,
+        );
+    }
     if let Some(cut) = &opened.cut {
         lines += &format!(
             "cut off {} at byte {}: {} bytes of a commit that nobody was told of\n",
@@ -99,7 +106,13 @@ pub(crate) fn recovered_json(publisher: &Publisher) -> Value {
             "file": cut.file.display().to_string(), "offset": cut.offset, "bytes": cut.bytes,
         })
     });
-    json!({ "commands": opened.records, "dropped": dropped, "cut": cut })
+    let lost_payloads = opened
+        .lost_payloads
+        .as_ref()
+        .map(|lost| json!({ "file": lost.file.display().to_string(), "files": lost.files }));
+    json!({
+        "commands": opened.records, "dropped": dropped, "lost_payloads": lost_payloads, "cut": cut,
+    })
 }
 
 /// The keys that its own command line has said.

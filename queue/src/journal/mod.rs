@@ -70,7 +70,7 @@ use self::opening::Parts;
 use self::progress::{Progress, Reached};
 use self::record::BODY_BYTES_MAX;
 use self::records::JournalRecords;
-pub use self::recovery::{CutTail, Dropped, RecoveredSnapshot};
+pub use self::recovery::{CutTail, Dropped, LostPayloads, RecoveredSnapshot};
 use self::writer::{Pending, Writer};
 use crate::Now;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
@@ -125,6 +125,8 @@ pub struct Recovered {
     pub cut: Option<CutTail>,
     /// What was dropped, if damage was found and accepted.
     pub dropped: Option<Dropped>,
+    /// The files whose payloads were given up, if loss of some was found and accepted.
+    pub lost_payloads: Option<LostPayloads>,
     /// How often loss was accepted here, or the directory copied: starts may be lost each time.
     pub losses: u64,
 }

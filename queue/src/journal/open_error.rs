@@ -100,7 +100,7 @@ pub enum OpenError {
     /// held.
     #[error(
         "{file:?}: {why}. The jobs whose payload lies in it are lost. Restore the file or a copy, \
-         or start with --accept-loss: these jobs are buried when they are read, all others are kept"
+         or start with --accept-loss: these jobs are buried when they are read"
     )]
     PayloadsLost {
         /// The file.

@@ -72,6 +72,7 @@ impl Parts {
             bytes: found.bytes,
             cut: found.cut,
             dropped: found.dropped,
+            lost_payloads: found.lost_payloads,
             losses: identify(&*files, dir, &segments_dir, options.new_publisher)?.losses,
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));

@@ -62,6 +62,7 @@ impl LogStore<Journal> {
             running: store.leases.len() as u64,
             cut: recovered.cut,
             dropped: recovered.dropped,
+            lost_payloads: recovered.lost_payloads,
         };
         Ok((store, clock, opened))
     }

@@ -6,7 +6,7 @@ use longshore_protocol::{Durability, Epoch, Path, PublisherId};
 
 use crate::Secret;
 use crate::clock::{ClockSource, JUMP_MS_MAX};
-use crate::journal::{CutTail, Dropped, RecoveredSnapshot, SEGMENT_BYTES};
+use crate::journal::{CutTail, Dropped, LostPayloads, RecoveredSnapshot, SEGMENT_BYTES};
 use crate::leases::LeaseTiming;
 use crate::payloads::CACHE_BYTES;
 use crate::rules::Rules;
@@ -82,4 +82,6 @@ pub struct Opened {
     pub cut: Option<CutTail>,
     /// What was dropped, if damage was found and accepted.
     pub dropped: Option<Dropped>,
+    /// The files whose payloads were given up, if loss of some was found and accepted.
+    pub lost_payloads: Option<LostPayloads>,
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rand::RngExt;
 
-use super::super::OpenError;
 use super::super::directory::{Directory, LOST_DIR};
 use super::super::format::SEGMENT_HEADER_BYTES;
 use super::super::simulated_disk::{Fault, SimulatedDisk};
+use super::super::{LostPayloads, OpenError};
 use super::damage::{end_of_data, is_segment, run_and_close};
 use super::power::Seed;
 use super::world::World;
@@ -107,14 +107,19 @@ fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)
     let what = format!("seed {seed}: {path:?} from {at} on");
     let before = contents(&disk);
     let mut after = world.fork(disk);
+    let mut lost_payloads = None;
     let index = match after.open().map(|_| ()) {
         Ok(()) => {
             met.harmless += 1;
             return;
         }
         Err(OpenError::Damaged { index, .. }) => Some(index).filter(|&index| index > 0),
-        // What lies in one file: how much of the log went with it shows later.
-        Err(OpenError::PayloadsLost { .. }) => None,
+        // What lies in one file, and nothing of the log.
+        Err(OpenError::PayloadsLost { file, .. }) => {
+            assert_eq!(file, path, "{what}");
+            lost_payloads = Some(LostPayloads { file, files: 1 });
+            None
+        }
         Err(why) => panic!("{what}: {why}"),
     };
     assert!(contents(&after.disk) == before, "{what}: it is refused, and changed");
@@ -140,6 +145,12 @@ fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)
     {
         assert!(last + 1 >= hit, "{what}: command {hit} is hit, and {last} is the last");
         met.exact += 1;
+    }
+    if lost_payloads.is_some() {
+        let there = places.iter().map(|&(index, ..)| index).max().unwrap_or(0);
+        assert!(last >= there, "{what}: {there} was there, and {last} is the last");
+        assert_eq!(run.recovered.dropped, None, "{what}");
+        assert!(!is_whole || run.recovered.lost_payloads == lost_payloads, "{what}");
     }
     if let Some(dropped) = run.recovered.dropped.as_ref().filter(|_| is_whole) {
         assert_eq!(dropped.index, last + 1, "{what}");

@@ -187,9 +187,8 @@ impl Plan {
         let mut named: Vec<Run> = base.as_ref().map(runs).unwrap_or_default();
         let mut wanted = Vec::new();
         for piece in listed {
-            let is_of = |run: &Run| {
-                run.sequence == piece.sequence && run.is_carried() == piece.is_carried
-            };
+            let is_of =
+                |run: &Run| run.sequence == piece.sequence && run.is_carried() == piece.is_carried;
             for run in named.iter().filter(|run| is_of(run)) {
                 piece.prove_by(run, directory)?;
             }

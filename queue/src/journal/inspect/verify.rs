@@ -181,7 +181,11 @@ impl Check<'_, '_> {
             let missing = self.missing(&locations)?;
             if let Some((run, file, why)) = missing {
                 is_lost |= base.is_none() && !run.is_carried();
-                bad.push((file, 0, index, why));
+                // What came after the snapshot is lost with the file in which replay goes on.
+                let goes_on_in = self.piece(resume.sequence, false);
+                let is_cut = locations.names(resume.sequence)
+                    && goes_on_in.is_none_or(|piece| piece.known_header().is_none());
+                bad.push((file, 0, index + u64::from(is_cut), why));
             } else if base.is_none() {
                 base = Some(Base { index, resume: Some(resume), locations });
             }

@@ -6,8 +6,8 @@ use super::super::directory::Directory;
 use super::super::files::is_unreadable;
 use super::super::locations::{Locations, Run};
 use super::super::snapshots::{self, KIND_STATE, Resume, SnapshotFileError, SnapshotReader};
-use super::Damage;
 use super::found::FoundFiles;
+use super::{Damage, LostPayloads};
 use crate::log::Rebuild;
 
 /// What replay begins with; without a good snapshot, nothing.
@@ -20,6 +20,10 @@ pub(super) struct Base {
     pub(super) locations: Locations,
     /// Bytes of the snapshot's file.
     pub(super) bytes: u64,
+    /// The files whose payloads were given up.
+    pub(super) lost_payloads: Option<LostPayloads>,
+    /// The segment in which replay goes on was among them: commands after the snapshot may be lost.
+    pub(super) lost_log: Option<Damage>,
 }
 
 /// Picks the newest snapshot of which all is there; every one is read to its end before any block
@@ -53,7 +57,7 @@ pub(super) fn choose(
         let snapshots::Checked { resume, locations, bytes, .. } = checked;
         let missing: Vec<Run> =
             found.missing(directory, &locations)?.into_iter().cloned().collect();
-        let base = Base { index, resume: Some(resume), locations, bytes };
+        let base = Base { index, resume: Some(resume), locations, bytes, ..Base::default() };
         let Some(first) = missing.first() else { return Ok((base, damaged)) };
         let damage = found.why_missing(directory, first);
         // What is gone of the log itself is in no older snapshot's files either. What had been
@@ -71,14 +75,21 @@ pub(super) fn choose(
         return Err(error);
     }
     match incomplete {
-        Some((base, missing, damage))
+        Some((mut base, missing, damage))
             if ends_here || !found.is_whole_up_to(directory, base.index) =>
         {
+            let goes_on_in = base.resume.map(|resume| resume.sequence);
+            let resumed = missing.iter().find(|run| Some(run.sequence) == goes_on_in);
+            base.lost_log = resumed.map(|run| found.why_missing(directory, run));
             if !accept_loss {
-                let Damage { file, why, .. } = damage;
-                return Err(OpenError::PayloadsLost { file, why });
+                return Err(match base.lost_log {
+                    Some(damage) => damage.refused(base.index + 1),
+                    None => OpenError::PayloadsLost { file: damage.file, why: damage.why },
+                });
             }
             found.accept(directory, &missing)?;
+            base.lost_payloads =
+                Some(LostPayloads { file: damage.file, files: missing.len() as u64 });
             Ok((base, damaged))
         }
         _ => Ok((Base::default(), damaged)),

@@ -51,6 +51,7 @@ pub(crate) struct Recovery {
     pub(crate) bytes: u64,
     pub(crate) cut: Option<CutTail>,
     pub(crate) dropped: Option<Dropped>,
+    pub(crate) lost_payloads: Option<LostPayloads>,
     /// What the next start falls back to if the snapshot is bad by then.
     pub(crate) fallback: Option<Fallback>,
 }
@@ -88,6 +89,16 @@ pub struct Dropped {
     pub kept_in: PathBuf,
     /// How many bytes.
     pub bytes: u64,
+}
+
+/// Files that were not there as they were written, and whose loss was accepted: the jobs whose
+/// payload lay in them are buried when they are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LostPayloads {
+    /// The first of them.
+    pub file: PathBuf,
+    /// How many.
+    pub files: u64,
 }
 
 /// The first thing that is not as it was written.
@@ -151,6 +162,7 @@ fn play(
         last_index: base.index,
         snapshot: base.resume.map(|_| RecoveredSnapshot { index: base.index, bytes: base.bytes }),
         locations: base.locations,
+        lost_payloads: base.lost_payloads,
         ..Recovery::default()
     };
     let Played { mut spans, end, mut damage } =
@@ -162,6 +174,8 @@ fn play(
     // Without a good snapshot, the newest is what has to be repaired.
     let cause = cause.filter(|_| base.resume.is_none());
     let damage = damage.map(|damage| cause.unwrap_or(damage));
+    // Nobody can tell whether more had been committed than what was replayed.
+    let damage = damage.or(base.lost_log);
     let is_needed = |file: &Found| needed.contains(&file.header.sequence);
     let (carried, garbage): (Vec<Found>, Vec<Found>) =
         found.carried.into_iter().partition(is_needed);

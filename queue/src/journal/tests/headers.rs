@@ -6,6 +6,7 @@ use super::inspect::{COPY, copy, segment, verify};
 use super::snapshots::path;
 use super::*;
 use crate::RecordRef;
+use crate::journal::LostPayloads;
 use crate::journal::carry;
 use crate::journal::inspect::Effect;
 use crate::journal::locations::{Run, RunRecords};
@@ -270,6 +271,7 @@ fn accepted_loss_of_a_file_that_a_snapshot_needs_costs_what_lies_in_it_alone() {
         let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL);
         assert_eq!((recovered.snapshot.unwrap().index, recovered.dropped), (12, None));
+        assert_eq!(recovered.lost_payloads, Some(LostPayloads { file: segment(2), files: 1 }));
         assert_eq!(recovered.losses, 0, "no start is lost");
         let located = journal.records.locations_up_to(ALL);
         for Run { first, last, sequence, records } in located.runs() {
@@ -286,7 +288,62 @@ fn accepted_loss_of_a_file_that_a_snapshot_needs_costs_what_lies_in_it_alone() {
         drop(journal);
         let disk = disk.after_power_cut(1);
         assert!(!disk.paths().iter().any(|it| it.starts_with(path("lost"))));
-        let (_, read, _) = Stepped::open(&disk).unwrap();
+        let (_, read, recovered) = Stepped::open(&disk).unwrap();
         assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL + 1, "it is accepted once");
+        assert_eq!(recovered.lost_payloads, None);
+    }
+}
+
+/// A journal of four commands and a snapshot of the first three, the file with the rest gone. The
+/// mark is behind: it does not show how many there were.
+fn cut_after_its_snapshot() -> SimulatedDisk {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = Stepped::open(&disk).unwrap();
+    journal.write(3, 100).unwrap();
+    journal.snapshot(3, 100, |_| true).unwrap();
+    journal.firm_mark().unwrap();
+    journal.write(1, 100).unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    disk.remove(&segment(1)).unwrap();
+    disk.sync_dir(segment(1).parent().unwrap()).unwrap();
+    disk
+}
+
+#[test]
+fn a_lost_file_in_which_replay_goes_on_is_a_loss_of_commands() {
+    let disk = cut_after_its_snapshot();
+    let refused = Stepped::open(&disk).map(drop).unwrap_err();
+    assert!(
+        matches!(&refused, OpenError::Damaged { file, index: 4, .. } if *file == segment(1)),
+        "{refused}"
+    );
+    let (mut journal, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 100), 3);
+    assert_eq!(recovered.dropped.map(|dropped| dropped.index), Some(4));
+    assert_eq!(recovered.lost_payloads, Some(LostPayloads { file: segment(1), files: 1 }));
+    assert_eq!(recovered.losses, 1, "it may have held a start");
+    journal.write(1, 100).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let (_, read, recovered) = Stepped::open(&disk.after_power_cut(1)).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 100), 4);
+    assert_eq!((recovered.dropped, recovered.losses), (None, 1));
+}
+
+#[test]
+fn a_lost_file_in_which_replay_goes_on_is_counted_wherever_its_start_is_cut_short() {
+    for call in 1.. {
+        let disk = cut_after_its_snapshot();
+        disk.fail_at(call);
+        let done = Stepped::open_with(&disk, accepting()).is_ok();
+        let disk = disk.after_power_cut(call);
+        let (_, read, recovered) = Stepped::open_with(&disk, accepting()).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 100), 3);
+        assert!((1..=2).contains(&recovered.losses), "call {call}");
+        if done {
+            assert!(call > 10, "{call}");
+            break;
+        }
     }
 }
