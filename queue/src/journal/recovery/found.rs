@@ -172,8 +172,8 @@ impl FoundFiles {
         self.carried.sort_unstable_by_key(|file| file.header.sequence);
     }
 
-    /// Whether the log is there from its first command to `index`: every record is read. No more
-    /// than the log before the second snapshot, unless a gap ends it.
+    /// Whether the log is there from its first command to `index`: every record is read, up to the
+    /// first gap. That may be all of a large log: only for an answer on which something depends.
     pub(super) fn is_whole_up_to(&self, directory: &Directory, index: u64) -> bool {
         let mut next = FIRST_INDEX;
         for segment in &self.segments {

@@ -149,8 +149,13 @@ fn play(
         base.resume.is_some_and(|resume| resume.sequence == segment.header.sequence)
     };
     let older = found.snapshots.iter().copied().find(|&index| index < base.index);
+    let mut files = found.segments.iter().chain(&found.carried);
+    let has_dead = base.index > 0
+        && files.any(|file| {
+            file.header.first_index <= base.index && !needed.contains(&file.header.sequence)
+        });
     let falls_back_to = older.or_else(|| {
-        let is_whole = base.index > 0 && found.is_whole_up_to(directory, base.index);
+        let is_whole = has_dead && found.is_whole_up_to(directory, base.index);
         is_whole.then_some(0)
     });
     let (mut segments, before): (Vec<Found>, Vec<Found>) = found

@@ -1,8 +1,11 @@
 //! Which snapshot a start takes, and what damage of one comes to.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::journal::format::SegmentHeader;
 use crate::journal::locations::CarriedAt;
+use crate::journal::simulated_disk::{Call, Fault};
 
 #[test]
 fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_place() {
@@ -111,6 +114,29 @@ fn a_log_with_a_gap_is_nothing_to_fall_back_to() {
         let fallback = parts.fallback.map(|fallback| fallback.snapshot);
         assert_eq!(fallback, falls_back.then_some(0));
         assert_eq!(disk.paths().contains(&segment(2)), falls_back, "nothing needs it otherwise");
+    }
+}
+
+#[test]
+fn a_start_reads_the_log_before_its_snapshot_only_if_files_depend_on_it() {
+    for (needs_all, reads_more) in [(true, false), (false, true)] {
+        let (disk, journal, last) = journal_of_segments();
+        journal.snapshot(12, 200_000, |run| needs_all || run.last >= 12).unwrap();
+        journal.firm_mark().unwrap();
+        drop(journal);
+        let disk = disk.after_kill();
+        let reads = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&reads);
+        // Counts, and fails none.
+        disk.fail(Fault::nth_where(1, move |call, path| {
+            let is_it = call == Call::Read && *path == *segment(1);
+            counted.fetch_add(is_it.into(), Ordering::Relaxed);
+            false
+        }));
+        let (_, read, _) = Stepped::open(&disk).unwrap();
+        assert_eq!(assert_is_a_prefix(&read, |_| 200_000), last);
+        let reads = reads.load(Ordering::Relaxed);
+        assert!(reads >= 1 && (reads > 1) == reads_more, "its header, and more: {reads}");
     }
 }
 
