@@ -21,6 +21,8 @@ use super::format::FORMAT_VERSION;
 pub(crate) const IDENTITY_FILE: &str = "publisher";
 pub(crate) const TEMPORARY: &str = "publisher.new";
 const BYTES_MAX: usize = 4096;
+/// Most losses that a directory counts: an epoch has 32 bits, and each loss takes 2^20 of them.
+pub(crate) const LOSSES_MAX: u64 = 4_095;
 
 /// What the file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +32,14 @@ pub(crate) struct Identity {
     /// How often something of the log was lost that may have held starts. Each loss has a range of
     /// epochs of its own, so none is ever given twice.
     pub(crate) losses: u64,
+}
+
+impl Identity {
+    /// With one loss more; none if no epochs are left for it.
+    pub(crate) fn after_a_loss(self) -> Option<Identity> {
+        let losses = self.losses + 1;
+        (losses <= LOSSES_MAX).then_some(Identity { losses, ..self })
+    }
 }
 
 /// Why the id is not known.
@@ -114,7 +124,7 @@ fn parse(said: &str) -> Option<Said> {
     let (journal, publisher) = (id("journal ")?, id("publisher ")?);
     let losses = lines.next()?.strip_prefix("losses ").map_or(Some(0), |n| n.parse().ok())?;
     let identity = Identity { journal, publisher, losses };
-    (said == text(identity)).then_some(Said::Identity(identity))
+    (losses <= LOSSES_MAX && said == text(identity)).then_some(Said::Identity(identity))
 }
 
 #[cfg(test)]
@@ -124,7 +134,7 @@ mod tests {
     #[test]
     fn ids_are_read_as_they_were_written_and_never_with_a_wrong_byte() {
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
-        for losses in [0, 1, 4_095] {
+        for losses in [0, 1, LOSSES_MAX] {
             let identity = Identity { journal, publisher, losses };
             let good = text(identity);
             assert_eq!(parse(&good), Some(Said::Identity(identity)));
@@ -138,6 +148,16 @@ mod tests {
                 assert_eq!(parse(&good[..at]), None, "cut at {at}");
             }
         }
+    }
+
+    #[test]
+    fn no_more_losses_are_counted_than_have_epochs() {
+        let (journal, publisher) = (PublisherId([1; 16]), PublisherId([2; 16]));
+        let last = Identity { journal, publisher, losses: LOSSES_MAX };
+        let before = Identity { losses: LOSSES_MAX - 1, ..last };
+        assert_eq!(before.after_a_loss(), Some(last));
+        assert_eq!(last.after_a_loss(), None);
+        assert_eq!(parse(&text(Identity { losses: LOSSES_MAX + 1, ..last })), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use longshore_protocol::{PublisherId, WireError};
 
 use super::format::FORMAT_VERSION;
+use super::identity::LOSSES_MAX;
 use super::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::state::SnapshotError;
 
@@ -107,6 +108,15 @@ pub enum OpenError {
         file: PathBuf,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// Loss was accepted as often as there are epochs for.
+    #[error(
+        "{file:?} counts {LOSSES_MAX} losses, and no epochs are left for another one: start with a \
+         new directory, and enqueue there what longshore journal dump shows of this one"
+    )]
+    TooManyLosses {
+        /// The file that counts.
+        file: PathBuf,
     },
     /// A whole snapshot that this program cannot put back together: a newer one wrote it.
     #[error("{file:?}: the block at byte {offset} is whole but cannot be restored: {error}")]

@@ -175,14 +175,16 @@ fn identify(
     Ok(identity)
 }
 
-/// Starts may be lost: no epoch of before is given again. Before anything else is changed.
+/// Starts may be lost: no epoch of before is given again. Before anything of the log is changed.
 pub(super) fn count_loss(directory: &Directory) -> Result<(), OpenError> {
     let (files, dir) = (&*directory.files, &directory.dir);
     let known = identity::read(files, dir).map_err(unidentified)?;
     let known =
         known.ok_or_else(|| OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) })?;
-    let identity = Identity { losses: known.losses + 1, ..known };
-    identity::write(files, dir, identity).map_err(unidentified)
+    match known.after_a_loss() {
+        Some(identity) => identity::write(files, dir, identity).map_err(unidentified),
+        None => Err(OpenError::TooManyLosses { file: dir.join(identity::IDENTITY_FILE) }),
+    }
 }
 
 fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {

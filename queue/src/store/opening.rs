@@ -13,8 +13,8 @@ use crate::journal::{Journal, JournalOptions, OpenError};
 use crate::log::Poisoned;
 
 /// Epochs between one accepted loss and the next: what was lost may have held starts, and neither
-/// their tokens nor their links may be given again. More starts than a directory sees; 4,096 such
-/// losses fit.
+/// their tokens nor their links may be given again. More starts than a directory sees; as many
+/// losses as a directory counts fit.
 const EPOCHS_PER_LOSS: u64 = 1 << 20;
 
 impl LogStore<Journal> {
@@ -70,7 +70,7 @@ impl LogStore<Journal> {
 
 /// An epoch that is as high as any that was given before the last of so many losses.
 pub(crate) fn epoch_floor(losses: u64) -> Epoch {
-    Epoch(losses.saturating_mul(EPOCHS_PER_LOSS))
+    Epoch(losses * EPOCHS_PER_LOSS)
 }
 
 /// What a clock needs to go on after the run that a state was left by.

@@ -15,7 +15,7 @@ use super::super::SEGMENT_BYTES;
 use super::super::directory::{Directory, SEGMENTS_DIR};
 use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
 use super::super::format::SEGMENT_HEADER_BYTES;
-use super::super::identity::{self, Identity};
+use super::super::identity::{self, IDENTITY_FILE, Identity};
 use super::super::locations::{Run, RunRecords};
 use super::super::mark::{MARK_FILE, Mark};
 use super::super::pin::Pin;
@@ -74,6 +74,10 @@ pub(crate) fn copy_on(
 ) -> Result<Copied, InspectError> {
     let source = Source::open(files, dir)?;
     source.check_room()?;
+    // An epoch of the copy is none that the original has given before.
+    let identity = Identity { publisher, ..source.identity }
+        .after_a_loss()
+        .ok_or_else(|| InspectError::TooManyLosses { file: dir.join(IDENTITY_FILE) })?;
     let target = Target::make(files, dest, source.journal())?;
     let pin = pin(&**files, dir)?;
     let copied = copy_pinned(&source, &target, publisher, progress);
@@ -85,9 +89,6 @@ pub(crate) fn copy_on(
     }
     let copied = copied?;
     drop(pin);
-    // The original lives on, and goes on giving epochs: the copy's are above them.
-    let losses = source.losses + 1;
-    let identity = Identity { journal: copied.journal, publisher, losses };
     target.finish(copied.last_index, identity)?;
     Ok(copied)
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::format::FORMAT_VERSION;
+use super::super::identity::LOSSES_MAX;
 
 /// Why a journal cannot be looked at, or not be copied. Nothing in it was changed. [`InUse`](InspectError::InUse) and
 /// [`Changed`](InspectError::Changed) pass: try again later.
@@ -54,14 +55,23 @@ pub enum InspectError {
     },
     /// While a copy is made nothing is removed, and a full disk cannot wait.
     #[error(
-        "the disk of {dir:?} is full ({free} bytes are left now): a copy keeps files there that the \
-         publisher has to remove. Free some room (it needs 2 MiB), or stop the publisher first"
+        "the disk of {dir:?} is short of room ({free} bytes are free now): a copy keeps files there \
+         that the publisher has to remove. Free some room, or stop the publisher first"
     )]
     NoSpace {
         /// The directory.
         dir: PathBuf,
         /// Bytes that are free.
         free: u64,
+    },
+    /// A copy has one loss more than its original.
+    #[error(
+        "{file:?} counts {LOSSES_MAX} losses, and no epochs are left for a copy: work off its jobs, \
+         then start with a new directory"
+    )]
+    TooManyLosses {
+        /// The file that counts.
+        file: PathBuf,
     },
     /// A copy needs a place of its own.
     #[error("{dir:?} is not empty; a copy is made into a new directory, or an empty one")]

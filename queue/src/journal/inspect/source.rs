@@ -20,9 +20,7 @@ pub(super) struct Source {
     /// Its files, to read alone.
     pub(super) directory: Directory,
     /// Whose journal it is.
-    pub(super) publisher: PublisherId,
-    /// How often something was lost that may have held starts.
-    pub(super) losses: u64,
+    pub(super) identity: Identity,
     /// The process that has it, if one does.
     pub(super) holder: Option<String>,
 }
@@ -30,12 +28,12 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn open(files: &Arc<dyn Files>, dir: &Path) -> Result<Source, InspectError> {
         let read_only: Arc<dyn Files> = Arc::new(ReadOnly(Arc::clone(files)));
-        let Identity { journal, publisher, losses } = identity_of(&*read_only, dir)?
+        let identity = identity_of(&*read_only, dir)?
             .ok_or_else(|| InspectError::NoJournal { dir: dir.to_owned() })?;
         let holder = read_only.holder(dir).map_err(InspectError::io("looking at", dir))?;
         // It makes no segments, so how long one would be is all the same.
-        let directory = Directory::new(read_only, dir.to_owned(), journal, SEGMENT_BYTES);
-        Ok(Source { directory, publisher, losses, holder })
+        let directory = Directory::new(read_only, dir.to_owned(), identity.journal, SEGMENT_BYTES);
+        Ok(Source { directory, identity, holder })
     }
 
     pub(super) fn journal(&self) -> PublisherId {

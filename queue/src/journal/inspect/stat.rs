@@ -105,7 +105,7 @@ pub(in crate::journal) fn stat_on(
     Ok(JournalStat {
         format: FORMAT_VERSION,
         journal: source.journal(),
-        publisher: source.publisher,
+        publisher: source.identity.publisher,
         mark,
         snapshots,
         segments,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::super::OpenError;
 use super::super::directory::{Directory, LOST_DIR};
 use super::super::files::JournalFile;
+use super::super::opening::count_loss;
 use super::end::{end_of_data, erase};
 use super::found::Found;
 use super::{CHUNK_BYTES, Damage, Dropped};
@@ -30,6 +31,8 @@ pub(super) fn set_aside<'a>(
     if let Some((segment, file, from)) = &tail {
         aside.copy_end(segment, &**file, *from)?;
     }
+    // After what may fail each time, so that a start that is tried again and again counts once.
+    count_loss(directory)?;
     for path in segments {
         aside.take(path)?;
     }

@@ -28,7 +28,6 @@ use super::OpenError;
 use super::cleaner::{Fallback, GivenUp};
 use super::directory::{Directory, Segment};
 use super::locations::Locations;
-use super::opening::count_loss;
 use super::pin::Pin;
 use crate::log::Rebuild;
 
@@ -188,7 +187,6 @@ fn play(
     match damage {
         Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
         Some(damage) => {
-            count_loss(directory)?;
             // A segment that was not replayed is dropped whole; the one that was replayed in part, from there on.
             let later = segments.split_off(spans.len());
             let tail = segments.last().map(|last| (last, end));

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::journal::identity::{self, Identity, LOSSES_MAX};
+use crate::journal::inspect::InspectError;
+use crate::journal::simulated_disk::{Call, Fault};
 
 fn segment(number: u64) -> PathBuf {
     Path::new(DIR).join(format!("segments/{number:010}.seg"))
@@ -151,10 +154,42 @@ fn every_accepted_loss_is_counted_and_stays_counted() {
         let (_, _, recovered) = Stepped::open(&disk.after_power_cut(losses)).unwrap();
         assert_eq!((recovered.losses, recovered.dropped), (losses, None));
     }
+    // A start that fails again and again before it has set anything aside has lost nothing.
+    let failing = disk.after_kill();
+    let paths = failing.paths().into_iter();
+    let last = paths.filter(|path| path.extension().is_some_and(|it| it == "seg")).max();
+    failing.tamper(&last.unwrap(), |bytes| bytes[4100] ^= 1);
+    for _ in 0..3 {
+        failing.fail(Fault::nth_where(1, |call, path| {
+            call == Call::Create && path.starts_with(Path::new(DIR).join("lost"))
+        }));
+        assert!(Stepped::open_with(&failing, accepting.clone()).is_err());
+    }
+    let (_, _, recovered) = Stepped::open_with(&failing, accepting.clone()).unwrap();
+    assert_eq!(recovered.losses, 4);
     // Without a mark nobody knows how much of the end is missing.
     disk.remove(&Path::new(DIR).join("mark")).unwrap();
     let (_, _, recovered) = Stepped::open_with(&disk, accepting).unwrap();
     assert_eq!(recovered.losses, 4);
+}
+
+#[test]
+fn a_loss_for_which_no_epochs_are_left_is_refused() {
+    let (disk, _) = journal_of(4, 4, 30);
+    let last = Identity { journal: PUBLISHER, publisher: PUBLISHER, losses: LOSSES_MAX };
+    identity::write(&disk, Path::new(DIR), last).unwrap();
+    assert_eq!(Stepped::open(&disk).unwrap().2.losses, LOSSES_MAX);
+    let copied = super::inspect::copy(&disk);
+    assert!(matches!(copied, Err(InspectError::TooManyLosses { .. })), "{copied:?}");
+    disk.tamper(&segment(1), |bytes| bytes.truncate(4096));
+    let accepting = JournalOptions { accept_loss: true, ..options() };
+    for _ in 0..2 {
+        let refused = Stepped::open_with(&disk, accepting.clone()).map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
+    }
+    disk.remove(&Path::new(DIR).join("mark")).unwrap();
+    let refused = Stepped::open_with(&disk, accepting).map(drop).unwrap_err();
+    assert!(matches!(refused, OpenError::TooManyLosses { .. }), "{refused}");
 }
 
 #[test]
