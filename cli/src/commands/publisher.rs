@@ -75,7 +75,7 @@ pub(crate) fn recovered_lines(publisher: &Publisher) -> String {
     }
     if let Some(lost) = &opened.lost_payloads {
         lines += &format!(
-            "LOST: the payloads in {} and {} more files; their jobs are buried when they are read\n",
+            "LOST: the payloads in {} and {} more files; their jobs are buried when read\n",
             lost.file.display(),
             lost.files - 1,
         );

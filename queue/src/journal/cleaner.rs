@@ -14,6 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -30,6 +31,9 @@ use super::removal;
 use super::snapshots::{self, Resume, SnapshotFileError, WriteError};
 use crate::log::Snapshot;
 use crate::{Poisoned, RecordRef};
+
+/// How long a copy may keep files on a disk so short of room that new jobs are refused.
+pub(crate) const COPY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Why a cycle came to nothing. What was there before it is as good as it was.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +73,9 @@ pub(crate) trait Around {
 
     /// The disk is short of room.
     fn is_short(&self) -> bool;
+
+    /// The time.
+    fn now(&self) -> Instant;
 }
 
 /// Takes snapshots and cleans. Decides nothing by time: the thread around it does that.
@@ -88,6 +95,8 @@ pub(crate) struct Cleaner {
     retired: Vec<GivenUp>,
     /// Bytes by which the log grew during the last cycle.
     grown: u64,
+    /// Since when a copy keeps files on a short disk.
+    waits_since: Option<Instant>,
 }
 
 /// A file that is to go.
@@ -141,9 +150,10 @@ impl Cleaner {
         figures: Arc<CycleFigures>,
         newest: Option<u64>,
         fallback: Option<Fallback>,
+        needless: Vec<GivenUp>,
     ) -> Cleaner {
-        let (given_up, needless, retired) = (Vec::new(), Vec::new(), Vec::new());
-        let grown = 0;
+        let (given_up, retired) = (Vec::new(), Vec::new());
+        let (grown, waits_since) = (0, None);
         Cleaner {
             directory,
             records,
@@ -154,6 +164,7 @@ impl Cleaner {
             needless,
             retired,
             grown,
+            waits_since,
         }
     }
 
@@ -184,11 +195,7 @@ impl Cleaner {
         // What is not committed has no place yet, and a snapshot is never ahead of the log.
         around.settle(index)?;
         // What is needless goes first: its room may be all that there is for the snapshot.
-        let is_pinned = !self.remove(around)?;
-        if is_pinned && around.is_short() {
-            let (file, error) = (self.directory.dir.join(PIN_FILE), io::ErrorKind::WouldBlock);
-            return Err(CycleError::NotNow { what: "taking", file, error: error.into() });
-        }
+        self.remove_or_wait(around)?;
         self.clean(&*snapshot, around)?;
         let locations = self.records.locations_up_to(index);
         let resume = resume_after(index, &locations);
@@ -202,7 +209,7 @@ impl Cleaner {
         // What was frozen is given free before all that is slow.
         drop(snapshot);
         self.supersede(index);
-        self.remove(around).map(drop)
+        self.remove_or_wait(around)
     }
 
     /// The snapshot of `index` counts from now on, and the one before it is the fallback.
@@ -330,13 +337,23 @@ impl Cleaner {
         }
     }
 
+    /// What nothing needs any more goes. On a short disk a copy that keeps it there is waited for:
+    /// the cycle is given up, so that another one is tried soon.
+    fn remove_or_wait(&mut self, around: &mut dyn Around) -> Result<(), CycleError> {
+        if self.remove(around)? || !around.is_short() {
+            return Ok(());
+        }
+        let (file, error) = (self.directory.dir.join(PIN_FILE), io::ErrorKind::WouldBlock);
+        Err(CycleError::NotNow { what: "taking", file, error: error.into() })
+    }
+
     /// What nothing needs any more goes. On a disk without room to spare that is the fallback, too.
     /// False while a copy is being made.
     fn remove(&mut self, around: &mut dyn Around) -> Result<bool, CycleError> {
         if around.is_short() || self.directory.ballast.is_tight() {
             self.needless.extend(self.fallback.take().into_iter().flat_map(|it| it.files));
         }
-        if !self.retire()? {
+        if !self.retire(around)? {
             return Ok(false);
         }
         if !self.retired.is_empty() {
@@ -351,22 +368,36 @@ impl Cleaner {
         Ok(true)
     }
 
+    /// Whether a copy has kept files on a short disk for long enough. One that can look fails by
+    /// itself below the low watermark; one that hangs cannot.
+    fn has_waited_for_a_copy(&mut self, around: &dyn Around) -> bool {
+        let Directory { files, dir, .. } = &*self.directory;
+        let is_full = files.free_bytes(dir).is_ok_and(|free| free < SMALL_BYTES);
+        if !around.is_short() {
+            self.waits_since = None;
+            return is_full;
+        }
+        let now = around.now();
+        let since = *self.waits_since.get_or_insert(now);
+        is_full || now.duration_since(since) >= COPY_WAIT_MAX
+    }
+
     /// Older snapshots and what only they need count no more, for good. False, and nothing has changed, while a copy is being made.
-    fn retire(&mut self) -> Result<bool, CycleError> {
+    fn retire(&mut self, around: &dyn Around) -> Result<bool, CycleError> {
         let Some(newest) = self.newest else { return Ok(true) };
-        let (files, dir) = (&*self.directory.files, &self.directory.dir);
+        let directory = Arc::clone(&self.directory);
+        let (files, dir) = (&*directory.files, &directory.dir);
         let mut pin = Pin::to_delete(files, dir);
-        // A copy fails by itself below the low watermark, unless it hangs.
-        let is_full = || files.free_bytes(dir).is_ok_and(|free| free < SMALL_BYTES);
-        if matches!(pin, Ok(None)) && is_full() {
-            tracing::warn!("the disk is full: a copy that keeps files on it is ended");
+        if matches!(pin, Ok(None)) && self.has_waited_for_a_copy(around) {
+            tracing::warn!("the disk is short of room: a copy that keeps files on it is ended");
             pin = Pin::to_delete_from_readers(files, dir);
         }
-        let pin = pin.map_err(|error| poisoned("pinning", dir, error))?;
+        let pin = pin.map_err(|error| CycleError::of("pinning", dir.join(PIN_FILE), error))?;
         let Some(_unpinned) = pin else {
             tracing::info!("a copy is being made; what is no longer needed goes after it");
             return Ok(false);
         };
+        self.waits_since = None;
         let dir = self.directory.snapshots_dir();
         let kept = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
         let snapshots = snapshots::retire_others(&self.directory, &kept)

@@ -151,7 +151,7 @@ pub(crate) fn run(
             Ok(()) => tracing::debug!(index, took = ?began.elapsed(), "snapshot"),
             Err(CycleError::Closing) => {}
             Err(error @ CycleError::NotNow { .. }) => {
-                tracing::warn!(%error, "no snapshot could be made; trying again");
+                tracing::warn!(%error, "a cycle was given up; trying again");
                 given_up = true;
             }
             Err(CycleError::Failed(why)) => {
@@ -226,6 +226,10 @@ impl Around for Surroundings<'_> {
 
     fn is_short(&self) -> bool {
         self.directory.ballast.is_short()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 }
 

@@ -191,8 +191,17 @@ impl Journal {
         }
         let durability = options.durability;
         let parts = Parts::open(files, dir, options, rebuild)?;
-        let Parts { directory, records, progress, mark, segment, fallback, recovered, lock } =
-            parts;
+        let Parts {
+            directory,
+            records,
+            progress,
+            mark,
+            segment,
+            fallback,
+            needless,
+            recovered,
+            lock,
+        } = parts;
         if let Some(segment) = &segment {
             directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
         }
@@ -223,6 +232,7 @@ impl Journal {
             Arc::clone(&cycles),
             newest,
             fallback,
+            needless,
         );
         let threads = {
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {

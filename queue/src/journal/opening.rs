@@ -8,7 +8,7 @@ use longshore_protocol::PublisherId;
 
 use super::ballast::BALLAST_FILE;
 use super::budget::Budget;
-use super::cleaner::Fallback;
+use super::cleaner::{Fallback, GivenUp};
 use super::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use super::files::{self, Files, LockError};
 use super::identity::{self, Identity, IdentityError};
@@ -27,6 +27,8 @@ pub(super) struct Parts {
     pub(super) mark: Arc<Mark>,
     pub(super) segment: Option<Segment>,
     pub(super) fallback: Option<Fallback>,
+    /// Files that the start would have removed if nobody were copying the directory.
+    pub(super) needless: Vec<GivenUp>,
     pub(super) recovered: Recovered,
     pub(super) lock: Box<dyn Send + Sync>,
 }
@@ -77,9 +79,19 @@ impl Parts {
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
         let progress = Arc::new(Progress::new(found.last_index));
-        let (segment, fallback) = (found.segment, found.fallback);
+        let (segment, fallback, needless) = (found.segment, found.fallback, found.needless);
         let mark = Arc::new(mark);
-        Ok(Parts { directory, records, progress, mark, segment, fallback, recovered, lock })
+        Ok(Parts {
+            directory,
+            records,
+            progress,
+            mark,
+            segment,
+            fallback,
+            needless,
+            recovered,
+            lock,
+        })
     }
 }
 

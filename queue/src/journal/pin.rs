@@ -2,8 +2,8 @@
 //!
 //! Whoever copies holds it together with others who do. The cleaner takes it alone before it deletes
 //! anything, and does not wait for it: what it would have deleted goes with a later cycle. Only once
-//! the disk is below the low watermark, it removes the file's name and takes a new one: the copies
-//! that hold the old one find that out, and fail.
+//! the disk has been short for a minute, or is below the low watermark, it removes the file's name
+//! and takes a new one: the copies that hold the old one find that out, and fail.
 
 use std::io;
 use std::path::Path;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -77,8 +78,17 @@ impl SteppedLog {
         let durability = options.durability;
         let files: Arc<dyn Files> = Arc::new(disk.clone());
         let parts = Parts::open(files, Path::new(DIR), options, replay)?;
-        let Parts { directory, records, progress, mark, segment, fallback, recovered, lock } =
-            parts;
+        let Parts {
+            directory,
+            records,
+            progress,
+            mark,
+            segment,
+            fallback,
+            needless,
+            recovered,
+            lock,
+        } = parts;
         if let Some(segment) = &segment {
             directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
         }
@@ -94,6 +104,7 @@ impl SteppedLog {
             Arc::clone(&cycles),
             newest,
             fallback,
+            needless,
         );
         let hand = Hand {
             directory,
@@ -235,6 +246,10 @@ impl Around for Turns<'_> {
 
     fn is_short(&self) -> bool {
         self.short
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 }
 

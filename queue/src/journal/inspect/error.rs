@@ -55,7 +55,7 @@ pub enum InspectError {
     },
     /// While a copy is made nothing is removed, and a full disk cannot wait.
     #[error(
-        "the disk of {dir:?} is short of room ({free} bytes are free now): a copy keeps files there \
+        "the disk of {dir:?} is short of room ({free} bytes are free): a copy keeps files there \
          that the publisher has to remove. Free some room, or stop the publisher first"
     )]
     NoSpace {
@@ -66,8 +66,8 @@ pub enum InspectError {
     },
     /// A copy has one loss more than its original.
     #[error(
-        "{file:?} counts {LOSSES_MAX} losses, and no epochs are left for a copy: work off its jobs, \
-         then start with a new directory"
+        "{file:?} counts {LOSSES_MAX} losses, and no epochs are left for a copy: work off its \
+         jobs, then start with a new directory"
     )]
     TooManyLosses {
         /// The file that counts.

@@ -137,7 +137,7 @@ fn read_file(
     let file = directory.files.open(path).map_err(io)?;
     let length = file.len().map_err(io)?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
-    // The disk may take another sector for a header that it cannot read, once that is written again.
+    // The disk may take another sector for it, once it is written again.
     if unless_unreadable(file.read_at(&mut bytes, 0)).map_err(io)?.is_none() {
         bytes.fill(0);
     }

@@ -53,6 +53,8 @@ pub(crate) struct Recovery {
     pub(crate) lost_payloads: Option<LostPayloads>,
     /// What the next start falls back to if the snapshot is bad by then.
     pub(crate) fallback: Option<Fallback>,
+    /// What nothing needs, and stays while somebody copies the directory.
+    pub(crate) needless: Vec<GivenUp>,
 }
 
 /// The snapshot that a journal was read back from.
@@ -221,18 +223,19 @@ fn play(
     let unused = found.unused.into_iter().chain(found.bad_carried).map(|file| file.path);
     let is_other = |&index: &u64| index != base.index && Some(index) != falls_back_to;
     let others = found.snapshots.into_iter().filter(is_other);
-    recovery.fallback = falls_back_to.map(|snapshot| {
-        let file = |file: Found| GivenUp { path: file.path, bytes: file.length };
-        Fallback { snapshot, files: dead.drain(..).map(file).collect() }
-    });
+    let given_up = |file: Found| GivenUp { path: file.path, bytes: file.length };
+    let mut dead: Vec<GivenUp> = dead.into_iter().map(given_up).collect();
+    recovery.fallback =
+        falls_back_to.map(|snapshot| Fallback { snapshot, files: std::mem::take(&mut dead) });
     let unneeded = Unneeded {
         never_counted: unused.chain(found.unfinished).collect(),
         snapshots: others.map(|index| directory.snapshot_path(index)).collect(),
-        dead: dead.into_iter().map(|file| file.path).collect(),
+        dead,
     };
-    unneeded.remove(directory)?;
+    recovery.needless = unneeded.remove(directory)?;
     let fallback = recovery.fallback.iter().flat_map(|fallback| &fallback.files);
-    directory.bytes.fetch_add(fallback.map(|file| file.bytes).sum(), Ordering::Relaxed);
+    let left = fallback.chain(&recovery.needless).map(|file| file.bytes).sum();
+    directory.bytes.fetch_add(left, Ordering::Relaxed);
 
     for file in kept.iter().chain(&carried).chain(&segments) {
         file.repair_header(directory)?;
@@ -255,32 +258,37 @@ struct Unneeded {
     /// All but the one that counts and the one to fall back to.
     snapshots: Vec<PathBuf>,
     /// Segments and carried files that neither of them needs.
-    dead: Vec<PathBuf>,
+    dead: Vec<GivenUp>,
 }
 
 impl Unneeded {
-    /// Removes it, so that it stays removed. What somebody may be copying stays until a later start.
-    fn remove(self, directory: &Directory) -> Result<(), OpenError> {
+    /// Removes it, so that it stays removed. Gives what somebody may be copying: that stays until a
+    /// cycle removes it, as it does with older snapshots.
+    fn remove(self, directory: &Directory) -> Result<Vec<GivenUp>, OpenError> {
         let (segments_dir, snapshots_dir) = (directory.segments_dir(), directory.snapshots_dir());
         remove(directory, &self.never_counted)?;
         // The name of the snapshot that counts may not last yet.
         sync_dir(directory, &snapshots_dir)?;
         sync_dir(directory, &segments_dir)?;
         if self.snapshots.is_empty() && self.dead.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let pin = Pin::to_delete(&*directory.files, &directory.dir)
             .map_err(|error| OpenError::io("pinning", &directory.dir, error))?;
-        let Some(_unpinned) = pin else { return Ok(()) };
+        let Some(_unpinned) = pin else { return Ok(self.dead) };
         remove(directory, &self.snapshots)?;
         // For good: what only they needed goes after them.
         sync_dir(directory, &snapshots_dir)?;
-        remove(directory, &self.dead)?;
-        sync_dir(directory, &segments_dir)
+        remove(directory, self.dead.iter().map(|file| &file.path))?;
+        sync_dir(directory, &segments_dir)?;
+        Ok(Vec::new())
     }
 }
 
-fn remove(directory: &Directory, paths: &[PathBuf]) -> Result<(), OpenError> {
+fn remove<'a>(
+    directory: &Directory,
+    paths: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), OpenError> {
     for path in paths {
         match directory.files.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -320,6 +320,12 @@ impl Files for SimulatedDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut disk = self.lock();
         let failed = disk.meet(Call::Remove, path, &[]);
+        let is_pinned = disk.pins.contains_key(path);
+        let failed = match failed {
+            // It has a name, though none that a power cut could take.
+            Some((error, _)) if is_pinned => return Err(error),
+            failed => failed,
+        };
         if failed.is_none() {
             disk.pins.remove(path);
         }

@@ -1,7 +1,9 @@
 //! Whole cycles, one call at a time: what they do on a disk with too little room, and what they leave behind.
 
 use std::io;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::snapshots::{Commands, path, segment, snapshots_of};
 use super::*;
@@ -18,8 +20,10 @@ const BALLAST: u64 = 2 * MIB;
 
 /// Nobody else does anything; the log has grown by so much whenever it is asked for.
 #[derive(Default)]
-struct Alone {
+pub(super) struct Alone {
     short: bool,
+    /// How long after the first cycle it is.
+    after: Duration,
     /// Bytes by which the log grows with each piece.
     grows: u64,
     log_bytes: u64,
@@ -46,6 +50,11 @@ impl Around for Alone {
     fn is_short(&self) -> bool {
         self.short
     }
+
+    fn now(&self) -> Instant {
+        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        *FIRST + self.after
+    }
 }
 
 fn short() -> Alone {
@@ -55,7 +64,7 @@ fn short() -> Alone {
 fn cleaner(journal: &Stepped) -> (Cleaner, Arc<CycleFigures>) {
     let figures = Arc::new(CycleFigures::default());
     let (directory, records) = (Arc::clone(&journal.directory), Arc::clone(&journal.records));
-    (Cleaner::new(directory, records, Arc::clone(&figures), None, None), figures)
+    (Cleaner::new(directory, records, Arc::clone(&figures), None, None, Vec::new()), figures)
 }
 
 /// A state of no bytes after all commands, which names so much of each of some.
@@ -124,7 +133,8 @@ fn a_copy_is_waited_for_until_the_disk_is_full_and_ended_then() {
     let (disk, journal) = full(8);
     let (mut cleaner, _) = cleaner(&journal);
     let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
-    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    let waits = cleaner.cycle(Box::new(half(&journal)), &mut short());
+    assert!(matches!(waits, Err(CycleError::NotNow { .. })), "another one is tried: {waits:?}");
     assert!(disk.paths().contains(&segment(2)), "what is needless stays while a copy is made");
     for (free, ends) in [(2 * MIB, false), (2 * MIB - 1, true)] {
         disk.leave_free(free);
@@ -136,6 +146,41 @@ fn a_copy_is_waited_for_until_the_disk_is_full_and_ended_then() {
             false => assert!(matches!(cycle, Err(CycleError::NotNow { .. })), "{cycle:?}"),
         }
     }
+    assert!(!disk.paths().contains(&segment(2)) && is_there(&journal));
+}
+
+#[test]
+fn a_copy_is_ended_once_the_disk_has_been_short_for_a_minute() {
+    let (disk, journal) = full(8);
+    let (mut cleaner, _) = cleaner(&journal);
+    let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
+    let second = Duration::from_secs(1);
+    let mut cycle = |short, seconds| {
+        let mut around = Alone { short, after: seconds * second, ..Alone::default() };
+        cleaner.cycle(Box::new(half(&journal)), &mut around)
+    };
+    cycle(true, 0).unwrap_err();
+    cycle(false, 30).unwrap();
+    cycle(true, 70).unwrap_err();
+    cycle(true, 129).unwrap_err();
+    assert!(copy.is_valid().unwrap() && disk.paths().contains(&segment(2)));
+    cycle(true, 130).unwrap();
+    assert!(!copy.is_valid().unwrap() && !disk.paths().contains(&segment(2)));
+}
+
+#[test]
+fn a_copy_that_cannot_be_ended_for_want_of_room_fails_no_journal() {
+    let (disk, journal) = full(8);
+    let (mut cleaner, _) = cleaner(&journal);
+    let _copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
+    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap_err();
+    disk.leave_free(MIB);
+    journal.directory.ballast.measure();
+    let of_pin = |call, path: &Path| call == Call::Remove && path.ends_with("PIN");
+    disk.fail(Fault::nth_where(1, of_pin).with(Failure::Full));
+    let cycle = cleaner.cycle(Box::new(half(&journal)), &mut short());
+    assert!(matches!(cycle, Err(CycleError::NotNow { what: "pinning", .. })), "{cycle:?}");
+    cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert!(!disk.paths().contains(&segment(2)) && is_there(&journal));
 }
 
@@ -223,7 +268,8 @@ fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
     let index = parts.recovered.snapshot.map(|snapshot| snapshot.index);
     let figures = Arc::new(CycleFigures::default());
     let before = disk.paths();
-    let mut next = Cleaner::new(parts.directory, parts.records, figures, index, parts.fallback);
+    let Parts { directory, records, fallback, needless, .. } = parts;
+    let mut next = Cleaner::new(directory, records, figures, index, fallback, needless);
     let state = Commands { index: 12, parts: Vec::new(), ..Commands::up_to(12, 400_000) };
     next.cycle(Box::new(state), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000012.snap")]);

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::super::cycles::Alone;
 use super::*;
+use crate::journal::cleaner::Cleaner;
 use crate::journal::format::SegmentHeader;
 use crate::journal::locations::CarriedAt;
+use crate::journal::pin::Pin;
 use crate::journal::simulated_disk::{Call, Fault};
 
 #[test]
@@ -138,6 +141,32 @@ fn a_start_reads_the_log_before_its_snapshot_only_if_files_depend_on_it() {
         let reads = reads.load(Ordering::Relaxed);
         assert!(reads >= 1 && (reads > 1) == reads_more, "its header, and more: {reads}");
     }
+}
+
+#[test]
+fn what_a_copy_keeps_over_a_start_goes_with_the_first_cycle() {
+    let (disk, journal, _) = journal_of_segments();
+    journal.snapshot(12, 200_000, |run| run.last >= 12).unwrap();
+    journal.firm_mark().unwrap();
+    drop(journal);
+    let disk = disk.after_kill();
+    // There is nothing to fall back to that would need the first segment.
+    disk.remove(&segment(2)).unwrap();
+    let copy = Pin::to_read(&disk, Path::new(DIR)).unwrap();
+    let (parts, _) = open_parts(&disk, options()).unwrap();
+    assert!(disk.paths().contains(&segment(1)) && parts.fallback.is_none());
+    assert_eq!(parts.needless.len(), 1);
+    drop(copy);
+    let bytes = parts.directory.bytes.load(Ordering::Relaxed);
+    let length = parts.needless[0].bytes;
+    let directory = Arc::clone(&parts.directory);
+    let figures = Arc::default();
+    let mut cleaner =
+        Cleaner::new(parts.directory, parts.records, figures, Some(12), None, parts.needless);
+    let state = Commands { index: 16, blocks: VecDeque::new(), parts: Vec::new() };
+    cleaner.cycle(Box::new(state), &mut Alone::default()).unwrap();
+    assert!(!disk.paths().contains(&segment(1)));
+    assert_eq!(directory.bytes.load(Ordering::Relaxed), bytes - length);
 }
 
 #[test]
