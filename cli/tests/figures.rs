@@ -241,20 +241,20 @@ async fn publishers_without_figures_are_named_and_not_waited_for() {
     let site = Site::configured(1, 2, None, "[publisher]\nfigures = false\n").await;
     let _worker = Beside::start(site.command(&["work", "/jobs/**", "--", "true"]));
     site.run(&["enqueue", "/jobs/a", "x"]).code(0);
-    let told = "publishes no figures (publisher.figures is false)";
+    let says = "publishes no figures (publisher.figures is false)";
     common::until("the worker is counted", || {
         site.run(&["stat", "/jobs/a", "--json"]).code(0).json()["queues"][0]["workers"] == 1
     });
     let stat = site.run(&["stat", "--json"]).code(0).json();
     assert_eq!(stat["without_figures"], json!(["publisher-1", "publisher-2"]));
     let check = site.run(&["check"]).code(0).stdout;
-    assert!(check.contains(told), "{check}");
+    assert!(check.contains(says), "{check}");
     let top = site.run(&["top", "--once"]).code(0).stdout;
-    assert!(top.contains(&format!("publisher publisher-2 {told}")), "{top}");
+    assert!(top.contains(&format!("publisher publisher-2 {says}")), "{top}");
     let listed = site.run(&["workers", "ls"]).code(0).stderr;
-    assert!(listed.contains(&format!("publisher publisher-1 {told}")), "{listed}");
+    assert!(listed.contains(&format!("publisher publisher-1 {says}")), "{listed}");
     let quiet = site.run(&["workers", "quiet", "*", "--wait"]).code(1).stderr;
-    assert!(quiet.contains(told), "{quiet}");
+    assert!(quiet.contains(says), "{quiet}");
 }
 
 #[test]

@@ -63,6 +63,13 @@ async fn a_publisher_is_drained_and_removed_and_no_job_is_lost() {
     let drained = site.run(&["publisher", "drain", "publisher-2"]).code(0);
     assert!(drained.stdout.contains("takes no new jobs; 20 jobs have"), "{}", drained.stdout);
 
+    // One who waits does not drain again what somebody else has ended.
+    let mut waiting = Beside::start(site.command(&["publisher", "drain", "publisher-2", "--wait"]));
+    assert!(waiting.line().contains("20 jobs have"));
+    site.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
+    waiting.ended().code(1).says(&["somebody has ended its drain"]);
+    site.run(&["publisher", "drain", "publisher-2"]).code(0);
+
     // Whoever asks, for a queue that is there or a new one: all go to the other.
     for queue in ["/jobs/mail", "/jobs/new"] {
         for _ in 0..4 {

@@ -91,8 +91,8 @@ codes! {
         Malformed = 3, "Malformed: the batch does not decode; client and publisher disagree about the protocol";
         /// The batch is over 10,000 jobs, 16 MiB of payload or 18 MiB encoded. Split it.
         TooLarge = 4, "TooLarge: the batch is over 10,000 jobs, 16 MiB of payload or 18 MiB encoded; split it";
-        /// The publisher is being drained: whatever the path, it takes no new jobs. Send the batch to another one; it used
-        /// up no number.
+        /// The publisher is being drained: whatever the path, it takes no new jobs. Send the batch to
+        /// another one; it used up no number.
         Draining = 5, "Draining: the publisher is being drained and takes no new jobs (longshore publisher drain NAME --undo ends that); send them to another publisher";
     }
 }

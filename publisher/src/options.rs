@@ -110,7 +110,7 @@ impl PublisherOptions {
         connections_max.div_ceil(2)
     }
 
-    /// Bytes that jobs may take unless told otherwise: half of the memory of the machine, or of the
+    /// Bytes that jobs may take by default: half of the memory of the machine, or of the
     /// control group if that has less; the other half is for what a snapshot freezes, the cache and
     /// links. Where the system does not say: 4 GiB.
     pub fn usual_memory_max() -> u64 {

@@ -182,7 +182,7 @@ async fn a_clock_skew_below_what_keeps_clocks_right_is_refused_before_anything_i
 async fn addresses_that_no_replica_takes_are_refused_before_anything_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let host = |n: usize| format!("{}.example:{n}", "a".repeat(63)).parse().unwrap();
-    for (addresses, told) in [
+    for (addresses, reason) in [
         (17, "--advertise: 17 addresses are more than the 16 that a publisher may advertise"),
         (
             16,
@@ -193,7 +193,7 @@ async fn addresses_that_no_replica_takes_are_refused_before_anything_is_written(
         let mut options = PublisherOptions::new(dir.path().join("data"));
         options.advertise = (1..=addresses).map(host).collect();
         let refused = Publisher::open(options).await.map(drop).unwrap_err();
-        assert_eq!(refused.to_string(), told);
+        assert_eq!(refused.to_string(), reason);
         assert!(!dir.path().join("data").exists());
     }
 }
@@ -204,9 +204,9 @@ async fn a_reconnect_grace_under_two_heartbeats_is_refused_with_the_least() {
     let mut options = PublisherOptions::new(dir.path().join("data"));
     options.leases.reconnect_grace_ms = 3_999;
     let refused = Publisher::open(options.clone()).await.map(drop).unwrap_err();
-    let told = "leases.reconnect_grace_ms is 3999: workers would begin no job between two \
+    let reason = "leases.reconnect_grace_ms is 3999: workers would begin no job between two \
                 heartbeats of 2s; give it 4000 at least, or shorten timing.heartbeat";
-    assert_eq!(refused.to_string(), told);
+    assert_eq!(refused.to_string(), reason);
     assert!(!dir.path().join("data").exists());
     options.leases.reconnect_grace_ms = 4_000;
     Publisher::open(options).await.map(drop).unwrap();

@@ -77,7 +77,7 @@ pub(crate) enum ResolverAction {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PublisherAction {
-    /// A publisher is to be removed: it takes no new jobs (producers go to others), ends what it has, and says when it is empty
+    /// A publisher is to be removed: it takes no new jobs, and says when it holds none
     Drain(Drain),
     /// A publisher that is missing is gone for good, and its jobs with it: report it no longer
     Forget {

@@ -238,7 +238,8 @@ fn publishers(gathered: &Gathered<PublisherStatus>) -> Vec<Finding> {
                 part: part(&answered.publisher.name),
                 level: Level::Warning,
                 says: format!(
-                    "it is drained: it takes no new jobs; longshore publisher drain {} --undo ends that",
+                    "it is drained: it takes no new jobs; \
+                     longshore publisher drain {} --undo ends that",
                     status.name
                 ),
             });

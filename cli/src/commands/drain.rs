@@ -1,4 +1,5 @@
-//! `longshore publisher drain`: a publisher takes no new jobs, so that it can be removed once it holds none.
+//! `longshore publisher drain`: a publisher takes no new jobs, so that it can be removed once it
+//! holds none.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use longshore::protocol::{PublisherId, PublisherInfo};
 use longshore::{Glob, JobCounts, Queues, QueuesOptions};
 use serde_json::json;
 
+use super::forget::is_named;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Drain;
 use crate::failure::Reported;
@@ -91,24 +93,20 @@ async fn look(context: &Context, id: PublisherId) -> Option<Left> {
     Some(Left { draining: status.draining, counts })
 }
 
-/// The one registered publisher of that name, or with that id or beginning of it.
+/// The one registered publisher that `name` means.
 fn find<'a>(name: &str, publishers: &'a [PublisherInfo]) -> anyhow::Result<&'a PublisherInfo> {
-    let is_named = |one: &&PublisherInfo| {
-        one.name == name || one.id.prefix() == name || one.id.to_string() == name
-    };
-    let mut found = publishers.iter().filter(is_named);
-    match (found.next(), found.next()) {
-        (Some(one), None) => Ok(one),
-        (Some(_), Some(_)) => {
-            let ids: Vec<String> =
-                publishers.iter().filter(is_named).map(|one| one.id.prefix()).collect();
+    let found: Vec<_> = publishers.iter().filter(|one| is_named(one, name)).collect();
+    match found[..] {
+        [one] => Ok(one),
+        [_, ..] => {
+            let ids: Vec<String> = found.iter().map(|one| one.id.prefix()).collect();
             anyhow::bail!(
                 "{} publishers are named {name}; name one by its id: {}",
                 ids.len(),
                 ids.join(", ")
             )
         }
-        (None, _) => anyhow::bail!(
+        [] => anyhow::bail!(
             "no publisher {name} is registered: longshore resolver status --publishers lists them"
         ),
     }
@@ -152,7 +150,8 @@ impl Left {
         if prepared > 0 {
             let wait = if prepared == 1 { "waits" } else { "wait" };
             eprintln!(
-                "note: {prepared} of them {wait} to be confirmed: longshore jobs '/**' --state prepared"
+                "note: {prepared} of them {wait} to be confirmed: \
+                 longshore jobs '/**' --state prepared"
             );
         }
         Ok(())

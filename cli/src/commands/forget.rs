@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use longshore::protocol::PublisherInfo;
 use longshore::{KnownPublisher, PublisherId, ReadClient};
 use serde_json::json;
 
@@ -80,18 +81,20 @@ fn report(silent: &[(String, String)]) {
     }
 }
 
-/// The one missing publisher of that name, or with that id or beginning of it.
+/// Whether `name` is the publisher's name, its id, or the first eight digits of that.
+pub(super) fn is_named(info: &PublisherInfo, name: &str) -> bool {
+    info.name == name || info.id.prefix() == name || info.id.to_string() == name
+}
+
+/// The one missing publisher that `name` means.
 fn find<'a>(
     name: &str,
     answers: &'a [(String, Vec<KnownPublisher>)],
 ) -> anyhow::Result<&'a KnownPublisher> {
-    let is_named = |one: &&KnownPublisher| {
-        one.info.name == name || one.info.id.prefix() == name || one.info.id.to_string() == name
-    };
     let mut missing: BTreeMap<PublisherId, &KnownPublisher> = BTreeMap::new();
     let mut registered: BTreeMap<PublisherId, &str> = BTreeMap::new();
     for (replica, known) in answers {
-        for one in known.iter().filter(is_named) {
+        for one in known.iter().filter(|one| is_named(&one.info, name)) {
             match one.departure {
                 Some(_) => _ = missing.insert(one.info.id, one),
                 None => _ = registered.insert(one.info.id, replica),

@@ -46,10 +46,10 @@ impl Queues {
         .await
     }
 
-    /// Has every publisher that is asked take no new jobs, or take them again: producers send theirs to others that serve the
-    /// path, what is there goes on, and each answers with what it still holds. Meant for one:
-    /// [`to_publishers`](Queues::to_publishers). Holds over restarts, until the contrary is asked for. Not cancel safe: of
-    /// a call that was dropped, publishers may have received the request.
+    /// Has every publisher that is asked take no new jobs, or take them again: producers send
+    /// theirs to others that serve the path, and what is there goes on. Meant for one:
+    /// [`to_publishers`](Queues::to_publishers). Holds over restarts, until the contrary is asked
+    /// for. Not cancel safe: of a call that was dropped, publishers may have received the request.
     pub async fn drain(&self, draining: bool) -> Result<Gathered<()>, QueuesError> {
         self.ask_all(&everything(), Request::Drain { draining }, |answer| match answer {
             Answer::Done => Some(()),

@@ -1,6 +1,7 @@
 //! A publisher that is being drained takes no new jobs; what it has goes on until it is done.
 //!
-//! Batches are refused whole, so that producers send them to another publisher, and are not logged: they use up no number.
+//! Batches are refused whole, so that producers send them to another publisher, and are not logged:
+//! they use up no number.
 
 use longshore_protocol::LinkId;
 use longshore_protocol::messages::work::EnqueueBatch;
@@ -13,10 +14,13 @@ impl State {
         self.draining
     }
 
-    /// Whether a batch is to go elsewhere: one of which this publisher knows nothing. It gets its answer if it was taken
-    /// before, or if all of its jobs are there: elsewhere they would be run a second time.
+    /// Whether a batch is to go elsewhere. It gets its answer here if it was taken before, or if all
+    /// of its jobs are there: elsewhere they would be run a second time.
     pub(crate) fn is_for_another(&self, link: LinkId, batch: &EnqueueBatch) -> bool {
-        let Some(session) = self.session_of(link).filter(|_| self.draining) else { return false };
+        if !self.draining {
+            return false;
+        }
+        let Some(session) = self.session_of(link) else { return false };
         let next = self.sessions.table[session].next_batch;
         // Behind a refused one, none is a gap.
         batch.sequence > next || (batch.sequence == next && !self.has_all_of(batch))

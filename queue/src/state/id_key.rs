@@ -4,14 +4,16 @@ use super::rows::mix;
 
 /// The key of the index of ids.
 ///
-/// The hash multiplies the id's halves, each with half of the key added: NH of UMAC (Black, Halevi, Krawczyk, Krovetz,
-/// Rogaway 1999), by which two ids, chosen without the key, have one product of 128 bits for one key in 2⁶⁴. Folded to 64
-/// bits it is good for an index, and for nothing else. SipHash-1-3 took 7 % of what a job costs from end to end.
+/// The hash multiplies the id's halves, each with half of the key added: NH of UMAC (Black, Halevi,
+/// Krawczyk, Krovetz, Rogaway 1999), by which two ids, chosen without the key, have one product of
+/// 128 bits for one key in 2⁶⁴. Folded to 64 bits it is good for an index, and for nothing else.
+/// SipHash-1-3 took 7 % of what a job costs from end to end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IdKey(u64, u64);
 
 impl Default for IdKey {
-    /// Of a state without a secret, in which there are no ids yet. (With zeros all ids of one half 0 would have one hash.)
+    /// Of a state without a secret, in which there are no ids yet. (With zeros all ids of which one
+    /// half is 0 would have one hash.)
     fn default() -> IdKey {
         IdKey::new(&[0x5a; 16])
     }

@@ -18,8 +18,8 @@ use crate::log::Poisoned;
 const EPOCHS_PER_LOSS: u64 = 1 << 20;
 
 impl LogStore<Journal> {
-    /// Opens the journal in `dir`, or makes it, replays it, and logs this start, synced at every level of durability.
-    /// Blocks.
+    /// Opens the journal in `dir`, or makes it, replays it, and logs this start, synced at every
+    /// level of durability. Blocks.
     pub fn open(
         dir: &FilePath,
         options: StoreOptions,

@@ -45,7 +45,8 @@ pub enum Answer {
     Checkpoints(Vec<CheckpointInfo>),
     /// To [`Request::Feed`](super::Request::Feed): events after this place follow.
     Feed(FeedPosition),
-    /// To [`Request::ConfirmClock`](super::Request::ConfirmClock) and [`Request::Drain`](super::Request::Drain).
+    /// To [`Request::ConfirmClock`](super::Request::ConfirmClock) and
+    /// [`Request::Drain`](super::Request::Drain).
     Done,
     /// To [`Request::Quiet`](super::Request::Quiet): the workers that are meant; at most 10,000.
     Quieted(Vec<QuietedWorker>),

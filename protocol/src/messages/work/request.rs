@@ -93,9 +93,9 @@ pub enum Request {
     },
     /// The wall clock is right, though it jumped: what waits for it is to go on.
     ConfirmClock,
-    /// The publisher is to take no new jobs, or to take them again; what it has goes on. Holds until the
-    /// contrary is asked for, over restarts. Answered by [`Answer::Done`](super::Answer::Done); said again, it changes
-    /// nothing.
+    /// The publisher is to take no new jobs, or to take them again; what it has goes on. Holds until
+    /// the contrary is asked for, over restarts. Answered by [`Answer::Done`](super::Answer::Done);
+    /// said again, it changes nothing.
     Drain {
         /// True to take none, false to take them again.
         draining: bool,

@@ -64,10 +64,12 @@ fn a_damaged_header_is_written_again_and_nothing_is_lost() {
                         disk.remove(&snapshot).unwrap();
                     }
                 }
-                let told = verify(&disk, DIR).unwrap();
-                let [finding] = &told.findings[..] else { panic!("{told:?}") };
+                let verified = verify(&disk, DIR).unwrap();
+                let [finding] = &verified.findings[..] else { panic!("{verified:?}") };
                 assert_eq!((finding.effect, &finding.file), (Effect::Repairs, &segment(number)));
-                assert!(told.is_damaged() && !told.is_refused && told.last_index == ALL);
+                assert!(
+                    verified.is_damaged() && !verified.is_refused && verified.last_index == ALL
+                );
 
                 let (journal, read, recovered) = Stepped::open(&disk).unwrap();
                 assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL, "{number}, case {case}");
@@ -88,9 +90,9 @@ fn a_damaged_header_is_written_again_and_nothing_is_lost() {
 fn a_snapshot_proves_a_header_whose_first_record_is_damaged_too() {
     let disk = journal();
     disk.tamper(&segment(1), |bytes| bytes[..4200].fill(0));
-    let told = verify(&disk, DIR).unwrap();
-    let effects: Vec<Effect> = told.findings.iter().map(|finding| finding.effect).collect();
-    assert_eq!(effects, [Effect::Repairs, Effect::Buries], "{told:?}");
+    let verified = verify(&disk, DIR).unwrap();
+    let effects: Vec<Effect> = verified.findings.iter().map(|finding| finding.effect).collect();
+    assert_eq!(effects, [Effect::Repairs, Effect::Buries], "{verified:?}");
     let (journal, read, recovered) = Stepped::open(&disk).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| LENGTH), ALL);
     assert_eq!((recovered.snapshot.unwrap().index, recovered.dropped), (12, None));

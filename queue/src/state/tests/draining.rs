@@ -1,4 +1,5 @@
-//! A publisher that is to be removed. What becomes of batches is the store's: see the conformance suite.
+//! A publisher that is to be removed. What becomes of batches is the store's: see the conformance
+//! suite.
 
 use longshore_protocol::LinkId;
 
