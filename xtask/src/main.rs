@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
 cargo xtask test                               formatting, clippy, all tests (they run the examples) and doc tests
-cargo xtask mutants [--list] [--only NAME]…    plants faults one after another; the suite has to fail on each
+cargo xtask mutants [--list] [--only NAME]… [--since REV]
+                                               plants faults one after another; the suite has to fail on each
 cargo xtask bench resolver [OPTION]…           Longshore's resolver beside netidx's; --help tells the options
 cargo xtask bench values [OPTION]…             Longshore's live values beside netidx's";
 

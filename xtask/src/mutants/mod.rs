@@ -1,27 +1,30 @@
 //! `cargo xtask mutants`: plants faults, one after another, and demands that the suite fails on each.
 //!
-//! A fault is a file in `xtask/mutants/`. It is planted in a copy of the tree that has a build folder of its own, both kept between
-//! runs.
+//! A fault is a file in `xtask/mutants/`. It is planted in a copy of the tree that has a build
+//! folder of its own, both kept between runs. So are the verdicts: a run that was interrupted
+//! goes on where it stopped, as long as the tree is the same.
 
 mod copy;
 mod mutant;
 mod run;
+mod verdicts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use self::mutant::{Mutant, build_only};
 use self::run::{Ended, Verdict, run};
+use self::verdicts::Verdicts;
 use crate::seconds;
 
-/// How long a suite may take with a fault in it: so long, and …
+/// How long a suite may take with a fault in it: this, plus …
 const HANGS_AFTER: Duration = Duration::from_secs(60);
-/// … so many times what it takes without one.
+/// … this many times what it takes without one.
 const HANGS_AFTER_TIMES: u32 = 5;
 
 /// What was asked for.
@@ -29,12 +32,18 @@ const HANGS_AFTER_TIMES: u32 = 5;
 struct Asked {
     list: bool,
     only: Vec<String>,
+    /// Only faults of crates that have changed since this revision.
+    since: Option<String>,
 }
 
 /// The command, with what stands behind its name.
 pub(crate) fn command(arguments: &[&str]) -> ExitCode {
     let done = Asked::parse(arguments).and_then(|asked| {
-        let mutants = asked.choose(Mutant::all(&folder())?)?;
+        let mut mutants = asked.choose(Mutant::all(&folder())?)?;
+        if let Some(revision) = &asked.since {
+            let touched = touched_since(&root(), revision)?;
+            mutants.retain(|mutant| mutant.is_touched_by(&touched));
+        }
         if asked.list { Ok(list(&mutants)) } else { try_all(&mutants) }
     });
     match done {
@@ -55,7 +64,8 @@ impl Asked {
             match *word {
                 "--list" => asked.list = true,
                 "--only" => asked.only.push((*words.next().context("--only NAME")?).to_owned()),
-                other => bail!("'{other}' is not understood: --list, --only NAME"),
+                "--since" => asked.since = Some((*words.next().context("--since REV")?).to_owned()),
+                other => bail!("'{other}' is not understood: --list, --only NAME, --since REV"),
             }
         }
         Ok(asked)
@@ -78,6 +88,18 @@ pub(crate) fn root() -> PathBuf {
 
 fn folder() -> PathBuf {
     root().join("xtask/mutants")
+}
+
+/// The files that differ from `revision`, from the root of the repository.
+fn touched_since(root: &Path, revision: &str) -> anyhow::Result<BTreeSet<String>> {
+    let output = Command::new("git")
+        .args(["diff", "--name-only", "--no-renames", revision, "--"])
+        .current_dir(root)
+        .output()
+        .context("cannot run git")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "git cannot compare with {revision}: {said}");
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
 /// Says of each whether its place is still there, once. Builds nothing.
@@ -115,16 +137,32 @@ fn try_all(mutants: &[Mutant]) -> anyhow::Result<bool> {
         logs: above.join("logs"),
         suites: BTreeMap::new(),
     };
-    copy::refresh(&root(), &bed.tree)?;
+    let tree = copy::refresh(&root(), &bed.tree)?;
     fs::create_dir_all(&bed.logs)?;
+    let mut verdicts = Verdicts::open(&above.join("verdicts"), tree)?;
+    // All suites without a fault first: each needs the sound tree built only once.
+    let open: Vec<&Mutant> = mutants.iter().filter(|m| verdicts.of(m).is_none()).collect();
+    for mutant in &open {
+        // What fails here is reported with its fault.
+        let _ = bed.passes_without(&mutant.test)?;
+    }
     let mut lines = Vec::new();
     let mut not_caught = 0;
     for mutant in mutants {
         let began = Instant::now();
-        let verdict = bed.verdict(mutant)?;
-        not_caught += usize::from(!verdict.is_caught());
+        let text = match verdicts.of(mutant) {
+            Some(known) => format!("{known} (known)"),
+            None => {
+                let verdict = bed.verdict(mutant)?;
+                not_caught += usize::from(!verdict.is_caught());
+                if verdict.is_caught() {
+                    verdicts.add(mutant, &verdict.text())?;
+                }
+                verdict.text()
+            }
+        };
         let time = seconds(began.elapsed());
-        let line = format!("{:<34} {time:>8}  {}", mutant.name, verdict.text());
+        let line = format!("{:<34} {time:>8}  {text}", mutant.name);
         eprintln!("{line}");
         lines.push(line);
     }
@@ -199,7 +237,9 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_understood() {
         let asked = Asked::parse(&["--list", "--only", "a", "--only", "b"]).unwrap();
-        assert_eq!(asked, Asked { list: true, only: vec!["a".to_owned(), "b".to_owned()] });
+        let only = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(asked, Asked { list: true, only, since: None });
+        assert_eq!(Asked::parse(&["--since", "v1"]).unwrap().since.as_deref(), Some("v1"));
         assert!(Asked::parse(&["--only"]).is_err());
         assert!(Asked::parse(&["a"]).is_err());
     }
@@ -211,6 +251,7 @@ mod tests {
         let one = Asked { only: vec![all[0].name.clone()], ..Asked::default() };
         assert_eq!(names(one.choose(all.clone()).unwrap()), [all[0].name.as_str()]);
         assert_eq!(Asked::default().choose(all.clone()).unwrap().len(), all.len());
-        assert!(Asked { only: vec!["none".to_owned()], list: true }.choose(all).is_err());
+        let none = Asked { only: vec!["none".to_owned()], ..Asked::default() };
+        assert!(none.choose(all).is_err());
     }
 }

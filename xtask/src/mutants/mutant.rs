@@ -1,5 +1,6 @@
 //! A planted fault: what is exchanged where, and what has to notice.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
@@ -9,7 +10,7 @@ use serde::Deserialize;
 const USUAL_TEST: &str = "cargo test --package longshore-queue --lib";
 
 /// One planted fault, as its file has it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mutant {
     /// The file's name without its ending.
@@ -81,6 +82,13 @@ impl Mutant {
         self.apply(&text)
     }
 
+    /// True if one of these files is the fault's own, or lies in the crate that it breaks.
+    pub(crate) fn is_touched_by(&self, files: &BTreeSet<String>) -> bool {
+        let own = format!("xtask/mutants/{}.toml", self.name);
+        let in_crate = |file: &String| file.split('/').next() == self.file.split('/').next();
+        files.contains(&own) || files.iter().any(in_crate)
+    }
+
     /// The words of the command that has to fail.
     pub(crate) fn words(&self) -> Vec<&str> {
         self.test.split_whitespace().collect()
@@ -109,6 +117,15 @@ mod tests {
         let mutant = mutant("sync()?;", "");
         assert_eq!(mutant.apply("a; sync()?; b").unwrap(), "a;  b");
         assert_eq!(mutant.words(), ["cargo", "test", "--package", "longshore-queue", "--lib"]);
+    }
+
+    #[test]
+    fn a_fault_is_touched_by_its_crate_and_by_its_own_file() {
+        let mut mutant = mutant("a", "b");
+        mutant.file = "queue/src/a.rs".to_owned();
+        let touched = |file: &str| mutant.is_touched_by(&BTreeSet::from([file.to_owned()]));
+        assert!(touched("queue/src/b.rs") && touched("xtask/mutants/m.toml"));
+        assert!(!touched("queues/src/b.rs") && !touched("xtask/mutants/n.toml"));
     }
 
     #[test]
