@@ -20,7 +20,7 @@ use anyhow::{Context as _, bail, ensure};
 use self::mutant::{Mutant, build_only};
 use self::run::{Ended, Verdict, run};
 use self::verdicts::Verdicts;
-use crate::seconds;
+use crate::test::{seconds, target};
 
 /// How long a suite may take with a fault in it: this, plus …
 const HANGS_AFTER: Duration = Duration::from_secs(60);
@@ -128,9 +128,7 @@ struct Bed {
 }
 
 fn try_all(mutants: &[Mutant]) -> anyhow::Result<bool> {
-    let above =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let above = std::path::absolute(above)?.join("mutants");
+    let above = target()?.join("mutants");
     let mut bed = Bed {
         tree: above.join("tree"),
         target: above.join("target"),

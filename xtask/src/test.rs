@@ -1,0 +1,149 @@
+//! `cargo xtask test`: everything that has to hold before a change is taken.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use crate::mutants::root;
+use crate::report::Report;
+
+/// How many of the slowest tests are printed.
+const SLOWEST: usize = 20;
+
+/// How often the suites with drawn input draw in `--long`; each has a smaller number of its own.
+const LONG: [(&str, &str); 8] = [
+    ("LONGSHORE_LONG", "1"),
+    ("LONGSHORE_MODEL_CASES", "100000"),
+    ("LONGSHORE_POWER_CUTS", "10000"),
+    ("LONGSHORE_BIT_FLIPS", "10000"),
+    ("LONGSHORE_SHORTAGES", "3000"),
+    ("LONGSHORE_WORKED_OFF", "300"),
+    ("LONGSHORE_UNSYNCED_CUTS", "5000"),
+    ("LONGSHORE_LOSSES", "2000"),
+];
+
+/// One thing that has to hold.
+struct Step {
+    name: &'static str,
+    command: Vec<String>,
+    environment: &'static [(&'static str, &'static str)],
+}
+
+impl Step {
+    fn cargo(name: &'static str, arguments: &str) -> Step {
+        let words = std::iter::once("cargo").chain(arguments.split(' '));
+        Step { name, command: words.map(str::to_owned).collect(), environment: &[] }
+    }
+
+    /// Runs it; its output is shown as it comes.
+    fn run(&self) -> anyhow::Result<bool> {
+        eprintln!("\n── {}: {}", self.name, self.command.join(" "));
+        let (program, arguments) = self.command.split_at(1);
+        let mut command = Command::new(&program[0]);
+        // Colour and progress are for terminals; a log has neither.
+        command.args(arguments).env("CARGO_TERM_PROGRESS_WHEN", "never");
+        command.envs(self.environment.iter().copied());
+        Ok(command.status()?.success())
+    }
+}
+
+fn steps(long: bool) -> Vec<Step> {
+    let tests = "nextest run --workspace --all-targets --locked";
+    let tests = if long {
+        let tests = Step::cargo("tests", &format!("{tests} --profile long"));
+        Step { environment: &LONG, ..tests }
+    } else {
+        Step::cargo("tests", tests)
+    };
+    vec![
+        Step::cargo("formatting", "fmt --all --check"),
+        Step::cargo("planted faults apply", "xtask mutants --list"),
+        Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
+        Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
+        // Of their own workspaces; without the peer, which wants Kerberos.
+        Step::cargo("fuzz compiles", "check --manifest-path fuzz/Cargo.toml --target-dir target"),
+        Step::cargo(
+            "bench compiles",
+            "check --manifest-path bench/Cargo.toml --no-default-features --target-dir target",
+        ),
+        tests,
+        Step::cargo("doc tests", "test --workspace --doc --locked"),
+    ]
+}
+
+/// Runs every step, also after one has failed: one run shows everything that is wrong.
+pub(crate) fn command(arguments: &[&str]) -> ExitCode {
+    match test(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn test(arguments: &[&str]) -> anyhow::Result<bool> {
+    let long = match arguments {
+        [] => false,
+        ["--long"] => true,
+        [other, ..] => bail!("'{other}' is not understood: --long"),
+    };
+    require_nextest()?;
+    let xml = target()?.join("nextest").join(if long { "long" } else { "default" });
+    let xml = xml.join("tests.xml");
+    // If the tests do not compile, an older report must not be taken for theirs.
+    let _ = fs::remove_file(&xml);
+    let started = Instant::now();
+    let mut lines = Vec::new();
+    let mut failed = 0;
+    for step in steps(long) {
+        let began = Instant::now();
+        let verdict = match step.run() {
+            Ok(true) => "ok".to_owned(),
+            Ok(false) => "FAILED".to_owned(),
+            Err(error) => format!("FAILED: {error}"),
+        };
+        failed += u32::from(verdict != "ok");
+        lines.push(format!("{:<22} {:>7}  {verdict}", step.name, seconds(began.elapsed())));
+    }
+    let report = Report::parse(&fs::read_to_string(&xml).unwrap_or_default());
+    println!("\nthe {SLOWEST} slowest tests");
+    for (name, time) in report.slowest(SLOWEST) {
+        println!("{:>9}  {name}", seconds(*time));
+    }
+    println!("\n{}", lines.join("\n"));
+    println!("{:<22} {:>7}", "all", seconds(started.elapsed()));
+    let (passed, broken) = (report.passed(), report.failed().len());
+    if failed == 0 {
+        println!("test result: ok. {passed} passed; {broken} failed");
+    } else {
+        let of = lines.len();
+        println!("test result: FAILED. {passed} passed; {broken} failed; {failed} of {of} steps");
+    }
+    Ok(failed == 0)
+}
+
+/// An error with the remedy if the program that runs the tests is missing.
+pub(crate) fn require_nextest() -> anyhow::Result<()> {
+    let found = Command::new("cargo").args(["nextest", "--version"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    bail!(
+        "cargo-nextest runs the tests and is not installed: cargo install --locked cargo-nextest"
+    );
+}
+
+/// Where cargo builds.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
+    let named = std::env::var_os("CARGO_TARGET_DIR");
+    Ok(std::path::absolute(named.map_or_else(|| root().join("target"), PathBuf::from))?)
+}
+
+pub(crate) fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
