@@ -3,12 +3,12 @@
 //! program.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
+use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{BatchOptions, JobEnd, Publisher, PublisherOptions, ResolverServer, ServerOptions};
+use longshore::{BatchOptions, JobEnd};
 use sha2::{Digest, Sha256};
 
 /// Hashes one file. It blocks its thread, so it is run by `run_blocking`.
@@ -47,25 +47,13 @@ fn files_below(folder: &FilePath) -> std::io::Result<Vec<PathBuf>> {
 /// Hashes the files: each with its digest, or with why there is none.
 pub(crate) async fn checksums(files: &[PathBuf]) -> anyhow::Result<Vec<Result<String, String>>> {
     let journal = tempfile::tempdir()?;
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let resolver = ResolverServer::bind(any_port, options).await?;
-    let cluster = Cluster::new([resolver.local_address().to_string()]);
-    tokio::spawn(resolver.run(std::future::pending()));
-    let mut options = PublisherOptions::new(journal.path());
-    options.cluster = Some(cluster.clone());
-    let publisher = Publisher::open(options).await?;
-    if let Some(registry) = publisher.write_client() {
-        registry.flushed(1).await;
-    }
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(publisher.run(async { drop(stopped.await) }));
+    let system = System::start(journal.path()).await?;
 
-    let worker = Worker::connect(cluster.clone()).await?.durable_subscribe("/checksums");
+    let worker = system.worker().durable_subscribe("/checksums");
     let handle = worker.handle();
     let working = tokio::spawn(worker.run_blocking(hash));
 
-    let producer = Producer::connect(cluster, ProducerOptions::default());
+    let producer = system.producer();
     let path = Path::new("/checksums")?;
     let mut jobs = Vec::with_capacity(files.len());
     for file in files {
@@ -85,8 +73,7 @@ pub(crate) async fn checksums(files: &[PathBuf]) -> anyhow::Result<Vec<Result<St
     }
     handle.drain();
     working.await??;
-    drop(stop);
-    serving.await??;
+    system.stop().await?;
     Ok(digests)
 }
 

@@ -2,14 +2,11 @@
 //! attempt. What can never be sent, and what failed too often, is shown among the dead letters, by what it died of. A whole system in one
 //! program; it ends by itself: `cargo run --package longshore-examples --example fan_out`.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{
-    Backoff, Filter, Glob, JobEnd, JobName, Publisher, PublisherOptions, ResolverServer,
-    ServerOptions,
-};
+use longshore::{Backoff, Filter, Glob, JobEnd, JobName};
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Newsletter {
@@ -88,23 +85,11 @@ pub(crate) struct Sent {
 /// Sends a newsletter to these readers.
 pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
     let journal = tempfile::tempdir()?;
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let resolver = ResolverServer::bind(any_port, options).await?;
-    let cluster = Cluster::new([resolver.local_address().to_string()]);
-    tokio::spawn(resolver.run(std::future::pending()));
-    let mut options = PublisherOptions::new(journal.path());
-    options.cluster = Some(cluster.clone());
-    let publisher = Publisher::open(options).await?;
-    if let Some(registry) = publisher.write_client() {
-        registry.flushed(1).await;
-    }
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(publisher.run(async { drop(stopped.await) }));
+    let system = System::start(journal.path()).await?;
 
-    let producer = Producer::connect(cluster.clone(), ProducerOptions::default());
-    let newsletters = Worker::connect(cluster.clone()).await?.durable_subscribe("/mail/newsletter");
-    let mails = Worker::connect(cluster.clone()).await?.durable_subscribe("/mail/send");
+    let producer = system.producer();
+    let newsletters = system.worker().durable_subscribe("/mail/newsletter");
+    let mails = system.worker().durable_subscribe("/mail/send");
     let handles = [newsletters.handle(), mails.handle()];
     let hands_in = producer.clone();
     let fanning =
@@ -121,7 +106,7 @@ pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
         JobEnd::Completed { result: Some(mails) } => serde_json::from_slice(&mails)?,
         end => anyhow::bail!("the newsletter was not handed out: {end:?}"),
     };
-    let queues = Queues::connect(cluster, longshore::QueuesOptions::default());
+    let queues = system.queues();
     let mut sent = 0;
     for mail in &mails {
         let end = queues.wait(&mail.parse::<JobName>()?, Duration::from_secs(60)).await?;
@@ -137,8 +122,7 @@ pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
     handles.iter().for_each(|handle| handle.drain());
     fanning.await??;
     sending.await??;
-    drop(stop);
-    serving.await??;
+    system.stop().await?;
     Ok(Sent { sent, dead })
 }
 

@@ -2,15 +2,14 @@
 //! and the receipt is the answer. A publisher of values and a customer in one program; it ends by itself:
 //! `cargo run --package longshore-examples --example prices`.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use longshore::embedded::RunningReplica;
 use longshore::prelude::*;
 use longshore::values::{
     CallError, Event, Published, Subscriber, Value, ValuePublisher, ValuePublisherOptions, Write,
     WriteError, Writes,
 };
-use longshore::{ResolverServer, ServerOptions};
 
 /// How long a customer waits for a quote.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -78,11 +77,8 @@ pub(crate) struct Heard {
 
 /// Opens the shop, and lets a customer ask.
 pub(crate) async fn shopping() -> anyhow::Result<Heard> {
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let resolver = ResolverServer::bind(any_port, options).await?;
-    let cluster = Cluster::new([resolver.local_address().to_string()]);
-    tokio::spawn(resolver.run(std::future::pending()));
+    let resolver = RunningReplica::local().await?;
+    let cluster = resolver.cluster();
 
     let options = ValuePublisherOptions {
         cluster: Some(cluster.clone()),
@@ -112,6 +108,7 @@ pub(crate) async fn shopping() -> anyhow::Result<Heard> {
         other => anyhow::bail!("nobody sells melons: {other:?}"),
     };
     publisher.stop().await;
+    resolver.stop().await?;
     Ok(Heard { three_apples, melon, pear })
 }
 

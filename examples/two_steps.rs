@@ -1,11 +1,11 @@
 //! A job that runs if and only if an order was written: prepared, then confirmed. Its first attempt fails halfway; the second
 //! goes on from the first's last checkpoint. The producer waits for the result. A whole system in one program; it ends by itself.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{Backoff, JobEnd, Publisher, PublisherOptions, ResolverServer, ServerOptions};
+use longshore::{Backoff, JobEnd};
 
 /// Sends the rows of an order one by one, and remembers after each how far it is.
 async fn send(job: Job<Vec<String>>, context: JobContext) -> Result<Json<usize>, JobFailure> {
@@ -34,24 +34,12 @@ async fn main() -> anyhow::Result<()> {
 /// Writes an order and has it sent; the job's result.
 pub(crate) async fn order() -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let resolver = ResolverServer::bind(any_port, options).await?;
-    let cluster = Cluster::new([resolver.local_address().to_string()]);
-    tokio::spawn(resolver.run(std::future::pending()));
-    let mut options = PublisherOptions::new(folder.path());
-    options.cluster = Some(cluster.clone());
-    let publisher = Publisher::open(options).await?;
-    if let Some(registry) = publisher.write_client() {
-        registry.flushed(1).await;
-    }
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(publisher.run(async { drop(stopped.await) }));
-    let worker = Worker::connect(cluster.clone()).await?.durable_subscribe("/orders/send");
+    let system = System::start(folder.path()).await?;
+    let worker = system.worker().durable_subscribe("/orders/send");
     let handle = worker.handle();
     let working = tokio::spawn(worker.run(send));
 
-    let producer = Producer::connect(cluster, ProducerOptions::default());
+    let producer = system.producer();
     let rows = ["a kettle", "two cups", "a spoon", "some tea"];
     let mut job = new_job(Path::new("/orders/send")?, serde_json::to_vec(&rows)?);
     job.options.keep_result = true;
@@ -69,7 +57,6 @@ pub(crate) async fn order() -> anyhow::Result<String> {
     };
     handle.drain();
     working.await??;
-    drop(stop);
-    serving.await??;
+    system.stop().await?;
     Ok(sent)
 }

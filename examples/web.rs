@@ -14,11 +14,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json as JsonBody, Router};
+use longshore::embedded::System;
 use longshore::prelude::*;
-use longshore::{
-    JobEnd, JobLookupError, JobName, Publisher, PublisherOptions, QueuesOptions, ResolverServer,
-    ServerOptions, WaitError,
-};
+use longshore::{JobEnd, JobLookupError, JobName, WaitError};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -130,21 +128,9 @@ impl Running {
 /// Starts everything: a resolver, a publisher with its journal in a temporary folder, a worker, and the web server.
 pub(crate) async fn start(listen: SocketAddr) -> anyhow::Result<Running> {
     let journal = tempfile::tempdir()?;
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let resolver = ResolverServer::bind(any_port, options).await?;
-    let cluster = Cluster::new([resolver.local_address().to_string()]);
-    tokio::spawn(resolver.run(std::future::pending()));
-    let mut options = PublisherOptions::new(journal.path());
-    options.cluster = Some(cluster.clone());
-    let publisher = Publisher::open(options).await?;
-    if let Some(registry) = publisher.write_client() {
-        registry.flushed(1).await;
-    }
-    let (close, closed) = oneshot::channel::<()>();
-    let publishing = tokio::spawn(publisher.run(async { drop(closed.await) }));
+    let system = System::start(journal.path()).await?;
 
-    let worker = Worker::connect(cluster.clone()).await?.durable_subscribe("/jobs/welcome");
+    let worker = system.worker().durable_subscribe("/jobs/welcome");
     let draining = worker.handle();
     let working = tokio::spawn(worker.run(|job: Job<Welcome>, _: JobContext| async move {
         match job.payload.to.split_once('@') {
@@ -153,10 +139,7 @@ pub(crate) async fn start(listen: SocketAddr) -> anyhow::Result<Running> {
         }
     }));
 
-    let site = Site {
-        producer: Producer::connect(cluster.clone(), ProducerOptions::default()),
-        queues: Queues::connect(cluster, QueuesOptions::default()),
-    };
+    let site = Site { producer: system.producer(), queues: system.queues() };
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -165,8 +148,7 @@ pub(crate) async fn start(listen: SocketAddr) -> anyhow::Result<Running> {
         axum::serve(listener, routes(site)).with_graceful_shutdown(stopped).await?;
         draining.drain();
         working.await??;
-        drop(close);
-        publishing.await??;
+        system.stop().await?;
         drop(journal);
         Ok(())
     });

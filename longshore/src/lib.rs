@@ -104,24 +104,20 @@
 //! # A publisher in your own process
 //!
 //! The queue is in your program, its journal in a folder of yours. Without a resolver it is found by those who are told its
-//! address; with `options.cluster` set, workers and producers find it too.
+//! address; with `options.cluster` set, workers and producers find it too. [`embedded::System`] has a resolver beside it.
 //!
 //! ```no_run
+//! use longshore::PublisherOptions;
+//! use longshore::embedded::RunningPublisher;
 //! use longshore::prelude::*;
-//! use longshore::{Publisher, PublisherOptions};
 //!
 //! # async fn run() -> anyhow::Result<()> {
-//! let publisher = Publisher::open(PublisherOptions::new("/var/lib/my-program/queue")).await?;
-//! let info = publisher.info().clone();
-//! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-//! let serving = tokio::spawn(publisher.run(async { drop(stopped.await) }));
-//!
-//! let producer = Producer::to_publishers(vec![info], ProducerOptions::default());
-//! let receipt = producer.enqueue(new_job(Path::new("/jobs/a")?, "payload")).await?;
+//! let options = PublisherOptions::new("/var/lib/my-program/queue");
+//! let publisher = RunningPublisher::start(options).await?;
+//! let job = new_job(Path::new("/jobs/a")?, "payload");
+//! let receipt = publisher.producer().enqueue(job).await?;
 //! println!("{receipt} is on disk");
-//!
-//! drop(stop);
-//! serving.await??;
+//! publisher.stop().await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -187,11 +183,13 @@
 //! |---|---|---|
 //! | `producer` | yes | [`Producer`], [`Queues`] and what they take and give |
 //! | `worker` | yes | [`Worker`], [`Job`], [`JobContext`], [`middleware`]; [`Subscriber`] |
-//! | `publisher` | yes | [`Publisher`], [`ValuePublisher`], [`journal`] |
+//! | `publisher` | yes | [`Publisher`], [`ValuePublisher`], [`embedded`], [`journal`] |
 //! | `testing` | no | [`testing`](testing/index.html); needs the other three |
 //!
 //! Paths, jobs, ids and the resolver's clients are always there.
 
+#[cfg(feature = "publisher")]
+pub mod embedded;
 pub mod prelude;
 pub mod recipes;
 #[cfg(feature = "testing")]

@@ -32,20 +32,17 @@
 
 mod drain;
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use longshore_protocol::SessionId;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 pub use self::drain::{DrainError, DrainReport};
 pub use longshore_publisher::{ClockUnused, TestClock};
 
+use crate::embedded::{self, SystemOptions};
 use crate::{
-    Cluster, Durability, OpenError, Producer, ProducerOptions, Publisher, PublisherInfo,
-    PublisherOptions, Queues, QueuesOptions, ReadClient, ReplicaStartError, ResolverServer,
-    ServerOptions, Worker, WorkerOptions, new_id,
+    Cluster, Durability, Producer, PublisherInfo, PublisherOptions, Queues, QueuesOptions,
+    ReadClient, Worker, new_id,
 };
 
 /// How long [`System::drain`] waits for something to happen, unless told otherwise: by the machine's clock.
@@ -58,19 +55,9 @@ const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 /// io drivers; a current-thread one will do.
 #[derive(Debug)]
 pub struct System {
-    cluster: Cluster,
-    publisher: PublisherInfo,
+    system: embedded::System,
     clock: TestClock,
     patience: Duration,
-    serving: Serving,
-    _resolver: oneshot::Sender<()>,
-}
-
-/// The publisher's task, which ends in order once nobody holds `stop`.
-#[derive(Debug)]
-struct Serving {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
 }
 
 /// Why there is no system: the machine does not let it, or `start_with` was given options that no publisher takes.
@@ -79,12 +66,9 @@ pub enum StartError {
     /// No temporary folder could be made.
     #[error("no temporary folder for the journal: {0}")]
     Folder(#[from] std::io::Error),
-    /// The resolver replica did not start.
+    /// The resolver replica or the publisher did not start.
     #[error(transparent)]
-    Resolver(#[from] ReplicaStartError),
-    /// The publisher did not start.
-    #[error(transparent)]
-    Publisher(#[from] OpenError),
+    System(#[from] embedded::StartError),
 }
 
 impl System {
@@ -99,42 +83,16 @@ impl System {
         change: impl FnOnce(&mut PublisherOptions),
     ) -> Result<System, StartError> {
         let folder = tempfile::Builder::new().prefix("longshore-test-").tempdir()?;
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-        let resolver = ResolverServer::bind(any_port, options).await?;
-        let cluster = Cluster::new([resolver.local_address().to_string()]);
-        let (stop_resolver, stopped) = oneshot::channel::<()>();
-        tokio::spawn(resolver.run(async { drop(stopped.await) }));
-
+        let mut options = SystemOptions::new(folder.path());
         let clock = TestClock::new();
-        let mut options = PublisherOptions::new(folder.path());
-        options.name = "test".to_owned();
-        options.durability = Durability::None;
-        options.segment_bytes = SEGMENT_BYTES;
-        change(&mut options);
-        options.data = folder.path().to_owned();
-        options.cluster = Some(cluster.clone());
-        options.clock = Some(clock.clone());
-        let publisher = Publisher::open(options).await?;
-        if let Some(registry) = publisher.write_client() {
-            registry.flushed(1).await;
-        }
-        let info = publisher.info().clone();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(async move {
-            // Dropped after the publisher, however this task ends.
-            let _folder = folder;
-            // It has said why in the log; whoever waits for it is told that it is gone.
-            let _ = publisher.run(async { drop(stopped.await) }).await;
-        });
-        Ok(System {
-            cluster,
-            publisher: info,
-            clock,
-            patience: PATIENCE,
-            serving: Serving { stop, task },
-            _resolver: stop_resolver,
-        })
+        options.publisher.name = "test".to_owned();
+        options.publisher.durability = Durability::None;
+        options.publisher.segment_bytes = SEGMENT_BYTES;
+        change(&mut options.publisher);
+        options.publisher.data = folder.path().to_owned();
+        options.publisher.clock = Some(clock.clone());
+        let system = embedded::System::start_beside(options, folder).await?;
+        Ok(System { system, clock, patience: PATIENCE })
     }
 
     /// How long [`System::drain`] waits for something to happen before it gives up, by the machine's clock; 30 s unless told otherwise.
@@ -145,29 +103,27 @@ impl System {
 
     /// The resolver replica, for whatever connects by itself: the program under test.
     pub fn cluster(&self) -> Cluster {
-        self.cluster.clone()
+        self.system.cluster()
     }
 
     /// The publisher: its id, its address.
     pub fn publisher(&self) -> &PublisherInfo {
-        &self.publisher
+        self.system.publisher().info()
     }
 
     /// A producer, with default options and links of its own.
     pub fn producer(&self) -> Producer {
-        Producer::connect(self.cluster(), ProducerOptions::default())
+        self.system.producer()
     }
 
     /// A worker. One whose run is dropped, not drained, loses its leases once the clock is moved by the grace that a lost link has: 5 s.
     pub fn worker(&self) -> Worker {
-        Worker::new(self.cluster(), WorkerOptions::default())
-            .expect("a cluster of one replica, and the default name")
+        self.system.worker()
     }
 
-    /// A look into the queues.
+    /// A client that reads queues and acts on them.
     pub fn queues(&self) -> Queues {
-        let publishers = vec![self.publisher.clone()];
-        Queues::to_publishers(publishers, QueuesOptions::default())
+        Queues::to_publishers(vec![self.publisher().clone()], QueuesOptions::default())
     }
 
     /// The directory, as clients see it.
@@ -199,7 +155,7 @@ impl System {
     /// Stops the publisher in order and removes the folder. Dropping the system, or this future, does the same without
     /// waiting for it.
     pub async fn stop(self) {
-        drop(self.serving.stop);
-        let _ = self.serving.task.await;
+        // What failed is in the log, and whoever used it has had an error.
+        let _ = self.system.stop().await;
     }
 }

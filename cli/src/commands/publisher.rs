@@ -1,7 +1,9 @@
 //! `longshore publisher`: holds queues on its disk and pushes jobs to workers.
 
+use std::path::{Path as FilePath, PathBuf};
+
 use anyhow::Context as _;
-use longshore::{Publisher, PublisherOptions};
+use longshore::{OpenError, Opened, Publisher, PublisherOptions};
 use serde_json::{Value, json};
 
 use super::{Context, drain, forget, memory_json};
@@ -25,7 +27,7 @@ async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Res
     let reload = Reload::listen(Service::Publisher, &context, &fixed(&given))?;
     let options = options(given, &context)?;
     let data = options.data.clone();
-    let publisher = open(options).await?;
+    let publisher = Publisher::open(options).await.map_err(|error| cannot_start(error, &data))?;
     tokio::spawn(reload.run(None));
 
     let address = publisher.local_address().to_string();
@@ -33,7 +35,7 @@ async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Res
         context.output.json(&json!({
             "ready": "publisher", "name": publisher.name(), "address": address,
             "publisher": publisher.id().to_string(), "data": data.display().to_string(),
-            "resolvers": context.config.resolvers.value, "recovered": recovered_json(&publisher),
+            "resolvers": context.config.resolvers.value, "recovered": recovered_json(publisher.opened()),
             "memory": memory_json(publisher.memory_bounds()),
         }))?;
     } else {
@@ -42,7 +44,7 @@ async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Res
             publisher.name(),
             publisher.id().prefix(),
             data.display(),
-            recovered_lines(&publisher),
+            recovered_lines(publisher.opened()),
             context.config.resolvers.value.join(", "),
             publisher.memory_bounds(),
         ))?;
@@ -60,8 +62,7 @@ async fn serve(given: arguments::Publisher, mut context: Context) -> anyhow::Res
 }
 
 /// What a start found that people should know of, each on a line of its own.
-pub(crate) fn recovered_lines(publisher: &Publisher) -> String {
-    let opened = publisher.opened();
+pub(crate) fn recovered_lines(opened: &Opened) -> String {
     let mut lines = String::new();
     if let Some(dropped) = &opened.dropped {
         lines += &format!(
@@ -92,8 +93,7 @@ pub(crate) fn recovered_lines(publisher: &Publisher) -> String {
 }
 
 /// The same for programs.
-pub(crate) fn recovered_json(publisher: &Publisher) -> Value {
-    let opened = publisher.opened();
+pub(crate) fn recovered_json(opened: &Opened) -> Value {
     let dropped = opened.dropped.as_ref().map(|dropped| {
         json!({
             "file": dropped.file.display().to_string(), "offset": dropped.offset,
@@ -135,7 +135,7 @@ fn fixed(given: &arguments::Publisher) -> [(&'static str, bool); 12] {
 
 fn options(given: arguments::Publisher, context: &Context) -> anyhow::Result<PublisherOptions> {
     let configured = &context.config.publisher;
-    let data = context.config.data_dir(given.data)?;
+    let data = absolute(context.config.data_dir(given.data)?)?;
     let mut options = context.config.publisher_options(data);
     options.name = given.name.unwrap_or(options.name);
     options.listen = given.listen.unwrap_or(configured.listen.value);
@@ -162,13 +162,13 @@ fn or<T: Clone>(given: Vec<T>, configured: &[T]) -> Vec<T> {
     if given.is_empty() { configured.to_vec() } else { given }
 }
 
-/// Opens a publisher; the error names the data directory.
-pub(crate) async fn open(mut options: PublisherOptions) -> anyhow::Result<Publisher> {
-    // `--data jobs` has no parent to its name, and the journal makes the entry in the parent durable.
-    options.data = std::path::absolute(&options.data)
-        .with_context(|| format!("data directory '{}'", options.data.display()))?;
-    let data = options.data.clone();
-    Publisher::open(options)
-        .await
-        .with_context(|| format!("cannot start a publisher with its data in {}", data.display()))
+/// `--data jobs` has no parent to its name, and the journal makes the entry in the parent durable.
+pub(crate) fn absolute(data: PathBuf) -> anyhow::Result<PathBuf> {
+    std::path::absolute(&data).with_context(|| format!("data directory '{}'", data.display()))
+}
+
+/// Why a publisher did not start; names its data directory.
+pub(crate) fn cannot_start(error: OpenError, data: &FilePath) -> anyhow::Error {
+    let text = format!("cannot start a publisher with its data in {}", data.display());
+    anyhow::Error::new(error).context(text)
 }

@@ -1,6 +1,6 @@
 //! A copy of the tree, to be broken: the tree itself is never touched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 
 /// Makes `to` hold what git knows or would add of `from`, and nothing else. A file that has not
-/// changed keeps its time, so that only what has changed is built again. Returns a digest of
-/// every file but the faults themselves.
-pub(crate) fn refresh(from: &Path, to: &Path) -> anyhow::Result<u64> {
+/// changed keeps its time, so that only what has changed is built again. Returns a digest of each
+/// folder of the root, and under the empty name one of the root's own files.
+pub(crate) fn refresh(from: &Path, to: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
     let files = listed(from)?;
     fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    let mut digest = DefaultHasher::new();
+    let mut digests: BTreeMap<String, DefaultHasher> = BTreeMap::new();
     for file in &files {
         let (source, copy) = (from.join(file), to.join(file));
         let bytes = fs::read(&source).with_context(|| format!("{}", source.display()))?;
-        if !file.starts_with("xtask/mutants") {
-            (file, &bytes).hash(&mut digest);
-        }
+        let folder = file.parent().and_then(|parent| parent.iter().next()).unwrap_or_default();
+        let digest = digests.entry(folder.to_string_lossy().into_owned()).or_default();
+        (file, &bytes).hash(digest);
         if fs::read(&copy).is_ok_and(|there| there == bytes) {
             continue;
         }
@@ -34,7 +34,7 @@ pub(crate) fn refresh(from: &Path, to: &Path) -> anyhow::Result<u64> {
     for other in others {
         fs::remove_file(to.join(other))?;
     }
-    Ok(digest.finish())
+    Ok(digests.into_iter().map(|(folder, digest)| (folder, digest.finish())).collect())
 }
 
 /// The files of the tree that are there: known to git, or new and not ignored.

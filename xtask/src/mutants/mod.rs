@@ -2,7 +2,7 @@
 //!
 //! A fault is a file in `xtask/mutants/`. It is planted in a copy of the tree that has a build
 //! folder of its own, both kept between runs. So are the verdicts: a run that was interrupted
-//! goes on where it stopped, as long as the tree is the same.
+//! goes on where it stopped, for every fault whose crates are the same.
 
 mod copy;
 mod mutant;
@@ -135,9 +135,9 @@ fn try_all(mutants: &[Mutant]) -> anyhow::Result<bool> {
         logs: above.join("logs"),
         suites: BTreeMap::new(),
     };
-    let tree = copy::refresh(&root(), &bed.tree)?;
+    let digests = copy::refresh(&root(), &bed.tree)?;
     fs::create_dir_all(&bed.logs)?;
-    let mut verdicts = Verdicts::open(&above.join("verdicts"), tree)?;
+    let mut verdicts = Verdicts::open(&above.join("verdicts"), &bed.tree, digests)?;
     // All suites without a fault first: each needs the sound tree built only once.
     let open: Vec<&Mutant> = mutants.iter().filter(|m| verdicts.of(m).is_none()).collect();
     for mutant in &open {

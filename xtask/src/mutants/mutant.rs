@@ -45,6 +45,7 @@ impl Mutant {
             "mutant {name}: '{}' is no command of cargo's",
             mutant.test
         );
+        ensure!(!mutant.package().is_empty(), "mutant {name}: its test names no --package");
         Ok(mutant)
     }
 
@@ -87,6 +88,12 @@ impl Mutant {
         let own = format!("xtask/mutants/{}.toml", self.name);
         let in_crate = |file: &String| file.split('/').next() == self.file.split('/').next();
         files.contains(&own) || files.iter().any(in_crate)
+    }
+
+    /// The package whose tests have to fail.
+    pub(crate) fn package(&self) -> &str {
+        let words = self.test.split_whitespace();
+        words.skip_while(|word| *word != "--package").nth(1).unwrap_or_default()
     }
 
     /// The words of the command that has to fail.
@@ -144,6 +151,7 @@ mod tests {
             "breaks = ' '\nfile = 'a'\nfind = 'x'\nreplace = 'y'",
             "breaks = 'x'\nfile = 'a'\nfind = ''\nreplace = 'y'",
             "breaks = 'x'\nfile = 'a'\nfind = 'x'\nreplace = 'y'\ntest = 'rm -r x'",
+            "breaks = 'x'\nfile = 'a'\nfind = 'x'\nreplace = 'y'\ntest = 'cargo test'",
             "breaks = 'x'\nfile = 'a'\nfind = 'x'\nreplace = 'y'\nunknown = 1",
             "file = 'a'\nfind = 'x'\nreplace = 'y'",
         ] {

@@ -1,11 +1,11 @@
-//! Which faults were caught in which tree: kept in a file, one line for each, so that an
-//! interrupted run goes on where it stopped.
+//! Which faults were caught in which state of the crates that their test builds: kept in a file, one
+//! line for each, so that an interrupted run goes on where it stopped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{ErrorKind, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -13,15 +13,22 @@ use super::mutant::Mutant;
 
 /// The faults that were caught.
 pub(crate) struct Verdicts {
-    tree: u64,
+    tree: PathBuf,
+    /// Of each folder of the tree.
+    digests: BTreeMap<String, u64>,
     file: File,
-    /// By digest of tree and fault.
+    /// By digest of the fault and of the crates that its test builds.
     caught: BTreeMap<String, String>,
 }
 
 impl Verdicts {
-    /// Reads the file, of which only what was found in this `tree` counts.
-    pub(crate) fn open(path: &Path, tree: u64) -> anyhow::Result<Verdicts> {
+    /// Reads the file, of which only what was found with the folders of the `tree` as they are now
+    /// counts.
+    pub(crate) fn open(
+        path: &Path,
+        tree: &Path,
+        digests: BTreeMap<String, u64>,
+    ) -> anyhow::Result<Verdicts> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
             read => read.with_context(|| format!("cannot read {}", path.display()))?,
@@ -30,7 +37,7 @@ impl Verdicts {
         let caught = caught.map(|(key, text)| (key.to_owned(), text.to_owned())).collect();
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Verdicts { tree, file, caught })
+        Ok(Verdicts { tree: tree.to_owned(), digests, file, caught })
     }
 
     /// How this fault was caught, if it was.
@@ -48,8 +55,25 @@ impl Verdicts {
 
     fn key(&self, mutant: &Mutant) -> String {
         let mut digest = DefaultHasher::new();
-        (self.tree, mutant).hash(&mut digest);
+        mutant.hash(&mut digest);
+        let mut folders = BTreeSet::from([String::new()]);
+        add_with_dependencies(&self.tree, mutant.package(), &mut folders);
+        folders.iter().for_each(|folder| self.digests.get(folder).hash(&mut digest));
         format!("{:016x}", digest.finish())
+    }
+}
+
+/// Adds the folder of a package of the workspace and those of all that it depends on.
+fn add_with_dependencies(tree: &Path, package: &str, folders: &mut BTreeSet<String>) {
+    // `longshore-queue` lies in `queue`, `longshore` in `longshore`.
+    let folder = package.strip_prefix("longshore-").unwrap_or(package);
+    if !folders.insert(folder.to_owned()) {
+        return;
+    }
+    let manifest = std::fs::read_to_string(tree.join(folder).join("Cargo.toml"));
+    for line in manifest.unwrap_or_default().lines().filter(|line| line.starts_with("longshore")) {
+        let name = line.split(['.', ' ', '=']).next().unwrap_or(line);
+        add_with_dependencies(tree, name, folders);
     }
 }
 
@@ -58,16 +82,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_counts_for_its_tree_and_its_fault_alone() {
+    fn a_verdict_counts_for_its_fault_and_the_crates_it_builds() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("verdicts");
+        let tree = folder.path();
+        for (package, dependency) in [("queue", "protocol"), ("cli", "queue"), ("protocol", "")] {
+            std::fs::create_dir(tree.join(package)).unwrap();
+            let manifest = format!("[dependencies]\nlongshore-{dependency}.workspace = true\n");
+            std::fs::write(tree.join(package).join("Cargo.toml"), manifest).unwrap();
+        }
+        let path = tree.join("verdicts");
         let text = "breaks = 'x'\nfile = 'a.rs'\nfind = 'a'\nreplace = 'b'\n";
         let fault = Mutant::parse("m", text).unwrap();
-        let other = Mutant::parse("n", text).unwrap();
-        Verdicts::open(&path, 1).unwrap().add(&fault, "caught by a").unwrap();
-        let again = Verdicts::open(&path, 1).unwrap();
-        assert_eq!(again.of(&fault), Some("caught by a"));
-        assert_eq!(again.of(&other), None);
-        assert_eq!(Verdicts::open(&path, 2).unwrap().of(&fault), None);
+        let other = Mutant::parse("n", &text.replace('x', "y")).unwrap();
+        let digests = |protocol, queue, cli| {
+            let all = [("protocol", protocol), ("queue", queue), ("cli", cli)];
+            all.map(|(folder, digest)| (folder.to_owned(), digest)).into()
+        };
+        let open = |digests| Verdicts::open(&path, tree, digests).unwrap();
+        open(digests(1, 2, 3)).add(&fault, "caught by a").unwrap();
+        assert_eq!(open(digests(1, 2, 3)).of(&fault), Some("caught by a"));
+        assert_eq!(open(digests(1, 2, 4)).of(&fault), Some("caught by a"), "cli is not built");
+        assert_eq!(open(digests(1, 2, 3)).of(&other), None);
+        for changed in [digests(0, 2, 3), digests(1, 0, 3)] {
+            assert_eq!(open(changed).of(&fault), None);
+        }
     }
 }

@@ -1,0 +1,508 @@
+//! What operators do to jobs, queues and workers: dead letters, pausing, settings, cancelling, quiet workers. What does not apply is said by name.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use std::time::{Duration, Instant};
+
+use common::{Ended, System, until};
+use serde_json::Value;
+
+/// How soon what an operator does has to be felt.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Runs every job of a queue once: its payload is the script.
+fn work(system: &System, path: &str) -> Ended {
+    system.run(&["work", path, "--until-empty", "--", "sh", "-c", "eval \"$(cat)\""])
+}
+
+/// Puts a job into the dead letters by a last attempt that fails with this error.
+fn fail(system: &System, path: &str, error: &str) -> String {
+    let job = system.enqueue(path, &format!("echo {error} >&2; exit 1"), &["--max-attempts", "1"]);
+    work(system, path).code(1);
+    job
+}
+
+fn json(ended: Ended) -> Value {
+    ended.code(0).json()
+}
+
+fn states(system: &System, pattern: &str, filters: &[&str]) -> Vec<String> {
+    let arguments = [&["jobs", pattern, "--json"], filters].concat();
+    let jobs = system.run(&arguments).code(0).json_lines();
+    jobs.iter().map(|job| job["state"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn dead_jobs_are_grouped_by_what_they_died_of_and_acted_on_by_group() {
+    let system = System::up();
+    let first = fail(&system, "/jobs/a", "cannot reach host 10.0.0.1 after 3 tries");
+    let second = fail(&system, "/jobs/a", "cannot reach host 10.0.0.2 after 5 tries");
+    let other = fail(&system, "/jobs/a", "no such user");
+    let buried = system.enqueue("/jobs/b", "echo no such user >&2; exit 65", &[]);
+    work(&system, "/jobs/b").code(1);
+
+    let groups = json(system.run(&["dead", "groups", "--json"]));
+    let groups = groups["groups"].as_array().unwrap();
+    let shown: Vec<_> = groups.iter().map(|g| (&g["jobs"], &g["path"], &g["death"])).collect();
+    let (a, b) = (&Value::from("/jobs/a"), &Value::from("/jobs/b"));
+    let (exhausted, by_worker) = (&Value::from("attempts_exhausted"), &Value::from("buried"));
+    let (one, two) = (&Value::from(1), &Value::from(2));
+    assert_eq!(shown, [(two, a, exhausted), (one, a, exhausted), (one, b, by_worker)]);
+    let fingerprint = groups[0]["fingerprint"].as_str().unwrap();
+    let job = system.job(&first);
+    assert_eq!(job["attempts"][0]["fingerprint"], fingerprint, "as the job shows it");
+    let table = system.run(&["dead", "groups", "/jobs/a"]).code(0).stdout;
+    let row = table.lines().nth(1).unwrap();
+    assert!(row.contains("10.0.0.2") && row.contains(fingerprint), "{table}");
+
+    let by_error = ["/jobs/**", "--error", fingerprint];
+    let revive = |more: &[&str]| {
+        json(system.run(&[&["dead", "revive", "--json"], &by_error[..], more].concat()))["done"]
+            .clone()
+    };
+    assert_eq!(revive(&["--dry-run"]), 2);
+    assert_eq!(system.stat("/jobs/a")["dead"], 3);
+    assert_eq!(revive(&[]), 2);
+    for name in [&first, &second] {
+        let job = system.job(name);
+        assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()));
+        assert_eq!(job["attempts"].as_array().unwrap().len(), 1, "its history stays");
+    }
+    let buried_ones = ["dead", "drop", "/jobs/**", "--reason", "buried", "--json"];
+    assert_eq!(json(system.run(&buried_ones))["done"], 1);
+    system.run(&["job", &buried]).code(1).says(&["none has it"]);
+    assert_eq!(system.job(&other)["state"], "dead");
+}
+
+#[test]
+fn many_are_revived_at_a_rate() {
+    let system = System::up();
+    let lines = "exit 65\n".repeat(5);
+    system.run_with(&["enqueue", "/jobs/a", "--lines"], lines.as_bytes()).code(0);
+    work(&system, "/jobs/a").code(1);
+    let revive = ["dead", "revive", "/jobs/a", "--rate", "1", "--json"];
+    assert_eq!(json(system.run(&revive))["done"], 5);
+    let jobs = system.run(&["jobs", "/jobs/a", "--json"]).code(0).json_lines();
+    assert!(jobs.iter().any(|job| job["state"] == "ready"), "the first is ready at once");
+    let mut due: Vec<&str> = jobs.iter().filter_map(|job| job["due_at"].as_str()).collect();
+    due.sort();
+    assert!(due.len() >= 3, "{jobs:?}");
+    let ms = |moment: &str| {
+        let number = |at: usize, to: usize| moment[at..to].parse::<i64>().unwrap();
+        number(14, 16) * 60_000 + number(17, 19) * 1_000 + number(20, 23)
+    };
+    for pair in due.windows(2) {
+        let apart = (ms(pair[1]) - ms(pair[0])).rem_euclid(3_600_000);
+        assert!((990..=1_010).contains(&apart), "{apart} ms apart: {due:?}");
+    }
+    assert_eq!(system.stat("/jobs/a")["retrying"], 0, "they wait by an operator's wish");
+    let by_name = ["dead", "revive", jobs[0]["job"].as_str().unwrap(), "--rate", "1"];
+    system.run(&by_name).code(2).says(&["--rate goes with a pattern"]);
+}
+
+#[test]
+fn a_dead_job_is_replaced_by_a_new_one_with_another_payload() {
+    let system = System::up();
+    let options =
+        ["--max-attempts", "2", "--priority", "4", "--header", "lang=en", "--lease", "1m"];
+    let old = system.enqueue("/jobs/a", "exit 65", &options);
+    system.run(&["dead", "revive", &old, "--payload", "echo y"]).code(1).says(&["only a dead job"]);
+    work(&system, "/jobs/a").code(1);
+    let new = system.run(&["dead", "revive", &old, "--payload", "echo y"]).code(0);
+    let new = new.stdout.trim();
+    assert_ne!(new, old);
+    system.run(&["job", &old]).code(1).says(&["none has it"]);
+    let job = system.job(new);
+    let id = old.split_once(':').unwrap().1;
+    assert_eq!((&job["replaces"], &job["payload"]), (&id.into(), &"echo y".into()));
+    let kept = ["priority", "max_attempts", "lease_ms", "attempt"].map(|field| &job[field]);
+    assert_eq!(kept, [4, 2, 60_000, 0]);
+    assert_eq!(job["headers"]["lang"], "en");
+    work(&system, "/jobs/a").code(0);
+    assert_eq!(system.job(new)["result"], "y\n");
+
+    let many = ["dead", "revive", "/jobs/**", "--payload", "x"];
+    system.run(&many).code(2).says(&["a payload replaces one job"]);
+    // From a file it may be anything.
+    let old = system.enqueue("/jobs/a", "exit 65", &[]);
+    work(&system, "/jobs/a").code(1);
+    let file = system.folder.path().join("payload");
+    std::fs::write(&file, "exit 0\n\n").unwrap();
+    let from_file = ["dead", "revive", &old, "--json", "--payload-file", file.to_str().unwrap()];
+    let receipt = json(system.run(&from_file));
+    assert_eq!(receipt["replaces"], old.as_str());
+    assert_eq!(system.job(receipt["job"].as_str().unwrap())["payload"], "exit 0\n\n");
+}
+
+#[test]
+fn purging_deletes_jobs_that_have_ended_in_one_way_and_no_others() {
+    let system = System::up();
+    fail(&system, "/jobs/a", "broken");
+    for path in ["/jobs/a", "/jobs/a", "/jobs/b"] {
+        system.enqueue(path, "true", &[]);
+    }
+    work(&system, "/jobs/**").code(0);
+    let cancelled = system.enqueue("/jobs/a", "true", &[]);
+    system.run(&["cancel", &cancelled]).code(0);
+    system.enqueue("/jobs/a", "true", &["--expires", "2020-01-01T00:00:00Z"]);
+    until("it has expired", || system.stat("/jobs/a")["expired"] == 1);
+
+    for (state, jobs) in [("completed", 2), ("cancelled", 1), ("expired", 1), ("dead", 1)] {
+        let purge = ["purge", "/jobs/a", "--state", state, "--json"];
+        let fresh = [&purge[..], &["--older-than", "1h"]].concat();
+        assert_eq!(json(system.run(&fresh))["done"], 0, "{state}");
+        let dry = [&purge[..], &["--dry-run"]].concat();
+        assert_eq!(json(system.run(&dry))["done"], jobs, "{state}");
+        assert_eq!(system.stat("/jobs/a")[state], jobs, "{state}");
+        let purged = system.run(&purge[..4]).code(0).stdout;
+        assert!(purged.starts_with(&format!("{jobs} purged")), "{purged}");
+        assert_eq!(system.stat("/jobs/a")[state], 0, "{state}");
+    }
+    assert_eq!(states(&system, "/jobs/**", &[]), ["completed"], "the other queue's");
+    let ready = ["purge", "/jobs/a", "--state", "ready"];
+    system.run(&ready).code(2).says(&["have not ended", "cancel them first"]);
+}
+
+#[test]
+fn a_paused_queue_delivers_nothing_until_all_that_pauses_it_is_resumed() {
+    let system = System::up();
+    let script = "sleep 0.2; cat";
+    let _worker = system.beside(&["work", "/**", "--", "sh", "-c", script]);
+    let stat = |path: &str| system.stat(path);
+    system.enqueue("/jobs/a", "first", &[]);
+    until("the worker is there", || stat("/jobs/a")["completed"] == 1);
+    let later = system.enqueue("/jobs/a", "second", &["--delay", "700ms"]);
+
+    let paused = json(system.run(&["pause", "/jobs/**", "--json"]));
+    let here = &paused["confirmed"][0];
+    assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{paused}");
+    system.run(&["enqueue", "/jobs/new", "x"]).code(0);
+    // Its time comes, and it waits, while the same worker takes from another queue.
+    until("it is due", || stat("/jobs/a")["ready"] == 1);
+    let elsewhere = system.enqueue("/other/a", "x", &[]);
+    system.run(&["job", &elsewhere, "--wait"]).code(0);
+    assert_eq!(system.job(&later)["deliveries"], 0);
+    let shown = system.run(&["stat"]).code(0).stdout;
+    assert!(shown.contains("paused by") && shown.contains("/jobs/**"), "{shown}");
+    assert_eq!(stat("/jobs/a")["paused_by"], serde_json::json!(["/jobs/**"]));
+    let warned = system.run(&["check"]).code(0).stdout;
+    assert!(warned.contains("/jobs/a") && warned.contains("paused"), "{warned}");
+
+    // A pause of queues that are not there yet is not forgotten.
+    system.run(&["pause", "/orders/**"]).code(0);
+    let shown = system.run(&["stat"]).code(0).stdout;
+    assert!(shown.contains("paused: '/orders/**', which no queue here matches yet"), "{shown}");
+    system.run(&["resume", "/orders/eu"]).code(0).says(&["paused by '/orders/**', too"]);
+    system.run(&["resume", "/orders/**"]).code(0);
+
+    // Paused by another pattern, too, it is told which one is left.
+    system.run(&["pause", "/jobs/a"]).code(0);
+    system.run(&["resume", "/jobs/**"]).code(0).says(&["paused by '/jobs/a', too"]);
+    assert_eq!(system.job(&later)["state"], "ready");
+    system.run(&["resume", "/jobs/nothing"]).code(0).says(&["was not paused"]);
+    let resumed = json(system.run(&["resume", "/jobs/a", "--json"]));
+    assert_eq!(resumed["confirmed"][0]["still_paused_by"], serde_json::json!([]));
+    let began = Instant::now();
+    system.run(&["job", &later, "--wait"]).code(0);
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    system.enqueue("/jobs/a", "x", &[]);
+}
+
+#[test]
+fn a_closed_queue_refuses_new_jobs_until_all_that_closes_it_is_opened() {
+    let system = System::up();
+    let first = system.enqueue("/jobs/a", "true", &[]);
+    let closed = json(system.run(&["queue", "close", "/jobs/**", "--json"]));
+    let here = &closed["confirmed"][0];
+    assert_eq!((&here["queues"], &here["changed"]), (&1.into(), &true.into()), "{closed}");
+    let remedy = ["QueueClosed", "longshore stat names it", "longshore queue open"];
+    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&remedy);
+    system.run(&["enqueue", "/jobs/new", "x"]).code(1).says(&["QueueClosed"]);
+    let shown = system.run(&["stat"]).code(0).stdout;
+    assert!(shown.contains("closed by") && shown.contains("/jobs/**"), "{shown}");
+    assert_eq!(system.stat("/jobs/a")["closed_by"], serde_json::json!(["/jobs/**"]));
+    let warned = system.run(&["check"]).code(0).stdout;
+    assert!(warned.contains("closed: '/jobs/**'"), "{warned}");
+    // What it has is done.
+    work(&system, "/jobs/a").code(0);
+    assert_eq!(system.job(&first)["state"], "completed");
+    system.run(&["queue", "close", "/jobs/a"]).code(0);
+    system.run(&["queue", "open", "/jobs/**"]).code(0).says(&["closed by '/jobs/a', too"]);
+    system.run(&["enqueue", "/jobs/a", "x"]).code(1).says(&["QueueClosed"]);
+    system.run(&["queue", "open", "/jobs/nothing"]).code(0).says(&["was not closed"]);
+    system.run(&["queue", "open", "/jobs/a"]).code(0);
+    system.enqueue("/jobs/a", "x", &[]);
+}
+
+#[test]
+fn a_pause_outlives_the_publisher_and_work_says_what_it_waits_for() {
+    let mut system = System::up();
+    system.enqueue("/jobs/a", "true", &[]);
+    system.run(&["pause", "/jobs/a"]).code(0);
+    system.crash_and_restart();
+    let mut worker = system.beside(&["work", "/jobs/a", "--until-empty", "--", "cat"]);
+    worker.says("/jobs/a is paused and has jobs; they are waited for");
+    assert_eq!(system.stat("/jobs/a")["ready"], 1);
+    system.run(&["resume", "/jobs/a"]).code(0);
+    assert!(worker.ended().code(0).stdout.contains("1 completed"));
+}
+
+#[test]
+fn jobs_that_run_when_their_queue_is_paused_go_on() {
+    let system = System::up();
+    let job = system.enqueue("/jobs/a", "x", &[]);
+    let go = system.folder.path().join("go");
+    let script = format!("until test -e {}; do sleep 0.05; done; echo done", go.display());
+    let _worker = system.beside(&["work", "/jobs/a", "--", "sh", "-c", &script]);
+    until("it runs", || system.stat("/jobs/a")["running"] == 1);
+    system.run(&["pause", "/jobs/a"]).code(0);
+    std::fs::write(go, "").unwrap();
+    system.run(&["job", &job, "--wait"]).code(0);
+    assert_eq!(system.job(&job)["result"], "done\n");
+}
+
+#[test]
+fn a_queues_settings_hold_for_the_jobs_that_are_there_unless_they_say_otherwise() {
+    let system = System::up();
+    let silent = system.enqueue("/jobs/a", "exit 1", &[]);
+    let firm = system.enqueue("/jobs/a", "exit 1", &["--max-attempts", "3", "--lease", "1m"]);
+    let shown = |field: &str| [&silent, &firm].map(|name| system.job(name)[field].clone());
+    assert_eq!(shown("max_attempts"), [25, 3]);
+
+    let set = ["queue", "set", "/jobs/a", "--json", "--max-attempts", "2", "--lease", "2m"];
+    let more = [
+        "--run-timeout",
+        "5m",
+        "--backoff",
+        "fixed:10ms",
+        "--keep",
+        "1h",
+        "--keep-jobs",
+        "1",
+        "--keep-dead",
+        "30d",
+    ];
+    let settings =
+        json(system.run(&[&set[..], &more].concat()))["confirmed"][0]["settings"].clone();
+    let expected = serde_json::json!({
+        "max_attempts": 2, "lease_ms": 120_000, "run_timeout_ms": 300_000,
+        "backoff": "fixed:10ms", "keep_ms": 3_600_000, "keep_jobs": 1, "keep_dead_ms": 2_592_000_000_u64,
+    });
+    assert_eq!(settings, expected);
+    assert_eq!(json(system.run(&["queue", "show", "/jobs/a", "--json"]))["settings"], expected);
+    assert_eq!(system.stat("/jobs/a")["settings"], expected);
+    assert_eq!(shown("max_attempts"), [2, 3]);
+    assert_eq!(shown("lease_ms"), [120_000, 60_000]);
+    assert_eq!(shown("run_timeout_ms"), [300_000, 300_000]);
+    work(&system, "/jobs/a").code(1);
+    assert_eq!(shown("attempt"), [2, 3]);
+    // Of the ended jobs one stays.
+    for _ in 0..3 {
+        system.enqueue("/jobs/a", "true", &[]);
+    }
+    work(&system, "/jobs/a").code(0);
+    until("one is kept", || system.stat("/jobs/a")["completed"] == 1);
+
+    // One setting at a time leaves the others.
+    let one = ["queue", "set", "/jobs/a", "--max-attempts", "7"];
+    let said = system.run(&one).code(0).stdout;
+    assert!(said.contains("max-attempts 7") && said.contains("lease 2m"), "{said}");
+    system.run(&["queue", "reset", "/jobs/a"]).code(0);
+    assert_eq!(
+        json(system.run(&["queue", "show", "/jobs/a", "--json"]))["settings"],
+        serde_json::json!({})
+    );
+    assert_eq!(shown("max_attempts"), [25, 3]);
+    let table = system.run(&["queue", "show", "/jobs/a"]).code(0).stdout;
+    assert!(table.contains("quartic") && !table.contains("the queue"), "{table}");
+
+    system.run(&["queue", "set", "/jobs/a"]).code(2);
+    system
+        .run(&["queue", "show", "/jobs/nowhere"])
+        .code(1)
+        .says(&["there is no queue /jobs/nowhere"]);
+    // It is made if it is not there.
+    system.run(&["queue", "set", "/jobs/new", "--max-attempts", "1"]).code(0);
+    assert_eq!(system.job(&system.enqueue("/jobs/new", "x", &[]))["max_attempts"], 1);
+}
+
+#[test]
+fn what_cannot_be_done_to_a_job_in_its_state_is_refused_with_the_state() {
+    let system = System::up();
+    let dead = fail(&system, "/jobs/a", "broken");
+    let completed = system.enqueue("/jobs/a", "true", &[]);
+    work(&system, "/jobs/a").code(0);
+    let cancelled = system.enqueue("/jobs/a", "true", &[]);
+    system.run(&["cancel", &cancelled]).code(0);
+    let expired = system.enqueue("/jobs/a", "true", &["--expires", "2020-01-01T00:00:00Z"]);
+    until("it has expired", || system.job(&expired)["state"] == "expired");
+    let running = system.enqueue("/jobs/a", "true", &[]);
+    let _worker = system.beside(&["work", "/jobs/a", "--", "sleep", "20"]);
+    until("it runs", || system.job(&running)["state"] == "running");
+    let ready = system.enqueue("/jobs/a", "true", &[]);
+    let scheduled = system.enqueue("/jobs/a", "true", &["--delay", "1h"]);
+    let prepared = system.enqueue("/jobs/a", "true", &["--prepare"]);
+
+    let jobs = [
+        ("dead", &dead),
+        ("completed", &completed),
+        ("cancelled", &cancelled),
+        ("expired", &expired),
+        ("running", &running),
+        ("ready", &ready),
+        ("scheduled", &scheduled),
+        ("prepared", &prepared),
+    ];
+    let refused: [(&[&str], &[&str], &str); 4] = [
+        (
+            &["cancel"],
+            &["dead", "completed", "cancelled", "expired"],
+            "only jobs that have not ended",
+        ),
+        (
+            &["dead", "revive"],
+            &["completed", "cancelled", "expired", "running", "ready", "scheduled", "prepared"],
+            "only dead jobs",
+        ),
+        (
+            &["dead", "drop"],
+            &["running", "ready", "scheduled", "prepared"],
+            "only jobs that have ended",
+        ),
+        (
+            &["confirm"],
+            &["dead", "completed", "cancelled", "expired", "running", "ready", "scheduled"],
+            "only prepared jobs",
+        ),
+    ];
+    for (command, states, why) in refused {
+        for (state, name) in jobs.iter().filter(|(state, _)| states.contains(state)) {
+            let ended = system.run(&[command, &[name.as_str()]].concat()).code(1);
+            ended.says(&[name, &format!("is {state};"), why]);
+            let told = system.run(&[command, &[name.as_str(), "--json"]].concat()).code(1).json();
+            let told = (&told["done"], &told["jobs"][0]["end"], &told["jobs"][0]["state"]);
+            assert_eq!(told, (&0.into(), &"not_in_state".into(), &(*state).into()));
+            assert_eq!(system.job(name)["state"], *state, "it was changed by {command:?}");
+        }
+    }
+    let nobodys = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
+    for command in [&["cancel"][..], &["dead", "revive"], &["dead", "drop"], &["confirm"]] {
+        system.run(&[command, &[nobodys]].concat()).code(1).says(&["no publisher has", nobodys]);
+    }
+    // Of several, those that it applies to are done.
+    let mixed = system.run(&["cancel", &dead, &ready, nobodys, &scheduled]).code(1);
+    assert!(mixed.stdout.starts_with("2 cancelled"), "{mixed:?}");
+    let mixed = mixed.says(&["is dead;", nobodys]);
+    assert_eq!(mixed.stderr.lines().count(), 2, "{mixed:?}");
+}
+
+#[test]
+fn jobs_are_cancelled_by_pattern_and_state() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "true", &[]);
+    system.enqueue("/jobs/a", "true", &["--delay", "1h"]);
+    system.enqueue("/jobs/b", "true", &["--delay", "1h"]);
+    system.enqueue("/jobs/b", "true", &["--prepare"]);
+    let cancel = |arguments: &[&str]| {
+        json(system.run(&[&["cancel", "/jobs/**", "--json"], arguments].concat()))["done"].clone()
+    };
+    assert_eq!(cancel(&["--state", "scheduled", "--dry-run"]), 2);
+    assert_eq!(cancel(&["--state", "scheduled"]), 2);
+    assert_eq!(
+        (&system.stat("/jobs/a")["ready"], &system.stat("/jobs/b")["prepared"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(cancel(&[]), 2);
+    assert_eq!(states(&system, "/jobs/**", &[]), ["cancelled"; 4]);
+}
+
+/// The one worker that publishers list.
+fn worker(system: &System) -> Value {
+    let listed = json(system.run(&["workers", "ls", "--json"]));
+    let workers = listed["workers"].as_array().unwrap();
+    assert!(workers.len() < 2, "{listed}");
+    workers.first().cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_quiet_worker_ends_what_it_runs_begins_nothing_and_goes_on_when_it_is_resumed() {
+    let system = System::up();
+    let folder = system.folder.path().display().to_string();
+    let script = format!(
+        "id=$(cat); echo $id >> {folder}/begun; while ! test -e {folder}/$id; do sleep 0.01; done"
+    );
+    let begun = || std::fs::read_to_string(format!("{folder}/begun")).unwrap_or_default();
+    let go_on = |id: &str| std::fs::write(format!("{folder}/{id}"), "").unwrap();
+    for id in ["one", "two", "three"] {
+        system.enqueue("/jobs/a", id, &[]);
+    }
+    let arguments = ["work", "/jobs/a", "--until-empty", "--name", "mail-1", "--json", "--"];
+    let command = ["sh", "-c", &script];
+    let mut working = system.beside(&[&arguments[..], &command].concat());
+    until("the first job runs", || begun() == "one\n");
+    let nobody = system.run(&["workers", "quiet", "mail-2", "mail-*", "--dry-run"]).code(1);
+    assert!(nobody.stdout.starts_with("would be quiet: mail-1 "), "{nobody:?}");
+    nobody.says(&["mail-2", "workers ls"]);
+    system.run(&["workers", "quiet", "mail"]).code(1).says(&["mail"]);
+    let before = worker(&system);
+    assert_eq!((&before["quiet"], &before["held"]), (&false.into(), &1.into()), "{before}");
+
+    let quieted = json(system.run(&["workers", "quiet", "mail-*", "--json"]));
+    let of = ["name", "session"].map(|field| &quieted["workers"][0][field]);
+    assert_eq!(of, ["name", "session"].map(|field| &before[field]), "{quieted}");
+    assert_eq!(quieted["workers"][0]["confirmed"].as_array().unwrap().len(), 1, "{quieted}");
+    until("the publisher tells", || worker(&system)["quiet"] == true);
+    let shown = system.run(&["workers", "ls"]).code(0).stdout;
+    assert!(shown.lines().any(|line| line.starts_with("mail-1") && line.ends_with("quiet")));
+    working.says("this worker is quiet");
+    let check = system.run(&["check"]).code(0).stdout;
+    let warned = "2 jobs wait and every worker that takes them is quiet: longshore workers resume";
+    assert!(check.contains(warned), "{check}");
+    let mut waiting = system.beside(&["workers", "quiet", "mail-*", "--wait"]);
+    assert!(waiting.line().starts_with("quiet: mail-1 "));
+    go_on("one");
+    waiting.ended().code(0);
+    assert_eq!(worker(&system)["held"], 0);
+    let after = worker(&system);
+    let can_get = (&after["credits"], &after["held"]);
+    assert_eq!((can_get, &after["quiet"]), ((&0.into(), &0.into()), &true.into()), "{after}");
+    let left = system.stat("/jobs/a");
+    assert_eq!((&left["ready"], &left["completed"]), (&2.into(), &1.into()), "{left}");
+    // Another worker gets them meanwhile, and the quiet one still waits for the last.
+    let script = format!("id=$(cat); echo other $id >> {folder}/begun");
+    let other = ["work", "/jobs/a", "--name", "other", "--", "sh", "-c", &script];
+    let other = system.beside(&other);
+    until("another worker is done", || system.stat("/jobs/a")["completed"] == 3);
+    drop(other);
+    assert_eq!(begun(), "one\nother two\nother three\n");
+    assert_eq!(working.ended().code(0).json()["completed"], 1, "nothing is left to wait for");
+}
+
+#[test]
+fn a_resumed_worker_goes_on_and_one_that_is_started_anew_is_not_quiet() {
+    let system = System::up();
+    let arguments = ["work", "/jobs/a", "--name", "w", "--", "cat"];
+    let working = system.beside(&arguments);
+    until("the worker is linked", || worker(&system)["name"] == "w");
+    let again = ["workers", "quiet", "--all"];
+    for _ in 0..2 {
+        let quieted = system.run(&again).code(0).stdout;
+        assert!(quieted.starts_with("quiet: w "), "{quieted}");
+    }
+    let job = system.enqueue("/jobs/a", "x", &[]);
+    assert_eq!(system.job(&job)["state"], "ready");
+    let session = worker(&system)["session"].as_str().unwrap().to_owned();
+    let resumed = system.run(&["workers", "resume", &session]).code(0).stdout;
+    assert!(resumed.starts_with("resumed: w "), "{resumed}");
+    system.run(&["job", &job, "--wait"]).code(0);
+
+    system.run(&again).code(0);
+    drop(working);
+    until("the worker is gone", || worker(&system).is_null());
+    system.run(&again).code(1).says(&["no worker"]);
+    let _working = system.beside(&arguments);
+    let job = system.enqueue("/jobs/a", "x", &[]);
+    system.run(&["job", &job, "--wait"]).code(0);
+    until("it is listed, and not quiet", || worker(&system)["quiet"] == false);
+}

@@ -1,0 +1,286 @@
+//! What is wrong is named, with its limit; the exit code says so; and nothing else is disturbed.
+
+use crate::common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::{System, longshore, run};
+
+/// A system that still does its work.
+#[track_caller]
+fn is_undisturbed(system: &System) {
+    system.enqueue("/still/there", "hello", &[]);
+    system.run(&["work", "/still/there", "--until-empty", "--", "cat"]).code(0);
+}
+
+#[test]
+fn an_unknown_path_is_named() {
+    let system = System::up();
+    system.run(&["stat", "/no/such/queue"]).code(1).says(&["/no/such/queue"]);
+    system
+        .run(&["job", "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6"])
+        .code(1)
+        .says(&["01920f3e", "none has it"]);
+}
+
+#[test]
+fn a_path_that_nobody_publishes_is_named_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let resolver = longshore(&["resolver", "--listen", "127.0.0.1:0", "--fresh", "--json"]);
+    let resolver = common::Service::start(resolver);
+    let mut publisher =
+        longshore(&["publisher", "--listen", "127.0.0.1:0", "--path", "/a", "--json"]);
+    publisher.args(["--resolver", resolver.text("address"), "--data"]).arg(folder.path());
+    let _publisher = common::Service::start(publisher);
+    let ask = |arguments: &[&str]| {
+        let mut command = longshore(arguments);
+        command.args(["--resolver", resolver.text("address")]);
+        run(command, b"")
+    };
+    ask(&["enqueue", "/b", "text"]).code(1).says(&["/b", "--default", "longshore publisher"]);
+    ask(&["resolve", "/b"]).code(1).says(&["/b", "nobody publishes"]);
+}
+
+#[test]
+fn an_oversized_payload_is_refused_with_the_limit_and_the_others_are_taken() {
+    let system = System::up();
+    let folder = tempfile::tempdir().unwrap();
+    let (large, small) = (folder.path().join("large"), folder.path().join("small"));
+    std::fs::write(&large, vec![b'x'; 16 * 1024 * 1024 + 1]).unwrap();
+    std::fs::write(&small, "small").unwrap();
+    let mut command = system.command(&["enqueue", "/jobs/large", "--json", "--file"]);
+    command.arg(&small).arg(&large).arg(&small);
+    let ended = run(command, b"").code(1).says(&["16777216", "large", "--only 2"]);
+    assert_eq!(ended.json()["acknowledged"], 2);
+    assert_eq!(ended.json()["not_acknowledged"], "2");
+}
+
+#[test]
+fn a_bad_glob_and_a_bad_path_are_wrong_usage() {
+    for (arguments, says) in [
+        (&["stat", "/jobs/[a]"][..], "use {a,b}"),
+        (&["work", "/jobs/{a", "--", "true"], "brace"),
+        (&["enqueue", "jobs", "text"], "begin with '/'"),
+        (&["enqueue", "/jobs//a", "text"], "empty segment"),
+        (&["enqueue", "/jobs/../a", "text"], "segment '.' or '..'"),
+        (&["stat", "/jobs/./a"], "segment '.' or '..'"),
+        (&["enqueue", "/jobs", "text", "--lease", "13h"], "1s to 12h"),
+        (&["enqueue", "/jobs", "text", "--at", "noon"], "2026-11-20T21:30:00Z"),
+        (&["enqueue", "/jobs", "text", "--delay", "3s", "--expires", "2s"], "and never run"),
+        (&["cancel", "everything"], "is not an id"),
+    ] {
+        run(longshore(arguments), b"").code(2).says(&[says]);
+    }
+}
+
+#[test]
+fn garbage_on_either_port_disturbs_nobody() {
+    let system = System::up();
+    for address in [system.resolver(), system.publisher()] {
+        for bytes in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"LSH1",                             // and then silence
+            b"LSH1\xff\xff\xff\xff\xff\xff\xff", // a frame of four gigabytes
+            b"LSH1\x40\x00\x00\x00truncated",    // a frame that ends early
+            &[0; 100_000],
+        ] {
+            let mut stream = TcpStream::connect(address).unwrap();
+            // The other side may have closed already.
+            let _ = stream.write_all(bytes);
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut answer = Vec::new();
+            let read = stream.read_to_end(&mut answer);
+            let timed_out = read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+            assert!(!timed_out, "{address} keeps a connection that has ended: {bytes:?}");
+            assert!(answer.len() < 5_000, "{} bytes of answer", answer.len());
+        }
+    }
+    is_undisturbed(&system);
+}
+
+#[test]
+fn a_data_directory_in_use_names_itself_and_its_holder() {
+    let system = System::up();
+    let mut second = longshore(&["publisher", "--listen", "127.0.0.1:0", "--default", "/"]);
+    let data = system.service.text("data");
+    second.args(["--resolver", system.resolver(), "--data", data]);
+    run(second, b"").code(1).says(&[data, "in use"]);
+    is_undisturbed(&system);
+}
+
+#[test]
+fn a_relative_data_directory_is_made_below_the_working_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    for data in ["jobs", "new/jobs"] {
+        let mut command =
+            longshore(&["publisher", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
+        command.args(["--data", data]).current_dir(folder.path());
+        drop(common::Service::start(command));
+        assert!(folder.path().join(data).is_dir(), "{data}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_refused_by_name() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    run(longshore(&["resolver", "--listen", &address]), b"").code(1).says(&[&address, "in use"]);
+    let mut publisher = longshore(&["publisher", "--default", "/", "--listen", &address, "--data"]);
+    publisher.arg(folder.path());
+    run(publisher, b"").code(1).says(&[&address, "in use"]);
+    let port = taken.local_addr().unwrap().port().to_string();
+    let mut up = longshore(&["up", "--resolver-port", &port, "--data"]);
+    up.arg(folder.path());
+    run(up, b"").code(1).says(&[&address, "in use"]);
+
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, format!("[resolver]\nfigures = '{address}'\n")).unwrap();
+    let mut up = longshore(&["up", "--resolver-port", "0", "--publisher-port", "0", "--config"]);
+    up.arg(&file).arg("--data").arg(folder.path().join("data"));
+    let place = format!("resolver.figures from {}:2", file.display());
+    run(up, b"").code(1).says(&[
+        &address,
+        "in use",
+        &place,
+        "true serves them where the publisher listens",
+    ]);
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_written_is_named() {
+    // Not writable by anybody, root included.
+    let data = "/proc/longshore-data";
+    let publisher = ["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data", data];
+    run(longshore(&publisher), b"").code(1).says(&[data]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut publisher =
+        longshore(&["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
+    publisher.arg(file.path());
+    run(publisher, b"").code(1).says(&[file.path().to_str().unwrap()]);
+}
+
+#[test]
+fn a_typo_in_the_configuration_names_file_line_and_what_was_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, "log = \"info\"\n\n[publisher]\nlisen = \"127.0.0.1:0\"\n").unwrap();
+    let mut command = longshore(&["config"]);
+    command.arg("--config").arg(&file);
+    let place = format!("{}:4", file.display());
+    run(command, b"").code(2).says(&[&place, "lisen", "`listen`"]);
+}
+
+#[test]
+fn a_publisher_for_all_addresses_needs_one_that_can_be_dialled_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command =
+        longshore(&["publisher", "--default", "/", "--listen", "0.0.0.0:0", "--data"]);
+    command.arg(folder.path());
+    run(command, b"").code(1).says(&["--advertise"]);
+    let mut command = longshore(&["publisher", "--default", "/", "--listen", "0.0.0.0:0"]);
+    command.args(["--advertise", "127.0.0.1:9", "--data"]).arg(folder.path());
+    run(command, b"").code(1).says(&["--insecure"]);
+}
+
+#[test]
+fn nobody_at_the_resolvers_address_is_said() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let status = longshore(&["resolver", "status", "--resolver", &closed]);
+    run(status, b"").code(1).says(&[&closed, "refused"]);
+    // A command that only asks does not wait for one.
+    let began = Instant::now();
+    let ended = run(longshore(&["stat", "--resolver", &format!("{closed},127.0.0.1:1")]), b"");
+    ended.code(1).says(&[&closed, "127.0.0.1:1: ", "refused", "longshore up starts one here"]);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_publisher_in_place_of_a_replica_is_named() {
+    let system = System::up();
+    for arguments in [&["stat"][..], &["resolver", "status"], &["ls"]] {
+        let mut command = longshore(arguments);
+        command.args(["--resolver", system.publisher()]);
+        let name = "is not a replica of the resolver, but the publisher ";
+        run(command, b"").code(1).says(&[system.publisher(), name, "name the resolver's address"]);
+    }
+}
+
+#[test]
+fn nagios_is_answered_in_one_line_and_3_is_what_could_not_be_checked() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (arguments, says) in [
+        (&["check", "--nagios", "--resolver", &closed][..], &closed[..]),
+        (&["check", "--nagios", "--no-such-option"], "--no-such-option"),
+        (&["check", "--nagios", "--config", "/no/such/file"], "/no/such/file"),
+        (&["check", "--nagios", "--log", "inof"], "inof"),
+    ] {
+        let ended = run(longshore(arguments), b"").code(3);
+        assert!(ended.stdout.starts_with("LONGSHORE UNKNOWN - "), "{ended:?}");
+        assert!(ended.stdout.contains(says) && ended.stdout.lines().count() == 1, "{ended:?}");
+    }
+    run(longshore(&["check", "--no-such-option"]), b"").code(2);
+    let system = System::up();
+    let ended = system.run(&["check", "--nagios"]).code(0);
+    assert!(ended.stdout.starts_with("LONGSHORE OK - "), "{ended:?}");
+}
+
+#[test]
+fn an_environment_that_is_not_utf_8_ends_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    let broken = std::ffi::OsStr::from_bytes(b"/tmp/\xff");
+    let with = |name: &str| {
+        let mut command = longshore(&["config"]);
+        command.env(name, broken);
+        run(command, b"")
+    };
+    with("SOME_OTHER").code(0);
+    assert!(with("LONGSHORE_DATA").code(0).stdout.contains("$LONGSHORE_DATA"));
+    with("LONGSHORE_RESOLVERS").code(2).says(&["$LONGSHORE_RESOLVERS", "not UTF-8"]);
+    let mut named = longshore(&["config"]);
+    named.env(std::ffi::OsStr::from_bytes(b"\xff"), "x");
+    run(named, b"").code(0);
+}
+
+#[test]
+fn without_a_home_the_data_directory_has_to_be_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["up"][..], &["publisher", "--default", "/"]] {
+        let mut command = longshore(arguments);
+        command.env_remove("HOME").current_dir(folder.path());
+        run(command, b"").code(2).says(&["$HOME", "--data DIR", "$LONGSHORE_DATA"]);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_data_directory_with_foreign_files_is_refused_with_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
+    let mut command =
+        longshore(&["publisher", "--default", "/", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(folder.path());
+    let data = folder.path().to_str().unwrap();
+    run(command, b"").code(1).says(&[data, "letter.txt", "choose an empty directory"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_command_that_waits_for_the_resolver_says_so_within_seconds() {
+    use std::io::{BufRead, BufReader};
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut waiting = longshore(&["work", "/jobs/a", "--resolver", &closed, "--", "true"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (what, remedy) = (lines.next().unwrap(), lines.next().unwrap());
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    assert!(what.contains(&format!("waiting for the resolver at {closed}")), "{what}");
+    assert!(what.contains("refused") && remedy.contains("longshore up"), "{what}\n{remedy}");
+}

@@ -1,0 +1,365 @@
+//! The program as its users run it: a process, its exit code, what it prints.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, though not within one")]
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+pub(crate) use long::long;
+
+#[path = "../../../../tests/long.rs"]
+mod long;
+pub(crate) mod site;
+pub(crate) mod wire;
+pub(crate) mod worker;
+
+/// How long a command may run beside a test.
+const BESIDE_MAX: Duration = Duration::from_secs(60);
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// Fails the test unless the exit code is this one.
+    #[track_caller]
+    pub(crate) fn code(self, code: i32) -> Ended {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    /// Fails the test unless standard error has every one of these.
+    #[track_caller]
+    pub(crate) fn says(self, words: &[&str]) -> Ended {
+        for word in words {
+            assert!(self.stderr.contains(word), "no '{word}' in {self:#?}");
+        }
+        self
+    }
+
+    /// Standard output as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
+    /// Standard output as JSON, a value for each line.
+    #[track_caller]
+    pub(crate) fn json_lines(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str(line).unwrap();
+        self.stdout.lines().map(parse).collect()
+    }
+}
+
+/// The program, cut off from the configuration of whoever runs the tests.
+pub(crate) fn longshore(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+    command.args(arguments).env("HOME", "/nonexistent");
+    for variable in ["LONGSHORE_CONFIG", "LONGSHORE_RESOLVERS", "LONGSHORE_DATA", "LONGSHORE_LOG"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(mut command: Command, input: &[u8]) -> Ended {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // A command that does not read its input is no failure.
+    let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    feed.join().unwrap();
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A service: a process that says when it is ready. Killed when dropped.
+pub(crate) struct Service {
+    process: Child,
+    pub(crate) ready: Value,
+    pub(crate) ready_after: Duration,
+}
+
+impl Service {
+    pub(crate) fn start(mut command: Command) -> Service {
+        let began = Instant::now();
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready_after = began.elapsed();
+        let ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ready: {line}"));
+        Service { process, ready, ready_after }
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// True while it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// Sends a signal to it.
+    #[track_caller]
+    pub(crate) fn send(&self, signal: Signal) {
+        send(&self.process, signal);
+    }
+
+    /// Waits for its end.
+    pub(crate) fn waited(&mut self) {
+        self.process.wait().unwrap();
+    }
+
+    /// Sends SIGTERM, and waits. Its exit code.
+    pub(crate) fn stop(&mut self) -> i32 {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").arg(&id).status().unwrap().success());
+        self.process.wait().unwrap().code().unwrap_or(-1)
+    }
+
+    /// Sends SIGKILL, and waits.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.ready[key].as_str().unwrap()
+    }
+}
+
+/// Sends a signal to a process that was not waited for yet.
+#[track_caller]
+pub(crate) fn send(process: &Child, signal: Signal) {
+    let id = Pid::from_raw(process.id().try_into().unwrap()).unwrap();
+    kill_process(id, signal).unwrap();
+}
+
+/// Asks until the answer is yes, and says how long that took; fails after 30 s, which no test should come near.
+pub(crate) async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> Duration {
+    let began = Instant::now();
+    while !ask().await {
+        assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    began.elapsed()
+}
+
+/// The same, for tests that wait with their thread.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    began.elapsed()
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A command that runs beside the test. Killed when dropped, or when it has run for longer than any test should take: then who
+/// reads from it goes on.
+pub(crate) struct Beside {
+    process: Arc<Mutex<Child>>,
+    /// Closed, it ends the watch.
+    _watch: mpsc::Sender<()>,
+    stdout: Option<BufReader<ChildStdout>>,
+    stderr: Option<BufReader<ChildStderr>>,
+}
+
+impl Beside {
+    pub(crate) fn start(mut command: Command) -> Beside {
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = process.stdout.take().map(BufReader::new);
+        let stderr = process.stderr.take().map(BufReader::new);
+        let process = Arc::new(Mutex::new(process));
+        let (watch, dropped) = mpsc::channel();
+        let watched = process.clone();
+        std::thread::spawn(move || {
+            if dropped.recv_timeout(BESIDE_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = watched.lock().unwrap().kill();
+            }
+        });
+        Beside { process, _watch: watch, stdout, stderr }
+    }
+
+    /// The next line of its standard output.
+    pub(crate) fn line(&mut self) -> String {
+        line_of(self.stdout.as_mut().unwrap())
+    }
+
+    /// Reads its standard error up to a line with these words, and returns that line.
+    #[track_caller]
+    pub(crate) fn says(&mut self, words: &str) -> String {
+        loop {
+            let line = line_of(self.stderr.as_mut().unwrap());
+            assert!(!line.is_empty(), "it ended, and never said '{words}'");
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        send(&self.process.lock().unwrap(), signal);
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> Ended {
+        let mut errors = self.stderr.take().unwrap();
+        let reading = std::thread::spawn(move || io::read_to_string(&mut errors).unwrap());
+        let stdout = io::read_to_string(self.stdout.as_mut().unwrap()).unwrap();
+        let stderr = reading.join().unwrap();
+        let status = self.process.lock().unwrap().wait().unwrap();
+        Ended { code: status.code().unwrap_or(-1), stdout, stderr }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let mut process = self.process.lock().unwrap();
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+fn line_of(pipe: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    pipe.read_line(&mut line).unwrap();
+    line
+}
+
+/// `longshore up` on ports of its own, with its journal in a folder of its own.
+pub(crate) struct System {
+    pub(crate) service: Service,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl System {
+    pub(crate) fn up() -> System {
+        let folder = tempfile::tempdir().unwrap();
+        let service = System::start(folder.path());
+        System { service, folder }
+    }
+
+    /// The same with the journal that is in this folder.
+    pub(crate) fn on(folder: tempfile::TempDir) -> System {
+        let service = System::start(folder.path());
+        System { service, folder }
+    }
+
+    fn start(folder: &Path) -> Service {
+        let mut command = longshore(&[
+            "up",
+            "--json",
+            "--replicas",
+            "1",
+            "--resolver-port",
+            "0",
+            "--publisher-port",
+            "0",
+        ]);
+        command.arg("--data").arg(folder.join("data"));
+        Service::start(command)
+    }
+
+    /// Kills the whole system, and starts it again with the same journal.
+    pub(crate) fn crash_and_restart(&mut self) {
+        self.service.kill();
+        self.service = System::start(self.folder.path());
+    }
+
+    /// Where its resolver listens.
+    pub(crate) fn resolver(&self) -> &str {
+        self.service.ready["resolvers"][0].as_str().unwrap()
+    }
+
+    /// Where its publisher listens.
+    pub(crate) fn publisher(&self) -> &str {
+        self.service.text("address")
+    }
+
+    /// A command against this system.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = longshore(&[]);
+        // Before the words of a command that is to be run for each job.
+        command.arg("--resolver").arg(self.resolver()).args(arguments);
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        run(self.command(arguments), b"")
+    }
+
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
+        run(self.command(arguments), input)
+    }
+
+    /// The figures of one queue.
+    pub(crate) fn stat(&self, path: &str) -> Value {
+        self.run(&["stat", path, "--json"]).code(0).json()["queues"][0].clone()
+    }
+
+    /// Everything about one job.
+    #[track_caller]
+    pub(crate) fn job(&self, name: &str) -> Value {
+        self.run(&["job", name, "--json"]).code(0).json()
+    }
+
+    /// Starts a command that runs beside the test.
+    pub(crate) fn beside(&self, arguments: &[&str]) -> Beside {
+        Beside::start(self.command(arguments))
+    }
+
+    /// How clients find it.
+    pub(crate) fn cluster(&self) -> longshore::Cluster {
+        longshore::Cluster::new([self.resolver()])
+    }
+
+    /// Hands in one job. Its name.
+    pub(crate) fn enqueue(&self, path: &str, payload: &str, options: &[&str]) -> String {
+        let arguments = [&["enqueue", "--json", path, payload], options].concat();
+        let receipt = self.run(&arguments).code(0).json();
+        assert_eq!(receipt["durability"], "fsync");
+        receipt["job"].as_str().unwrap().to_owned()
+    }
+}

@@ -1,0 +1,276 @@
+//! A worker in a process of its own, to be stopped, killed or ended: this test's binary, started once more with a task of its
+//! own. What it does it notes in a file, so that the notes outlive it.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path as FilePath, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use longshore::{Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, new_job};
+use longshore::{Worker, WorkerOptions};
+use rustix::process::{Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::send;
+use super::site::Site;
+
+/// The test that is the worker's process.
+const TEST: &str = "common::worker::a_worker_process";
+
+#[test]
+#[ignore = "a process of other tests, which start it"]
+fn a_worker_process() {
+    main();
+}
+const PLAN: &str = "LONGSHORE_TEST_WORKER";
+
+/// What a worker's process is told.
+#[derive(Serialize, Deserialize, Clone)]
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) concurrency: usize,
+    pub(crate) prefetch: usize,
+    pub(crate) grace_ms: u64,
+    replicas: Vec<String>,
+    folder: PathBuf,
+}
+
+/// What a job asks of a worker: to note that it began, to take its time, to note that it ended.
+#[derive(Serialize, Deserialize, Clone, Default)]
+pub(crate) struct Task {
+    pub(crate) label: String,
+    /// How long it takes, whether it is told to stop or not.
+    pub(crate) ms: u64,
+    /// Later deliveries take no time.
+    pub(crate) only_first: bool,
+    /// It takes its worker with it.
+    pub(crate) kills: bool,
+    /// Its first attempt takes its worker with it, too, but only once its handler has returned.
+    pub(crate) kills_done: bool,
+    /// It notes the checkpoints that are there, and leaves so many of its own, before it takes its time.
+    pub(crate) checkpoints: u64,
+    /// Its first delivery goes on talking at its end: it says how far it is, leaves a checkpoint, and notes what it is answered.
+    pub(crate) talks_late: bool,
+    /// Later deliveries wait until the test lets them go on.
+    pub(crate) waits: bool,
+}
+
+/// What a handler returns: the name of its worker, which may not outlive that.
+struct Done {
+    worker: String,
+    kills: bool,
+}
+
+impl Serialize for Done {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.kills {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+        serializer.serialize_str(&self.worker)
+    }
+}
+
+/// A job for [`QUEUE`].
+pub(crate) fn task(task: Task, options: JobOptions) -> NewJob {
+    let payload = serde_json::to_vec(&task).unwrap();
+    let mut job = new_job(Path::new(QUEUE).unwrap(), payload);
+    job.options = JobOptions { keep_result: true, ..options };
+    job
+}
+
+/// Where workers take their tasks from.
+pub(crate) const QUEUE: &str = "/jobs/tasks";
+
+/// A running worker. Killed when dropped.
+pub(crate) struct WorkerProcess {
+    pub(crate) process: Child,
+    report: PathBuf,
+}
+
+impl WorkerProcess {
+    pub(crate) fn start(
+        site: &Site,
+        name: &str,
+        concurrency: usize,
+        prefetch: usize,
+    ) -> WorkerProcess {
+        WorkerProcess::start_with(site, name, concurrency, prefetch, Duration::from_secs(25))
+    }
+
+    pub(crate) fn start_with(
+        site: &Site,
+        name: &str,
+        concurrency: usize,
+        prefetch: usize,
+        grace: Duration,
+    ) -> WorkerProcess {
+        let plan = Plan {
+            name: name.to_owned(),
+            concurrency,
+            prefetch,
+            grace_ms: grace.as_millis() as u64,
+            replicas: site.cluster().replicas,
+            folder: site.folder.path().to_owned(),
+        };
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", TEST, "--ignored", "--nocapture"])
+            .env(PLAN, serde_json::to_string(&plan).unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        WorkerProcess { process, report: report_of(&plan) }
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        send(&self.process, signal);
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Sends SIGKILL, and waits.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Sends SIGTERM, and waits. What it reports.
+    pub(crate) async fn stop(&mut self) -> Value {
+        self.send(Signal::TERM);
+        self.report().await
+    }
+
+    /// What it reports at its end.
+    pub(crate) async fn report(&mut self) -> Value {
+        let status = self.ended().await;
+        assert!(status.success(), "{status}");
+        serde_json::from_slice(&std::fs::read(&self.report).unwrap()).unwrap()
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What all workers of a site have noted, in order: `worker began label attempt`, `worker ended label attempt`.
+pub(crate) fn notes(site: &Site) -> Vec<String> {
+    let notes = std::fs::read_to_string(notes_in(site.folder.path())).unwrap_or_default();
+    notes.lines().map(str::to_owned).collect()
+}
+
+/// Waits until a worker has noted this.
+pub(crate) async fn noted(site: &Site, note: &str) {
+    super::eventually(note, || async { notes(site).iter().any(|line| line == note) }).await;
+}
+
+/// Lets deliveries that wait go on.
+pub(crate) fn go_on(site: &Site) {
+    std::fs::write(gate_in(site.folder.path()), "").unwrap();
+}
+
+fn gate_in(folder: &FilePath) -> PathBuf {
+    folder.join("gate")
+}
+
+fn notes_in(folder: &FilePath) -> PathBuf {
+    folder.join("notes")
+}
+
+fn report_of(plan: &Plan) -> PathBuf {
+    plan.folder.join(format!("report-{}.json", plan.name))
+}
+
+/// The worker's process. Without a plan there is nothing to do: somebody runs all ignored tests.
+fn main() {
+    let Ok(plan) = std::env::var(PLAN) else { return };
+    let plan: Plan = serde_json::from_str(&plan).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(serve(plan));
+}
+
+async fn serve(plan: Plan) {
+    let options = WorkerOptions { name: plan.name.clone(), ..WorkerOptions::default() };
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    let folder = plan.folder.clone();
+    let name = plan.name.clone();
+    let subscription = Worker::connect_with(longshore::Cluster::new(&plan.replicas), options)
+        .await
+        .unwrap()
+        .durable_subscribe(QUEUE)
+        .concurrency(plan.concurrency)
+        .prefetch(plan.prefetch)
+        .grace(Duration::from_millis(plan.grace_ms))
+        .shutdown(async move {
+            terminate.recv().await;
+        });
+    let report = subscription
+        .run(move |job: Job<Task>, context: JobContext| {
+            work(job.payload, context, name.clone(), folder.clone())
+        })
+        .await
+        .unwrap();
+    let report_json = serde_json::json!({
+        "completed": report.completed, "released": report.released,
+        "redelivered": report.redelivered, "stale_refused": report.stale_refused,
+        "leases_lost": report.leases_lost, "unanswered": report.unanswered,
+    });
+    std::fs::write(report_of(&plan), report_json.to_string()).unwrap();
+}
+
+async fn work(
+    task: Task,
+    context: JobContext,
+    name: String,
+    folder: PathBuf,
+) -> Result<Json<Done>, JobFailure> {
+    let note = |what: &str| {
+        let line = format!("{name} {what} {} {}\n", task.label, context.attempt());
+        let file = OpenOptions::new().create(true).append(true).open(notes_in(&folder));
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    };
+    let is_first = context.deliveries() == 1;
+    note("began");
+    if task.kills {
+        kill_process(getpid(), Signal::KILL).unwrap();
+    }
+    if task.checkpoints > 0 {
+        for left in context.checkpoints().await? {
+            let bytes = String::from_utf8_lossy(&left.bytes).into_owned();
+            note(&format!("read {bytes} {}", left.sequence));
+        }
+        for n in 1..=task.checkpoints {
+            context.checkpoint(format!("{name}-{n}")).await?;
+        }
+        context.progress(50, format!("at {name}"));
+    }
+    if task.waits && !is_first {
+        while !gate_in(&folder).exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    if is_first || !task.only_first {
+        tokio::time::sleep(Duration::from_millis(task.ms)).await;
+    }
+    if task.talks_late && is_first {
+        context.progress(99, format!("late at {name}"));
+        let stored = context.checkpoint(format!("{name}-late")).await.is_ok();
+        note(if stored { "stored" } else { "refused" });
+    }
+    note("ended");
+    let kills = task.kills_done && context.attempt() == 1;
+    Ok(Json(Done { worker: name.clone(), kills }))
+}

@@ -1,0 +1,173 @@
+//! Processes killed, stopped and started again: nothing acknowledged is lost, and a late worker is told that it is late.
+#![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
+
+use crate::common;
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Service, System, longshore, run};
+
+/// Waits until it is so, at most so long.
+#[track_caller]
+fn until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < within, "not within {within:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn send_signal(process: &Child, signal: &str) {
+    let status = Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+fn resolver(listen: &str, fresh: bool, config: &Path) -> Service {
+    let mut command = longshore(&["resolver", "--json", "--listen", listen]);
+    command.arg("--config").arg(config);
+    command.arg("--data").arg(config.with_file_name("replica"));
+    if fresh {
+        command.arg("--fresh");
+    }
+    Service::start(command)
+}
+
+/// A publisher on any free port: after a restart its clients have to find it again.
+fn publisher(data: &Path, resolver: &str, config: &Path) -> Service {
+    let mut command =
+        longshore(&["publisher", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
+    command.args(["--resolver", resolver, "--data"]).arg(data).arg("--config").arg(config);
+    Service::start(command)
+}
+
+/// Short enough for a test.
+fn short_timing(folder: &Path) -> std::path::PathBuf {
+    let config = folder.join("config.toml");
+    let text = "[timing]\nwriter_ttl = '2s'\nreader_ttl = '2s'\nretry_wait_min = '50ms'\nretry_wait_max = '200ms'\n";
+    std::fs::write(&config, text).unwrap();
+    config
+}
+
+#[test]
+fn a_publisher_killed_while_jobs_are_enqueued_has_every_one_of_them_once() {
+    const JOBS: usize = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let config = short_timing(folder.path());
+    let data = folder.path().join("data");
+    let resolver = resolver("127.0.0.1:0", true, &config);
+    let resolver = resolver.text("address");
+    let mut first = publisher(&data, resolver, &config);
+    let ask = |arguments: &[&str]| {
+        let mut command = longshore(arguments);
+        command.args(["--json", "--resolver", resolver, "--config"]).arg(&config);
+        command
+    };
+    let ready = || {
+        let stat = run(ask(&["stat", "/jobs/n"]), b"");
+        let stat: Option<serde_json::Value> = serde_json::from_str(&stat.stdout).ok();
+        stat.and_then(|stat| stat["queues"][0]["ready"].as_u64()).unwrap_or(0)
+    };
+    until("the resolver knows the publisher", Duration::from_secs(10), || {
+        run(ask(&["resolve", "/jobs/n"]), b"").code == 0
+    });
+
+    let mut enqueue = ask(&["enqueue", "/jobs/n", "--lines"]);
+    let mut enqueue = enqueue
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = enqueue.stdin.take().unwrap();
+    let feed = std::thread::spawn(move || {
+        for thousand in 0..JOBS / 1_000 {
+            let lines: String = (0..1_000).map(|n| format!("{}\n", thousand * 1_000 + n)).collect();
+            input.write_all(lines.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    until("a fifth is there", Duration::from_secs(20), || ready() >= JOBS as u64 / 5);
+    first.kill();
+    let _second = publisher(&data, resolver, &config);
+    feed.join().unwrap();
+    let told = enqueue.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&told.stderr);
+    assert!(told.status.success(), "{stderr}");
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["acknowledged"], JOBS, "{told}");
+
+    let jobs = run(ask(&["jobs", "/jobs/n", "--state", "ready"]), b"").code(0).json_lines();
+    let payloads: HashSet<String> =
+        jobs.iter().map(|job| job["payload"].as_str().unwrap().to_owned()).collect();
+    assert_eq!((jobs.len(), payloads.len()), (JOBS, JOBS));
+}
+
+#[test]
+fn a_worker_stopped_beyond_its_lease_is_told_and_the_other_ones_result_stands() {
+    let system = System::up();
+    let job = system.enqueue("/jobs/a", "x", &["--lease", "1s"]);
+    let mut late =
+        system.command(&["work", "/jobs/a", "--json", "--", "sh", "-c", "sleep 1; echo late"]);
+    let late = late.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("the job runs", Duration::from_secs(10), || system.stat("/jobs/a")["running"] == 1);
+    send_signal(&late, "-STOP");
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "echo", "in time"]).code(0);
+    send_signal(&late, "-CONT");
+    std::thread::sleep(Duration::from_millis(500));
+    send_signal(&late, "-TERM");
+    let report = late.wait_with_output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["completed"], 0, "{report}");
+    let told = report["stale_refused"].as_u64().unwrap() + report["leases_lost"].as_u64().unwrap();
+    assert!(told >= 1, "{report}");
+
+    let job = system.run(&["job", &job, "--json"]).code(0).json();
+    assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &"in time\n".into()));
+    assert_eq!(job["attempt"], 2);
+}
+
+#[test]
+fn workers_go_on_while_every_replica_is_away_and_publishers_are_back_soon_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = short_timing(folder.path());
+    let mut replica = resolver("127.0.0.1:0", true, &config);
+    let address = replica.text("address").to_owned();
+    let _publisher = publisher(&folder.path().join("data"), &address, &config);
+    let ask = |arguments: &[&str]| {
+        let mut command = longshore(&["--resolver", &address, "--config"]);
+        command.arg(&config).args(arguments);
+        command
+    };
+    let is_known = || run(ask(&["resolve", "/jobs/a"]), b"").code == 0;
+    until("the resolver knows the publisher", Duration::from_secs(10), is_known);
+
+    let done = folder.path().join("done");
+    let script = format!("cat >> {}", done.display());
+    let mut worker = ask(&["work", "/jobs/a", "--", "sh", "-c", &script]);
+    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut producer = ask(&["enqueue", "/jobs/a", "--lines"]);
+    let mut producer =
+        producer.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = producer.stdin.take().unwrap();
+    let done = || std::fs::read_to_string(&done).unwrap_or_default();
+    lines.write_all(b"before\n").unwrap();
+    until("the first job is done", Duration::from_secs(10), || done() == "before");
+
+    replica.kill();
+    lines.write_all(b" meanwhile\n").unwrap();
+    until("a job is done meanwhile", Duration::from_secs(5), || done() == "before meanwhile");
+
+    let back = Instant::now();
+    let _replica = resolver(&address, false, &config);
+    until("the publisher is back", Duration::from_secs(5), is_known);
+    // Half of writer_ttl, and what it takes to start a process and ask.
+    assert!(back.elapsed() < Duration::from_millis(1_000 + 700), "{:?}", back.elapsed());
+    drop(lines);
+    assert!(producer.wait().unwrap().success());
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}

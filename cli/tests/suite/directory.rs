@@ -1,0 +1,136 @@
+//! Looking into the directory: trees, tables, who serves what, and what comes and goes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use common::site::Site;
+use common::{Beside, System};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+fn next(watch: &mut Beside) -> Value {
+    let line = watch.line();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+/// What the watch says next of a path.
+fn of_path(watch: &mut Beside) -> (String, String) {
+    loop {
+        let value = next(watch);
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        if matches!(text("event").as_str(), "now" | "gone") {
+            return (text("event"), text("path"));
+        }
+    }
+}
+
+fn event(event: &str, path: &str) -> (String, String) {
+    (event.to_owned(), path.to_owned())
+}
+
+#[test]
+fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
+    let system = System::up();
+    for path in ["/jobs/east/mail", "/jobs/east/sha", "/jobs/west/mail", "/jobs/east"] {
+        system.enqueue(path, "x", &[]);
+    }
+    let shown = system.run(&["tree", "/jobs"]).code(0).stdout;
+    let names: Vec<String> = shown
+        .lines()
+        .map(|line| line.trim_end().rsplit_once("  ").map_or(line, |(name, _)| name.trim_end()))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(names, ["path", "east", "  mail", "  sha", "west", "  mail"], "{shown}");
+    let is = |line: usize| shown.lines().nth(line).unwrap().split_whitespace().last().unwrap();
+    assert_eq!([is(1), is(2), is(4)], ["queue", "queue", "folder"]);
+
+    let tree = system.run(&["tree", "/jobs", "--depth", "1", "--json"]).code(0).json();
+    let paths: Vec<_> = tree["paths"].as_array().unwrap().iter().collect();
+    let paths: Vec<_> = paths.iter().map(|p| [&p["path"], &p["depth"], &p["queue"]]).collect();
+    assert_eq!(json!(paths), json!([["/jobs/east", 1, true], ["/jobs/west", 1, false]]));
+    assert_eq!(tree["complete"], true);
+
+    let table = system.run(&["table", "/jobs", "--json"]).code(0).json();
+    assert_eq!(table["rows"], json!(["east", "west"]));
+    let columns = json!([{ "name": "mail", "rows": 2 }, { "name": "sha", "rows": 1 }]);
+    assert_eq!((&table["columns"], &table["complete"]), (&columns, &json!(true)));
+    let shown = system.run(&["table", "/jobs"]).code(0).stdout;
+    assert_eq!(shown, "row\neast\nwest\n\ncolumn  rows\nmail       2\nsha        1\n");
+
+    let resolved = system.run(&["resolve", "/jobs/east", "--json"]).code(0).json();
+    let publisher = &resolved["paths"][0]["publishers"][0];
+    let terms = ["kind", "priority", "weight", "homes"].map(|field| &publisher[field]);
+    assert_eq!(terms, [&json!("queue"), &json!(0), &json!(100), &json!([])]);
+
+    let known = system.run(&["resolver", "status", "--publishers", "--json"]).code(0).json();
+    let publisher = &known["replicas"][0]["publishers"][0];
+    assert_eq!((&publisher["missing"], publisher["held"].as_u64()), (&Value::Null, Some(7)));
+    let status = system.run(&["resolver", "status", "--json"]).code(0).json();
+    let figures = &status["replicas"][0];
+    assert_eq!((&figures["hidden"], &figures["warming_left_ms"]), (&json!(0), &json!(0)));
+    assert!(figures["watches_max"].as_u64() > Some(0), "{figures}");
+    let asked = |kind: &str| figures["requests"][kind].as_u64();
+    assert!(asked("resolve") > Some(0) && asked("announce") > Some(0), "{figures}");
+    assert!(figures["reads"].as_u64() > asked("resolve") && figures["writes"].as_u64() > Some(0));
+    let shown = system.run(&["resolver", "status"]).code(0).stdout;
+    assert!(shown.contains("asked for"), "{shown}");
+    assert!(["slowest", "MiB", "at most"].iter().all(|word| shown.contains(word)), "{shown}");
+}
+
+#[test]
+fn a_watch_shows_what_there_is_and_what_comes_until_it_is_asked_to_stop() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut watch = system.beside(&["watch", "/jobs/**", "/other/*", "--json"]);
+        assert_eq!(next(&mut watch)["event"], "snapshot_begins");
+        let first = next(&mut watch);
+        let fields = ["event", "path", "queue", "value", "default"].map(|field| &first[field]);
+        let expected = [json!("now"), json!("/jobs/a"), json!(true), json!(false), json!(false)];
+        assert_eq!(fields, expected.each_ref());
+        let new = format!("/other/{}", signal.as_raw());
+        if signal == Signal::INT {
+            assert_eq!(of_path(&mut watch), event("now", "/other/15"));
+        }
+        let whole = next(&mut watch);
+        assert_eq!((&whole["event"], &whole["complete"]), (&json!("whole"), &json!(true)));
+        system.enqueue("/elsewhere/a", "x", &[]);
+        system.enqueue(&new, "x", &[]);
+        assert_eq!(of_path(&mut watch), event("now", &new));
+        watch.send(signal);
+        watch.ended().code(0);
+    }
+    let mut watch = system.beside(&["watch", "/jobs/**", "--count", "1"]);
+    let line = watch.line();
+    assert!(line.ends_with("  /jobs/a  queue\n"), "{line:?}");
+    watch.ended().code(0).says(&["following replica"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_watch_goes_on_at_another_replica_and_tells_only_what_differs() {
+    let mut site = Site::of(2, 1, None).await;
+    site.run(&["enqueue", "/jobs/a", "x"]).code(0);
+    let mut watch = Beside::start(site.command(&["watch", "/jobs/**", "--json"]));
+    let begins = next(&mut watch);
+    assert_eq!(of_path(&mut watch), event("now", "/jobs/a"));
+    let followed = begins["replica"].as_str().unwrap().to_owned();
+    let at = site.replicas.iter().position(|one| one.address().to_string() == followed).unwrap();
+    site.replicas[at].kill();
+    let other = loop {
+        let value = next(&mut watch);
+        assert!(!matches!(value["event"].as_str(), Some("now" | "gone")), "no difference: {value}");
+        if value["event"] == "snapshot_begins" {
+            break value;
+        }
+    };
+    assert_ne!(other["replica"], begins["replica"]);
+    site.run(&["enqueue", "/jobs/b", "x"]).code(0);
+    assert_eq!(of_path(&mut watch), event("now", "/jobs/b"));
+    // A publisher that is silent for a writer_ttl takes its paths with it, and brings them back.
+    site.kill_publisher();
+    let gone = [of_path(&mut watch), of_path(&mut watch)];
+    assert_eq!(gone, [event("gone", "/jobs/a"), event("gone", "/jobs/b")]);
+    site.start_publisher();
+    let back = [of_path(&mut watch), of_path(&mut watch)];
+    assert_eq!(back, [event("now", "/jobs/a"), event("now", "/jobs/b")]);
+}

@@ -1,0 +1,328 @@
+//! What a job is told when it is handed in: each option can be seen, and does what it says.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Ended, System, until};
+use rustix::process::{Pid, Signal, test_kill_process_group};
+use serde_json::Value;
+
+const LATER: &str = "2036-11-20T21:30:00.000Z";
+
+/// Milliseconds between two moments of the same day or the next.
+fn ms_between(from: &Value, to: &Value) -> i64 {
+    let ms = |moment: &Value| {
+        let moment = moment.as_str().unwrap();
+        let field = |at: usize, digits: usize| moment[at..at + digits].parse::<i64>().unwrap();
+        ((field(11, 2) * 60 + field(14, 2)) * 60 + field(17, 2)) * 1_000 + field(20, 3)
+    };
+    (ms(to) - ms(from)).rem_euclid(86_400_000)
+}
+
+/// Fails unless the second moment is that much after the first, give or take what a busy machine needs.
+#[track_caller]
+fn assert_after(from: &Value, to: &Value, ms: i64) {
+    let between = ms_between(from, to);
+    assert!((ms - 2_000..=ms + 2_000).contains(&between), "{between} ms from {from} to {to}");
+}
+
+/// What a job was told, without what differs from job to job.
+fn told(job: &Value) -> Value {
+    let mut job = job.clone();
+    let fields = job.as_object_mut().unwrap();
+    for own in ["job", "id", "publisher", "enqueued_at", "due_at"] {
+        fields.remove(own);
+    }
+    job
+}
+
+fn dead_or_done(system: &System, name: &str) -> Value {
+    until("the job has ended", || {
+        let state = system.job(name)["state"].clone();
+        ["completed", "dead"].iter().any(|end| state == *end)
+    });
+    system.job(name)
+}
+
+#[test]
+fn every_option_can_be_seen_whether_it_comes_as_a_flag_or_in_a_line() {
+    let system = System::up();
+    let plain = system.job(&system.enqueue("/jobs/a", "x", &[]));
+    let defaults = ["priority", "max_attempts", "lease_ms", "run_timeout_ms"].map(|f| &plain[f]);
+    assert_eq!(defaults, [0, 25, 30_000, 3_600_000]);
+    assert_eq!((&plain["state"], &plain["payload"]), (&"ready".into(), &"x".into()));
+    let unsaid = ["due_at", "expires_at", "headers", "attempts", "retrying"].map(|f| &plain[f]);
+    assert!(unsaid.iter().all(|field| field.is_null()), "{plain}");
+
+    let id = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
+    let flags = [
+        ["--priority", "-7"],
+        ["--delay", "1h"],
+        ["--expires", LATER],
+        ["--max-attempts", "3"],
+        ["--lease", "90s"],
+        ["--run-timeout", "10m"],
+        ["--backoff", "linear:5s..10m"],
+        ["--keep", "2d"],
+        ["--header", "lang=en"],
+        ["--header", "to=ann=bob"],
+    ];
+    let with_id = [&["--id", id][..], flags.as_flattened()].concat();
+    let flagged = system.job(&system.enqueue("/jobs/a", "x", &with_id));
+    assert_eq!((&flagged["id"], &flagged["priority"]), (&id.into(), &(-7).into()));
+    assert_eq!((&flagged["state"], &flagged["retrying"]), (&"scheduled".into(), &Value::Null));
+    assert_after(&flagged["enqueued_at"], &flagged["due_at"], 3_600_000);
+    assert_eq!((&flagged["expires_at"], &flagged["max_attempts"]), (&LATER.into(), &3.into()));
+    assert_eq!(
+        (&flagged["lease_ms"], &flagged["run_timeout_ms"]),
+        (&90_000.into(), &600_000.into())
+    );
+    assert_eq!(
+        (&flagged["backoff"], &flagged["keep_ms"]),
+        (&"linear:5s..10m".into(), &172_800_000.into())
+    );
+    assert_eq!(flagged["headers"], serde_json::json!({ "lang": "en", "to": "ann=bob" }));
+
+    let line = format!(
+        r#"{{"payload":"x","priority":-7,"delay":"1h","expires":"{LATER}","max_attempts":3,"lease":"90s",
+        "run_timeout":"10m","backoff":"linear:5s..10m","keep":"2d","headers":{{"lang":"en","to":"ann=bob"}}}}"#
+    );
+    let jsonl = ["enqueue", "/jobs/a", "--jsonl", "--json"];
+    let receipt = system.run_with(&jsonl, line.replace('\n', "").as_bytes()).code(0).json();
+    let lined = system.job(receipt["job"].as_str().unwrap());
+    assert_eq!(told(&lined), told(&flagged));
+    assert_after(&lined["enqueued_at"], &lined["due_at"], 3_600_000);
+
+    let at = system.job(&system.enqueue("/jobs/a", "x", &["--at", LATER, "--run-timeout", "0s"]));
+    assert_eq!((&at["due_at"], &at["run_timeout_ms"]), (&LATER.into(), &0.into()));
+}
+
+#[test]
+fn a_line_that_is_wrong_is_named_by_its_number_and_the_flags_hold_for_all_lines() {
+    let system = System::up();
+    let lines = "{\"payload\":1}\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":3,\"max_attempts\":4}\n\
+                 nonsense\n{\"payload\":2,\"backoff\":\"often\"}\n{\"payload\":6,\"delay\":\"3s\",\"expires\":\"2s\"}\n";
+    let arguments = ["enqueue", "/jobs/a", "--jsonl", "--max-attempts", "2", "--header", "a=b"];
+    let ended = system.run_with(&arguments, lines.as_bytes()).code(1).says(&["--only 2,4-6"]);
+    let errors: Vec<&str> =
+        ended.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    let [often, nonsense, late] = errors[..] else { panic!("{errors:?}") };
+    assert!(often.starts_with("error: lines 2,5: backoff: ") && often.ends_with("(2 times)"));
+    assert!(nonsense.starts_with("error: line 4: not a job as JSON"), "{nonsense}");
+    assert!(late.starts_with("error: line 6: it would expire at "), "{late}");
+    let jobs = system.run(&["jobs", "/jobs/a", "--json"]).code(0).json_lines();
+    let limits: Vec<&Value> = jobs.iter().map(|job| &job["max_attempts"]).collect();
+    assert_eq!(limits, [2, 4]);
+    assert!(jobs.iter().all(|job| job["headers"]["a"] == "b"), "{jobs:?}");
+}
+
+#[test]
+fn a_note_for_a_shell_is_quoted_for_it() {
+    let system = System::up();
+    let ended = system.run(&["enqueue", "/jobs/it's here", "x"]).code(0);
+    ended.says(&["longshore work '/jobs/it'\\''s here' -- COMMAND"]);
+}
+
+#[test]
+fn an_interrupt_while_the_payload_is_awaited_ends_it_with_the_signals_code() {
+    let system = System::up();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut command = system.command(&["enqueue", "/jobs/a"]);
+        let mut waiting = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Waiting would close it, and the payload would be empty before the signal ends the command.
+        let input = waiting.stdin.take();
+        let status = format!("/proc/{}/status", waiting.id());
+        let caught = || -> Option<u64> {
+            let status = std::fs::read_to_string(&status).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        };
+        let both = (1 << (Signal::INT.as_raw() - 1)) | (1 << (Signal::TERM.as_raw() - 1));
+        until("it listens for signals", || caught().is_some_and(|caught| caught & both == both));
+        common::send(&waiting, signal);
+        assert_eq!(waiting.wait().unwrap().code(), Some(code));
+        drop(input);
+    }
+    assert_eq!(system.run(&["jobs", "/**", "--json"]).code(0).stdout, "");
+}
+
+#[test]
+fn a_failed_attempt_waits_as_its_policy_says() {
+    let system = System::up();
+    let policies = ["fixed:1h", "linear:20m..1d", "list:5m,1h", "fixed:0s"];
+    let names = policies.map(|policy| {
+        let options = ["--backoff", policy, "--max-attempts", "2"];
+        system.enqueue("/jobs/a", policy, &options)
+    });
+    let worker = system.beside(&["work", "/jobs/a", "--", "false"]);
+    // The last one has no wait between its two attempts.
+    until("all have failed", || {
+        let stat = system.stat("/jobs/a");
+        stat["retrying"] == 3 && stat["dead"] == 1
+    });
+    drop(worker);
+    let [fixed, linear, list, none] = names.map(|name| system.job(&name));
+    for (job, ms) in [(fixed, 3_600_000), (linear, 1_200_000), (list, 300_000)] {
+        assert_eq!((&job["state"], &job["retrying"]), (&"scheduled".into(), &true.into()));
+        assert_after(&job["attempts"][0]["ended_at"], &job["due_at"], ms);
+    }
+    assert_eq!((&none["state"], &none["death"]), (&"dead".into(), &"attempts_exhausted".into()));
+    assert_after(&none["attempts"][0]["ended_at"], &none["attempts"][1]["ended_at"], 0);
+}
+
+#[test]
+fn a_result_is_kept_unless_it_is_not_wanted() {
+    let system = System::up();
+    let wanted = system.enqueue("/jobs/a", "yes", &[]);
+    let unwanted = system.enqueue("/jobs/a", "no", &["--no-result"]);
+    let line = system.run_with(
+        &["enqueue", "/jobs/a", "--jsonl", "--json"],
+        b"{\"payload\":\"no\",\"result\":false}",
+    );
+    let lined = line.code(0).json()["job"].as_str().unwrap().to_owned();
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
+    assert_eq!(system.job(&wanted)["result"], "yes");
+    for name in [unwanted, lined] {
+        let job = system.job(&name);
+        assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &Value::Null));
+        system.run(&["job", &name, "--result"]).code(1).says(&["completed", "no result"]);
+    }
+}
+
+#[test]
+fn a_prepared_job_runs_once_it_is_confirmed_and_confirming_again_does_no_harm() {
+    let system = System::up();
+    let job = system.enqueue("/jobs/a", "x", &["--prepare"]);
+    assert_eq!(system.job(&job)["state"], "prepared");
+    let work = ["work", "/jobs/a", "--until-empty", "--json", "--", "cat"];
+    let left = system.run(&work).code(0).json();
+    assert_eq!((&left["completed"], &left["prepared_left"]), (&0.into(), &1.into()));
+
+    let done = |ended: Ended| ended.code(0).json()["done"].clone();
+    assert_eq!(done(system.run(&["confirm", &job, "--dry-run", "--json"])), 1);
+    assert_eq!(system.job(&job)["state"], "prepared");
+    for _ in 0..2 {
+        assert_eq!(done(system.run(&["confirm", &job, "--json"])), 1);
+        assert_eq!(system.job(&job)["state"], "ready");
+    }
+    assert_eq!(system.run(&work).code(0).json()["completed"], 1);
+    assert_eq!(done(system.run(&["confirm", &job, "--json"])), 1);
+    let job = system.job(&job);
+    assert_eq!((&job["state"], &job["deliveries"]), (&"completed".into(), &1.into()));
+}
+
+#[test]
+fn the_delay_of_a_prepared_job_counts_from_its_confirmation() {
+    let system = System::up();
+    let job = system.enqueue("/jobs/a", "x", &["--prepare", "--delay", "1h"]);
+    assert_eq!(system.job(&job)["due_at"], Value::Null);
+    std::thread::sleep(Duration::from_millis(500));
+    system.run(&["confirm", &job]).code(0);
+    let job = system.job(&job);
+    assert_eq!(job["state"], "scheduled");
+    let wait = ms_between(&job["enqueued_at"], &job["due_at"]);
+    assert!(wait >= 3_600_450, "it counted from its enqueuing: {wait} ms");
+}
+
+#[test]
+fn confirming_what_was_never_prepared_says_what_it_is() {
+    let system = System::up();
+    let ready = system.enqueue("/jobs/a", "x", &[]);
+    system.run(&["confirm", &ready]).code(1).says(&["is ready", "only prepared jobs"]);
+    let worker = system.beside(&["work", "/jobs/a", "--", "sleep", "5"]);
+    until("the job runs", || system.stat("/jobs/a")["running"] == 1);
+    system.run(&["confirm", &ready]).code(1).says(&["is running", "only prepared jobs"]);
+    drop(worker);
+    let nobodys = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
+    system.run(&["confirm", nobodys]).code(1).says(&["no publisher has", nobodys]);
+    // Nobody would ever end that wait.
+    system.run(&["enqueue", "/jobs/a", "x", "--prepare", "--wait"]).code(2).says(&["--wait"]);
+}
+
+#[test]
+fn a_job_past_its_time_is_expired_and_never_runs() {
+    let system = System::up();
+    let soon = system.enqueue("/jobs/a", "x", &["--expires", "300ms"]);
+    let past = system.enqueue("/jobs/a", "x", &["--expires", "2020-01-01T00:00:00Z"]);
+    let later = system.enqueue("/jobs/a", "later", &["--expires", "1h"]);
+    until("two have expired", || system.stat("/jobs/a")["expired"] == 2);
+    let ran = system.folder.path().join("ran");
+    let script = format!("cat >> {}", ran.display());
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "sh", "-c", &script]).code(0);
+    assert_eq!(std::fs::read_to_string(ran).unwrap(), "later");
+    for name in [soon, past] {
+        let job = system.job(&name);
+        assert_eq!((&job["state"], &job["deliveries"]), (&"expired".into(), &0.into()));
+        system.run(&["job", &name, "--wait"]).code(1);
+    }
+    assert_eq!(system.job(&later)["state"], "completed");
+}
+
+#[test]
+fn a_job_that_has_begun_in_time_does_not_expire() {
+    let system = System::up();
+    let script = "test $LONGSHORE_JOB_ATTEMPT = 2 || { sleep 1.5; exit 1; }";
+    let _worker = system.beside(&["work", "/jobs/**", "--", "sh", "-c", script]);
+    system.enqueue("/jobs/before", "x", &["--max-attempts", "1"]);
+    until("the worker is there", || system.stat("/jobs/before")["dead"] == 1);
+    let job = system.enqueue("/jobs/a", "x", &["--expires", "1200ms", "--backoff", "fixed:0s"]);
+    let job = dead_or_done(&system, &job);
+    assert_eq!((&job["state"], &job["attempt"]), (&"completed".into(), &2.into()));
+}
+
+#[test]
+fn an_attempt_over_its_run_timeout_is_ended_with_all_that_its_command_has_started() {
+    let system = System::up();
+    let options = ["--run-timeout", "1s", "--max-attempts", "1", "--lease", "5s"];
+    let job = system.enqueue("/jobs/a", "x", &options);
+    let groups = system.folder.path().join("groups");
+    let script = format!("echo $$ >> {}; sleep 61 & sleep 62; true", groups.display());
+    let began = Instant::now();
+    let work = ["work", "/jobs/a", "--until-empty", "--name", "overrun", "--", "sh", "-c", &script];
+    system.run(&work).code(1);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+
+    let job = dead_or_done(&system, &job);
+    assert_eq!((&job["state"], &job["death"]), (&"dead".into(), &"timed_out".into()));
+    let attempt = &job["attempts"][0];
+    assert_eq!((&attempt["outcome"], &attempt["worker"]), (&"timed_out".into(), &"overrun".into()));
+    let ran = ms_between(&attempt["delivered_at"], &attempt["ended_at"]);
+    assert!((1_000..2_500).contains(&ran), "it ran for {ran} ms");
+    let group = std::fs::read_to_string(groups).unwrap();
+    let group = Pid::from_raw(group.trim().parse().unwrap()).unwrap();
+    until("its process group is gone", || test_kill_process_group(group).is_err());
+}
+
+#[test]
+fn a_job_that_is_not_kept_is_gone_once_it_has_ended() {
+    let system = System::up();
+    let gone = system.enqueue("/jobs/a", "x", &["--keep", "0s"]);
+    let cancelled = system.enqueue("/jobs/a", "x", &["--keep", "0s", "--delay", "1h"]);
+    let kept = system.enqueue("/jobs/a", "x", &["--keep", "1h"]);
+    system.run(&["cancel", &cancelled]).code(0);
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "cat"]).code(0);
+    for name in [gone, cancelled] {
+        system.run(&["job", &name]).code(1).says(&["none has it"]);
+    }
+    assert_eq!(system.job(&kept)["state"], "completed");
+    let stat = system.stat("/jobs/a");
+    let counts = ["completed", "cancelled", "completed_ever"].map(|count| &stat[count]);
+    assert_eq!(counts, [1, 0, 2]);
+}
+
+#[test]
+fn who_waits_for_a_job_that_is_not_kept_is_told_that_it_has_ended_and_no_more() {
+    let system = System::up();
+    let _worker = system.beside(&["work", "/jobs/a", "--", "sleep", "0.5"]);
+    let enqueue = ["enqueue", "/jobs/a", "hello", "--keep", "0s", "--wait"];
+    system.run(&enqueue).code(1).says(&["has ended and is no longer kept"]);
+    assert_eq!(system.stat("/jobs/a")["completed_ever"], 1);
+}

@@ -1,0 +1,108 @@
+//! Lines go in as jobs, a command runs for each, and every result can be read.
+
+use crate::common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::System;
+
+#[test]
+fn up_is_ready_within_a_second_and_stops_cleanly() {
+    let mut system = System::up();
+    assert!(
+        system.service.ready_after < Duration::from_secs(1),
+        "{:?}",
+        system.service.ready_after
+    );
+    assert_eq!(system.service.stop(), 0);
+}
+
+#[test]
+fn every_line_becomes_a_job_and_every_job_a_result() {
+    let system = System::up();
+    let folder = tempfile::tempdir().unwrap();
+    let names =
+        ["plain", "two words", "it's \"quoted\"", "ümläut", "-dash", " lead", "back\\slash"];
+    let files: Vec<String> = names
+        .iter()
+        .map(|name| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, name).unwrap();
+            file.to_str().unwrap().to_owned()
+        })
+        .collect();
+
+    let lines = files.join("\n");
+    let handed_in =
+        system.run_with(&["enqueue", "/jobs/sha", "--lines", "--json"], lines.as_bytes()).code(0);
+    assert_eq!(handed_in.json()["acknowledged"], files.len());
+
+    let work = ["work", "/jobs/sha", "--until-empty", "--concurrency", "8", "--"];
+    let xargs = ["xargs", "-d", "\\n", "sha256sum", "--"];
+    let worked = system.run(&[&work[..], &xargs].concat()).code(0);
+    assert!(worked.stdout.contains(&format!("{} completed", files.len())), "{worked:?}");
+
+    let listed = system.run(&["jobs", "/jobs/sha", "--state", "completed", "--json"]).code(0);
+    let results: BTreeMap<String, String> = listed
+        .json_lines()
+        .iter()
+        .map(|job| {
+            let text = |key: &str| job[key].as_str().unwrap().to_owned();
+            (text("payload"), text("result"))
+        })
+        .collect();
+    assert_eq!(results.len(), files.len());
+    for file in &files {
+        let said = std::process::Command::new("sha256sum").arg("--").arg(file).output().unwrap();
+        assert_eq!(results[file], String::from_utf8(said.stdout).unwrap());
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_crash_in_order_of_priority_and_age() {
+    let mut system = System::up();
+    let lines: String = (0..200).map(|n| format!("{n}\n")).collect();
+    system.run_with(&["enqueue", "/jobs/n", "--lines"], lines.as_bytes()).code(0);
+    system.enqueue("/jobs/n", "first", &["--priority", "1"]);
+    system.enqueue("/jobs/n", "last", &["--priority", "-1"]);
+    system.crash_and_restart();
+
+    assert_eq!(system.stat("/jobs/n")["ready"], 202);
+    let log = system.folder.path().join("log");
+    let script = format!("cat >> {log}; echo >> {log}", log = log.display());
+    system.run(&["work", "/jobs/n", "--until-empty", "--", "sh", "-c", &script]).code(0);
+    let ran = std::fs::read_to_string(&log).unwrap();
+    let expected = format!("first\n{lines}last\n");
+    assert!(ran == expected, "not in order: {ran}");
+}
+
+#[test]
+fn waiting_prints_the_result_and_fails_when_the_job_does() {
+    let system = System::up();
+    let mut worker = system.command(&[
+        "work",
+        "/jobs/**",
+        "--",
+        "sh",
+        "-c",
+        "read a; echo got $a; test $a != bad || exit 65",
+    ]);
+    let mut worker = worker.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let good = system.run(&["enqueue", "/jobs/a", "good", "--wait"]).code(0);
+    assert!(good.stdout.contains("got good"), "{good:?}");
+    system.run(&["enqueue", "/jobs/a", "bad", "--wait"]).code(1).says(&["dead", "buried"]);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}
+
+#[test]
+fn waiting_has_a_bound_and_says_which_lines_are_over_it() {
+    let system = System::up();
+    let lines = "x\n".repeat(100_001);
+    system
+        .run_with(&["enqueue", "/jobs/many", "--lines", "--wait"], lines.as_bytes())
+        .code(1)
+        .says(&["at most 100000 jobs", "--only 100001-"]);
+    assert_eq!(system.stat("/jobs/many")["ready"], 100_000);
+}

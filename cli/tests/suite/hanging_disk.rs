@@ -1,0 +1,343 @@
+//! A publisher whose disk hangs: a file system of its own, frozen while jobs are enqueued. A second one has a healthy disk.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path as FilePath, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::site::{CONFIGURATION, info_of, inside, stat_of, timing};
+use common::{Ended, Service, eventually, longshore, run};
+use longshore::protocol::hello::MAGIC;
+use longshore::protocol::messages::HEARTBEAT;
+use longshore::protocol::{
+    Encode, FrameWriter, Hello, LinkTiming, Messages, Reader, Role, SessionId,
+};
+use longshore::{
+    Cluster, EnqueueError, Glob, Job, JobContext, JobId, NewJob, Path, Producer, ProducerOptions,
+    PublisherId, ShutdownHandle, Worker, new_job,
+};
+use tokio::task::JoinHandle;
+
+/// Published by both. Nobody works on it before the disk goes on.
+const KEPT: &str = "/jobs/kept";
+/// A worker waits for its jobs all the time.
+const WORKED: &str = "/jobs/worked";
+/// At the publisher that hangs, only.
+const ALONE: &str = "/alone/queue";
+const HANG_AFTER: Duration = Duration::from_secs(2);
+const CONFIGURED: &str = "\n[publisher]\nhang_after = \"2s\"\nsegment_bytes = 1048576\n";
+/// What processes that share a busy machine may take beyond that.
+const SLACK: Duration = Duration::from_secs(10);
+const ENQUEUEING: usize = 16;
+const DISK_BYTES: u64 = 256 * 1024 * 1024;
+
+/// A file system in a file, mounted where nothing else is. Whatever becomes of the test, it is thawed and unmounted, by a shell
+/// that waits for the test's end: who writes to a frozen disk cannot even be killed.
+struct Disk {
+    mount: PathBuf,
+    /// Ends when its standard input does.
+    keeper: Child,
+}
+
+impl Disk {
+    /// None where making one is not permitted.
+    fn mounted(folder: &FilePath) -> Option<Disk> {
+        let (image, mount) = (folder.join("image"), folder.join("disk"));
+        std::fs::File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
+        std::fs::create_dir(&mount).unwrap();
+        let script =
+            "mkfs.ext4 -q -F \"$1\" && mount -o loop \"$1\" \"$2\" && mountpoint -q \"$2\"";
+        let tried = shell(script, &[&image, &mount]).output().unwrap();
+        if !tried.status.success() {
+            let why = String::from_utf8_lossy(&tried.stderr);
+            eprintln!(
+                "SKIPPED: this machine lets nobody mount a disk of a file (mkfs.ext4, mount -o loop): {why}"
+            );
+            return None;
+        }
+        // When the test was killed, its publisher may still be there: it ends once its disk is gone.
+        let script = "cat; fsfreeze -u \"$1\"; umount \"$1\" || umount -l \"$1\"";
+        let mut command = shell(script, &[&mount]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Some(Disk { keeper: command.spawn().unwrap(), mount })
+    }
+
+    /// From now on whoever writes to it waits.
+    fn freeze(&self) {
+        // Never anything but this disk: had it gone, the directory would be one of the machine's own disk.
+        let frozen = shell("mountpoint -q \"$1\" && fsfreeze -f \"$1\"", &[&self.mount]).status();
+        assert!(frozen.unwrap().success());
+    }
+
+    fn thaw(&self) {
+        let _not_frozen = shell("fsfreeze -u \"$1\"", &[&self.mount]).output();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+fn shell(script: &str, arguments: &[&FilePath]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).args(arguments);
+    command
+}
+
+/// A replica, a publisher on a disk that can be frozen, and one whose disk is healthy.
+struct System {
+    resolver: Service,
+    hanging: Service,
+    healthy: Service,
+    /// After those who write to it.
+    disk: Disk,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        // First of all: until then the publisher cannot be killed, and nobody may wait for it.
+        self.disk.thaw();
+    }
+}
+
+impl System {
+    fn start() -> Option<System> {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::mounted(folder.path())?;
+        let configuration = folder.path().join("config.toml");
+        std::fs::write(&configuration, [CONFIGURATION, CONFIGURED].concat()).unwrap();
+        let service = |arguments: &[&str], more: &[&str], data: Option<PathBuf>| {
+            let mut command = longshore(arguments);
+            command.args(["--json", "--listen", "127.0.0.1:0"]).args(more);
+            command.env("LONGSHORE_CONFIG", &configuration);
+            command.args(data.map(|data| format!("--data={}", data.display())));
+            Service::start(command)
+        };
+        let resolver = service(&["resolver", "--fresh"], &[], None);
+        let to = resolver.text("address");
+        let publisher = |name, more: &[&str], data| {
+            let arguments = ["publisher", "--name", name, "--default", "/jobs", "--resolver", to];
+            service(&arguments, more, Some(data))
+        };
+        let hanging = publisher("hanging", &["--path", ALONE], disk.mount.join("data"));
+        let healthy = publisher("healthy", &[], folder.path().join("data"));
+        Some(System { resolver, hanging, healthy, disk, folder })
+    }
+
+    fn cluster(&self) -> Cluster {
+        Cluster { timing: timing(), ..Cluster::new([self.resolver.text("address")]) }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        let mut command = longshore(&["--resolver", self.resolver.text("address")]);
+        command.args(arguments).current_dir(self.folder.path());
+        run(command, b"")
+    }
+
+    /// Names of the publishers that the resolver leads to.
+    fn found(&self, path: &str) -> Vec<String> {
+        let resolved = self.run(&["resolve", path, "--json"]).json();
+        let publishers = resolved["paths"][0]["publishers"].as_array().cloned();
+        let name = |publisher: &serde_json::Value| publisher["name"].as_str().unwrap().to_owned();
+        let mut names: Vec<_> = publishers.unwrap_or_default().iter().map(name).collect();
+        names.sort();
+        names
+    }
+
+    fn hanging_id(&self) -> PublisherId {
+        info_of(&self.hanging).id
+    }
+}
+
+/// Ages of the oldest command, in milliseconds, as a publisher's heartbeats tell them.
+type Ages = Arc<Mutex<Vec<u64>>>;
+
+/// A link that says nothing and asks for heartbeats; read until it ends.
+fn listen_to_heartbeats(publisher: &Service) -> Ages {
+    let often = LinkTiming { heartbeat: Duration::from_millis(100), hang: Duration::from_secs(10) };
+    let mut hello = FrameWriter::new();
+    Hello::new(Role::Tool, SessionId([7; 16]), "listener", often).encode(&mut hello);
+    let mut stream = TcpStream::connect(publisher.text("address")).unwrap();
+    stream.write_all(&[&MAGIC[..], &hello.finish().parts().concat()].concat()).unwrap();
+    stream.read_exact(&mut [0; MAGIC.len()]).unwrap();
+    let mut frame = move || -> Option<Bytes> {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).ok()?;
+        let mut body = vec![0; u32::from_le_bytes(length) as usize];
+        stream.read_exact(&mut body).ok().map(|()| body.into())
+    };
+    assert!(frame().is_some(), "it is welcome");
+    let ages = Ages::default();
+    let told = ages.clone();
+    std::thread::spawn(move || {
+        while let Some(body) = frame() {
+            for message in Messages::new(body) {
+                let (tag, body) = message.unwrap();
+                let age = Reader::new(body).u64();
+                told.lock().unwrap().extend(age.ok().filter(|_| tag == HEARTBEAT));
+            }
+        }
+    });
+    ages
+}
+
+fn job(queue: &str) -> NewJob {
+    new_job(Path::new(queue).unwrap(), vec![7; 100])
+}
+
+/// What producers were told, by job.
+type Receipts = Arc<Mutex<HashMap<JobId, PublisherId>>>;
+
+/// Enqueues, one job after the other, until told to stop.
+async fn enqueue(producer: Producer, receipts: Receipts, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        let receipt = producer.enqueue(job(KEPT)).await.unwrap();
+        assert!(!receipt.existing, "a batch that was sent again was taken for a new one");
+        let older = receipts.lock().unwrap().insert(receipt.job.id, receipt.job.publisher);
+        assert_eq!(older, None, "two receipts for one job");
+    }
+}
+
+/// Runs of each job.
+type Runs = Arc<Mutex<HashMap<JobId, u32>>>;
+
+async fn work(cluster: Cluster, queue: &str) -> (ShutdownHandle, JoinHandle<()>, Runs) {
+    let worker = Worker::connect(cluster).await.unwrap().durable_subscribe(queue);
+    let worker = worker.concurrency(16).prefetch(100);
+    let (handle, runs) = (worker.handle(), Runs::default());
+    let noted = runs.clone();
+    let running = worker.run(move |_: Job<Bytes>, context: JobContext| {
+        *noted.lock().unwrap().entry(context.id()).or_default() += 1;
+        async { Ok(()) }
+    });
+    let working = tokio::spawn(async move {
+        running.await.unwrap();
+    });
+    (handle, working, runs)
+}
+
+async fn completed(publisher: &Service, queue: &str) -> u64 {
+    stat_of(&inside(publisher), queue).await.completed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_whose_disk_hangs_withdraws_and_comes_back_with_all_that_it_acknowledged() {
+    let Some(mut system) = System::start() else { return };
+    let both = ["hanging", "healthy"];
+    eventually("both are registered", || async {
+        system.found(KEPT) == both && system.found(ALONE) == ["hanging"]
+    })
+    .await;
+    let (worked, working, _) = work(system.cluster(), WORKED).await;
+    let (receipts, stop) = (Receipts::default(), Arc::new(AtomicBool::new(false)));
+    let producer = Producer::connect(system.cluster(), ProducerOptions::default());
+    let enqueueing: Vec<_> = (0..ENQUEUEING)
+        .map(|_| tokio::spawn(enqueue(producer.clone(), receipts.clone(), stop.clone())))
+        .collect();
+    let hanging = system.hanging_id();
+    let acknowledged = || receipts.lock().unwrap().values().filter(|&&at| at == hanging).count();
+    eventually("it acknowledges jobs", || async { acknowledged() >= 500 }).await;
+    // One who has no other publisher, and waits not much longer than it takes to see that the disk hangs.
+    let impatient = ProducerOptions {
+        answer_timeout: HANG_AFTER + Duration::from_secs(2),
+        ..ProducerOptions::default()
+    };
+    let alone = Producer::to_publishers(vec![info_of(&system.hanging)], impatient);
+    alone.enqueue(job(ALONE)).await.unwrap();
+
+    let ages = listen_to_heartbeats(&system.hanging);
+    let frozen = Instant::now();
+    system.disk.freeze();
+    let unanswered = tokio::spawn(async move { alone.enqueue(job(ALONE)).await });
+    eventually("it withdraws", || async { system.found(KEPT) == ["healthy"] }).await;
+    let withdrawn = frozen.elapsed();
+    assert!(HANG_AFTER <= withdrawn && withdrawn < HANG_AFTER + SLACK, "after {withdrawn:?}");
+    let before = acknowledged();
+
+    // It said so before.
+    let told = ages.lock().unwrap().iter().max().copied();
+    assert!(told.is_some_and(|ms| ms > 1_000), "its heartbeats told of {told:?}");
+
+    // New links are refused, and those that were there are closed, each with the reason.
+    eventually("its own queue is gone", || async { system.found(ALONE).is_empty() }).await;
+    let listed = system.run(&["ls"]).code(0);
+    assert!(!listed.stdout.contains("/alone"), "{listed:?}");
+    let looked = inside(&system.hanging).stats(Glob::everything()).await.unwrap();
+    let why = &looked.missing.first().unwrap().why;
+    assert!(why.contains("the publisher's disk hangs"), "{why}");
+    match unanswered.await.unwrap() {
+        Err(EnqueueError::Unknown { why, .. }) => {
+            assert!(why.contains("the publisher's disk hangs"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+
+    // All others go to the healthy one.
+    let now = Producer::connect(system.cluster(), ProducerOptions::default());
+    for _ in 0..20 {
+        let receipt = now.enqueue(job(WORKED)).await.unwrap();
+        assert_ne!(receipt.job.publisher, hanging);
+    }
+    eventually("work goes on", || async { completed(&system.healthy, WORKED).await == 20 }).await;
+    assert_eq!(acknowledged(), before, "nothing is acknowledged while the disk hangs");
+    assert_eq!(system.found(KEPT), ["healthy"]);
+    assert!(system.hanging.runs());
+
+    // It goes on by itself.
+    system.disk.thaw();
+    eventually("it is back", || async {
+        system.found(KEPT) == both && system.found(ALONE) == ["hanging"]
+    })
+    .await;
+    eventually("it acknowledges jobs again", || async { acknowledged() > before }).await;
+    let direct = vec![info_of(&system.hanging)];
+    let direct = Producer::to_publishers(direct, ProducerOptions::default());
+    direct.enqueue(job(WORKED)).await.unwrap();
+    eventually("and hands them out", || async { completed(&system.hanging, WORKED).await == 1 })
+        .await;
+    stop.store(true, Ordering::Relaxed);
+    for one in enqueueing {
+        one.await.unwrap();
+    }
+
+    // All that was acknowledged is there, and is done once. What nobody was told of is there once at most.
+    let all = std::mem::take(&mut *receipts.lock().unwrap());
+    let at_hanging = all.values().filter(|&&at| at == hanging).count() as u64;
+    let (here, there) = (inside(&system.hanging), inside(&system.healthy));
+    assert_eq!(stat_of(&here, KEPT).await.enqueued, at_hanging);
+    assert_eq!(stat_of(&there, KEPT).await.enqueued, all.len() as u64 - at_hanging);
+    assert_eq!(
+        stat_of(&here, ALONE).await.enqueued,
+        2,
+        "the second was sent before the link closed"
+    );
+    let (handle, running, runs) = work(system.cluster(), KEPT).await;
+    eventually("all are done", || async {
+        let done = completed(&system.hanging, KEPT).await + completed(&system.healthy, KEPT).await;
+        done == all.len() as u64
+    })
+    .await;
+    for handle in [&worked, &handle] {
+        handle.drain();
+    }
+    working.await.unwrap();
+    running.await.unwrap();
+    let runs = runs.lock().unwrap();
+    assert!(all.keys().all(|id| runs.get(id) == Some(&1)), "each runs once");
+    assert_eq!(runs.len(), all.len());
+    for publisher in [&mut system.hanging, &mut system.healthy] {
+        assert_eq!(publisher.stop(), 0);
+    }
+}

@@ -1,0 +1,262 @@
+//! Clients that would fill a service's memory: half frames on many links, and requests whose
+//! answers nobody reads. Its resident memory stays below the bounds that it prints at its start,
+//! and an honest client beside them is served.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
+
+use crate::common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path as FilePath;
+use std::time::{Duration, Instant};
+
+use common::{Ended, Service, longshore, run, until};
+use longshore::protocol::hello::MAGIC;
+use longshore::protocol::messages::resolver::{ListMatching, PathText, Resolve, ToReplica};
+use longshore::protocol::messages::work::{Attach, Request, ToPublisher, Tokens};
+use longshore::protocol::{Encode, FrameWriter, Hello, Role, SessionId};
+use longshore::{Glob, LinkTiming};
+
+const MIB: usize = 1024 * 1024;
+/// A tag that no version has a request for: its body only fills frames.
+const FILLER: u8 = 250;
+/// The longest that all hostile links together write, and that one waits for its handshake.
+const WRITING_MAX: Duration = Duration::from_secs(8);
+/// When no link has taken a byte for so long, the service reads no more of them.
+const STUCK_AFTER: Duration = Duration::from_millis(700);
+/// What else the process takes: its code, tables, allocator. Far less than what is attacked with.
+const ELSE: usize = 32 * MIB;
+
+fn start(folder: &FilePath, config: &str, arguments: &[&str]) -> Service {
+    let (file, data) = (folder.join("config.toml"), folder.join(arguments[0]));
+    std::fs::write(&file, config).unwrap();
+    let mut command = longshore(arguments);
+    command.arg("--json").arg("--config").arg(&file).arg("--data").arg(data);
+    Service::start(command)
+}
+
+fn bound(service: &Service, key: &str) -> usize {
+    usize::try_from(service.ready["memory"][key].as_u64().unwrap()).unwrap()
+}
+
+fn address(service: &Service) -> SocketAddr {
+    service.ready["address"].as_str().unwrap().parse().unwrap()
+}
+
+/// Resident memory, in bytes.
+fn resident(service: &Service) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
+}
+
+fn framed(write: impl FnOnce(&mut FrameWriter)) -> Vec<u8> {
+    let mut out = FrameWriter::new();
+    write(&mut out);
+    out.finish().parts().concat()
+}
+
+/// A frame of that length in all: `write`, and what fills it up.
+fn filled(bytes: usize, write: impl FnOnce(&mut FrameWriter)) -> Vec<u8> {
+    framed(|out| {
+        write(out);
+        let left = bytes - 4 - out.body_len() - 5;
+        out.message(FILLER, |out| out.put(&vec![7; left]));
+    })
+}
+
+/// One link that never reads after its handshake. What it writes is repeated until `times` of it
+/// are written.
+struct Hostile {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+    written: usize,
+    times: usize,
+}
+
+impl Hostile {
+    fn dial(at: SocketAddr, role: Role, first: &[u8]) -> Hostile {
+        let mut stream = TcpStream::connect_timeout(&at, WRITING_MAX).unwrap();
+        stream.set_read_timeout(Some(WRITING_MAX)).unwrap();
+        stream.set_write_timeout(Some(WRITING_MAX)).unwrap();
+        let hello = Hello::new(role, SessionId(rand::random()), "hostile", LinkTiming::VALUES);
+        stream.write_all(&MAGIC).unwrap();
+        stream.write_all(&framed(|out| hello.encode(out))).unwrap();
+        let mut head = [0; 8];
+        stream.read_exact(&mut head).unwrap();
+        let mut answer = vec![0; u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[0], 0, "welcome");
+        stream.write_all(first).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        Hostile { stream, bytes: Vec::new(), written: 0, times: 0 }
+    }
+
+    fn sending(mut self, bytes: &[u8], times: usize) -> Hostile {
+        (self.bytes, self.times) = (bytes.to_vec(), times);
+        self
+    }
+
+    /// Writes what the kernel takes; how much. A link that was ended takes nothing.
+    fn write(&mut self) -> usize {
+        let mut taken = 0;
+        while self.written < self.bytes.len() * self.times && taken < MIB {
+            let at = self.written % self.bytes.len();
+            match self.stream.write(&self.bytes[at..]) {
+                Ok(some) => (self.written, taken) = (self.written + some, taken + some),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        taken
+    }
+}
+
+/// Has them all write until the service reads no more; the most memory that it had meanwhile.
+fn attack(service: &Service, links: &mut [Hostile]) -> usize {
+    let (began, mut last, mut most) = (Instant::now(), Instant::now(), 0);
+    while began.elapsed() < WRITING_MAX && last.elapsed() < STUCK_AFTER {
+        let taken: usize = links.iter_mut().map(Hostile::write).sum();
+        most = most.max(resident(service));
+        if taken > 0 {
+            last = Instant::now();
+        } else {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    most
+}
+
+#[track_caller]
+fn below(most: usize, bound: usize) {
+    let (most_mib, bound_mib) = (most / MIB, bound / MIB);
+    println!("resident memory of {most_mib} MiB at most; the bound is {bound_mib} MiB");
+    assert!(most < bound + ELSE, "{most_mib} MiB are resident; the bound is {bound_mib} MiB");
+}
+
+/// An honest client's command succeeds, and soon.
+#[track_caller]
+fn is_served(resolver: &Service, words: &[&str]) -> Ended {
+    let began = Instant::now();
+    let mut command = longshore(words);
+    command.args(["--resolver", &address(resolver).to_string()]);
+    let ended = run(command, b"").code(0);
+    assert!(began.elapsed() < Duration::from_secs(10), "after {:?}", began.elapsed());
+    ended
+}
+
+/// The least budget there is, and few links, so that the bounds are small.
+const REPLICA: &str =
+    "[resolver]\nconnections_max = 400\nreceived_bytes_max = 33554432\nfigures = false\n";
+
+fn replica(folder: &FilePath) -> Service {
+    start(folder, REPLICA, &["resolver", "--fresh", "--listen", "127.0.0.1:0"])
+}
+
+#[test]
+fn half_frames_on_many_links_stay_below_the_bound_of_a_replica() {
+    let folder = tempfile::tempdir().unwrap();
+    let replica = replica(folder.path());
+    let frame = filled(4 * MIB, |_| {});
+    let mut links: Vec<Hostile> = (0..200)
+        .map(|_| Hostile::dial(address(&replica), Role::ResolverReader, b""))
+        .map(|link| link.sending(&frame[..7 * frame.len() / 8], 1))
+        .collect();
+    let most = attack(&replica, &mut links);
+    is_served(&replica, &["resolver", "status"]);
+    below(most.max(resident(&replica)), bound(&replica, "received_bytes"));
+}
+
+#[test]
+fn requests_whose_answers_nobody_reads_stay_below_the_bound_of_a_replica() {
+    const LINKS: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let replica = replica(folder.path());
+    let at = address(&replica).to_string();
+    // Answers of some MiB.
+    let mut values = Service::start({
+        let data = folder.path().join("values");
+        let mut command = longshore(&["publisher", "--json", "--listen", "127.0.0.1:0"]);
+        let name = "x".repeat(200);
+        for n in 0..500 {
+            command.args(["--path", &format!("/{name}/{name}/{name}/{n}")]);
+        }
+        command.args(["--resolver", &at]).arg("--data").arg(data);
+        command
+    });
+    let paths = || {
+        is_served(&replica, &["resolver", "status", "--json"]).json()["replicas"][0]["paths"]
+            .clone()
+    };
+    until("it knows the paths", || paths() == 500);
+    let listing = framed(|out| {
+        let globs = vec![Glob::new("/**").unwrap()];
+        for id in 0..100 {
+            ToReplica::ListMatching(ListMatching { id, globs: globs.clone() }).encode(out);
+        }
+    });
+    let asking = filled(4 * MIB, |out| {
+        let paths = [PathText::new(b"/jobs")].into_iter().collect();
+        ToReplica::Resolve(Resolve { id: 7, paths }).encode(out);
+    });
+    let mut links: Vec<Hostile> = (0..LINKS)
+        .map(|_| Hostile::dial(address(&replica), Role::ResolverReader, &listing))
+        .map(|link| link.sending(&asking, 12))
+        .collect();
+    let most = attack(&replica, &mut links);
+    is_served(&replica, &["resolver", "status"]);
+    let bound = bound(&replica, "received_bytes") + LINKS * bound(&replica, "unread_link_bytes");
+    below(most.max(resident(&replica)), bound);
+    assert!(values.runs());
+}
+
+/// The least that a publisher's budget may be, but for 1 MiB of cache.
+const PUBLISHER: &str = "[publisher]\nconnections_max = 200\ncache_bytes = 1048576\n";
+
+/// A replica, and a publisher that has registered with it.
+fn publisher(folder: &FilePath) -> (Service, Service) {
+    let replica = replica(folder);
+    let at = address(&replica).to_string();
+    let words = ["publisher", "--listen", "127.0.0.1:0", "--default", "/jobs", "--resolver", &at];
+    let publisher = start(folder, PUBLISHER, &words);
+    is_served(&replica, &["enqueue", "/jobs/a", "a payload"]);
+    (replica, publisher)
+}
+
+fn attach() -> Vec<u8> {
+    framed(|out| ToPublisher::Attach(Attach { resume: Tokens::default() }).encode(out))
+}
+
+#[test]
+fn half_frames_on_many_links_stay_below_the_bound_of_a_publisher() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replica, publisher) = publisher(folder.path());
+    let frame = filled(20 * MIB, |_| {});
+    let mut links: Vec<Hostile> = (0..60)
+        .map(|_| Hostile::dial(address(&publisher), Role::Producer, &attach()))
+        .map(|link| link.sending(&frame[..7 * frame.len() / 8], 1))
+        .collect();
+    let most = attack(&publisher, &mut links);
+    is_served(&replica, &["enqueue", "/jobs/a", "a payload"]);
+    below(most.max(resident(&publisher)), bound(&publisher, "received_bytes"));
+}
+
+#[test]
+fn requests_whose_answers_nobody_reads_stay_below_the_bound_of_a_publisher() {
+    const LINKS: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let (replica, publisher) = publisher(folder.path());
+    let asking = filled(4 * MIB, |out| {
+        for id in 0..1_000 {
+            ToPublisher::Request { id, request: Request::Status }.encode(out);
+        }
+    });
+    let mut links: Vec<Hostile> = (0..LINKS)
+        .map(|_| Hostile::dial(address(&publisher), Role::Tool, &attach()))
+        .map(|link| link.sending(&asking, 12))
+        .collect();
+    let most = attack(&publisher, &mut links);
+    is_served(&replica, &["enqueue", "/jobs/a", "a payload"]);
+    below(most.max(resident(&publisher)), bound(&publisher, "received_bytes"));
+}

@@ -1,0 +1,186 @@
+//! Workers that are killed one after another while all of them are at work: every job ends once, and what a killed worker held is with
+//! another one as soon as its leases have outlived the link. 5 of them, or 100 with `LONGSHORE_LONG=1`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "this is a test, its helpers too"
+)]
+
+use crate::common;
+
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use common::long;
+use common::site::Site;
+use common::worker::{QUEUE, Task, WorkerProcess, notes, task};
+use longshore::{JobOptions, NewJob};
+
+/// How long leases outlive a lost link.
+const RECONNECT_GRACE: Duration = Duration::from_secs(5);
+/// A second is promised beyond that; processes that share a busy machine may take longer.
+const PROMISED: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_secs(5);
+/// Workers at work at a time.
+const WORKERS: usize = 4;
+const CONCURRENCY: usize = 8;
+/// Held beside those that run. A job that comes back waits behind these.
+const PREFETCH: usize = 4;
+/// How long each job takes, in milliseconds.
+const JOB_MS: u64 = 100;
+/// Jobs that a worker is to have begun before it is killed.
+const BEGUN: usize = 50;
+/// Jobs handed in at first, and before each kill: twice what workers begin until the next one, so that they are never without.
+const JOBS_AT_FIRST: usize = 2 * WORKERS * BEGUN;
+const JOBS_A_KILL: usize = 2 * BEGUN;
+
+/// What workers have noted, and when it was seen.
+#[derive(Default)]
+struct Seen {
+    notes: Vec<(Note, Instant)>,
+    lines: usize,
+}
+
+struct Note {
+    worker: String,
+    began: bool,
+    label: String,
+}
+
+impl Seen {
+    /// Reads what is new.
+    fn look(&mut self, site: &Site) {
+        let (all, now) = (notes(site), Instant::now());
+        for line in &all[self.lines..] {
+            let words: Vec<&str> = line.split(' ').collect();
+            // One that is being written is read the next time.
+            let [worker, what, label, _attempt] = words[..] else { break };
+            let (worker, label) = (worker.to_owned(), label.to_owned());
+            self.notes.push((Note { worker, began: what == "began", label }, now));
+            self.lines += 1;
+        }
+    }
+
+    fn begun_by(&self, worker: &str) -> usize {
+        self.notes.iter().filter(|(note, _)| note.worker == worker && note.began).count()
+    }
+
+    /// Jobs that a worker has begun and not ended.
+    fn open_at(&self, worker: &str) -> Vec<String> {
+        let its = self.notes.iter().map(|(note, _)| note).filter(|note| note.worker == worker);
+        let (began, ended): (Vec<&Note>, Vec<&Note>) = its.partition(|note| note.began);
+        let ended: HashSet<&str> = ended.iter().map(|note| note.label.as_str()).collect();
+        let open = began.iter().filter(|note| !ended.contains(note.label.as_str()));
+        open.map(|note| note.label.clone()).collect()
+    }
+
+    /// How often a job was begun, by anybody.
+    fn times_begun(&self, label: &str) -> usize {
+        self.notes.iter().filter(|(note, _)| note.began && note.label == label).count()
+    }
+
+    /// When another worker began a job after `then`.
+    fn begun_again(&self, label: &str, worker: &str, then: Instant) -> Option<Instant> {
+        let again = |(note, at): &&(Note, Instant)| {
+            note.began && note.label == label && note.worker != worker && *at > then
+        };
+        self.notes.iter().find(again).map(|(_, at)| *at)
+    }
+}
+
+/// A kill, and the jobs that were open then.
+struct Kill {
+    worker: String,
+    at: Instant,
+    open: Vec<String>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothing_twice() {
+    let kills = if long() { 100 } else { 5 };
+    let (site, mut seen) = (Site::start().await, Seen::default());
+    let (mut workers, mut started) = (VecDeque::new(), 0usize);
+    let mut jobs_handed_in: Vec<NewJob> = Vec::new();
+    let mut killed: Vec<Kill> = Vec::new();
+    for n in 0..kills {
+        let options = JobOptions { max_attempts: Some(100), ..JobOptions::default() };
+        let more = if n == 0 { JOBS_AT_FIRST } else { JOBS_A_KILL };
+        let numbers = jobs_handed_in.len()..jobs_handed_in.len() + more;
+        let one = |n: usize| Task { label: n.to_string(), ms: JOB_MS, ..Task::default() };
+        let more: Vec<_> = numbers.map(|n| task(one(n), options.clone())).collect();
+        site.enqueue(more.clone()).await;
+        jobs_handed_in.extend(more);
+        while workers.len() < WORKERS {
+            let name = format!("worker-{started}");
+            let process = WorkerProcess::start(&site, &name, CONCURRENCY, PREFETCH);
+            workers.push_back((name, process));
+            started += 1;
+        }
+        // The oldest is in the middle of its work.
+        let (worker, mut process) = workers.pop_front().unwrap();
+        let began = Instant::now();
+        while seen.begun_by(&worker) < BEGUN || seen.open_at(&worker).is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{worker} has no work at kill {n}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            seen.look(&site);
+        }
+        process.kill();
+        let at = Instant::now();
+        seen.look(&site);
+        let open = seen.open_at(&worker);
+        killed.push(Kill { worker, at, open });
+    }
+
+    // The others end what there is.
+    let began = Instant::now();
+    loop {
+        seen.look(&site);
+        let stat = site.stat(QUEUE).await;
+        if stat.counts.completed == jobs_handed_in.len() as u64 {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "{stat:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let stat = site.stat(QUEUE).await;
+    let (counts, jobs) = (stat.counts, jobs_handed_in.len() as u64);
+    let left = counts.ready + counts.running + counts.retrying + counts.dead + counts.cancelled;
+    assert_eq!((stat.enqueued, stat.completed, left), (jobs, jobs, 0), "{stat:?}");
+    for (_, worker) in &mut workers {
+        assert_eq!(worker.stop().await["unanswered"], 0);
+    }
+
+    let limit = RECONNECT_GRACE + if long() { PROMISED } else { SLACK };
+    let (mut waits, mut twice) = (Vec::new(), 0);
+    for Kill { worker, at, open } in &killed {
+        for label in open {
+            // Its result had not been sent: that comes after the note.
+            let again = seen.begun_again(label, worker, *at);
+            let again = again.unwrap_or_else(|| panic!("{label} of {worker} was lost"));
+            let wait = again - *at;
+            if wait <= limit {
+                waits.push(wait);
+                continue;
+            }
+            // It was delivered in time, to a worker that was killed before it began it, and that again is in time.
+            let found = site.job(&jobs_handed_in[label.parse::<usize>().unwrap()]).await;
+            let unseen = found.deliveries as usize - seen.times_begun(label);
+            assert!(
+                wait <= limit * (1 + unseen as u32),
+                "{label} of {worker}: {wait:?}, {found:?}"
+            );
+            twice += 1;
+        }
+    }
+    waits.sort_unstable();
+    let longest = waits.last().copied().unwrap();
+    println!(
+        "{kills} workers killed, {jobs} jobs, {} deliveries again; {} jobs were open at a kill: {} were begun again after {:?} at half, {longest:?} \
+         at most, and {twice} after a second kill",
+        stat.redelivered,
+        waits.len() + twice,
+        waits.len(),
+        waits[waits.len() / 2],
+    );
+}

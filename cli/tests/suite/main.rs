@@ -1,0 +1,31 @@
+//! Tests of the program as its users run it: processes, exit codes, output.
+
+mod acting;
+mod bad_input;
+mod bench;
+mod black_box;
+mod common;
+mod crashes;
+mod dead_letters;
+mod demo;
+mod directory;
+mod enqueue_options;
+mod figures;
+mod files_in_results_out;
+mod full_disk;
+mod hanging_disk;
+mod hostile_clients;
+mod jobs_document;
+mod journal;
+mod killed_publishers;
+mod killed_replicas;
+mod killed_under_load;
+mod killed_workers;
+mod looking;
+mod reload;
+mod remembered;
+mod replica_faults;
+mod stopped_subscribers;
+mod units;
+mod values;
+mod work;

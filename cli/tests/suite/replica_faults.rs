@@ -1,0 +1,194 @@
+//! Replicas that hang, are replaced, or lose a publisher for a moment: what is published is found, everywhere, in time.
+#![allow(clippy::unwrap_used, reason = "this is a test, its helpers too")]
+
+use crate::common;
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::site::{Site, WRITER_TTL, reader, stat_of};
+use common::{eventually, long};
+use longshore::{
+    BatchOptions, Cluster, Path, PathAnswer, Producer, ProducerOptions, ReadClient, new_job,
+};
+use rustix::process::Signal;
+
+/// Answers are awaited for so long, at least, in this file: a hang is longer than every wait.
+const TIMING: &str = "reader_ttl = \"4s\"\nrequest_timeout_min = \"1s\"\nhello_timeout = \"1s\"\nconnect_timeout = \"500ms\"\n";
+/// What a publisher may take, beyond its heartbeat, to connect and to be believed: processes share a busy machine.
+const SLACK: Duration = Duration::from_secs(2);
+/// A reader's bound with one replica that hangs: to be silent for its hello and its answer, a wait, and the next replica's answer.
+const READ_WITHIN: Duration = Duration::from_secs(8);
+
+/// More than the worker can do during the test: a command takes 10 ms and its start, and four run at a time.
+const BACKLOG: usize = 10_000;
+
+fn short(cluster: Cluster) -> Cluster {
+    let mut cluster = cluster;
+    cluster.timing.reader_ttl = Duration::from_secs(4);
+    cluster.timing.request_timeout_min = Duration::from_secs(1);
+    cluster.timing.hello_timeout = Duration::from_secs(1);
+    cluster.timing.connect_timeout = Duration::from_millis(500);
+    cluster
+}
+
+/// A reader of one replica alone.
+fn reader_of(site: &Site, replica: usize) -> ReadClient {
+    let replicas = vec![site.cluster().replicas[replica].clone()];
+    reader(Cluster { replicas, ..short(site.cluster()) })
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+/// Whether the path itself is published there, not only a default above it.
+async fn knows(client: &ReadClient, queue: &str) -> bool {
+    match client.resolve(vec![path(queue)]).await {
+        Ok(resolution) => {
+            matches!(resolution.answers[..], [PathAnswer::Publishers { by_default: false, .. }])
+        }
+        Err(_) => false,
+    }
+}
+
+async fn enqueue(site: &Site, queue: &str, jobs: usize) {
+    let producer = Producer::connect(short(site.cluster()), ProducerOptions::default());
+    let jobs = (0..jobs).map(|_| new_job(path(queue), &b""[..])).collect();
+    let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
+    assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()), "{receipts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_hangs_longer_than_every_wait_misses_nothing_and_holds_nobody_up() {
+    let site = Site::configured(3, 1, None, TIMING).await;
+    const OLD: &str = "/jobs/old";
+    enqueue(&site, OLD, BACKLOG).await;
+    let mut worker = site
+        .command(&["work", "/jobs/**", "--concurrency", "4", "--", "sleep", "0.01"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let done = || async { stat_of(&site.inside(0), OLD).await.completed };
+    eventually("the worker works", || async { done().await > 0 }).await;
+    // A reader whose link to it stands: it is to find another.
+    let linked = reader_of(&site, 0);
+    assert!(knows(&linked, OLD).await);
+
+    site.replicas[0].service.send(Signal::STOP);
+    let (began, before) = (Instant::now(), done().await);
+    // Published meanwhile, and found at the others, by readers that may try the stopped one first.
+    enqueue(&site, "/jobs/new", 10).await;
+    for _ in 0..4 {
+        let asked = Instant::now();
+        let reader = reader(short(site.cluster()));
+        let resolution = reader.resolve(vec![path(OLD)]).await.unwrap();
+        assert!(matches!(
+            resolution.answers[..],
+            [PathAnswer::Publishers { by_default: false, .. }]
+        ));
+        assert!(asked.elapsed() < READ_WITHIN, "an answer took {:?}", asked.elapsed());
+    }
+    let error = linked.resolve(vec![path(OLD)]).await.unwrap_err().to_string();
+    let stopped = &site.cluster().replicas[0];
+    assert!(error.contains(stopped.as_str()), "who failed: {error}");
+    // Longer than every wait: its publishers' heartbeats are all missed.
+    while began.elapsed() < WRITER_TTL + Duration::from_secs(1) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(done().await > before, "a connected worker stood still");
+    assert!(
+        done().await < BACKLOG as u64,
+        "the worker ran out of jobs: that it went on shows nothing"
+    );
+    assert!(worker.try_wait().unwrap().is_none(), "the worker has ended");
+
+    site.replicas[0].service.send(Signal::CONT);
+    let returned = Instant::now();
+    let back = reader_of(&site, 0);
+    let status = back.replica_status().await.remove(0).1.unwrap();
+    // Its clock went on: nobody was silent for it, and what was said meanwhile it does not know.
+    assert!(status.warming && status.publishers == 2 && status.hidden == 0, "{status:?}");
+    assert!(knows(&back, OLD).await, "a replica that stood still hides nobody");
+    eventually("what was published meanwhile is there", || knows(&back, "/jobs/new")).await;
+    let took = returned.elapsed();
+    assert!(took < WRITER_TTL / 2 + SLACK, "published there {took:?} after its return");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    println!("published again {took:?} after SIGCONT");
+}
+
+/// With the same paths: none of them is gone for a moment, at any replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_is_started_again_loses_no_path_for_a_moment() {
+    let mut site = Site::configured(2, 1, None, TIMING).await;
+    let queues: Vec<String> = (0..50).map(|n| format!("/jobs/{n}")).collect();
+    for queue in &queues {
+        enqueue(&site, queue, 1).await;
+    }
+    let replicas = [reader_of(&site, 0), reader_of(&site, 1)];
+    let paths: Vec<Path> = queues.iter().map(|queue| path(queue)).collect();
+    for reader in &replicas {
+        let all = || async {
+            let resolution = reader.resolve(paths.clone()).await.unwrap();
+            resolution.answers.iter().all(published)
+        };
+        eventually("all queues are published", all).await;
+    }
+    let restarts = if long() { 20 } else { 3 };
+    for _ in 0..restarts {
+        site.kill_publisher();
+        let watching = async {
+            let began = Instant::now();
+            let mut looks = 0;
+            while began.elapsed() < WRITER_TTL * 3 / 4 {
+                for reader in &replicas {
+                    let resolution = reader.resolve(paths.clone()).await.unwrap();
+                    assert!(resolution.answers.iter().all(published), "a path was gone");
+                    looks += 1;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(looks > 20, "only {looks} looks");
+        };
+        tokio::join!(watching, async {
+            tokio::task::yield_now().await;
+            tokio::task::block_in_place(|| site.start_publisher());
+        });
+    }
+}
+
+fn published(answer: &PathAnswer) -> bool {
+    matches!(answer, PathAnswer::Publishers { by_default: false, .. })
+}
+
+/// What is published while one replica is down, and while all are, is at every one in half a `writer_ttl` after its return.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_while_replicas_are_down_is_there_when_they_are_back() {
+    let mut site = Site::configured(2, 1, None, TIMING).await;
+    enqueue(&site, "/jobs/before", 1).await;
+    site.replicas[0].kill();
+    enqueue(&site, "/jobs/one-down", 1).await;
+    // With all of them down, only who knows the publisher reaches it.
+    site.replicas[1].kill();
+    let publisher = common::site::info_of(&site.publishers[0].service);
+    let producer = Producer::to_publishers(vec![publisher], ProducerOptions::default());
+    let job = new_job(path("/jobs/all-down"), &b""[..]);
+    let receipts = producer.enqueue_all(vec![job], BatchOptions::default()).await;
+    assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
+
+    for replica in &mut site.replicas {
+        replica.start_again();
+    }
+    let returned = Instant::now();
+    for replica in 0..2 {
+        let reader = reader_of(&site, replica);
+        for queue in ["/jobs/before", "/jobs/one-down", "/jobs/all-down"] {
+            eventually("it is published there", || knows(&reader, queue)).await;
+        }
+    }
+    let took = returned.elapsed();
+    assert!(took < WRITER_TTL / 2 + SLACK, "published again after {took:?}");
+}

@@ -1,0 +1,45 @@
+//! The systemd units: what an operator relies on is in them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
+
+use longshore::{PublisherOptions, ServerOptions};
+
+const RESOLVER: &str = include_str!("../../../packaging/systemd/longshore-resolver.service");
+const PUBLISHER: &str = include_str!("../../../packaging/systemd/longshore-publisher.service");
+/// Hellos under way, refused diallers, and what a listener leaves to the rest of its process.
+const BESIDE_CONNECTIONS: usize = 1_024 + 256 + 256;
+/// What a publisher's stop may take: its last commit, goodbyes, the replicas.
+const DRAIN_SECONDS: usize = 10 + 1 + 2;
+
+#[track_caller]
+fn value<'a>(unit: &'a str, key: &str) -> &'a str {
+    let mut values = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let value = values.next().unwrap_or_else(|| panic!("no {key}"));
+    assert_eq!(values.next(), None, "{key} twice");
+    value
+}
+
+#[test]
+fn services_come_back_and_never_take_themselves_for_a_new_cluster() {
+    for unit in [RESOLVER, PUBLISHER] {
+        assert!(!value(unit, "ExecStart").contains("--fresh"));
+        assert_eq!((value(unit, "Restart"), value(unit, "Type")), ("always", "exec"));
+        assert_eq!(value(unit, "StartLimitIntervalSec"), "0");
+        assert_eq!(value(unit, "ExecReload"), "/bin/kill -HUP $MAINPID");
+        assert_eq!(value(unit, "DynamicUser"), "yes");
+    }
+    let resolver = "/usr/local/bin/longshore resolver --data /var/lib/longshore-resolver";
+    assert_eq!(value(RESOLVER, "ExecStart"), resolver);
+    assert_eq!(value(RESOLVER, "StateDirectory"), "longshore-resolver");
+    assert_eq!(value(PUBLISHER, "ExecStart"), "/usr/local/bin/longshore publisher");
+    assert_eq!(value(PUBLISHER, "StateDirectory"), "longshore");
+}
+
+#[test]
+fn services_may_open_enough_files_and_have_the_time_to_drain() {
+    let number = |unit, key| value(unit, key).parse::<usize>().unwrap();
+    let replica = ServerOptions::default().connections_max + BESIDE_CONNECTIONS;
+    assert!(number(RESOLVER, "LimitNOFILE") > replica);
+    let publisher = PublisherOptions::CONNECTIONS_MAX + BESIDE_CONNECTIONS;
+    assert!(number(PUBLISHER, "LimitNOFILE") > publisher);
+    assert!(number(PUBLISHER, "TimeoutStopSec") > DRAIN_SECONDS);
+}

@@ -1,0 +1,131 @@
+//! Live values from the command line: published, followed, written to.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use common::{Beside, System};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+fn next(beside: &mut Beside) -> Value {
+    let line = beside.line();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+/// Reads updates up to one that is this.
+fn until(beside: &mut Beside, wanted: &Value) {
+    loop {
+        let update = next(beside);
+        if update == *wanted {
+            return;
+        }
+    }
+}
+
+fn update(path: &str, value: impl Into<Value>) -> Value {
+    json!({ "path": path, "value": value.into() })
+}
+
+#[test]
+fn a_value_is_followed_until_its_publisher_ends_and_when_it_comes_back() {
+    let system = System::up();
+    let mut follow = system.beside(&["subscribe", "/values/a", "--json"]);
+    follow.says("/values/a: nobody publishes a value at this path");
+    let mut publish =
+        system.beside(&["publish", "/values/a", "{\"n\": 1, \"name\": \"é\"}", "--json"]);
+    assert_eq!(next(&mut publish)["ready"], "publish");
+    assert_eq!(next(&mut follow), update("/values/a", json!({ "n": 1, "name": "é" })));
+    let once = system.run(&["subscribe", "/values/a", "--once"]).code(0).stdout;
+    assert_eq!(once, "/values/a {\"n\":1,\"name\":\"é\"}\n");
+
+    publish.send(Signal::INT);
+    publish.ended().code(0);
+    let mut publish = system.beside(&["publish", "/values/a", "a text", "--json"]);
+    assert_eq!(next(&mut publish)["path"], "/values/a");
+    until(&mut follow, &update("/values/a", "a text"));
+    follow.send(Signal::TERM);
+    follow.ended().code(0);
+}
+
+/// `publish --lines`, with its input.
+fn publish_lines(system: &System, path: &str) -> Child {
+    let mut command: Command = system.command(&["publish", path, "-", "--json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn each_line_of_the_input_is_the_next_value_and_the_last_one_stays() {
+    let system = System::up();
+    let mut publish = publish_lines(&system, "/values/lines");
+    let mut input = publish.stdin.take().unwrap();
+    input.write_all(b"1\n").unwrap();
+    let mut follow = system.beside(&["subscribe", "/values/lines", "--json", "--count", "3"]);
+    assert_eq!(next(&mut follow), update("/values/lines", 1));
+    input.write_all(b"two\n").unwrap();
+    assert_eq!(next(&mut follow), update("/values/lines", "two"));
+    input.write_all(b"[3]").unwrap();
+    drop(input);
+    assert_eq!(next(&mut follow), update("/values/lines", json!([3])));
+    follow.ended().code(0);
+    let once = system.run(&["subscribe", "/values/lines", "--once", "--json"]).code(0);
+    assert_eq!(once.json(), update("/values/lines", json!([3])));
+    publish.kill().unwrap();
+    publish.wait().unwrap();
+
+    let nothing = common::run(system.command(&["publish", "/values/none", "--lines"]), b"");
+    nothing.code(1).says(&["no line"]);
+}
+
+#[test]
+fn a_pattern_follows_what_comes_and_says_what_goes() {
+    let system = System::up();
+    let none = system.run(&["subscribe", "/values/**", "--once"]).code(1);
+    none.says(&["nobody publishes a value that matches '/values/**'"]);
+    let mut follow = system.beside(&["subscribe", "/values/**", "--json"]);
+    let first = system.beside(&["publish", "/values/a/b", "1"]);
+    assert_eq!(next(&mut follow), update("/values/a/b", 1));
+    let _second = system.beside(&["publish", "/values/c", "2"]);
+    let _other = system.beside(&["publish", "/others/c", "3"]);
+    assert_eq!(next(&mut follow), update("/values/c", 2));
+    let mut lines =
+        system.run(&["subscribe", "/values/**", "--once", "--json"]).code(0).json_lines();
+    lines.sort_by_key(|line| line["path"].to_string());
+    assert_eq!(lines, [update("/values/a/b", 1), update("/values/c", 2)]);
+    first.send(Signal::INT);
+    first.ended().code(0);
+    let _again = system.beside(&["publish", "/values/a/b", "4"]);
+    until(&mut follow, &update("/values/a/b", 4));
+}
+
+#[test]
+fn a_write_is_answered_or_refused_and_the_exit_code_says_which() {
+    let system = System::up();
+    let mut writable = system.beside(&["publish", "/values/w", "off", "--writable", "--json"]);
+    assert_eq!(next(&mut writable)["ready"], "publish");
+    let mut fixed = system.beside(&["publish", "/values/f", "off", "--json"]);
+    assert_eq!(next(&mut fixed)["ready"], "publish");
+    let written = system.run(&["write", "/values/w", "on"]).code(0);
+    assert_eq!(written.stdout, "/values/w has taken it\n");
+    let now = system.run(&["subscribe", "/values/w", "--once", "--json"]).code(0).json();
+    assert_eq!(now, update("/values/w", "on"));
+    let refused = system.run(&["write", "/values/f", "on", "--within", "2s"]).code(1);
+    assert!(refused.stderr.starts_with("error: "), "{refused:?}");
+    system.run(&["write", "/values/none", "on", "--within", "500ms"]).code(1);
+}
+
+#[test]
+fn what_is_not_the_users_to_publish_is_refused() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    system.run(&["publish", "/sys/mine", "1"]).code(1).says(&["Longshore's own"]);
+    system.run(&["publish", "/", "1"]).code(1).says(&["below the root"]);
+    // A publisher of values alone is none that has to answer for queues.
+    let mut publish = system.beside(&["publish", "/jobs/value", "1", "--json"]);
+    assert_eq!(next(&mut publish)["ready"], "publish");
+    let stat = system.run(&["stat", "--json"]).code(0).json();
+    assert_eq!(stat["missing"], json!([]));
+    assert_eq!(stat["queues"][0]["path"], "/jobs/a");
+}

@@ -1,0 +1,312 @@
+//! The contract between `longshore work` and the commands that it runs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use std::time::{Duration, Instant};
+
+use common::{System, until};
+use rustix::process::{Pid, Signal, test_kill_process};
+use serde_json::{Value, json};
+
+/// How long a command may take to end after SIGTERM, before SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(10);
+
+/// Runs a script for every job of a queue, until it is empty.
+fn work(system: &System, path: &str, script: &str) -> common::Ended {
+    system.run(&["work", path, "--until-empty", "--json", "--", "sh", "-c", script])
+}
+
+/// The file to which a script writes, and the script's words for it.
+fn note(system: &System) -> (std::path::PathBuf, String) {
+    let file = system.folder.path().join("note");
+    let words = file.display().to_string();
+    (file, words)
+}
+
+fn noted(system: &System) -> String {
+    std::fs::read_to_string(note(system).0).unwrap_or_default()
+}
+
+fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn the_exit_code_decides_and_the_end_of_standard_error_is_the_error() {
+    let system = System::up();
+    let options = ["--max-attempts", "2", "--backoff", "fixed:0s"];
+    let [done, bad, back, fails, killed] = ["exit 0", "exit 65", "exit 75", "exit 3", "kill -9 $$"]
+        .map(|payload| {
+            let payload = format!("echo attempt $LONGSHORE_JOB_ATTEMPT >&2; echo out; {payload}");
+            system.enqueue("/jobs/a", &payload, &options)
+        });
+    // Given back, it would come again at once, for ever.
+    let (_, file) = note(&system);
+    let script = format!(
+        "script=$(cat); case $script in *75) test -e {file} || {{ touch {file}; exit 75; }};; *) eval \"$script\";; esac"
+    );
+    let report = work(&system, "/jobs/a", &script).code(1).json();
+    let counts = ["completed", "buried", "released", "failed", "died"].map(|count| &report[count]);
+    assert_eq!(counts, [2, 1, 1, 4, 3], "{report}");
+
+    let ends = [
+        (done, "completed", 1, "completed", None),
+        (back, "completed", 1, "completed", None),
+        (bad, "dead", 1, "buried", Some(("Exit65", "attempt 1"))),
+        (fails, "dead", 2, "failed", Some(("Exit3", "attempt 2"))),
+        (killed, "dead", 2, "failed", Some(("Signal9", "attempt 2"))),
+    ];
+    for (name, state, attempts, outcome, error) in ends {
+        let job = system.job(&name);
+        let all = job["attempts"].as_array().unwrap();
+        assert_eq!((job["state"].as_str(), all.len()), (Some(state), attempts), "{job}");
+        let last = all.last().unwrap();
+        assert_eq!(last["outcome"], outcome, "{job}");
+        if let Some((kind, message)) = error {
+            assert_eq!(
+                (&last["error"]["kind"], &last["error"]["message"]),
+                (&kind.into(), &message.into())
+            );
+            assert_eq!(job["error"], last["error"]);
+            assert!(job["result"].is_null(), "only a completed job has a result: {job}");
+        }
+    }
+}
+
+#[test]
+fn a_result_of_the_limit_is_kept_and_one_byte_more_buries_the_job() {
+    let system = System::up();
+    let limit = 1024 * 1024;
+    let exact = system.enqueue("/jobs/a", &limit.to_string(), &[]);
+    let more = system.enqueue("/jobs/a", &(limit + 1).to_string(), &[]);
+    let report = work(&system, "/jobs/a", "head -c $(cat) /dev/zero | tr '\\0' x").code(1).json();
+    assert_eq!((&report["completed"], &report["buried"]), (&1.into(), &1.into()), "{report}");
+    let result = system.run(&["job", &exact, "--result"]).code(0);
+    assert!(result.stdout == "x".repeat(limit), "{} bytes", result.stdout.len());
+    let more = system.job(&more);
+    let end = (&more["state"], &more["death"], &more["error"]["kind"]);
+    assert_eq!(end, (&"dead".into(), &"buried".into(), &"ResultTooLarge".into()));
+    assert!(more["error"]["message"].as_str().unwrap().contains("1048576"), "{more}");
+}
+
+#[test]
+fn a_result_that_nobody_keeps_is_discarded_and_what_succeeds_leaves_its_standard_error() {
+    let system = System::up();
+    let unwanted = system.enqueue("/jobs/a", "2000000", &["--no-result"]);
+    let kept = system.enqueue("/jobs/a", "2", &[]);
+    let script = "echo 3 rows skipped >&2; echo next >&2; head -c $(cat) /dev/zero | tr '\\0' x";
+    work(&system, "/jobs/a", script).code(0);
+    let job = system.job(&unwanted);
+    let left = ["state", "result", "stderr"].map(|field| &job[field]);
+    assert_eq!(left, [&json!("completed"), &Value::Null, &Value::Null], "{job}");
+    let job = system.job(&kept);
+    assert_eq!((&job["result"], &job["stderr"]), (&json!("xx"), &json!("3 rows skipped\nnext")));
+    let shown = system.run(&["job", &kept]).code(0).stdout;
+    assert!(shown.contains("stderr       of attempt 1: 3 rows skipped\\nnext"), "{shown}");
+    assert!(shown.contains("1 of 25, 1 delivery") && shown.contains("1 byte: 2"), "{shown}");
+    assert!(!shown.contains("begins with"), "it is no table of checkpoints: {shown}");
+}
+
+#[test]
+fn the_grace_is_how_long_commands_may_go_on_and_a_second_signal_ends_all_at_once() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let (file, words) = note(&system);
+    let script = format!("echo x > {words}; exec sleep 60");
+    for (grace, signals, code, within) in [
+        ("0s", &[Signal::TERM][..], 0, 5),
+        ("1h", &[Signal::INT, Signal::INT], 130, 5),
+        ("1h", &[Signal::INT, Signal::TERM], 143, 5),
+    ] {
+        let _ = std::fs::remove_file(&file);
+        let mut worker = system
+            .beside(&["work", "/jobs/a", "--json", "--grace", grace, "--", "sh", "-c", &script]);
+        until("the command runs", || file.exists());
+        let began = Instant::now();
+        worker.send(signals[0]);
+        for &signal in &signals[1..] {
+            worker.says("once more to stop now");
+            worker.send(signal);
+        }
+        let ended = worker.ended().code(code);
+        assert!(began.elapsed() < Duration::from_secs(within), "{grace}: {:?}", began.elapsed());
+        if code == 0 {
+            assert_eq!(ended.json()["released"], 1);
+        }
+    }
+}
+
+#[test]
+fn of_a_long_standard_error_the_last_8_kib_are_kept() {
+    let system = System::up();
+    let job = system.enqueue("/jobs/a", "x", &["--max-attempts", "1"]);
+    let script =
+        "echo the beginning >&2; head -c 20000 /dev/zero | tr '\\0' x >&2; printf END >&2; exit 1";
+    work(&system, "/jobs/a", script).code(1);
+    let job = system.job(&job);
+    let message = job["error"]["message"].as_str().unwrap();
+    assert_eq!(message, format!("{}END", "x".repeat(8 * 1024 - 3)));
+}
+
+#[test]
+fn a_command_is_told_which_job_it_runs() {
+    let system = System::up();
+    let options = ["--max-attempts", "2", "--backoff", "fixed:0s"];
+    let job = system.enqueue("/jobs/deep/a", "x", &options);
+    let script = "test $LONGSHORE_JOB_ATTEMPT = 2 && env | grep ^LONGSHORE_JOB_ | sort";
+    work(&system, "/jobs/**", script).code(0);
+    let told = system.run(&["job", &job, "--result"]).code(0).stdout;
+    let mut told: Vec<(&str, &str)> =
+        told.lines().filter_map(|line| line.split_once('=')).collect();
+    let token = told.pop().unwrap();
+    let id = job.split_once(':').unwrap().1;
+    let expected = [
+        ("LONGSHORE_JOB_ATTEMPT", "2"),
+        ("LONGSHORE_JOB_ID", id),
+        ("LONGSHORE_JOB_PATH", "/jobs/deep/a"),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(token.0, "LONGSHORE_JOB_TOKEN");
+    assert!(token.1.parse::<u64>().unwrap() > 0);
+}
+
+#[test]
+fn a_cancelled_command_is_asked_to_end_within_a_second() {
+    let system = System::up();
+    let (_, file) = note(&system);
+    let script =
+        format!("trap 'echo asked >> {file}; exit' TERM; echo runs >> {file}; sleep 30 & wait");
+    let job = system.enqueue("/jobs/a", "x", &[]);
+    let worker = system.beside(&["work", "/jobs/a", "--json", "--", "sh", "-c", &script]);
+    until("the command runs", || noted(&system) == "runs\n");
+    system.run(&["cancel", &job]).code(0);
+    let waited = until("it is asked to end", || noted(&system) == "runs\nasked\n");
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+
+    let job = system.job(&job);
+    assert_eq!(
+        (&job["state"], &job["attempts"][0]["outcome"]),
+        (&"cancelled".into(), &"cancelled".into())
+    );
+    // What its command says now counts no more, and the worker takes the next job.
+    let next = system.enqueue("/jobs/a", "x", &[]);
+    until("the next job runs", || noted(&system) == "runs\nasked\nruns\n");
+    system.run(&["cancel", &next]).code(0);
+    worker.send(Signal::TERM);
+    let report = worker.ended().code(0).json();
+    assert_eq!((&report["completed"], &report["failed"]), (&0.into(), &0.into()), "{report}");
+}
+
+#[test]
+fn a_command_that_does_not_end_when_it_is_asked_is_killed_ten_seconds_later() {
+    let system = System::up();
+    let (_, file) = note(&system);
+    let script = format!("trap '' TERM; echo $$ > {file}; while :; do sleep 0.2; done");
+    let job = system.enqueue("/jobs/a", "x", &[]);
+    let worker = system.beside(&["work", "/jobs/a", "--", "sh", "-c", &script]);
+    until("the command runs", || noted(&system).ends_with('\n'));
+    let command = pid(&noted(&system));
+    system.run(&["cancel", &job]).code(0);
+    let cancelled = Instant::now();
+    until("the command is gone", || test_kill_process(command).is_err());
+    let waited = cancelled.elapsed();
+    let slack = Duration::from_secs(2);
+    assert!(waited > TERM_GRACE - slack && waited < TERM_GRACE + slack, "{waited:?}");
+    worker.send(Signal::TERM);
+    worker.ended().code(0);
+}
+
+#[test]
+fn a_command_whose_lease_is_lost_is_ended_and_the_other_one_goes_on() {
+    let system = System::up();
+    let (_, file) = note(&system);
+    let job = system.enqueue("/jobs/a", "x", &["--lease", "1s"]);
+    let script =
+        format!("trap 'echo asked >> {file}; exit' TERM; echo runs >> {file}; sleep 30 & wait");
+    let late = system.beside(&["work", "/jobs/a", "--name", "late", "--", "sh", "-c", &script]);
+    until("the command runs", || noted(&system) == "runs\n");
+    // The worker hangs, its command does not.
+    late.send(Signal::STOP);
+    work(&system, "/jobs/a", "echo in time").code(0);
+    late.send(Signal::CONT);
+    let waited = until("the late one is asked to end", || noted(&system) == "runs\nasked\n");
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    let job = system.job(&job);
+    assert_eq!((&job["attempt"], &job["result"]), (&2.into(), &"in time\n".into()));
+    let first = &job["attempts"][0];
+    assert_eq!((&first["worker"], &first["outcome"]), (&"late".into(), &"worker_lost".into()));
+}
+
+#[test]
+fn in_strict_order_nothing_is_taken_from_the_second_while_the_first_has_a_job() {
+    let system = System::up();
+    let (_, file) = note(&system);
+    let script = format!("cat >> {file}");
+    for n in 0..3 {
+        system.enqueue("/jobs/bulk", &format!("b{n} "), &["--priority", "9"]);
+    }
+    for n in 0..3 {
+        system.enqueue("/jobs/urgent", &format!("u{n} "), &[]);
+    }
+    let patterns = ["work", "/jobs/urgent", "/jobs/bulk", "--until-empty"];
+    let strict = [&patterns[..], &["--order", "strict", "--", "sh", "-c", &script]].concat();
+    system.run(&strict).code(0);
+    assert_eq!(noted(&system), "u0 u1 u2 b0 b1 b2 ");
+    let wrong = [&patterns[..], &["--order", "weighted", "--weights", "3", "--", "true"]].concat();
+    system.run(&wrong).code(2).says(&["--weights has 1 numbers for 2 patterns"]);
+}
+
+#[test]
+fn by_weight_each_gets_its_share_and_by_age_all_are_one_queue() {
+    let system = System::up();
+    let (path, file) = note(&system);
+    let script = format!("cat >> {file}");
+    for (order, expected) in [
+        (&["--order", "weighted", "--weights", "2,1"][..], None),
+        (&["--order", "age"], Some("b0 b1 b2 u0 u1 u2 ")),
+    ] {
+        for queue in ["bulk", "urgent"] {
+            for n in 0..3 {
+                system.enqueue(&format!("/jobs/{queue}"), &format!("{}{n} ", &queue[..1]), &[]);
+            }
+        }
+        let arguments = ["work", "/jobs/urgent", "/jobs/bulk", "--until-empty"];
+        system.run(&[&arguments[..], order, &["--", "sh", "-c", &script]].concat()).code(0);
+        let ran = std::mem::take(&mut std::fs::read_to_string(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        match expected {
+            Some(expected) => assert_eq!(ran, expected),
+            // Of the first three, two to one; each queue in its own order.
+            None => {
+                let first: Vec<&str> = ran.split(' ').take(3).collect();
+                let urgent = first.iter().filter(|label| label.starts_with('u')).count();
+                assert_eq!(urgent, 2, "{ran}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_to_run_yet_is_counted_and_left() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "now", &[]);
+    system.enqueue("/jobs/a", "later", &["--delay", "1h"]);
+    system.enqueue("/jobs/b", "later", &["--delay", "1h"]);
+    system.enqueue("/jobs/b", "not confirmed", &["--prepare"]);
+    let arguments = ["work", "/jobs/a", "/jobs/b", "--until-empty"];
+    let report = system.run(&[&arguments[..], &["--json", "--", "cat"]].concat()).code(0).json();
+    let counts = ["completed", "scheduled_left", "prepared_left"].map(|count| &report[count]);
+    assert_eq!(counts, [1, 2, 1], "{report}");
+    let says = ["2 jobs", "scheduled", "1 job", "confirmed"];
+    system.run(&[&arguments[..], &["--", "cat"]].concat()).code(0).says(&says);
+}
+
+#[test]
+fn a_retry_is_waited_for() {
+    let system = System::up();
+    let job = system.enqueue("/jobs/a", "x", &["--backoff", "fixed:700ms"]);
+    let report = work(&system, "/jobs/a", "test $LONGSHORE_JOB_ATTEMPT = 2").code(0).json();
+    assert_eq!((&report["completed"], &report["failed"]), (&1.into(), &1.into()));
+    assert_eq!(system.job(&job)["attempt"], 2);
+}

@@ -1,0 +1,339 @@
+//! Live values the whole way: a resolver, publishers of values and subscribers, with real sockets, in one process.
+
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::long::long;
+use longshore::Path;
+use longshore::protocol::Value;
+use longshore::values::{
+    DurableValue, Event, Policy, SubscribeError, SubscribeOptions, Subscriber, Updates, ValueState,
+    ValueSubscription, WriteError,
+};
+use longshore_publisher::{ValuePublisher, ValuePublisherOptions};
+use longshore_tests::{Resolver, eventually};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+async fn publisher(resolver: &Resolver, advertise: Vec<SocketAddr>) -> ValuePublisher {
+    let cluster = Some(resolver.cluster());
+    let advertise = advertise.into_iter().map(Into::into).collect();
+    let options = ValuePublisherOptions { cluster, advertise, ..ValuePublisherOptions::default() };
+    ValuePublisher::open(options).await.unwrap()
+}
+
+async fn registered(publisher: &ValuePublisher) {
+    timeout(PATIENCE, publisher.write_client().unwrap().flushed(1)).await.unwrap();
+}
+
+async fn subscriber(resolver: &Resolver) -> Subscriber {
+    Subscriber::connect(resolver.cluster()).await.unwrap()
+}
+
+async fn next(subscription: &mut ValueSubscription) -> Event {
+    timeout(PATIENCE, subscription.next()).await.unwrap().unwrap()
+}
+
+async fn until(durable: &mut DurableValue, wanted: u64) {
+    let arrived = async {
+        loop {
+            if durable.next().await == Some(Event::Update(Value::U64(wanted))) {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, arrived).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_is_followed_written_to_and_lost() {
+    let resolver = Resolver::start().await;
+    let publisher = publisher(&resolver, Vec::new()).await;
+    let value = publisher.values().publish(path("/hall/temperature"), 20u64).unwrap();
+    let mut writes = value.writes().unwrap();
+    tokio::spawn(async move {
+        while let Some(write) = writes.next().await {
+            match write.value() {
+                Value::U64(n) => {
+                    let answer = n * 2;
+                    write.answer(answer);
+                }
+                _ => write.refuse("a number, please"),
+            }
+        }
+    });
+    registered(&publisher).await;
+    let subscriber = subscriber(&resolver).await;
+    let mut held = subscriber.subscribe(path("/hall/temperature")).await.unwrap();
+    assert_eq!(held.last(), Value::U64(20));
+    for n in 21..1_000u64 {
+        value.set(n).unwrap();
+    }
+    for n in 20..1_000u64 {
+        assert_eq!(next(&mut held).await, Event::Update(Value::U64(n)));
+    }
+    assert_eq!(held.last(), Value::U64(999));
+    assert_eq!(held.write_with_receipt(21u64, PATIENCE).await, Ok(Value::U64(42)));
+    let refused = held.write_with_receipt("x", PATIENCE).await;
+    assert!(matches!(refused, Err(WriteError::Refused(no)) if no.reason == "a number, please"));
+    let called = subscriber.call(path("/hall/temperature"), 4u64, PATIENCE).await;
+    assert_eq!(called, Ok(Value::U64(8)));
+    let nobody = subscriber.subscribe(path("/nobody")).await;
+    assert_eq!(nobody.unwrap_err(), SubscribeError::NotFound { complete: true });
+
+    drop(value);
+    assert_eq!(next(&mut held).await, Event::Dead("the value is no longer published".into()));
+    assert_eq!(held.last(), Value::U64(999));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_durable_subscription_goes_from_a_publisher_that_stops_to_one_that_is_new() {
+    let resolver = Resolver::start().await;
+    let first = publisher(&resolver, Vec::new()).await;
+    let _held_there = first.values().publish(path("/a"), 1u64).unwrap();
+    registered(&first).await;
+    let subscriber = subscriber(&resolver).await;
+    let mut durable = subscriber.durable_subscribe(path("/a"));
+    until(&mut durable, 1).await;
+    first.stop().await;
+    eventually("dead", async || matches!(durable.state(), ValueState::Dead { .. })).await;
+    let second = publisher(&resolver, Vec::new()).await;
+    let _held_there = second.values().publish(path("/a"), 2u64).unwrap();
+    until(&mut durable, 2).await;
+    assert!(
+        matches!(durable.state(), ValueState::Alive { publisher, .. } if publisher == second.id())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_is_made_on_its_first_use() {
+    let resolver = Resolver::start().await;
+    let publisher = publisher(&resolver, Vec::new()).await;
+    let mut requested = publisher.values().publish_default(path("/made")).unwrap();
+    tokio::spawn(async move {
+        let mut made = Vec::new();
+        while let Some(request) = requested.next().await {
+            match request.path().as_str() {
+                "/made/no" => request.refuse("not this one"),
+                _ => made.push(request.publish(7u64).unwrap()),
+            }
+        }
+    });
+    registered(&publisher).await;
+    let subscriber = subscriber(&resolver).await;
+    assert_eq!(subscriber.subscribe(path("/made/a")).await.unwrap().last(), Value::U64(7));
+    let refused = subscriber.subscribe(path("/made/no")).await.unwrap_err();
+    assert!(refused.to_string().contains("not this one"), "{refused}");
+}
+
+/// A subscriber whose process is stopped: its tasks run only while this thread waits for something.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_stopped_is_disconnected_by_a_flush_and_nobody_else_is() {
+    let resolver = Resolver::start().await;
+    let publisher = publisher(&resolver, Vec::new()).await;
+    let values = publisher.values();
+    let value = values.publish(path("/a"), 0u64).unwrap();
+    registered(&publisher).await;
+    let cluster = resolver.cluster();
+    let (subscribed, is_subscribed) = tokio::sync::oneshot::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let stopped = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let held = runtime.block_on(async {
+            let subscriber = Subscriber::connect(cluster).await.unwrap();
+            subscriber.subscribe(path("/a")).await.unwrap()
+        });
+        subscribed.send(()).unwrap();
+        let _ = goes_on.recv();
+        runtime.block_on(eventually("reported", async || !held.is_alive()));
+    });
+    is_subscribed.await.unwrap();
+    let well = subscriber(&resolver).await;
+    let mut other = well.durable_subscribe(path("/a"));
+    until(&mut other, 0).await;
+    let large = Value::from(&[7u8; 64 * 1024][..]);
+    let mut lost = 0;
+    for n in 0..10_000u64 {
+        value.set(large.clone()).unwrap();
+        value.set(n).unwrap();
+        if n % 100 == 99 {
+            lost = values.flush(Some(Duration::from_secs(1))).await.disconnected.len();
+            if lost > 0 {
+                break;
+            }
+        }
+    }
+    assert_eq!(lost, 1);
+    value.set(123_456u64).unwrap();
+    until(&mut other, 123_456).await;
+    go_on.send(()).unwrap();
+    tokio::task::spawn_blocking(|| stopped.join().unwrap()).await.unwrap();
+}
+
+/// Two subscriptions that nobody reads, beside one that is read, over one link.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_subscriptions_delay_no_other_of_their_link() {
+    let resolver = Resolver::start().await;
+    let publisher = publisher(&resolver, Vec::new()).await;
+    let values = publisher.values();
+    let names = ["/drops", "/disconnects", "/read"];
+    let published = names.map(|name| values.publish(path(name), 0u64).unwrap());
+    registered(&publisher).await;
+    let subscriber = subscriber(&resolver).await;
+    let with = |policy| SubscribeOptions { policy, ..SubscribeOptions::default() };
+    let drops = with(Policy::DropOldest);
+    let mut drops = subscriber.subscribe_with(path("/drops"), &drops).await.unwrap();
+    let disconnects = with(Policy::Disconnect);
+    let mut disconnects =
+        subscriber.subscribe_with(path("/disconnects"), &disconnects).await.unwrap();
+    let mut read = subscriber.durable_subscribe(path("/read"));
+    // Far more than waits for a reader, in the kernel and at the publisher.
+    let large = Value::from(&[7u8; 16 * 1024][..]);
+    for n in 1..=3_000u64 {
+        let mut batch = values.batch();
+        for value in &published[..2] {
+            batch.update(value, large.clone()).unwrap();
+            batch.update(value, n).unwrap();
+        }
+        batch.update(&published[2], n).unwrap();
+        batch.commit();
+        assert_eq!(values.flush(Some(PATIENCE)).await.disconnected.len(), 0);
+    }
+    until(&mut read, 3_000).await;
+    assert!(drops.is_alive());
+    let mut last = Event::Update(Value::Null);
+    while last != Event::Update(Value::U64(3_000)) {
+        last = next(&mut drops).await;
+    }
+    let mut end = next(&mut disconnects).await;
+    while matches!(end, Event::Update(_)) {
+        end = next(&mut disconnects).await;
+    }
+    let Event::Dead(reason) = end else { panic!("an end") };
+    assert!(reason.contains("leaves out none"), "{reason}");
+}
+
+/// Passes bytes on between subscribers and a publisher, and cuts connections when it is told to.
+struct Cuts {
+    address: SocketAddr,
+    cut: watch::Sender<()>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Cuts {
+    async fn to(publisher: watch::Receiver<Option<SocketAddr>>) -> Cuts {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (cut, open) = (watch::Sender::new(()), Arc::new(AtomicUsize::new(0)));
+        let (told, counted) = (cut.clone(), open.clone());
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (mut told, counted) = (told.subscribe(), counted.clone());
+                let there = *publisher.borrow();
+                tokio::spawn(async move {
+                    let Some(there) = there else { return };
+                    let Ok(mut far) = TcpStream::connect(there).await else { return };
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = told.changed() => {}
+                    }
+                    counted.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        Cuts { address, cut, open }
+    }
+}
+
+/// Connections are cut at random moments, so in the middle of frames; each subscriber sees its values rise, and in the
+/// end the last ones. 10,000 disconnects with `LONGSHORE_LONG=1`.
+#[tokio::test(flavor = "multi_thread")]
+async fn over_many_disconnects_values_come_in_order_and_the_last_arrives() {
+    let wanted = if long() { 10_000 } else { 200 };
+    let resolver = Resolver::start().await;
+    let there = watch::Sender::new(None);
+    let cuts = Cuts::to(there.subscribe()).await;
+    let publisher = publisher(&resolver, vec![cuts.address]).await;
+    there.send_replace(Some(publisher.local_address()));
+    let names: Vec<Path> = (0..50).map(|n| path(&format!("/v/{n}"))).collect();
+    let values = publisher.values();
+    let published: Vec<_> =
+        names.iter().map(|name| values.publish(name.clone(), 0u64).unwrap()).collect();
+    registered(&publisher).await;
+
+    let (told, done) = watch::channel(None);
+    let mut readers = Vec::new();
+    for n in 0..40 {
+        let subscriber = subscriber(&resolver).await;
+        let names = names.clone();
+        let mut done = done.clone();
+        readers.push(tokio::spawn(async move {
+            // Small for some, so that marks are left.
+            let mut updates = Updates::new(if n % 2 == 0 { 16 } else { 10_000 });
+            let policy = if n % 4 < 3 { Policy::Conflate } else { Policy::DropOldest };
+            let into =
+                SubscribeOptions { into: Some(updates.sink()), policy, ..Default::default() };
+            let held = subscriber.durable_subscribe_all(names, &into);
+            let first = held[0].key();
+            let mut last = vec![0; held.len()];
+            let place = |key| held.iter().position(|one| one.key() == key).unwrap();
+            assert_eq!(place(first), 0);
+            let mut deaths = 0u64;
+            loop {
+                let end: Option<u64> = *done.borrow();
+                if end.is_some_and(|end| last.iter().all(|n| *n == end)) {
+                    return deaths;
+                }
+                tokio::select! {
+                    batch = updates.next() => for (key, event) in batch {
+                        match event {
+                            Event::Update(Value::U64(n)) => {
+                                let before = &mut last[place(*key)];
+                                assert!(*before <= *n, "{n} after {before}");
+                                *before = *n;
+                            }
+                            Event::Update(other) => panic!("{other}"),
+                            Event::Dead(_) => deaths += 1,
+                        }
+                    },
+                    _ = done.changed() => {}
+                }
+            }
+        }));
+    }
+
+    let (mut disconnects, mut n) = (0, 0u64);
+    while disconnects < wanted {
+        for _ in 0..10 {
+            n += 1;
+            let mut batch = values.batch();
+            for value in &published {
+                batch.update(value, n).unwrap();
+            }
+            batch.commit();
+            tokio::task::yield_now().await;
+        }
+        if cuts.open.load(Ordering::Relaxed) >= 20 {
+            disconnects += cuts.open.load(Ordering::Relaxed);
+            cuts.cut.send_replace(());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    told.send_replace(Some(n));
+    for reader in readers {
+        let deaths = timeout(Duration::from_secs(60), reader).await.unwrap().unwrap();
+        assert!(deaths > 0);
+    }
+}
