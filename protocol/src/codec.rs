@@ -6,7 +6,9 @@
 
 use bytes::Bytes;
 
+use crate::fingerprint::Fingerprint;
 use crate::frame::FrameWriter;
+use crate::id::{Epoch, Incarnation, JobId, LinkId, PublisherId, SessionId, Token};
 
 /// What is wrong with bytes that were to be a message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -43,6 +45,18 @@ pub enum WireError {
     },
 }
 
+/// Refuses a count or length, read at `offset`, that is over its limit.
+#[inline]
+pub(crate) fn within(
+    offset: usize,
+    what: &'static str,
+    value: usize,
+    limit: usize,
+) -> Result<(), WireError> {
+    let (value, limit) = (value as u64, limit as u64);
+    if value > limit { Err(WireError::OverLimit { offset, what, value, limit }) } else { Ok(()) }
+}
+
 /// What can be written into a frame.
 pub trait Encode {
     /// Appends the fields in their order.
@@ -53,6 +67,12 @@ pub trait Encode {
 pub trait Decode: Sized {
     /// Reads the fields in their order.
     fn decode(r: &mut Reader) -> Result<Self, WireError>;
+}
+
+/// What is read up to a limit: a reader refuses more before it allocates for it.
+pub(crate) trait Bounded: Sized {
+    /// Reads at most `limit`; an error calls it `what`.
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Self, WireError>;
 }
 
 /// Reads fields from the body of a message, keeping count of where it is. Numbers are read in place; only what is
@@ -92,6 +112,11 @@ impl Reader {
     /// The whole body again.
     pub fn into_body(self) -> Bytes {
         self.body
+    }
+
+    /// The whole body, of which nothing was read; the reader is empty then.
+    pub(crate) fn take_body(&mut self) -> Bytes {
+        std::mem::take(&mut self.body)
     }
 
     /// The error for a field that begins here and holds what it never may.
@@ -146,10 +171,7 @@ impl Reader {
         let offset = self.at;
         let length = self.u32_fixed()? as usize;
         self.seek(offset);
-        if length > limit {
-            let (value, limit) = (length as u64, limit as u64);
-            return Err(WireError::OverLimit { offset, what, value, limit });
-        }
+        within(offset, what, length, limit)?;
         self.record(fields)
     }
 
@@ -282,18 +304,52 @@ impl Reader {
         what: &'static str,
         limit: usize,
     ) -> Result<Vec<T>, WireError> {
-        let count = self.count(what, limit, 1)?;
+        self.list_of(what, limit, 1, T::decode)
+    }
+
+    /// A list of elements that `read` reads, each of at least `each` bytes.
+    pub(crate) fn list_of<T>(
+        &mut self,
+        what: &'static str,
+        limit: usize,
+        each: usize,
+        mut read: impl FnMut(&mut Reader) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let count = self.count(what, limit, each)?;
         // A byte of input may stand for many bytes of memory: grow with what is really there.
         let mut list = Vec::with_capacity(count.min(1_024));
         for _ in 0..count {
-            list.push(T::decode(self)?);
+            list.push(read(self)?);
         }
         Ok(list)
+    }
+
+    /// A list of at least one element; an empty one is an invalid `none`.
+    pub(crate) fn some<T: Decode>(
+        &mut self,
+        none: &'static str,
+        what: &'static str,
+        limit: usize,
+    ) -> Result<Vec<T>, WireError> {
+        let none = self.invalid(none);
+        let list = self.list(what, limit)?;
+        if list.is_empty() { Err(none) } else { Ok(list) }
     }
 
     /// A flag, then the thing if it is there.
     pub fn option<T: Decode>(&mut self) -> Result<Option<T>, WireError> {
         Ok(if self.bool()? { Some(T::decode(self)?) } else { None })
+    }
+
+    /// A field for which `holds` is true; any other is an invalid `what`.
+    pub(crate) fn valid<T: Decode>(
+        &mut self,
+        what: &'static str,
+        holds: impl FnOnce(&T) -> bool,
+    ) -> Result<T, WireError> {
+        let invalid = self.invalid(what);
+        let field = T::decode(self)?;
+        if holds(&field) { Ok(field) } else { Err(invalid) }
     }
 
     fn narrow<T: TryFrom<u64>>(&mut self, what: &'static str) -> Result<T, WireError> {
@@ -329,49 +385,133 @@ impl<T: Encode> Encode for Option<T> {
     }
 }
 
-impl Encode for u64 {
+impl<T: Decode> Decode for Option<T> {
+    fn decode(r: &mut Reader) -> Result<Option<T>, WireError> {
+        r.option()
+    }
+}
+
+impl<T: Bounded> Bounded for Option<T> {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Option<T>, WireError> {
+        Ok(if r.bool()? { Some(T::read(r, what, limit)?) } else { None })
+    }
+}
+
+/// A flag, then what it says.
+impl<T: Encode, E: Encode> Encode for Result<T, E> {
     fn encode(&self, out: &mut FrameWriter) {
-        out.u64(*self);
+        out.bool(self.is_ok());
+        match self {
+            Ok(value) => value.encode(out),
+            Err(error) => error.encode(out),
+        }
     }
 }
 
-impl Decode for u64 {
-    fn decode(r: &mut Reader) -> Result<u64, WireError> {
-        r.u64()
+impl<T: Decode, E: Decode> Decode for Result<T, E> {
+    fn decode(r: &mut Reader) -> Result<Result<T, E>, WireError> {
+        Ok(if r.bool()? { Ok(T::decode(r)?) } else { Err(E::decode(r)?) })
     }
 }
 
-macro_rules! id_codec {
-    ($($name:ident),*) => {$(
-        impl Encode for crate::id::$name {
-            fn encode(&self, out: &mut FrameWriter) {
-                out.put(&self.0);
+impl<T: Bounded, E: Decode> Bounded for Result<T, E> {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Self, WireError> {
+        Ok(if r.bool()? { Ok(T::read(r, what, limit)?) } else { Err(E::decode(r)?) })
+    }
+}
+
+impl<T: Encode> Encode for Vec<T> {
+    fn encode(&self, out: &mut FrameWriter) {
+        self[..].encode(out);
+    }
+}
+
+impl<T: Encode> Encode for Box<T> {
+    fn encode(&self, out: &mut FrameWriter) {
+        T::encode(self, out);
+    }
+}
+
+impl<T: Decode> Decode for Box<T> {
+    fn decode(r: &mut Reader) -> Result<Box<T>, WireError> {
+        T::decode(r).map(Box::new)
+    }
+}
+
+/// Types whose fields one call writes, and one reads.
+macro_rules! codec {
+    ($($type:ty: |$value:ident, $out:ident| $put:expr, $read:expr;)*) => {$(
+        impl Encode for $type {
+            #[inline]
+            fn encode(&self, $out: &mut FrameWriter) {
+                let $value = self;
+                $put;
             }
         }
-        impl Decode for crate::id::$name {
-            fn decode(r: &mut Reader) -> Result<Self, WireError> {
-                r.id().map(crate::id::$name)
+
+        impl Decode for $type {
+            #[inline]
+            fn decode(r: &mut Reader) -> Result<$type, WireError> {
+                $read(r)
             }
         }
     )*};
 }
-id_codec!(JobId, PublisherId, SessionId, Incarnation);
-
-macro_rules! number_codec {
-    ($($name:ident),*) => {$(
-        impl Encode for crate::id::$name {
-            fn encode(&self, out: &mut FrameWriter) {
-                out.u64(self.0);
-            }
-        }
-        impl Decode for crate::id::$name {
-            fn decode(r: &mut Reader) -> Result<Self, WireError> {
-                r.u64().map(crate::id::$name)
-            }
-        }
-    )*};
+codec! {
+    bool: |flag, out| out.bool(*flag), Reader::bool;
+    u8: |byte, out| out.u8(*byte), Reader::u8;
+    u16: |number, out| out.u64(u64::from(*number)), Reader::u16;
+    u32: |number, out| out.u64(u64::from(*number)), Reader::u32;
+    u64: |number, out| out.u64(*number), Reader::u64;
+    i32: |number, out| out.i64(i64::from(*number)), Reader::i32;
+    [u8; 16]: |id, out| out.put(id), Reader::id;
+    JobId: |id, out| out.put(&id.0), |r: &mut Reader| r.id().map(JobId);
+    PublisherId: |id, out| out.put(&id.0), |r: &mut Reader| r.id().map(PublisherId);
+    SessionId: |id, out| out.put(&id.0), |r: &mut Reader| r.id().map(SessionId);
+    Incarnation: |id, out| out.put(&id.0), |r: &mut Reader| r.id().map(Incarnation);
+    Token: |token, out| out.u64(token.0), |r: &mut Reader| r.u64().map(Token);
+    Epoch: |epoch, out| out.u64(epoch.0), |r: &mut Reader| r.u64().map(Epoch);
+    LinkId: |link, out| out.u64(link.0), |r: &mut Reader| r.u64().map(LinkId);
+    Fingerprint: |print, out| out.u64_fixed(print.0), |r: &mut Reader| r.u64_fixed().map(Fingerprint);
 }
-number_codec!(Token, Epoch, LinkId);
+
+impl Encode for String {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.string(self);
+    }
+}
+
+impl Bounded for String {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<String, WireError> {
+        r.string(what, limit)
+    }
+}
+
+impl Encode for Bytes {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.bytes_shared(self.clone());
+    }
+}
+
+impl Bounded for Bytes {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Bytes, WireError> {
+        r.bytes(what, limit)
+    }
+}
+
+impl<T: Decode> Bounded for Vec<T> {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Vec<T>, WireError> {
+        r.list(what, limit)
+    }
+}
+
+impl Bounded for u32 {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<u32, WireError> {
+        let offset = r.offset();
+        let value = r.u32()?;
+        within(offset, what, value as usize, limit).map(|()| value)
+    }
+}
 
 /// Folds a signed number so that small magnitudes stay short in LEB128.
 pub fn zigzag(value: i64) -> u64 {

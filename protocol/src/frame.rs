@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::codec::{Reader, WireError, zigzag};
+use crate::codec::{Reader, WireError, within, zigzag};
 use crate::limits::FRAME_MESSAGES_MAX;
 
 /// Bytes of a frame's length field.
@@ -301,14 +301,7 @@ impl Messages {
 
     fn read(&mut self) -> Result<(u8, Bytes), WireError> {
         self.count += 1;
-        if self.count > FRAME_MESSAGES_MAX {
-            return Err(WireError::OverLimit {
-                offset: self.rest.offset(),
-                what: "messages in a frame",
-                value: self.count as u64,
-                limit: FRAME_MESSAGES_MAX as u64,
-            });
-        }
+        within(self.rest.offset(), "messages in a frame", self.count, FRAME_MESSAGES_MAX)?;
         let tag = self.rest.u8()?;
         let length = self.rest.u32_fixed()? as usize;
         Ok((tag, self.rest.take(length)?))

@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::id::SessionId;
 use crate::limits::{
     CREDENTIAL_BYTES_MAX, FRAME_BYTES_MAX, HEARTBEAT_MS_MIN, HELLO_FRAME_BYTES_MAX, NAME_BYTES_MAX,
     REASON_BYTES_MAX,
 };
-use crate::refusal::codes;
 use crate::timing::LinkTiming;
 
 /// The first four bytes each way.
@@ -53,7 +53,7 @@ impl Role {
 }
 
 /// What the dialling side says first.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The oldest version it speaks.
     pub version_min: u16,
@@ -113,37 +113,37 @@ impl Hello {
     }
 }
 
-/// What the accepting side answers.
-#[derive(Clone, PartialEq, Debug)]
-pub enum HelloAnswer {
-    /// The link stands.
-    Welcome(Welcome),
-    /// It does not; the accepting side closes it.
-    Refused {
-        /// For programs.
-        code: HelloRefusal,
-        /// For people.
-        reason: String,
-    },
-}
+fields! {
+    /// What the accepting side answers.
+    pub enum HelloAnswer, "hello answer" {
+        /// The link stands.
+        0 = Welcome(welcome: Welcome),
+        /// It does not; the accepting side closes it.
+        1 = Refused {
+            /// For programs.
+            code: HelloRefusal,
+            /// For people.
+            reason: String = cut("reason", REASON_BYTES_MAX),
+        },
+    }
 
-/// What holds on the link from now on, and who the accepting side is.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Welcome {
-    /// The version spoken.
-    pub version: u16,
-    /// The timing that holds.
-    pub timing: LinkTiming,
-    /// The longest frame body that the accepting side takes, in bytes; at least 4 KiB.
-    pub frame_bytes_max: u32,
-    /// Who answers: a publisher's id, or a resolver's incarnation.
-    pub instance: [u8; 16],
-    /// The publisher's epoch; 0 from a resolver.
-    pub epoch: u64,
-    /// The accepting side's name.
-    pub name: String,
-    /// Of the features that the dialling side offered, those that the accepting side has, too.
-    pub features: u64,
+    /// What holds on the link from now on, and who the accepting side is.
+    pub struct Welcome {
+        /// The version spoken.
+        pub version: u16,
+        /// The timing that holds.
+        pub timing: LinkTiming,
+        /// The longest frame body that the accepting side takes, in bytes; at least 4 KiB.
+        pub frame_bytes_max: u32 = read_by(frame_bytes_max),
+        /// Who answers: a publisher's id, or a resolver's incarnation.
+        pub instance: [u8; 16],
+        /// The publisher's epoch; 0 from a resolver.
+        pub epoch: u64,
+        /// The accepting side's name.
+        pub name: String = at_most("name", NAME_BYTES_MAX),
+        /// Of the features that the dialling side offered, those that the accepting side has, too.
+        pub features: u64,
+    }
 }
 
 codes! {
@@ -187,12 +187,8 @@ impl Decode for LinkTiming {
     }
 }
 
-fn read_frame_bytes_max(r: &mut Reader) -> Result<u32, WireError> {
-    let too_short = r.invalid("frame limit under 4 KiB");
-    match r.u32()? {
-        bytes if (bytes as usize) < HELLO_FRAME_BYTES_MAX => Err(too_short),
-        bytes => Ok(bytes),
-    }
+fn frame_bytes_max(r: &mut Reader) -> Result<u32, WireError> {
+    r.valid("frame limit under 4 KiB", |bytes: &u32| *bytes as usize >= HELLO_FRAME_BYTES_MAX)
 }
 
 impl Encode for Hello {
@@ -223,53 +219,9 @@ impl Decode for Hello {
             session: SessionId::decode(r)?,
             name: r.string("name", NAME_BYTES_MAX)?,
             timing: LinkTiming::decode(r)?,
-            frame_bytes_max: read_frame_bytes_max(r)?,
+            frame_bytes_max: frame_bytes_max(r)?,
             features: r.u64()?,
             credential: Credential(r.bytes("credential", CREDENTIAL_BYTES_MAX)?),
         })
-    }
-}
-
-impl Encode for HelloAnswer {
-    fn encode(&self, out: &mut FrameWriter) {
-        match self {
-            HelloAnswer::Welcome(welcome) => {
-                out.u8(0);
-                out.u64(u64::from(welcome.version));
-                welcome.timing.encode(out);
-                out.u64(u64::from(welcome.frame_bytes_max));
-                out.put(&welcome.instance);
-                out.u64(welcome.epoch);
-                out.string(&welcome.name);
-                out.u64(welcome.features);
-            }
-            HelloAnswer::Refused { code, reason } => {
-                out.u8(1);
-                code.encode(out);
-                out.string_cut(reason, REASON_BYTES_MAX);
-            }
-        }
-    }
-}
-
-impl Decode for HelloAnswer {
-    fn decode(r: &mut Reader) -> Result<HelloAnswer, WireError> {
-        let invalid = r.invalid("hello answer");
-        match r.u8()? {
-            0 => Ok(HelloAnswer::Welcome(Welcome {
-                version: r.u16()?,
-                timing: LinkTiming::decode(r)?,
-                frame_bytes_max: read_frame_bytes_max(r)?,
-                instance: r.id()?,
-                epoch: r.u64()?,
-                name: r.string("name", NAME_BYTES_MAX)?,
-                features: r.u64()?,
-            })),
-            1 => Ok(HelloAnswer::Refused {
-                code: HelloRefusal::decode(r)?,
-                reason: r.string("reason", REASON_BYTES_MAX)?,
-            }),
-            _ => Err(invalid),
-        }
     }
 }

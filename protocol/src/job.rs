@@ -8,7 +8,8 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Decode, Encode, Reader, WireError, within};
+use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::JobId;
 use crate::limits::{
@@ -22,7 +23,7 @@ const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
 
 /// A job to hand in. `new_job` makes one with a new id.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewJob {
     /// The queue.
     pub path: Path,
@@ -89,11 +90,7 @@ impl Headers {
             bytes += r.text("header name", HEADERS_BYTES_MAX)?.len();
             bytes += r.text("header value", HEADERS_BYTES_MAX)?.len();
         }
-        if bytes > HEADERS_BYTES_MAX {
-            let (value, limit) = (bytes as u64, HEADERS_BYTES_MAX as u64);
-            return Err(WireError::OverLimit { offset, what: "bytes of headers", value, limit });
-        }
-        Ok(())
+        within(offset, "bytes of headers", bytes, HEADERS_BYTES_MAX)
     }
 }
 
@@ -179,35 +176,41 @@ pub enum Due {
     At(u64),
 }
 
-/// The wait before an attempt is made again. `n` is the attempt that failed, from 1. A failure, an
-/// overrun and the second loss of a worker wait: a job that loses its worker for the first time is ready at once.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Backoff {
-    /// A random wait between 0 and `min(base × 2ⁿ⁻¹, max)`: exponential with full jitter.
-    Exponential {
-        /// The bound after the first attempt, in milliseconds.
-        base_ms: u32,
-        /// The largest bound, in milliseconds.
-        max_ms: u32,
-    },
-    /// Always the same, in milliseconds.
-    Fixed(u32),
-    /// `step × n`, at most `max`.
-    Linear {
-        /// Added for each attempt, in milliseconds.
-        step_ms: u32,
-        /// The most, in milliseconds.
-        max_ms: u32,
-    },
-    /// The nth of the list, in milliseconds; the last one again once it is used up. 1 to 64 of them.
-    List(Vec<u32>),
-    /// The curve of Hangfire's retries: `(n − 1)⁴ + 15 + r × n` seconds, with a random whole `r` from 0 to 29. That is
-    /// 15 to 44 s after the first failure, and 1.8 to 1.9 hours after the tenth.
-    Hangfire,
-    /// `n⁴` seconds, with a random tenth more or less, as in Sidekiq and River: 1 s, 16 s, 81 s, 4 min, 10 min … The default.
-    /// The 24 waits between 25 attempts are 20.4 days together, with the tenth 18.4 to 22.4.
-    #[default]
-    Quartic,
+fields! {
+    /// The wait before an attempt is made again. `n` is the attempt that failed, from 1. A failure,
+    /// an overrun and the second loss of a worker wait: a job that loses its worker for the first
+    /// time is ready at once.
+    #[derive(Hash, Default)]
+    pub enum Backoff, "back-off policy" {
+        /// A random wait between 0 and `min(base × 2ⁿ⁻¹, max)`: exponential with full jitter.
+        0 = Exponential {
+            /// The bound after the first attempt, in milliseconds.
+            base_ms: u32,
+            /// The largest bound, in milliseconds.
+            max_ms: u32,
+        },
+        /// Always the same, in milliseconds.
+        1 = Fixed(ms: u32),
+        /// `step × n`, at most `max`.
+        2 = Linear {
+            /// Added for each attempt, in milliseconds.
+            step_ms: u32,
+            /// The most, in milliseconds.
+            max_ms: u32,
+        },
+        /// The nth of the list, in milliseconds; the last one again once it is used up. 1 to 64 of
+        /// them.
+        3 = List(list: Vec<u32> = read_by(read_waits)),
+        /// The curve of Hangfire's retries: `(n − 1)⁴ + 15 + r × n` seconds, with a random whole
+        /// `r` from 0 to 29. That is 15 to 44 s after the first failure, and 1.8 to 1.9 hours after
+        /// the tenth.
+        4 = Hangfire,
+        /// `n⁴` seconds, with a random tenth more or less, as in Sidekiq and River: 1 s, 16 s, 81
+        /// s, 4 min, 10 min … The default. The 24 waits between 25 attempts are 20.4 days together,
+        /// with the tenth 18.4 to 22.4.
+        #[default]
+        5 = Quartic,
+    }
 }
 
 impl Backoff {
@@ -360,61 +363,13 @@ pub(crate) fn at_most(r: &mut Reader, what: &'static str, limit: u64) -> Result<
     }
 }
 
-impl Encode for Backoff {
-    fn encode(&self, out: &mut FrameWriter) {
-        match self {
-            Backoff::Exponential { base_ms, max_ms } => {
-                out.u8(0);
-                out.u64(u64::from(*base_ms));
-                out.u64(u64::from(*max_ms));
-            }
-            Backoff::Fixed(ms) => {
-                out.u8(1);
-                out.u64(u64::from(*ms));
-            }
-            Backoff::Linear { step_ms, max_ms } => {
-                out.u8(2);
-                out.u64(u64::from(*step_ms));
-                out.u64(u64::from(*max_ms));
-            }
-            Backoff::List(list) => {
-                out.u8(3);
-                out.u64(list.len() as u64);
-                for ms in list {
-                    out.u64(u64::from(*ms));
-                }
-            }
-            Backoff::Hangfire => out.u8(4),
-            Backoff::Quartic => out.u8(5),
-        }
-    }
-}
-
-impl Decode for Backoff {
-    fn decode(r: &mut Reader) -> Result<Backoff, WireError> {
-        let unknown = r.invalid("back-off policy");
-        Ok(match r.u8()? {
-            0 => Backoff::Exponential { base_ms: r.u32()?, max_ms: r.u32()? },
-            1 => Backoff::Fixed(r.u32()?),
-            2 => Backoff::Linear { step_ms: r.u32()?, max_ms: r.u32()? },
-            3 => {
-                let empty = r.invalid("empty back-off list");
-                let count = r.count("back-off waits", Backoff::LIST_MAX, 1)?;
-                if count == 0 {
-                    return Err(empty);
-                }
-                Backoff::List((0..count).map(|_| r.u32()).collect::<Result<_, _>>()?)
-            }
-            4 => Backoff::Hangfire,
-            5 => Backoff::Quartic,
-            _ => return Err(unknown),
-        })
-    }
+fn read_waits(r: &mut Reader) -> Result<Vec<u32>, WireError> {
+    r.some("empty back-off list", "back-off waits", Backoff::LIST_MAX)
 }
 
 /// What a publisher needs to know of an entry. Reading it checks the headers, leaves the payload untouched, and allocates
 /// nothing, except for a list of back-off waits.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryHead {
     /// The job.
     pub id: JobId,
@@ -444,14 +399,7 @@ impl EntryHead {
         }
         let overrun = r.invalid("entry length");
         let payload_len = end.checked_sub(r.offset()).ok_or(overrun)?;
-        if payload_len > PAYLOAD_BYTES_MAX {
-            return Err(WireError::OverLimit {
-                offset: r.offset(),
-                what: "payload bytes",
-                value: payload_len as u64,
-                limit: PAYLOAD_BYTES_MAX as u64,
-            });
-        }
+        within(r.offset(), "payload bytes", payload_len, PAYLOAD_BYTES_MAX)?;
         r.skip(payload_len)?;
         Ok(EntryHead { id, crc, options, payload_len })
     }
@@ -464,7 +412,7 @@ impl EntryHead {
 }
 
 /// An entry, read whole: what a worker makes of it.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The job.
     pub id: JobId,
@@ -505,13 +453,17 @@ impl Entry {
     }
 }
 
-/// Why an attempt failed or a job was buried, in the worker's words. Too long ones are cut when they are written.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct JobError {
-    /// The error's type: what failures are grouped by, with the message's shape. At most 128 bytes.
-    pub kind: String,
-    /// What went wrong. At most 8 KiB.
-    pub message: String,
+fields! {
+    /// Why an attempt failed or a job was buried, in the worker's words. Too long ones are cut when
+    /// they are written.
+    #[derive(Default)]
+    pub struct JobError {
+        /// The error's type: what failures are grouped by, with the message's shape. At most 128
+        /// bytes.
+        pub kind: String = cut("error type", NAME_BYTES_MAX),
+        /// What went wrong. At most 8 KiB.
+        pub message: String = cut("error message", ERROR_BYTES_MAX),
+    }
 }
 
 impl JobError {
@@ -520,21 +472,5 @@ impl JobError {
         r.text("error type", NAME_BYTES_MAX)?;
         r.text("error message", ERROR_BYTES_MAX)?;
         Ok(())
-    }
-}
-
-impl Encode for JobError {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.string_cut(&self.kind, NAME_BYTES_MAX);
-        out.string_cut(&self.message, ERROR_BYTES_MAX);
-    }
-}
-
-impl Decode for JobError {
-    fn decode(r: &mut Reader) -> Result<JobError, WireError> {
-        Ok(JobError {
-            kind: r.string("error type", NAME_BYTES_MAX)?,
-            message: r.string("error message", ERROR_BYTES_MAX)?,
-        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Decode, Encode, Reader, WireError, within};
 use crate::frame::FrameWriter;
 use crate::limits::LATER_BYTES_MAX;
 
@@ -17,15 +17,11 @@ pub struct LaterFields(Option<Box<[u8]>>);
 impl LaterFields {
     /// Those bytes, at most 1,024.
     pub fn new(bytes: &[u8]) -> Result<LaterFields, WireError> {
-        let too_long = WireError::OverLimit {
-            offset: 0,
-            what: "unknown fields of a record",
-            value: bytes.len() as u64,
-            limit: LATER_BYTES_MAX as u64,
-        };
-        if bytes.len() > LATER_BYTES_MAX {
-            return Err(too_long);
-        }
+        LaterFields::read_at(0, bytes)
+    }
+
+    fn read_at(offset: usize, bytes: &[u8]) -> Result<LaterFields, WireError> {
+        within(offset, "unknown fields of a record", bytes.len(), LATER_BYTES_MAX)?;
         Ok(LaterFields((!bytes.is_empty()).then(|| bytes.into())))
     }
 
@@ -52,11 +48,6 @@ impl Encode for LaterFields {
 impl Decode for LaterFields {
     fn decode(r: &mut Reader) -> Result<LaterFields, WireError> {
         let offset = r.offset();
-        LaterFields::new(&r.take_rest()).map_err(|error| match error {
-            WireError::OverLimit { what, value, limit, .. } => {
-                WireError::OverLimit { offset, what, value, limit }
-            }
-            other => other,
-        })
+        LaterFields::read_at(offset, &r.take_rest())
     }
 }

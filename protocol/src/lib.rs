@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod codec;
+mod fields;
 pub mod fingerprint;
 pub mod frame;
 pub mod glob;

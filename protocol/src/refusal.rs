@@ -1,46 +1,6 @@
 //! Why a job or a batch was refused. A refusal changes nothing and says what to do.
 
-use crate::codec::{Decode, Encode, Reader, WireError};
-use crate::frame::FrameWriter;
-
-macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $code:literal, $text:literal;)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
-        pub enum $name {
-            $($(#[$vdoc])* #[error($text)] $variant,)*
-        }
-
-        impl $name {
-            /// Its number on the wire.
-            pub fn code(self) -> u8 {
-                match self { $($name::$variant => $code,)* }
-            }
-
-            /// The one with that number.
-            pub fn from_code(code: u8) -> Option<$name> {
-                match code { $($code => Some($name::$variant),)* _ => None }
-            }
-
-            /// All of them.
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-        }
-
-        impl Encode for $name {
-            fn encode(&self, out: &mut FrameWriter) {
-                out.u8(self.code());
-            }
-        }
-
-        impl Decode for $name {
-            fn decode(r: &mut Reader) -> Result<$name, WireError> {
-                let invalid = r.invalid($what);
-                $name::from_code(r.u8()?).ok_or(invalid)
-            }
-        }
-    };
-}
-pub(crate) use codes;
+use crate::fields::{codes, fields};
 
 codes! {
     /// Why a publisher does not take a job. Nothing was changed. [`QueueFull`](Refusal::QueueFull),
@@ -97,39 +57,16 @@ codes! {
     }
 }
 
-/// What became of one job of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EnqueueOutcome {
-    /// It is new, and durable.
-    Created,
-    /// The publisher has it already: the same id, the same payload.
-    Existing,
-    /// It was not taken.
-    Refused(Refusal),
-}
-
-impl Encode for EnqueueOutcome {
-    fn encode(&self, out: &mut FrameWriter) {
-        match self {
-            EnqueueOutcome::Created => out.u8(0),
-            EnqueueOutcome::Existing => out.u8(1),
-            EnqueueOutcome::Refused(refusal) => {
-                out.u8(2);
-                refusal.encode(out);
-            }
-        }
-    }
-}
-
-impl Decode for EnqueueOutcome {
-    fn decode(r: &mut Reader) -> Result<EnqueueOutcome, WireError> {
-        let invalid = r.invalid("enqueue outcome");
-        match r.u8()? {
-            0 => Ok(EnqueueOutcome::Created),
-            1 => Ok(EnqueueOutcome::Existing),
-            2 => Ok(EnqueueOutcome::Refused(Refusal::decode(r)?)),
-            _ => Err(invalid),
-        }
+fields! {
+    /// What became of one job of a batch.
+    #[derive(Copy)]
+    pub enum EnqueueOutcome, "enqueue outcome" {
+        /// It is new, and durable.
+        0 = Created,
+        /// The publisher has it already: the same id, the same payload.
+        1 = Existing,
+        /// It was not taken.
+        2 = Refused(refusal: Refusal),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers to batches, run-length encoded: most batches have one answer for all, and cost two bytes.
 
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Bounded, Decode, Encode, Reader, WireError, within};
 use crate::frame::FrameWriter;
 
 /// A sequence with few changes.
@@ -64,24 +64,22 @@ impl<T: Copy + PartialEq> Runs<T> {
         T: Decode,
     {
         let count = r.count(what, limit, 2)?;
-        let mut runs = Runs::default();
-        let mut total = 0u64;
+        let (mut runs, mut total) = (Runs::default(), 0);
         for _ in 0..count {
             let value = T::decode(r)?;
             let offset = r.offset();
-            let n = r.u32()?;
-            total += u64::from(n);
-            if total > limit as u64 {
-                return Err(WireError::OverLimit {
-                    offset,
-                    what,
-                    value: total,
-                    limit: limit as u64,
-                });
-            }
-            runs.push_many(value, n as usize);
+            let n = r.u32()? as usize;
+            total += n;
+            within(offset, what, total, limit)?;
+            runs.push_many(value, n);
         }
         Ok(runs)
+    }
+}
+
+impl<T: Copy + PartialEq + Decode> Bounded for Runs<T> {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Runs<T>, WireError> {
+        Runs::decode(r, what, limit)
     }
 }
 

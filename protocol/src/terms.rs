@@ -1,10 +1,10 @@
 //! What a publication says of itself beside its path.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::codes;
 use crate::frame::FrameWriter;
 use crate::later_fields::LaterFields;
 use crate::limits::{HOMES_MAX, NAME_BYTES_MAX, TERMS_BYTES_MAX};
-use crate::refusal::codes;
 
 codes! {
     /// What is published at a path.

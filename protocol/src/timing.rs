@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The timing of resolver clients and servers. The rules and the defaults are those of the chapter on fault tolerance of
 /// netidx's book. Clients and replicas of one cluster should be told the same.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResolverTiming {
     /// A read connection that is silent this long is closed. 60 s by default.
     pub reader_ttl: Duration,

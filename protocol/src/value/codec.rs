@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Text, Value, ValueError, ValueMap};
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Decode, Encode, Reader, WireError, within};
 use crate::frame::FrameWriter;
 use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
@@ -154,14 +154,7 @@ impl Decode for Value {
         let offset = r.offset();
         let value = read(r, VALUE_DEPTH_MAX, &mut 0)?;
         let bytes = r.offset() - offset;
-        if bytes > VALUE_BYTES_MAX {
-            return Err(WireError::OverLimit {
-                offset,
-                what: "bytes of a value",
-                value: bytes as u64,
-                limit: VALUE_BYTES_MAX as u64,
-            });
-        }
+        within(offset, "bytes of a value", bytes, VALUE_BYTES_MAX)?;
         Ok(value)
     }
 }
@@ -205,25 +198,12 @@ fn read(r: &mut Reader, depth: usize, items: &mut usize) -> Result<Value, WireEr
 
 /// How many elements a list or map has that may hold others `depth` deep, itself included.
 fn enter(r: &mut Reader, depth: usize, items: &mut usize, each: usize) -> Result<usize, WireError> {
-    if depth == 0 {
-        return Err(WireError::OverLimit {
-            offset: r.offset(),
-            what: "depth of a value",
-            value: VALUE_DEPTH_MAX as u64 + 1,
-            limit: VALUE_DEPTH_MAX as u64,
-        });
-    }
+    let deep = VALUE_DEPTH_MAX + usize::from(depth == 0);
+    within(r.offset(), "depth of a value", deep, VALUE_DEPTH_MAX)?;
     let offset = r.offset();
     let count = r.count("elements of a value", VALUE_ITEMS_MAX, each)?;
     *items += count;
-    if *items > VALUE_ITEMS_MAX {
-        return Err(WireError::OverLimit {
-            offset,
-            what: "elements of a value",
-            value: *items as u64,
-            limit: VALUE_ITEMS_MAX as u64,
-        });
-    }
+    within(offset, "elements of a value", *items, VALUE_ITEMS_MAX)?;
     Ok(count)
 }
 

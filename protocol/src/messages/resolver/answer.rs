@@ -1,6 +1,7 @@
 //! What a replica answers to readers.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::limits::{
     PATH_SEGMENT_BYTES_MAX, PUBLISHERS_PER_PATH_MAX, REASON_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX,
@@ -11,35 +12,37 @@ use crate::path::Path;
 use crate::publisher_info::PublisherInfo;
 use crate::terms::Terms;
 
-/// Answers to the next paths of a request, in their order. A publisher is told of once, a set of publishers too: paths
-/// with the same publishers cost three bytes each.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Resolved {
-    /// The request's number.
-    pub id: u64,
-    /// The request is answered whole.
-    pub last: bool,
-    /// False while the replica is warming: a "no" may mean that it has not been told yet.
-    pub complete: bool,
-    /// As of when.
-    pub tracker: Tracker,
-    /// The publishers that the sets name.
-    pub publishers: Vec<PublisherInfo>,
-    /// The terms that the sets name.
-    pub terms: Vec<Terms>,
-    /// The sets that the answers name.
-    pub sets: Vec<Vec<SetMember>>,
-    /// One answer for each path.
-    pub answers: Vec<PathAnswer>,
-}
+fields! {
+    /// Answers to the next paths of a request, in their order. A publisher is told of once, a set
+    /// of publishers too: paths with the same publishers cost three bytes each.
+    pub struct Resolved {
+        /// The request's number.
+        pub id: u64,
+        /// The request is answered whole.
+        pub last: bool,
+        /// False while the replica is warming: a "no" may mean that it has not been told yet.
+        pub complete: bool,
+        /// As of when.
+        pub tracker: Tracker,
+        /// The publishers that the sets name.
+        pub publishers: Vec<PublisherInfo> = at_most("publishers", RESOLVER_PUBLISHERS_MAX),
+        /// The terms that the sets name.
+        pub terms: Vec<Terms> = at_most("terms", TERMS_MAX),
+        /// The sets that the answers name.
+        pub sets: Vec<Vec<SetMember>> = read_by(|r| sets(r, publishers.len(), terms.len())),
+        /// One answer for each path.
+        pub answers: Vec<PathAnswer> = read_by(|r| answers(r, sets.len())),
+    }
 
-/// A publisher in a set.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SetMember {
-    /// Its place in [`Resolved::publishers`].
-    pub publisher: u32,
-    /// On which terms it publishes the path, or declares the default: their place in [`Resolved::terms`].
-    pub terms: u32,
+    /// A publisher in a set.
+    #[derive(Copy, Hash)]
+    pub struct SetMember as record {
+        /// Its place in [`Resolved::publishers`].
+        pub publisher: u32,
+        /// On which terms it publishes the path, or declares the default: their place in
+        /// [`Resolved::terms`].
+        pub terms: u32,
+    }
 }
 
 /// What became of one path.
@@ -72,19 +75,20 @@ pub enum PathAnswer {
     },
 }
 
-/// Some of the paths that were asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
-    /// The request's number.
-    pub id: u64,
-    /// The request is answered whole.
-    pub last: bool,
-    /// False while the replica is warming: what is not listed may not have been told of yet.
-    pub complete: bool,
-    /// As of when the listing began: what changed since is a change.
-    pub tracker: Tracker,
-    /// The paths, none twice within one request, in no promised order.
-    pub paths: Vec<PathListed>,
+fields! {
+    /// Some of the paths that were asked for.
+    pub struct Listed {
+        /// The request's number.
+        pub id: u64,
+        /// The request is answered whole.
+        pub last: bool,
+        /// False while the replica is warming: what is not listed may not have been told of yet.
+        pub complete: bool,
+        /// As of when the listing began: what changed since is a change.
+        pub tracker: Tracker,
+        /// The paths, none twice within one request, in no promised order.
+        pub paths: Vec<PathListed> = at_most("listed paths", RESOLVER_BATCH_PATHS_MAX),
+    }
 }
 
 /// One path of a listing.
@@ -107,106 +111,72 @@ impl PathListed {
     }
 }
 
-/// Some of a table: what lies below a path, as rows, and what lies below those, as columns.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TableAnswer {
-    /// The request's number.
-    pub id: u64,
-    /// The request is answered whole.
-    pub last: bool,
-    /// False while the replica is warming.
-    pub complete: bool,
-    /// As of when the table was begun.
-    pub tracker: Tracker,
-    /// Names of rows, none twice within one request, in no promised order.
-    pub rows: Vec<String>,
-    /// Columns of rows told of since the message before; those of all messages are to be added up.
-    pub columns: Vec<Column>,
-}
+fields! {
+    /// Some of a table: what lies below a path, as rows, and what lies below those, as columns.
+    pub struct TableAnswer {
+        /// The request's number.
+        pub id: u64,
+        /// The request is answered whole.
+        pub last: bool,
+        /// False while the replica is warming.
+        pub complete: bool,
+        /// As of when the table was begun.
+        pub tracker: Tracker,
+        /// Names of rows, none twice within one request, in no promised order.
+        pub rows: Vec<String> = read_by(row_names),
+        /// Columns of rows told of since the message before; those of all messages are to be added
+        /// up.
+        pub columns: Vec<Column> = at_most("columns of a table", RESOLVER_BATCH_PATHS_MAX),
+    }
 
-/// A column of a table.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Column {
-    /// Its name: the last segment of the path in each of its cells.
-    pub name: String,
-    /// How many rows have it.
-    pub rows: u64,
-}
+    /// A column of a table.
+    #[derive(PartialOrd, Ord)]
+    pub struct Column {
+        /// Its name: the last segment of the path in each of its cells.
+        pub name: String = at_most("name of a column", PATH_SEGMENT_BYTES_MAX),
+        /// How many rows have it.
+        pub rows: u64,
+    }
 
-/// Which trackers have changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Changed {
-    /// The request's number.
-    pub id: u64,
-    /// The request is answered whole.
-    pub last: bool,
-    /// False while the replica is warming.
-    pub complete: bool,
-    /// As of when.
-    pub tracker: Tracker,
-    /// For each of the next trackers: something may have changed. False is exact.
-    pub changed: Vec<bool>,
-}
-
-impl Encode for Resolved {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.id);
-        out.bool(self.last);
-        out.bool(self.complete);
-        self.tracker.encode(out);
-        self.publishers.encode(out);
-        self.terms.encode(out);
-        out.u64(self.sets.len() as u64);
-        for set in &self.sets {
-            set.encode(out);
-        }
-        self.answers.encode(out);
+    /// Which trackers have changed.
+    pub struct Changed {
+        /// The request's number.
+        pub id: u64,
+        /// The request is answered whole.
+        pub last: bool,
+        /// False while the replica is warming.
+        pub complete: bool,
+        /// As of when.
+        pub tracker: Tracker,
+        /// For each of the next trackers: something may have changed. False is exact.
+        pub changed: Vec<bool> = at_most("answers about trackers", RESOLVER_BATCH_PATHS_MAX),
     }
 }
 
-impl Decode for Resolved {
-    fn decode(r: &mut Reader) -> Result<Resolved, WireError> {
-        let (id, last, complete) = (r.u64()?, r.bool()?, r.bool()?);
-        let tracker = Tracker::decode(r)?;
-        let publishers: Vec<PublisherInfo> = r.list("publishers", RESOLVER_PUBLISHERS_MAX)?;
-        let terms: Vec<Terms> = r.list("terms", TERMS_MAX)?;
-        let count = r.count("publisher sets", RESOLVER_BATCH_PATHS_MAX, 1)?;
-        let mut sets = Vec::with_capacity(count.min(1_024));
-        for _ in 0..count {
-            let unknown = r.invalid("publisher or terms of a set");
-            let set: Vec<SetMember> = r.list("publishers of a set", PUBLISHERS_PER_PATH_MAX)?;
-            let known = |member: &SetMember| {
-                (member.publisher as usize) < publishers.len()
-                    && (member.terms as usize) < terms.len()
-            };
-            if !set.iter().all(known) {
-                return Err(unknown);
-            }
-            sets.push(set);
-        }
-        let unknown = r.invalid("set of an answer");
-        let answers: Vec<PathAnswer> = r.list("path answers", RESOLVER_BATCH_PATHS_MAX)?;
-        if answers.iter().flat_map(PathAnswer::sets).any(|set| set as usize >= sets.len()) {
-            return Err(unknown);
-        }
-        Ok(Resolved { id, last, complete, tracker, publishers, terms, sets, answers })
-    }
+/// The sets of an answer that names so many `publishers` and `terms`.
+fn sets(r: &mut Reader, publishers: usize, terms: usize) -> Result<Vec<Vec<SetMember>>, WireError> {
+    r.list_of("publisher sets", RESOLVER_BATCH_PATHS_MAX, 1, |r| {
+        let unknown = r.invalid("publisher or terms of a set");
+        let set: Vec<SetMember> = r.list("publishers of a set", PUBLISHERS_PER_PATH_MAX)?;
+        let known = |member: &SetMember| {
+            (member.publisher as usize) < publishers && (member.terms as usize) < terms
+        };
+        if set.iter().all(known) { Ok(set) } else { Err(unknown) }
+    })
 }
 
-/// A record: later versions say more about what a publisher is to the paths of the set.
-impl Encode for SetMember {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.record(|out| {
-            out.u64(u64::from(self.publisher));
-            out.u64(u64::from(self.terms));
-        });
-    }
+/// The answers for paths, where there are so many `sets`.
+fn answers(r: &mut Reader, sets: usize) -> Result<Vec<PathAnswer>, WireError> {
+    let unknown = r.invalid("set of an answer");
+    let answers: Vec<PathAnswer> = r.list("path answers", RESOLVER_BATCH_PATHS_MAX)?;
+    let known = answers.iter().flat_map(PathAnswer::sets).all(|set| (set as usize) < sets);
+    if known { Ok(answers) } else { Err(unknown) }
 }
 
-impl Decode for SetMember {
-    fn decode(r: &mut Reader) -> Result<SetMember, WireError> {
-        r.record(|r| Ok(SetMember { publisher: r.u32()?, terms: r.u32()? }))
-    }
+fn row_names(r: &mut Reader) -> Result<Vec<String>, WireError> {
+    r.list_of("rows of a table", RESOLVER_BATCH_PATHS_MAX, 1, |r| {
+        r.string("name of a row", PATH_SEGMENT_BYTES_MAX)
+    })
 }
 
 /// Kinds of answers from here on, of later versions (a referral, say), are records: who does not know them passes over them.
@@ -233,7 +203,7 @@ impl Encode for PathAnswer {
             PathAnswer::Published { set, default } => {
                 out.u8(1);
                 out.u64(u64::from(*set));
-                default.map(u64::from).encode(out);
+                default.encode(out);
             }
             PathAnswer::ByDefault { set } => {
                 out.u8(2);
@@ -255,37 +225,11 @@ impl Decode for PathAnswer {
     fn decode(r: &mut Reader) -> Result<PathAnswer, WireError> {
         match r.u8()? {
             0 => Ok(PathAnswer::NotFound),
-            1 => {
-                let set = r.u32()?;
-                let default = if r.bool()? { Some(r.u32()?) } else { None };
-                Ok(PathAnswer::Published { set, default })
-            }
+            1 => Ok(PathAnswer::Published { set: r.u32()?, default: r.option()? }),
             2 => Ok(PathAnswer::ByDefault { set: r.u32()? }),
             3 => Ok(PathAnswer::Refused { reason: r.string("reason", REASON_BYTES_MAX)? }),
             kind => r.record(|_| Ok(PathAnswer::Unknown { kind })),
         }
-    }
-}
-
-impl Encode for Listed {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.id);
-        out.bool(self.last);
-        out.bool(self.complete);
-        self.tracker.encode(out);
-        self.paths.encode(out);
-    }
-}
-
-impl Decode for Listed {
-    fn decode(r: &mut Reader) -> Result<Listed, WireError> {
-        Ok(Listed {
-            id: r.u64()?,
-            last: r.bool()?,
-            complete: r.bool()?,
-            tracker: Tracker::decode(r)?,
-            paths: r.list("listed paths", RESOLVER_BATCH_PATHS_MAX)?,
-        })
     }
 }
 
@@ -304,69 +248,5 @@ impl Decode for PathListed {
         let bit = |bit: u8| flags & 1 << bit != 0;
         let (queue, default, value) = (bit(0), bit(1), bit(2));
         Ok(PathListed { path: Path::decode(r)?, queue, value, default })
-    }
-}
-
-impl Encode for TableAnswer {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.id);
-        out.bool(self.last);
-        out.bool(self.complete);
-        self.tracker.encode(out);
-        out.u64(self.rows.len() as u64);
-        self.rows.iter().for_each(|row| out.string(row));
-        self.columns.encode(out);
-    }
-}
-
-impl Decode for TableAnswer {
-    fn decode(r: &mut Reader) -> Result<TableAnswer, WireError> {
-        let (id, last, complete) = (r.u64()?, r.bool()?, r.bool()?);
-        let tracker = Tracker::decode(r)?;
-        let count = r.count("rows of a table", RESOLVER_BATCH_PATHS_MAX, 1)?;
-        let mut rows = Vec::with_capacity(count.min(1_024));
-        for _ in 0..count {
-            rows.push(r.string("name of a row", PATH_SEGMENT_BYTES_MAX)?);
-        }
-        let columns = r.list("columns of a table", RESOLVER_BATCH_PATHS_MAX)?;
-        Ok(TableAnswer { id, last, complete, tracker, rows, columns })
-    }
-}
-
-impl Encode for Column {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.string(&self.name);
-        out.u64(self.rows);
-    }
-}
-
-impl Decode for Column {
-    fn decode(r: &mut Reader) -> Result<Column, WireError> {
-        let name = r.string("name of a column", PATH_SEGMENT_BYTES_MAX)?;
-        Ok(Column { name, rows: r.u64()? })
-    }
-}
-
-impl Encode for Changed {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.id);
-        out.bool(self.last);
-        out.bool(self.complete);
-        self.tracker.encode(out);
-        out.u64(self.changed.len() as u64);
-        self.changed.iter().for_each(|&changed| out.bool(changed));
-    }
-}
-
-impl Decode for Changed {
-    fn decode(r: &mut Reader) -> Result<Changed, WireError> {
-        let (id, last, complete) = (r.u64()?, r.bool()?, r.bool()?);
-        let tracker = Tracker::decode(r)?;
-        let count = r.count("answers about trackers", RESOLVER_BATCH_PATHS_MAX, 1)?;
-        let mut changed = Vec::with_capacity(count.min(1_024));
-        for _ in 0..count {
-            changed.push(r.bool()?);
-        }
-        Ok(Changed { id, last, complete, tracker, changed })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::codec::{Encode, Reader, WireError};
+use crate::codec::{Bounded, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::limits::PATH_TEXT_BYTES_MAX;
 use crate::path::Path;
@@ -104,21 +104,6 @@ impl PathTexts {
             self.count += 1;
         }
     }
-
-    /// As many as there are, at most `limit`; `what` they are is for the error.
-    pub(super) fn decode(
-        r: &mut Reader,
-        what: &'static str,
-        limit: usize,
-    ) -> Result<PathTexts, WireError> {
-        let count = r.count(what, limit, 1)?;
-        let before = r.offset();
-        for _ in 0..count {
-            let length = r.count("path length", PATH_TEXT_BYTES_MAX, 1)?;
-            r.skip(length)?;
-        }
-        Ok(PathTexts { memory: Memory::Read(r.body().slice(before..r.offset())), count })
-    }
 }
 
 impl Memory {
@@ -154,7 +139,7 @@ impl<'a> Iterator for PathTextsIter<'a> {
     type Item = PathText<'a>;
 
     fn next(&mut self) -> Option<PathText<'a>> {
-        // `decode` has walked over these lengths: the texts lie within the memory.
+        // `read` has walked over these lengths: the texts lie within the memory.
         let (mut length, mut shift) = (0, 0);
         loop {
             let (&byte, rest) = self.rest.split_first()?;
@@ -205,6 +190,18 @@ impl fmt::Debug for PathTexts {
     }
 }
 
+impl Bounded for PathTexts {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<PathTexts, WireError> {
+        let count = r.count(what, limit, 1)?;
+        let before = r.offset();
+        for _ in 0..count {
+            let length = r.count("path length", PATH_TEXT_BYTES_MAX, 1)?;
+            r.skip(length)?;
+        }
+        Ok(PathTexts { memory: Memory::Read(r.body().slice(before..r.offset())), count })
+    }
+}
+
 impl Encode for PathTexts {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(self.len() as u64);
@@ -223,7 +220,7 @@ mod tests {
         let written: PathTexts = texts.iter().map(|text| PathText::new(text)).collect();
         let mut out = FrameWriter::new();
         written.encode(&mut out);
-        let read = PathTexts::decode(&mut Reader::new(out.into_body()), "paths", 5).unwrap();
+        let read = PathTexts::read(&mut Reader::new(out.into_body()), "paths", 5).unwrap();
         assert!(read.iter().map(PathText::as_bytes).eq(texts.iter().map(Vec::as_slice)));
     }
 
@@ -234,7 +231,7 @@ mod tests {
         let mut out = FrameWriter::new();
         written.encode(&mut out);
         let mut reader = Reader::new(out.into_body());
-        let mut read = PathTexts::decode(&mut reader, "paths", 3).unwrap();
+        let mut read = PathTexts::read(&mut reader, "paths", 3).unwrap();
         assert!(reader.is_empty());
         assert_eq!(read, written);
         for all in [&mut read, &mut written] {

@@ -1,41 +1,40 @@
 //! Subscriptions to values: how they begin and end.
 
-use crate::codec::{Decode, Encode, Reader, WireError};
-use crate::frame::FrameWriter;
+use crate::fields::{codes, fields};
 use crate::path::Path;
-use crate::refusal::codes;
 use crate::value::Value;
 
-/// A value to follow.
-#[derive(Clone, PartialEq, Debug)]
-pub struct SubscribeValue {
-    /// The subscriber's number for it: the lowest that is free on its link. Free are those never used, and those that the publisher
-    /// has ended or refused.
-    pub subscription: u32,
-    /// Where.
-    pub path: Path,
-    /// What becomes of updates that the subscriber is too slow for.
-    pub policy: Policy,
-}
+fields! {
+    /// A value to follow.
+    pub struct SubscribeValue {
+        /// The subscriber's number for it: the lowest that is free on its link. Free are those
+        /// never used, and those that the publisher has ended or refused.
+        pub subscription: u32,
+        /// Where.
+        pub path: Path,
+        /// What becomes of updates that the subscriber is too slow for.
+        pub policy: Policy,
+    }
 
-/// A subscription that stands.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Subscribed {
-    /// The subscriber's number for it.
-    pub subscription: u32,
-    /// The publisher's number for it: what its updates on this link are called by until it ends.
-    pub number: u32,
-    /// The value as it is at this place among the updates.
-    pub value: Value,
-}
+    /// A subscription that stands.
+    pub struct Subscribed {
+        /// The subscriber's number for it.
+        pub subscription: u32,
+        /// The publisher's number for it: what its updates on this link are called by until it
+        /// ends.
+        pub number: u32,
+        /// The value as it is at this place among the updates.
+        pub value: Value,
+    }
 
-/// A subscription that stands no more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SubscriptionEnded {
-    /// Which.
-    pub subscription: u32,
-    /// Why.
-    pub end: SubscriptionEnd,
+    /// A subscription that stands no more.
+    #[derive(Copy)]
+    pub struct SubscriptionEnded {
+        /// Which.
+        pub subscription: u32,
+        /// Why.
+        pub end: SubscriptionEnd,
+    }
 }
 
 codes! {
@@ -78,47 +77,5 @@ codes! {
         Unsubscribed = 2, "unsubscribed";
         /// It was not read as fast as the value changed, and its policy leaves out no update.
         TooSlow = 3, "updates came faster than they were read, and the policy leaves out none";
-    }
-}
-
-impl Encode for SubscribeValue {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.subscription));
-        self.path.encode(out);
-        self.policy.encode(out);
-    }
-}
-
-impl Decode for SubscribeValue {
-    fn decode(r: &mut Reader) -> Result<SubscribeValue, WireError> {
-        let (subscription, path) = (r.u32()?, Path::decode(r)?);
-        Ok(SubscribeValue { subscription, path, policy: Policy::decode(r)? })
-    }
-}
-
-impl Encode for Subscribed {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.subscription));
-        crate::value::put_number_and_value(self.number, &self.value, out);
-    }
-}
-
-impl Decode for Subscribed {
-    fn decode(r: &mut Reader) -> Result<Subscribed, WireError> {
-        let (subscription, number) = (r.u32()?, r.u32()?);
-        Ok(Subscribed { subscription, number, value: Value::decode(r)? })
-    }
-}
-
-impl Encode for SubscriptionEnded {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.subscription));
-        self.end.encode(out);
-    }
-}
-
-impl Decode for SubscriptionEnded {
-    fn decode(r: &mut Reader) -> Result<SubscriptionEnded, WireError> {
-        Ok(SubscriptionEnded { subscription: r.u32()?, end: SubscriptionEnd::decode(r)? })
     }
 }

@@ -9,7 +9,7 @@ use crate::frame::{Frame, FrameWriter};
 use crate::value::{Value, put_number_and_value, take_number_and_plain};
 
 /// New values by the publisher's numbers. What was read is looked at only when it is asked for.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Updates {
     body: Bytes,
 }
@@ -18,6 +18,10 @@ impl Updates {
     /// The updates in `body`.
     pub fn new(body: Bytes) -> Updates {
         Updates { body }
+    }
+
+    pub(super) fn decode(body: Bytes) -> Result<Updates, WireError> {
+        Ok(Updates::new(body))
     }
 
     /// The bytes of them.

@@ -1,37 +1,40 @@
 //! Subscriptions, credits, and lists of tokens.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
 use crate::id::Token;
 use crate::limits::{CREDITS_MAX, SOURCES_MAX, TOKENS_MAX};
-use crate::refusal::codes;
 
-/// What a worker takes jobs from.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Subscribe {
-    /// The client's number for it, unique on its link.
-    pub subscription: u32,
-    /// Which queues, and in which order.
-    pub sources: Sources,
-}
+fields! {
+    /// What a worker takes jobs from.
+    pub struct Subscribe {
+        /// The client's number for it, unique on its link.
+        pub subscription: u32,
+        /// Which queues, and in which order.
+        pub sources: Sources,
+    }
 
-/// Queues to take jobs from, and in which order: those that there are, and those that there will be.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Sources {
-    /// Which source comes first.
-    pub order: Order,
-    /// At least one, at most 64. A queue that several match belongs to the first of them.
-    pub patterns: Vec<Source>,
-}
+    /// Queues to take jobs from, and in which order: those that there are, and those that there
+    /// will be.
+    #[derive(Hash)]
+    pub struct Sources {
+        /// Which source comes first.
+        pub order: Order,
+        /// At least one, at most 64. A queue that several match belongs to the first of them.
+        pub patterns: Vec<Source> = read_by(patterns),
+    }
 
-/// Queues of one pattern.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Source {
-    /// Which.
-    pub pattern: Glob,
-    /// Its share of the jobs under [`Order::Weighted`]; at least 1. Without meaning under the other orders.
-    pub weight: u16,
+    /// Queues of one pattern.
+    #[derive(Hash)]
+    pub struct Source {
+        /// Which.
+        pub pattern: Glob,
+        /// Its share of the jobs under [`Order::Weighted`]; at least 1. Without meaning under the
+        /// other orders.
+        pub weight: u16 = valid("weight of 0; the least is 1", |weight| *weight > 0),
+    }
 }
 
 codes! {
@@ -58,104 +61,33 @@ impl Sources {
     }
 }
 
-/// A number of credits of one subscription. A credit is one job that the worker is ready to take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Credit {
-    /// The subscription.
-    pub subscription: u32,
-    /// How many.
-    pub count: u32,
-}
+fields! {
+    /// A number of credits of one subscription. A credit is one job that the worker is ready to
+    /// take.
+    #[derive(Copy)]
+    pub struct Credit {
+        /// The subscription.
+        pub subscription: u32,
+        /// How many.
+        pub count: u32 = at_most("credits", CREDITS_MAX as usize),
+    }
 
-/// Jobs that wait for a credit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waiting {
-    /// The subscription.
-    pub subscription: u32,
-    /// How many jobs wait in the queues that it matches.
-    pub jobs: u64,
+    /// Jobs that wait for a credit.
+    #[derive(Copy)]
+    pub struct Waiting {
+        /// The subscription.
+        pub subscription: u32,
+        /// How many jobs wait in the queues that it matches.
+        pub jobs: u64,
+    }
 }
 
 /// Tokens, in any order. On the wire each is the difference from the one before: neighbours cost a byte.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tokens(pub Vec<Token>);
 
-impl Encode for Subscribe {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.subscription));
-        self.sources.encode(out);
-    }
-}
-
-impl Decode for Subscribe {
-    fn decode(r: &mut Reader) -> Result<Subscribe, WireError> {
-        Ok(Subscribe { subscription: r.u32()?, sources: Sources::decode(r)? })
-    }
-}
-
-impl Encode for Sources {
-    fn encode(&self, out: &mut FrameWriter) {
-        self.order.encode(out);
-        out.u64(self.patterns.len() as u64);
-        for source in &self.patterns {
-            source.pattern.encode(out);
-            out.u64(u64::from(source.weight));
-        }
-    }
-}
-
-impl Decode for Sources {
-    fn decode(r: &mut Reader) -> Result<Sources, WireError> {
-        let order = Order::decode(r)?;
-        let none = r.invalid("subscription without a pattern");
-        let count = r.count("patterns of a subscription", SOURCES_MAX, 2)?;
-        if count == 0 {
-            return Err(none);
-        }
-        let mut read_one = || {
-            let pattern = Glob::decode(r)?;
-            let zero = r.invalid("weight of 0; the least is 1");
-            match r.u16()? {
-                0 => Err(zero),
-                weight => Ok(Source { pattern, weight }),
-            }
-        };
-        let patterns = (0..count).map(|_| read_one()).collect::<Result<_, _>>()?;
-        Ok(Sources { order, patterns })
-    }
-}
-
-impl Encode for Credit {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.subscription));
-        out.u64(u64::from(self.count));
-    }
-}
-
-impl Decode for Credit {
-    fn decode(r: &mut Reader) -> Result<Credit, WireError> {
-        let subscription = r.u32()?;
-        let offset = r.offset();
-        let count = r.u32()?;
-        if count > CREDITS_MAX {
-            let (value, limit) = (u64::from(count), u64::from(CREDITS_MAX));
-            return Err(WireError::OverLimit { offset, what: "credits", value, limit });
-        }
-        Ok(Credit { subscription, count })
-    }
-}
-
-impl Encode for Waiting {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.subscription));
-        out.u64(self.jobs);
-    }
-}
-
-impl Decode for Waiting {
-    fn decode(r: &mut Reader) -> Result<Waiting, WireError> {
-        Ok(Waiting { subscription: r.u32()?, jobs: r.u64()? })
-    }
+fn patterns(r: &mut Reader) -> Result<Vec<Source>, WireError> {
+    r.some("subscription without a pattern", "patterns of a subscription", SOURCES_MAX)
 }
 
 impl Encode for Tokens {

@@ -10,7 +10,7 @@ use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use crate::path::Path;
 
 /// Jobs of one subscription, each with its lease.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deliver {
     /// The subscription whose credits they use up.
     pub subscription: u32,
@@ -21,7 +21,7 @@ pub struct Deliver {
 }
 
 /// One job and its lease.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery {
     /// What proves the lease.
     pub token: Token,

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Encode, Reader, WireError, within};
+use crate::fields::fields;
 use crate::frame::{Frame, FrameWriter};
 use crate::job::{EntryHead, NewJob};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX, BATCH_PAYLOAD_BYTES_MAX};
@@ -153,7 +154,7 @@ impl SealedBatch {
 }
 
 /// A batch as the publisher reads it: its frame of lengths checked, its entries not yet.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnqueueBatch {
     /// The producer's number for it at this publisher: 1, 2, 3 … without a gap.
     pub sequence: u64,
@@ -167,7 +168,7 @@ pub struct EnqueueBatch {
 }
 
 /// One entry of a batch.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BatchEntry {
     /// Its queue's place in [`EnqueueBatch::paths`].
     pub path: usize,
@@ -182,10 +183,7 @@ pub struct BatchEntry {
 impl EnqueueBatch {
     /// Reads the head of a batch and walks over the lengths of its entries.
     pub fn decode(body: Bytes) -> Result<EnqueueBatch, WireError> {
-        if body.len() > BATCH_BYTES_MAX {
-            let (value, limit) = (body.len() as u64, BATCH_BYTES_MAX as u64);
-            return Err(WireError::OverLimit { offset: 0, what: "bytes of a batch", value, limit });
-        }
+        within(0, "bytes of a batch", body.len(), BATCH_BYTES_MAX)?;
         let mut r = Reader::new(body.clone());
         let sequence = r.u64()?;
         let wrong_flags = r.invalid("batch flags");
@@ -262,35 +260,13 @@ impl EnqueueBatch {
     }
 }
 
-/// The answer to a batch of jobs.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Enqueued {
-    /// The batch.
-    pub sequence: u64,
-    /// One outcome per job in its order, or why none was looked at.
-    pub outcome: Result<Runs<EnqueueOutcome>, BatchRefusal>,
-}
-
-impl Encode for Enqueued {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.sequence);
-        out.bool(self.outcome.is_ok());
-        match &self.outcome {
-            Ok(outcomes) => outcomes.encode(out),
-            Err(refusal) => refusal.encode(out),
-        }
-    }
-}
-
-impl Decode for Enqueued {
-    fn decode(r: &mut Reader) -> Result<Enqueued, WireError> {
-        let sequence = r.u64()?;
-        let outcome = if r.bool()? {
-            Ok(Runs::decode(r, "outcomes of a batch", BATCH_JOBS_MAX)?)
-        } else {
-            Err(BatchRefusal::decode(r)?)
-        };
-        Ok(Enqueued { sequence, outcome })
+fields! {
+    /// The answer to a batch of jobs.
+    pub struct Enqueued {
+        /// The batch.
+        pub sequence: u64,
+        /// One outcome per job in its order, or why none was looked at.
+        pub outcome: Result<Runs<EnqueueOutcome>, BatchRefusal> = at_most("outcomes of a batch", BATCH_JOBS_MAX),
     }
 }
 

@@ -5,23 +5,26 @@
 //! keeps a bounded tail of events; a client that falls behind it is told so, and takes a new snapshot: never a gap.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::id::{Epoch, JobId};
 use crate::limits::{FEED_EVENTS_MAX, QUEUES_MAX};
 use crate::path::Path;
-use crate::refusal::{JobChange, JobState, codes};
+use crate::refusal::{JobChange, JobState};
 
-/// A place in a publisher's life: after that command of that start.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FeedPosition {
-    /// The publisher's start.
-    pub epoch: Epoch,
-    /// The last command of which everything was seen.
-    pub index: u64,
+fields! {
+    /// A place in a publisher's life: after that command of that start.
+    #[derive(Copy, PartialOrd, Ord, Hash)]
+    pub struct FeedPosition {
+        /// The publisher's start.
+        pub epoch: Epoch,
+        /// The last command of which everything was seen.
+        pub index: u64,
+    }
 }
 
 /// Events of one feed, all that the commands up to `upto` brought about.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FeedEvents {
     /// The number of the request that opened the feed.
     pub id: u64,
@@ -59,19 +62,6 @@ codes! {
     FeedEnd, "end of a feed" {
         /// The client was slower than what happened.
         TooOld = 1, "TooOld: more has happened since than the publisher keeps; take a snapshot again";
-    }
-}
-
-impl Encode for FeedPosition {
-    fn encode(&self, out: &mut FrameWriter) {
-        self.epoch.encode(out);
-        out.u64(self.index);
-    }
-}
-
-impl Decode for FeedPosition {
-    fn decode(r: &mut Reader) -> Result<FeedPosition, WireError> {
-        Ok(FeedPosition { epoch: Epoch::decode(r)?, index: r.u64()? })
     }
 }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::credit::{Tokens, put_token, read_token};
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::Token;
 use crate::limits::{
@@ -12,14 +13,16 @@ use crate::limits::{
 use crate::messages::work::tag;
 use crate::refusal::CheckpointOutcome;
 
-/// Attempts that are about to run, or, on a link that resumes them, that run already. Soft: it decides whether a lost lease
-/// costs an attempt, and begins the time of `run_timeout`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Started {
-    /// Which.
-    pub tokens: Tokens,
-    /// For how long each has run, in milliseconds; empty when all of them begin now.
-    pub running_ms: Vec<u64>,
+fields! {
+    /// Attempts that are about to run, or, on a link that resumes them, that run already. Soft: it
+    /// decides whether a lost lease costs an attempt, and begins the time of `run_timeout`.
+    #[derive(Default)]
+    pub struct Started {
+        /// Which.
+        pub tokens: Tokens,
+        /// For how long each has run, in milliseconds; empty when all of them begin now.
+        pub running_ms: Vec<u64> = read_by(|r| running_times(r, tokens.0.len())),
+    }
 }
 
 /// How far an attempt is. Soft: told to who looks, not logged.
@@ -33,23 +36,11 @@ pub struct Progress {
     pub message: String,
 }
 
-impl Encode for Started {
-    fn encode(&self, out: &mut FrameWriter) {
-        self.tokens.encode(out);
-        self.running_ms.encode(out);
-    }
-}
-
-impl Decode for Started {
-    fn decode(r: &mut Reader) -> Result<Started, WireError> {
-        let tokens = Tokens::decode(r)?;
-        let uneven = r.invalid("number of running times");
-        let running_ms: Vec<u64> = r.list("running times", TOKENS_MAX)?;
-        if !running_ms.is_empty() && running_ms.len() != tokens.0.len() {
-            return Err(uneven);
-        }
-        Ok(Started { tokens, running_ms })
-    }
+/// None, or the time of each of so many `attempts`.
+fn running_times(r: &mut Reader, attempts: usize) -> Result<Vec<u64>, WireError> {
+    let uneven = r.invalid("number of running times");
+    let times: Vec<u64> = r.list("running times", TOKENS_MAX)?;
+    if times.is_empty() || times.len() == attempts { Ok(times) } else { Err(uneven) }
 }
 
 impl Started {
@@ -61,7 +52,7 @@ impl Started {
 }
 
 /// Writes the progress of several attempts as they stand in the message.
-pub(super) fn put_progresses(progresses: &[Progress], out: &mut FrameWriter) {
+pub(super) fn put(progresses: &[Progress], out: &mut FrameWriter) {
     out.u64(progresses.len() as u64);
     let mut before = 0;
     for progress in progresses {
@@ -71,8 +62,8 @@ pub(super) fn put_progresses(progresses: &[Progress], out: &mut FrameWriter) {
     }
 }
 
-/// Reads what [`put_progresses`] wrote.
-pub(super) fn read_progresses(r: &mut Reader) -> Result<Vec<Progress>, WireError> {
+/// Reads what [`put`] wrote.
+pub(super) fn read(r: &mut Reader) -> Result<Vec<Progress>, WireError> {
     let count = r.count("progress of attempts", PROGRESSES_MAX, 3)?;
     let mut before = 0;
     let mut read_one = || {
@@ -93,7 +84,7 @@ pub(super) fn read_progresses(r: &mut Reader) -> Result<Vec<Progress>, WireError
 /// body:  token │ sequence │ length │ bytes
 /// ```
 /// The publisher writes the body to its journal as it came, and reads the bytes back from there.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
     /// The attempt's lease.
     pub token: Token,
@@ -142,31 +133,15 @@ impl Checkpoint {
     }
 }
 
-/// The answer to a checkpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Checkpointed {
-    /// The attempt's lease.
-    pub token: Token,
-    /// The checkpoint's number.
-    pub sequence: u64,
-    /// What became of it.
-    pub outcome: CheckpointOutcome,
-}
-
-impl Encode for Checkpointed {
-    fn encode(&self, out: &mut FrameWriter) {
-        self.token.encode(out);
-        out.u64(self.sequence);
-        self.outcome.encode(out);
-    }
-}
-
-impl Decode for Checkpointed {
-    fn decode(r: &mut Reader) -> Result<Checkpointed, WireError> {
-        Ok(Checkpointed {
-            token: Token::decode(r)?,
-            sequence: r.u64()?,
-            outcome: CheckpointOutcome::decode(r)?,
-        })
+fields! {
+    /// The answer to a checkpoint.
+    #[derive(Copy)]
+    pub struct Checkpointed {
+        /// The attempt's lease.
+        pub token: Token,
+        /// The checkpoint's number.
+        pub sequence: u64,
+        /// What became of it.
+        pub outcome: CheckpointOutcome,
     }
 }

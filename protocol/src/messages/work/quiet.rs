@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::glob::matches_segment;
 use crate::id::SessionId;
 use crate::limits::NAME_BYTES_MAX;
-use crate::refusal::codes;
 
 /// Hex digits of a session that are enough to name it: as many as tools show.
 const SESSION_DIGITS_MIN: usize = 8;
@@ -76,24 +76,26 @@ impl fmt::Display for WorkerPattern {
     }
 }
 
-/// Whether a worker is quiet: as a publisher asks it to be, or as it says that it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Quiet {
-    /// The publisher's number for what it asks, rising; the worker's answer carries the newest. 0 when a worker says it of itself.
-    pub ask: u64,
-    /// It is to begin no job, or begins none.
-    pub quiet: bool,
-}
+fields! {
+    /// Whether a worker is quiet: as a publisher asks it to be, or as it says that it is.
+    #[derive(Copy)]
+    pub struct Quiet {
+        /// The publisher's number for what it asks, rising; the worker's answer carries the newest.
+        /// 0 when a worker says it of itself.
+        pub ask: u64,
+        /// It is to begin no job, or begins none.
+        pub quiet: bool,
+    }
 
-/// A worker that a tool asked to be quiet or to go on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct QuietedWorker {
-    /// Its name.
-    pub name: String,
-    /// Its run.
-    pub session: SessionId,
-    /// What came of it.
-    pub end: QuietEnd,
+    /// A worker that a tool asked to be quiet or to go on.
+    pub struct QuietedWorker as record {
+        /// Its name.
+        pub name: String = at_most("name", NAME_BYTES_MAX),
+        /// Its run.
+        pub session: SessionId,
+        /// What came of it.
+        pub end: QuietEnd,
+    }
 }
 
 codes! {
@@ -121,41 +123,6 @@ impl Decode for WorkerPattern {
         let empty = r.invalid("pattern of workers");
         let text = r.text("pattern of workers", NAME_BYTES_MAX)?;
         WorkerPattern::new(text).map_err(|_| empty)
-    }
-}
-
-impl Encode for Quiet {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.ask);
-        out.bool(self.quiet);
-    }
-}
-
-impl Decode for Quiet {
-    fn decode(r: &mut Reader) -> Result<Quiet, WireError> {
-        Ok(Quiet { ask: r.u64()?, quiet: r.bool()? })
-    }
-}
-
-impl Encode for QuietedWorker {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.record(|out| {
-            out.string(&self.name);
-            self.session.encode(out);
-            self.end.encode(out);
-        });
-    }
-}
-
-impl Decode for QuietedWorker {
-    fn decode(r: &mut Reader) -> Result<QuietedWorker, WireError> {
-        r.record(|r| {
-            Ok(QuietedWorker {
-                name: r.string("name", NAME_BYTES_MAX)?,
-                session: SessionId::decode(r)?,
-                end: QuietEnd::decode(r)?,
-            })
-        })
     }
 }
 

@@ -5,124 +5,126 @@ use bytes::Bytes;
 use super::feed::FeedPosition;
 use super::quiet::WorkerPattern;
 use super::selection::{Filter, Selection};
-use crate::codec::{Decode, Encode, Reader, WireError};
-use crate::frame::FrameWriter;
+use crate::fields::{codes, fields};
 use crate::glob::Glob;
 use crate::id::{JobId, Token};
 use crate::limits::{BATCH_BYTES_MAX, WORKER_PATTERNS_MAX};
 use crate::path::Path;
-use crate::refusal::{Gate, codes};
+use crate::refusal::Gate;
 use crate::settings::QueueSettings;
 
-/// What a client asks of a publisher.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Request {
-    /// Figures of the publisher itself.
-    Status,
-    /// Figures of every queue that matches.
-    Queues {
-        /// Which.
-        pattern: Glob,
-    },
-    /// A page of jobs.
-    Jobs(JobsQuery),
-    /// One job, with its payload, result, attempts and checkpoints.
-    Job {
-        /// Which.
-        id: JobId,
-    },
-    /// Something to be done to jobs.
-    Act {
-        /// What.
-        action: Action,
-        /// To which.
-        selection: Selection,
-        /// Of [`Action::Revive`]: how fast they are to become ready; none for at once.
-        pace: Option<Pace>,
-        /// Only count them.
-        dry_run: bool,
-    },
-    /// One job, as [`Request::Job`] gives it, as soon as it has ended. Answered when it does, however long that takes; at most
-    /// 10,000 of a link wait. What of its payload, headers, options and checkpoints cannot be read is left out.
-    Await {
-        /// Which.
-        id: JobId,
-    },
-    /// Dead letters, by what they died of.
-    DeadGroups {
-        /// Which; its state is passed over.
-        filter: Filter,
-    },
-    /// Queues are to deliver nothing, or to accept no new jobs; or are to go on.
-    Pause {
-        /// What is stopped.
-        gate: Gate,
-        /// Those that match, and those that will.
-        pattern: Glob,
-        /// True to stop, false to go on: what was stopped by just this pattern.
-        paused: bool,
-    },
-    /// A queue is to have settings.
-    Configure {
-        /// The queue; it is made if it is not there.
-        path: Path,
-        /// What is to change.
-        changes: QueueSettings,
-        /// Whether what is not among the changes goes back to its default.
-        reset: bool,
-    },
-    /// A dead job is to be replaced by a new one in the same queue, in one step.
-    Replace {
-        /// The dead one.
-        id: JobId,
-        /// The new one's entry, as a producer writes it: its id is a new one.
-        entry: Bytes,
-    },
-    /// The checkpoints of earlier attempts at a job that this link's session runs.
-    Checkpoints {
-        /// Its lease.
-        token: Token,
-    },
-    /// Everything that happens to jobs, from now or from an earlier place on. Answered by [`Answer::Feed`](super::Answer::Feed);
-    /// the events follow until the client says [`ToPublisher::Forget`](super::ToPublisher::Forget) or falls behind.
-    Feed {
-        /// Of the queues that match.
-        pattern: Glob,
-        /// What the client has seen already; none for nothing: from now on.
-        after: Option<FeedPosition>,
-    },
-    /// The wall clock is right, though it jumped: what waits for it is to go on.
-    ConfirmClock,
-    /// The publisher is to take no new jobs, or to take them again; what it has goes on. Holds until
-    /// the contrary is asked for, over restarts. Answered by [`Answer::Done`](super::Answer::Done);
-    /// said again, it changes nothing.
-    Drain {
-        /// True to take none, false to take them again.
-        draining: bool,
-    },
-    /// Workers are to begin no job, or to go on: the worker's whole process, at every publisher. Answered by
-    /// [`Answer::Quieted`](super::Answer::Quieted) once each of them has said that it does, or 5 s are over.
-    Quiet {
-        /// Those that any of these means; at most 64.
-        workers: Vec<WorkerPattern>,
-        /// True to begin no job, false to go on.
-        quiet: bool,
-        /// Only say which they are.
-        dry_run: bool,
-    },
-}
+fields! {
+    /// What a client asks of a publisher.
+    pub enum Request, "request" {
+        /// Figures of the publisher itself.
+        1 = Status,
+        /// Figures of every queue that matches.
+        2 = Queues {
+            /// Which.
+            pattern: Glob,
+        },
+        /// A page of jobs.
+        3 = Jobs(query: JobsQuery),
+        /// One job, with its payload, result, attempts and checkpoints.
+        4 = Job {
+            /// Which.
+            id: JobId,
+        },
+        /// Something to be done to jobs.
+        5 = Act {
+            /// What.
+            action: Action,
+            /// To which.
+            selection: Selection,
+            /// Of [`Action::Revive`]: how fast they are to become ready; none for at once.
+            pace: Option<Pace>,
+            /// Only count them.
+            dry_run: bool,
+        },
+        /// One job, as [`Request::Job`] gives it, as soon as it has ended. Answered when it does,
+        /// however long that takes; at most 10,000 of a link wait. What of its payload, headers,
+        /// options and checkpoints cannot be read is left out.
+        6 = Await {
+            /// Which.
+            id: JobId,
+        },
+        /// Dead letters, by what they died of.
+        7 = DeadGroups {
+            /// Which; its state is passed over.
+            filter: Filter,
+        },
+        /// Queues are to deliver nothing, or to accept no new jobs; or are to go on.
+        8 = Pause {
+            /// What is stopped.
+            gate: Gate,
+            /// Those that match, and those that will.
+            pattern: Glob,
+            /// True to stop, false to go on: what was stopped by just this pattern.
+            paused: bool,
+        },
+        /// A queue is to have settings.
+        9 = Configure {
+            /// The queue; it is made if it is not there.
+            path: Path,
+            /// What is to change.
+            changes: QueueSettings,
+            /// Whether what is not among the changes goes back to its default.
+            reset: bool,
+        },
+        /// A dead job is to be replaced by a new one in the same queue, in one step.
+        10 = Replace {
+            /// The dead one.
+            id: JobId,
+            /// The new one's entry, as a producer writes it: its id is a new one.
+            entry: Bytes = at_most("entry", BATCH_BYTES_MAX),
+        },
+        /// The checkpoints of earlier attempts at a job that this link's session runs.
+        11 = Checkpoints {
+            /// Its lease.
+            token: Token,
+        },
+        /// Everything that happens to jobs, from now or from an earlier place on. Answered by
+        /// [`Answer::Feed`](super::Answer::Feed); the events follow until the client says
+        /// [`ToPublisher::Forget`](super::ToPublisher::Forget) or falls behind.
+        12 = Feed {
+            /// Of the queues that match.
+            pattern: Glob,
+            /// What the client has seen already; none for nothing: from now on.
+            after: Option<FeedPosition>,
+        },
+        /// The wall clock is right, though it jumped: what waits for it is to go on.
+        13 = ConfirmClock,
+        /// The publisher is to take no new jobs, or to take them again; what it has goes on. Holds
+        /// until the contrary is asked for, over restarts. Answered by
+        /// [`Answer::Done`](super::Answer::Done); said again, it changes nothing.
+        15 = Drain {
+            /// True to take none, false to take them again.
+            draining: bool,
+        },
+        /// Workers are to begin no job, or to go on: the worker's whole process, at every
+        /// publisher. Answered by [`Answer::Quieted`](super::Answer::Quieted) once each of them has
+        /// said that it does, or 5 s are over.
+        14 = Quiet {
+            /// Those that any of these means; at most 64.
+            workers: Vec<WorkerPattern> = at_most("patterns of workers", WORKER_PATTERNS_MAX),
+            /// True to begin no job, false to go on.
+            quiet: bool,
+            /// Only say which they are.
+            dry_run: bool,
+        },
+    }
 
-/// Which jobs to list, and how much of each.
-#[derive(Clone, PartialEq, Debug)]
-pub struct JobsQuery {
-    /// Which.
-    pub filter: Filter,
-    /// Where to go on: the `next` of the page before; 0 at the beginning.
-    pub cursor: u64,
-    /// At most so many to a page: 1 to 1,000. A page may hold fewer, and has at most 4 MiB.
-    pub limit: u32,
-    /// True for payloads, headers, options and results, too, which are read from disk.
-    pub full: bool,
+    /// Which jobs to list, and how much of each.
+    pub struct JobsQuery {
+        /// Which.
+        pub filter: Filter,
+        /// Where to go on: the `next` of the page before; 0 at the beginning.
+        pub cursor: u64,
+        /// At most so many to a page: 1 to 1,000. A page may hold fewer, and has at most 4 MiB.
+        pub limit: u32,
+        /// True for payloads, headers, options and results, too, which are read from disk.
+        pub full: bool,
+    }
 }
 
 codes! {
@@ -140,13 +142,16 @@ codes! {
     }
 }
 
-/// How fast jobs become ready. The nth of them, from 0, is due `n / per_second` seconds after the action.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace {
-    /// Jobs a second; at least 1.
-    pub per_second: u32,
-    /// How many of the same action came before, with earlier requests.
-    pub before: u64,
+fields! {
+    /// How fast jobs become ready. The nth of them, from 0, is due `n / per_second` seconds after
+    /// the action.
+    #[derive(Copy)]
+    pub struct Pace {
+        /// Jobs a second; at least 1.
+        pub per_second: u32 = valid("pace of 0 jobs a second; the least is 1", |jobs| *jobs > 0),
+        /// How many of the same action came before, with earlier requests.
+        pub before: u64,
+    }
 }
 
 codes! {
@@ -173,146 +178,5 @@ codes! {
         TooManyPauses = 8, "TooManyPauses: 1,024 patterns are paused, or closed; resume or open some, or use one pattern for several queues";
         /// The publisher's disk has no room for the request.
         NoSpace = 9, "NoSpace: the publisher's disk has no room for the request; name fewer jobs, or free some room and try again";
-    }
-}
-
-impl Encode for Request {
-    fn encode(&self, out: &mut FrameWriter) {
-        match self {
-            Request::Status => out.u8(1),
-            Request::Queues { pattern } => {
-                out.u8(2);
-                pattern.encode(out);
-            }
-            Request::Jobs(query) => {
-                out.u8(3);
-                query.filter.encode(out);
-                out.u64(query.cursor);
-                out.u64(u64::from(query.limit));
-                out.bool(query.full);
-            }
-            Request::Job { id } => {
-                out.u8(4);
-                id.encode(out);
-            }
-            Request::Act { action, selection, pace, dry_run } => {
-                out.u8(5);
-                action.encode(out);
-                selection.encode(out);
-                pace.encode(out);
-                out.bool(*dry_run);
-            }
-            Request::Await { id } => {
-                out.u8(6);
-                id.encode(out);
-            }
-            Request::DeadGroups { filter } => {
-                out.u8(7);
-                filter.encode(out);
-            }
-            Request::Pause { gate, pattern, paused } => {
-                out.u8(8);
-                gate.encode(out);
-                pattern.encode(out);
-                out.bool(*paused);
-            }
-            Request::Configure { path, changes, reset } => {
-                out.u8(9);
-                path.encode(out);
-                changes.encode(out);
-                out.bool(*reset);
-            }
-            Request::Replace { id, entry } => {
-                out.u8(10);
-                id.encode(out);
-                out.bytes_shared(entry.clone());
-            }
-            Request::Checkpoints { token } => {
-                out.u8(11);
-                token.encode(out);
-            }
-            Request::Feed { pattern, after } => {
-                out.u8(12);
-                pattern.encode(out);
-                after.encode(out);
-            }
-            Request::ConfirmClock => out.u8(13),
-            Request::Quiet { workers, quiet, dry_run } => {
-                out.u8(14);
-                workers.encode(out);
-                out.bool(*quiet);
-                out.bool(*dry_run);
-            }
-            Request::Drain { draining } => {
-                out.u8(15);
-                out.bool(*draining);
-            }
-        }
-    }
-}
-
-impl Decode for Request {
-    fn decode(r: &mut Reader) -> Result<Request, WireError> {
-        let unknown = r.invalid("request");
-        Ok(match r.u8()? {
-            1 => Request::Status,
-            2 => Request::Queues { pattern: Glob::decode(r)? },
-            3 => Request::Jobs(JobsQuery {
-                filter: Filter::decode(r)?,
-                cursor: r.u64()?,
-                limit: r.u32()?,
-                full: r.bool()?,
-            }),
-            4 => Request::Job { id: JobId::decode(r)? },
-            5 => Request::Act {
-                action: Action::decode(r)?,
-                selection: Selection::decode(r)?,
-                pace: r.option()?,
-                dry_run: r.bool()?,
-            },
-            6 => Request::Await { id: JobId::decode(r)? },
-            7 => Request::DeadGroups { filter: Filter::decode(r)? },
-            8 => Request::Pause {
-                gate: Gate::decode(r)?,
-                pattern: Glob::decode(r)?,
-                paused: r.bool()?,
-            },
-            9 => Request::Configure {
-                path: Path::decode(r)?,
-                changes: QueueSettings::decode(r)?,
-                reset: r.bool()?,
-            },
-            10 => Request::Replace {
-                id: JobId::decode(r)?,
-                entry: r.bytes("entry", BATCH_BYTES_MAX)?,
-            },
-            11 => Request::Checkpoints { token: Token::decode(r)? },
-            12 => Request::Feed { pattern: Glob::decode(r)?, after: r.option()? },
-            13 => Request::ConfirmClock,
-            14 => Request::Quiet {
-                workers: r.list("patterns of workers", WORKER_PATTERNS_MAX)?,
-                quiet: r.bool()?,
-                dry_run: r.bool()?,
-            },
-            15 => Request::Drain { draining: r.bool()? },
-            _ => return Err(unknown),
-        })
-    }
-}
-
-impl Encode for Pace {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.per_second));
-        out.u64(self.before);
-    }
-}
-
-impl Decode for Pace {
-    fn decode(r: &mut Reader) -> Result<Pace, WireError> {
-        let zero = r.invalid("pace of 0 jobs a second; the least is 1");
-        match r.u32()? {
-            0 => Err(zero),
-            per_second => Ok(Pace { per_second, before: r.u64()? }),
-        }
     }
 }

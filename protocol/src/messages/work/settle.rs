@@ -9,7 +9,8 @@
 use bytes::Bytes;
 
 use super::credit::{put_token, read_token};
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Decode, Encode, Reader, WireError, within};
+use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::Token;
 use crate::job::JobError;
@@ -19,7 +20,7 @@ use crate::refusal::SettleOutcome;
 use crate::runs::Runs;
 
 /// How a worker ends a lease.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NewSettle {
     /// The job is done.
     Complete {
@@ -126,7 +127,7 @@ impl SettleBatchBuilder {
 }
 
 /// A batch as the publisher reads it.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SettleBatch {
     /// The session's number for it at this publisher: 1, 2, 3 … without a gap.
     pub sequence: u64,
@@ -171,11 +172,7 @@ pub enum Verdict {
 impl SettleBatch {
     /// Reads a batch and checks every item of it.
     pub fn decode(body: Bytes) -> Result<SettleBatch, WireError> {
-        if body.len() > BATCH_BYTES_MAX {
-            let (value, limit) = (body.len() as u64, BATCH_BYTES_MAX as u64);
-            let what = "bytes of a batch of settles";
-            return Err(WireError::OverLimit { offset: 0, what, value, limit });
-        }
+        within(0, "bytes of a batch of settles", body.len(), BATCH_BYTES_MAX)?;
         let mut r = Reader::new(body.clone());
         let sequence = r.u64()?;
         let count = r.count("settles", SETTLES_MAX, 2)?;
@@ -242,27 +239,13 @@ fn read_error(r: &mut Reader) -> Result<Span, WireError> {
     Ok(Span { at: at as u32, length: (r.offset() - at) as u32 })
 }
 
-/// The answer to a batch of settles.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Settled {
-    /// The batch.
-    pub sequence: u64,
-    /// One outcome per settle, in its order. None for a batch that is older than the last 64: its answer is forgotten.
-    pub outcomes: Runs<SettleOutcome>,
-}
-
-impl Encode for Settled {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.sequence);
-        self.outcomes.encode(out);
-    }
-}
-
-impl Decode for Settled {
-    fn decode(r: &mut Reader) -> Result<Settled, WireError> {
-        Ok(Settled {
-            sequence: r.u64()?,
-            outcomes: Runs::decode(r, "outcomes of settles", SETTLES_MAX)?,
-        })
+fields! {
+    /// The answer to a batch of settles.
+    pub struct Settled {
+        /// The batch.
+        pub sequence: u64,
+        /// One outcome per settle, in its order. None for a batch that is older than the last 64:
+        /// its answer is forgotten.
+        pub outcomes: Runs<SettleOutcome> = at_most("outcomes of settles", SETTLES_MAX),
     }
 }

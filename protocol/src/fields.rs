@@ -1,0 +1,270 @@
+//! Macros that declare what travels in one place: a type, its encoder and its decoder come from one
+//! list of fields.
+//!
+//! A field `name: Type` is written and read as its type is. `name: Type = kind(…)` differs:
+//!
+//! | Kind | The field |
+//! |---|---|
+//! | `at_most(what, limit)` | refused over `limit`, by an error that calls it `what` |
+//! | `cut(what, limit)` | text that the writer cuts to `limit` bytes; refused over it as well |
+//! | `valid(what, holds)` | refused as an invalid `what` unless `holds(&value)` |
+//! | `read_by(function)` | read and checked by `fn(&mut Reader) -> Result<Type, WireError>` |
+//! | `with(module)` | written by `module::put`, read by `module::read` |
+//! | `body()` | the whole body of a message: read by `Type::decode`, written from `Type::body` |
+//!
+//! In a struct, a closure given to `read_by` may use the fields before its own. Types whose bytes
+//! need more than a list of fields (batches, differences, flags) implement the traits by hand.
+
+/// Declares structs and enums with their `Encode` and `Decode`.
+///
+/// `struct Name as record` has its length before its fields, so that later versions may add some.
+/// An enum's variants have their number before them, and its literal names it in errors.
+macro_rules! fields {
+    () => {};
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident $(as $record:ident)? {
+            $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(= $kind:ident $args:tt)?,)*
+        }
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl $crate::codec::Encode for $name {
+            fn encode(&self, out: &mut $crate::frame::FrameWriter) {
+                $crate::fields::put!(@all out $($record)? {
+                    $($crate::fields::put!(out, &self.$field $(, $kind $args)?);)*
+                });
+            }
+        }
+
+        impl $crate::codec::Decode for $name {
+            fn decode(r: &mut $crate::codec::Reader) -> Result<$name, $crate::codec::WireError> {
+                $crate::fields::read!(@all r $($record)? {
+                    $(let $field = $crate::fields::read!(r, $type $(, $kind $args)?);)*
+                    Ok($name { $($field,)* })
+                })
+            }
+        }
+
+        $crate::fields::fields! { $($rest)* }
+    };
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident, $what:literal {
+            $(
+                $(#[$variant_meta:meta])*
+                $number:literal = $variant:ident
+                $(($inner:ident: $inner_type:ty $(= $inner_kind:ident $inner_args:tt)?))?
+                $({
+                    $($(#[$field_meta:meta])* $field:ident: $type:ty $(= $kind:ident $args:tt)?,)*
+                })?,
+            )*
+        }
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub enum $name {
+            $(
+                $(#[$variant_meta])*
+                $variant $(($inner_type))? $({ $($(#[$field_meta])* $field: $type,)* })?,
+            )*
+        }
+
+        impl $crate::codec::Encode for $name {
+            fn encode(&self, out: &mut $crate::frame::FrameWriter) {
+                match self {
+                    $($name::$variant $(($inner))? $({ $($field,)* })? => {
+                        out.u8($number);
+                        $($crate::fields::put!(out, $inner $(, $inner_kind $inner_args)?);)?
+                        $($($crate::fields::put!(out, $field $(, $kind $args)?);)*)?
+                    })*
+                }
+            }
+        }
+
+        impl $crate::codec::Decode for $name {
+            fn decode(r: &mut $crate::codec::Reader) -> Result<$name, $crate::codec::WireError> {
+                let unknown = r.invalid($what);
+                Ok(match r.u8()? {
+                    $($number => $name::$variant
+                        $(($crate::fields::read!(r, $inner_type $(, $inner_kind $inner_args)?)))?
+                        $({ $($field: $crate::fields::read!(r, $type $(, $kind $args)?),)* })?,)*
+                    _ => return Err(unknown),
+                })
+            }
+        }
+
+        $crate::fields::fields! { $($rest)* }
+    };
+}
+
+/// Declares the messages of a link, each way: their tags, and the enums that hold them.
+macro_rules! messages {
+    (
+        $(#[$tags_meta:meta])*
+        pub mod tag {
+            $($more:item)*
+        }
+        $(
+            $(#[$meta:meta])*
+            pub enum $name:ident {
+                $(
+                    $(#[$variant_meta:meta])*
+                    $tag:ident = $number:literal => $variant:ident
+                    $(($inner:ident: $inner_type:ty $(= $inner_kind:ident $inner_args:tt)?))?
+                    $({
+                        $(
+                            $(#[$field_meta:meta])*
+                            $field:ident: $type:ty $(= $kind:ident $args:tt)?,
+                        )*
+                    })?,
+                )*
+            }
+        )*
+    ) => {
+        $(#[$tags_meta])*
+        pub mod tag {
+            #![allow(missing_docs)]
+            $($more)*
+            $($(pub const $tag: u8 = $number;)*)*
+
+            /// Every tag of the link and its name, each way in the order of the enums.
+            pub const ALL: &[(u8, &str)] = &[$($(($number, stringify!($tag)),)*)*];
+        }
+
+        $(
+            $(#[$meta])*
+            #[derive(Clone, PartialEq, Eq, Debug)]
+            pub enum $name {
+                $(
+                    $(#[$variant_meta])*
+                    $variant $(($inner_type))? $({ $($(#[$field_meta])* $field: $type,)* })?,
+                )*
+            }
+
+            impl $name {
+                /// Reads the message with that tag. `None` for a tag that this version does not
+                /// know: it is skipped.
+                pub fn decode(
+                    tag: u8,
+                    body: bytes::Bytes,
+                ) -> Result<Option<$name>, $crate::codec::WireError> {
+                    let r = &mut $crate::codec::Reader::new(body);
+                    Ok(Some(match tag {
+                        $($number => $name::$variant
+                            $(($crate::fields::read!(
+                                r, $inner_type $(, $inner_kind $inner_args)?
+                            )))?
+                            $({ $($field: $crate::fields::read!(r, $type $(, $kind $args)?),)* })?,
+                        )*
+                        _ => return Ok(None),
+                    }))
+                }
+
+                /// Writes the message.
+                pub fn encode(&self, out: &mut $crate::frame::FrameWriter) {
+                    match self {
+                        $($name::$variant $(($inner))? $({ $($field,)* })? => {
+                            out.message($number, |out| {
+                                $($crate::fields::put!(out, $inner $(, $inner_kind $inner_args)?);)?
+                                $($($crate::fields::put!(out, $field $(, $kind $args)?);)*)?
+                            });
+                        })*
+                    }
+                }
+            }
+        )*
+    };
+}
+
+/// Declares enums whose variants are numbers on the wire, each with what it says to people.
+macro_rules! codes {
+    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $code:literal, $text:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
+        pub enum $name {
+            $($(#[$vdoc])* #[error($text)] $variant,)*
+        }
+
+        impl $name {
+            /// Its number on the wire.
+            pub fn code(self) -> u8 {
+                match self { $($name::$variant => $code,)* }
+            }
+
+            /// The one with that number.
+            pub fn from_code(code: u8) -> Option<$name> {
+                match code { $($code => Some($name::$variant),)* _ => None }
+            }
+
+            /// All of them.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+        }
+
+        impl $crate::codec::Encode for $name {
+            fn encode(&self, out: &mut $crate::frame::FrameWriter) {
+                out.u8(self.code());
+            }
+        }
+
+        impl $crate::codec::Decode for $name {
+            fn decode(r: &mut $crate::codec::Reader) -> Result<$name, $crate::codec::WireError> {
+                let invalid = r.invalid($what);
+                $name::from_code(r.u8()?).ok_or(invalid)
+            }
+        }
+    };
+}
+
+/// Reads one field of a kind.
+macro_rules! read {
+    (@all $r:ident $body:tt) => {
+        $body
+    };
+    (@all $r:ident record $body:tt) => {
+        $r.record(|$r| $body)
+    };
+    ($r:ident, $type:ty) => {
+        <$type as $crate::codec::Decode>::decode($r)?
+    };
+    ($r:ident, $type:ty, at_most($what:expr, $limit:expr)) => {
+        <$type as $crate::codec::Bounded>::read($r, $what, $limit)?
+    };
+    ($r:ident, $type:ty, cut($what:expr, $limit:expr)) => {
+        $r.string($what, $limit)?
+    };
+    ($r:ident, $type:ty, valid($what:expr, $holds:expr)) => {
+        $r.valid::<$type>($what, $holds)?
+    };
+    ($r:ident, $type:ty, read_by($read:expr)) => {
+        $read(&mut *$r)?
+    };
+    ($r:ident, $type:ty, with($module:ident)) => {
+        $module::read($r)?
+    };
+    ($r:ident, $type:ty, body()) => {
+        <$type>::decode($r.take_body())?
+    };
+}
+
+/// Writes one field of a kind.
+macro_rules! put {
+    (@all $out:ident { $($body:tt)* }) => { $($body)* };
+    (@all $out:ident record $body:tt) => { $out.record(|$out| $body) };
+    ($out:ident, $value:expr, cut($what:expr, $limit:expr)) => {
+        $out.string_cut($value, $limit)
+    };
+    ($out:ident, $value:expr, with($module:ident)) => { $module::put($value, $out) };
+    ($out:ident, $value:expr, body()) => { $out.put_shared($value.body().clone()) };
+    ($out:ident, $value:expr $(, $kind:ident $args:tt)?) => {
+        $crate::codec::Encode::encode($value, $out)
+    };
+}
+
+pub(crate) use {codes, fields, messages, put, read};
