@@ -285,12 +285,12 @@ pub use longshore_publisher::{OpenError, Publisher, PublisherFailed, PublisherOp
 #[cfg(feature = "publisher")]
 pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapshot};
 pub use longshore_resolver::{
-    BindError, ChangedSince, Cluster, Column, Declared, Departure, DirectoryStopped,
-    KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable,
-    PathWatch, Publication, PublicationTerms, PublisherRoll, PublisherSet, PublisherWatch,
-    ReadClient, ReadError, ReplicaFailure, ReplicaStanding, ReplicaStartError, ReplicaState,
-    ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions, StandingHandle,
-    TermsError, Tracked, Tracker, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
+    BindError, Cluster, Column, Declared, Departure, DirectoryStopped, KnownPublisher, Limits,
+    LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable, PathWatch, Publication,
+    PublicationTerms, PublisherRoll, PublisherSet, PublisherWatch, ReadClient, ReadError,
+    ReplicaFailure, ReplicaStanding, ReplicaStartError, ReplicaState, ReplicaStatus, RequestCounts,
+    Resolution, ResolverServer, ServerOptions, StandingHandle, TermsError, WATCHED_PATHS_MAX,
+    WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{

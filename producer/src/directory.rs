@@ -26,7 +26,7 @@ impl Directory {
                 let set = set.iter().cloned().map(publication).collect();
                 let answer = PathAnswer::Publishers { set, by_default: true, fallback: None };
                 let answers = vec![answer; paths.len()];
-                Ok(Resolution { complete: true, tracker: None, answers })
+                Ok(Resolution { complete: true, answers })
             }
         }
     }

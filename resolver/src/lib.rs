@@ -15,8 +15,8 @@ mod write_client;
 
 pub use cluster::{Cluster, REPLICA_PORT, ReplicaFailure};
 pub use read_client::{
-    ChangedSince, Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication, PublisherRoll,
-    PublisherSet, PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
+    Listing, PathAnswer, PathEvent, PathTable, PathWatch, Publication, PublisherRoll, PublisherSet,
+    PublisherWatch, ReadClient, ReadError, Resolution, WATCHED_PATHS_MAX, WatchEnded,
 };
 pub use server::{
     DirectoryStopped, Limits, LimitsHandle, ReplicaStartError, ResolverServer, ServerOptions,
@@ -25,7 +25,6 @@ pub use server::{
 pub use write_client::{PublicationTerms, ReplicaStanding, ReplicaState, TermsError, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{
-    Column, Declared, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts, Tracked,
-    Tracker,
+    Column, Declared, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts,
 };
 pub use longshore_transport::BindError;

@@ -89,7 +89,6 @@ pub(crate) fn to_replica() -> impl Strategy<Value = ToReplica> {
         let terms = if change.publishes() { terms } else { Terms::default() };
         Group { change, terms, paths }
     });
-    let tracked = (path(), tracker()).prop_map(|(path, tracker)| Tracked { path, tracker });
     prop_oneof![
         (any::<u64>(), path_texts())
             .prop_map(|(id, paths)| ToReplica::Resolve(Resolve { id, paths })),
@@ -109,8 +108,6 @@ pub(crate) fn to_replica() -> impl Strategy<Value = ToReplica> {
         any::<u64>().prop_map(|id| ToReplica::Confirm { id }),
         any::<u64>().prop_map(|id| ToReplica::Clear { id }),
         (any::<u64>(), path()).prop_map(|(id, path)| ToReplica::Table(Table { id, path })),
-        (any::<u64>(), vec(tracked, 0..4))
-            .prop_map(|(id, tracked)| ToReplica::CheckChanged(CheckChanged { id, tracked })),
         (any::<(u64, u32)>(), vec(glob(), 0..4)).prop_map(|((id, watch), globs)| {
             ToReplica::WatchPaths(WatchPaths { id, watch, globs })
         }),
@@ -214,11 +211,6 @@ fn answers() -> impl Strategy<Value = FromReplica> {
         (head(), tracker(), vec(text(), 0..4), vec(column, 0..4)).prop_map(
             |((id, last, complete), tracker, rows, columns)| {
                 FromReplica::Table(TableAnswer { id, last, complete, tracker, rows, columns })
-            }
-        ),
-        (head(), tracker(), vec(any::<bool>(), 0..4)).prop_map(
-            |((id, last, complete), tracker, changed)| {
-                FromReplica::Changed(Changed { id, last, complete, tracker, changed })
             }
         ),
         (any::<(u64, bool)>(), vec(known, 0..4)).prop_map(|((id, last), publishers)| {

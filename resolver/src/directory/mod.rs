@@ -41,8 +41,6 @@ mod model_test;
 mod remembered_test;
 #[cfg(test)]
 mod story_test;
-#[cfg(test)]
-mod trackers_test;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -51,7 +49,7 @@ use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
 use longshore_protocol::messages::resolver::{
     Change, Departure, Digest, KeyHash, PathText, RequestRefusal, Tracker,
 };
-use longshore_protocol::{Incarnation, Path, PublisherInfo, Terms};
+use longshore_protocol::{Incarnation, PublisherInfo, Terms};
 
 pub(crate) use globs::{Matching, TooManyPieces};
 pub(crate) use listing::Children;
@@ -331,7 +329,6 @@ impl Directory {
         }
         if announced.moved {
             self.revision += 1;
-            self.trackers.change_everywhere(self.revision);
             self.watches.publisher_moved(announced.slot);
         }
         let holdings = &mut self.living[announced.slot].holdings;
@@ -372,7 +369,12 @@ impl Directory {
 
     /// Makes one change on the default terms.
     #[cfg(test)]
-    pub(crate) fn change(&mut self, slot: Slot, change: Change, path: &Path) -> Result<(), String> {
+    pub(crate) fn change(
+        &mut self,
+        slot: Slot,
+        change: Change,
+        path: &longshore_protocol::Path,
+    ) -> Result<(), String> {
         self.write(slot, change, &Terms::default(), PathText::from(path))
     }
 
@@ -495,16 +497,6 @@ impl Directory {
         self.spent += self.watches.changed(&self.paths.tree, held, path, jobs);
         self.revision += 1;
         self.trackers.change(&self.paths.tree, held.node, self.revision);
-        if held.default {
-            self.trackers.change_everywhere(self.revision);
-        }
-    }
-
-    /// Whether something that can be seen at or below the path, or a default that serves it, may have changed since. False is exact.
-    pub(crate) fn changed_since(&self, path: &Path, tracker: &Tracker) -> bool {
-        tracker.incarnation != self.incarnation
-            || tracker.revision > self.revision
-            || self.trackers.changed_since(&self.paths.tree, path.as_str(), tracker.revision)
     }
 
     /// Removes what a publisher held before its last announce and has not written since, where that announce differed: bucket by

@@ -374,6 +374,5 @@ impl Directory {
         self.paths.hide(&self.living, slot);
         self.untold.push_back((slot, departure));
         self.revision += 1;
-        self.trackers.change_everywhere(self.revision);
     }
 }

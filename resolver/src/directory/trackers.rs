@@ -1,8 +1,7 @@
-//! When something that can be seen changed last, at and below each path.
+//! The revision at which something that can be seen came or went last, at and below each path.
 //!
-//! Only paths with others below them have a number of their own: a change writes one for each path above it. A path without, or one
-//! that is not there, goes by the nearest above it that has one, whose number may be of a change elsewhere. So *changed* may be
-//! said of a path that did not change, and *unchanged* never of one that did.
+//! Only paths with others below them have a number of their own; a change writes it to each path above
+//! the changed one.
 
 use crate::directory::tree::{NodeId, ROOT, Tree};
 
@@ -14,8 +13,6 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 #[derive(Default, Debug)]
 pub(super) struct Trackers {
     chunks: Vec<Option<Box<[u64; CHUNK]>>>,
-    /// Of the last change that may concern any path: a publisher that was hidden, or has moved; a default, which serves all below it.
-    everywhere: u64,
 }
 
 impl Trackers {
@@ -26,17 +23,6 @@ impl Trackers {
             self.put(node, revision);
             at = tree.above(node);
         }
-    }
-
-    /// Something changes that may concern any path.
-    pub(super) fn change_everywhere(&mut self, revision: u64) {
-        self.everywhere = revision;
-    }
-
-    /// Whether something at or below the path, or a default that serves it, may have changed after `revision`.
-    pub(super) fn changed_since(&self, tree: &Tree, path: &str, revision: u64) -> bool {
-        let changed = self.get(tracked(tree, tree.nearest(path)));
-        changed.max(self.everywhere) > revision
     }
 
     /// Whether something at or below a node that has others below it has come, or gone, after `revision`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_protocol::messages::resolver::{
-    self as wire, Changed, Column, Listed, PathListed, Resolved, TableAnswer, Tracker,
+    self as wire, Column, Listed, PathListed, Resolved, TableAnswer,
 };
 use longshore_protocol::{NameError, PublisherInfo, Terms};
 
@@ -14,8 +14,6 @@ use crate::cluster::ReplicaFailure;
 pub struct Resolution {
     /// False when every replica that answered is warming: a path that was not found may be published all the same.
     pub complete: bool,
-    /// As of when, if one replica answered it all. For [`crate::ReadClient::check_changed`].
-    pub tracker: Option<Tracker>,
     /// One answer for each path, in order.
     pub answers: Vec<PathAnswer>,
 }
@@ -53,8 +51,6 @@ pub struct Publication {
 pub struct Listing {
     /// False when every replica that answered is warming: there may be more paths.
     pub complete: bool,
-    /// As of when, if one replica answered it all. For [`crate::ReadClient::check_changed`].
-    pub tracker: Option<Tracker>,
     /// The paths, sorted, none twice.
     pub paths: Vec<PathListed>,
 }
@@ -64,23 +60,10 @@ pub struct Listing {
 pub struct PathTable {
     /// False when every replica that answered is warming: there may be more.
     pub complete: bool,
-    /// As of when, if one replica answered it all. For [`crate::ReadClient::check_changed`].
-    pub tracker: Option<Tracker>,
     /// The names of the rows, sorted, none twice.
     pub rows: Vec<String>,
     /// The columns, by name, each with how many rows have it; at least so many, if several replicas were asked.
     pub columns: Vec<Column>,
-}
-
-/// Which of some paths have changed.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ChangedSince {
-    /// False when the replica is warming.
-    pub complete: bool,
-    /// As of when, if one replica answered it all: what to ask with next.
-    pub tracker: Option<Tracker>,
-    /// For each path, in order. False is exact; true may mean that nothing has changed.
-    pub changed: Vec<bool>,
 }
 
 /// Why a batch has no answer. The client stays good: the next batch starts afresh. After [`NoAnswer`](ReadError::NoAnswer)
@@ -181,7 +164,6 @@ pub(super) enum Answer {
     Resolved(Resolution),
     Listed(Listing),
     Table(PathTable),
-    Changed(ChangedSince),
 }
 
 impl Answer {
@@ -191,7 +173,6 @@ impl Answer {
             Answer::Resolved(all) => all.answers.len(),
             Answer::Listed(all) => all.paths.len(),
             Answer::Table(all) => all.rows.len() + all.columns.len(),
-            Answer::Changed(all) => all.changed.len(),
         }
     }
 
@@ -204,7 +185,6 @@ impl Answer {
                 let rows: usize = all.rows.iter().map(String::len).sum();
                 rows + all.columns.iter().map(|one| one.name.len()).sum::<usize>()
             }
-            Answer::Changed(_) => 0,
         };
         texts + self.len() * ENTRY_BYTES
     }
@@ -214,24 +194,16 @@ impl Answer {
         match (self, slice) {
             (Answer::Resolved(all), Answer::Resolved(slice)) => {
                 all.complete &= slice.complete;
-                all.tracker = earlier(all.tracker, slice.tracker);
                 all.answers.extend(slice.answers);
             }
             (Answer::Listed(all), Answer::Listed(slice)) => {
                 all.complete &= slice.complete;
-                all.tracker = earlier(all.tracker, slice.tracker);
                 all.paths.extend(slice.paths);
             }
             (Answer::Table(all), Answer::Table(slice)) => {
                 all.complete &= slice.complete;
-                all.tracker = earlier(all.tracker, slice.tracker);
                 all.rows.extend(slice.rows);
                 all.columns.extend(slice.columns);
-            }
-            (Answer::Changed(all), Answer::Changed(slice)) => {
-                all.complete &= slice.complete;
-                all.tracker = earlier(all.tracker, slice.tracker);
-                all.changed.extend(slice.changed);
             }
             (all, slice) => *all = slice,
         }
@@ -243,8 +215,6 @@ impl Answer {
             Answer::Resolved(all) => !all.complete && all.answers.iter().any(PathAnswer::is_no),
             Answer::Listed(all) => !all.complete,
             Answer::Table(all) => !all.complete,
-            // False is exact, whatever else the replica has not been told yet.
-            Answer::Changed(_) => false,
         }
     }
 
@@ -255,19 +225,16 @@ impl Answer {
                 let answers = one.answers.into_iter().zip(other.answers);
                 Answer::Resolved(Resolution {
                     complete: one.complete || other.complete,
-                    tracker: None,
                     answers: answers.map(|(one, other)| one.better(other)).collect(),
                 })
             }
             (Answer::Listed(mut one), Answer::Listed(other)) => {
                 one.complete |= other.complete;
-                one.tracker = None;
                 one.paths.extend(other.paths);
                 Answer::Listed(one.sorted())
             }
             (Answer::Table(mut one), Answer::Table(other)) => {
                 one.complete |= other.complete;
-                one.tracker = None;
                 one.rows.extend(other.rows);
                 one.columns.extend(other.columns);
                 // Nobody knows which rows they both mean.
@@ -321,30 +288,15 @@ impl PathTable {
     }
 }
 
-/// What changed since the earlier of two moments is a change. Those of two runs do not compare.
-fn earlier(one: Option<Tracker>, other: Option<Tracker>) -> Option<Tracker> {
-    let (one, other) = (one?, other?);
-    let revision = one.revision.min(other.revision);
-    (one.incarnation == other.incarnation).then_some(Tracker { revision, ..one })
-}
-
 impl From<Listed> for Listing {
     fn from(slice: Listed) -> Listing {
-        Listing { complete: slice.complete, tracker: Some(slice.tracker), paths: slice.paths }
+        Listing { complete: slice.complete, paths: slice.paths }
     }
 }
 
 impl From<TableAnswer> for PathTable {
     fn from(slice: TableAnswer) -> PathTable {
-        let TableAnswer { complete, tracker, rows, columns, .. } = slice;
-        PathTable { complete, tracker: Some(tracker), rows, columns }
-    }
-}
-
-impl From<Changed> for ChangedSince {
-    fn from(slice: Changed) -> ChangedSince {
-        let Changed { complete, tracker, changed, .. } = slice;
-        ChangedSince { complete, tracker: Some(tracker), changed }
+        PathTable { complete: slice.complete, rows: slice.rows, columns: slice.columns }
     }
 }
 
@@ -375,7 +327,6 @@ impl From<Resolved> for Resolution {
         };
         Resolution {
             complete: slice.complete,
-            tracker: Some(slice.tracker),
             answers: slice.answers.into_iter().map(answer).collect(),
         }
     }

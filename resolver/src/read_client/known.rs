@@ -121,18 +121,17 @@ impl PublisherRoll {
 #[cfg(test)]
 mod tests {
     use longshore_protocol::messages::resolver::{Declared, Departure};
-    use longshore_protocol::{Epoch, PublisherId, PublisherInfo};
+    use longshore_protocol::{Address, Epoch, PublisherId, PublisherInfo};
 
     use super::*;
 
     fn publisher(n: usize) -> KnownPublisher {
-        let info = PublisherInfo {
-            id: PublisherId((n as u128).to_le_bytes()),
-            epoch: Epoch(1),
-            name: format!("{n:06}"),
-            addresses: Vec::new(),
-            later: Default::default(),
-        };
+        let info = PublisherInfo::new(
+            PublisherId((n as u128).to_le_bytes()),
+            Epoch(1),
+            format!("{n:06}"),
+            Vec::<Address>::new(),
+        );
         let departure = n.is_multiple_of(2).then_some(Departure::Silent);
         KnownPublisher { info, held: 0, silent_ms: 0, departure, declared: Declared::default() }
     }

@@ -20,16 +20,14 @@ use std::time::Duration;
 
 use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{
-    FromReplica, KnownPublisher, ReplicaStatus, ToReplica, Tracked,
+    FromReplica, KnownPublisher, ReplicaStatus, ToReplica,
 };
 use longshore_protocol::{Glob, Path, PublisherId, Role, SessionId, check_name};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-pub use answer::{
-    ChangedSince, Listing, PathAnswer, PathTable, Publication, ReadError, Resolution,
-};
+pub use answer::{Listing, PathAnswer, PathTable, Publication, ReadError, Resolution};
 pub use known::PublisherRoll;
 pub use path_view::{PathEvent, WATCHED_PATHS_MAX, WatchEnded};
 pub use watch::{PathWatch, PublisherSet, PublisherWatch};
@@ -116,15 +114,6 @@ impl ReadClient {
     pub async fn table(&self, path: Path) -> Result<PathTable, ReadError> {
         match self.ask(Question::Table(path)).await? {
             Answer::Table(table) => Ok(table),
-            _ => unreachable!("{FITS}"),
-        }
-    }
-
-    /// Has anything changed at or below these paths, or in the defaults that serve them, since they were listed or resolved? Cheap. Each
-    /// tracker is of one replica's run: at another replica everything has changed. Cancel safe.
-    pub async fn check_changed(&self, since: Vec<Tracked>) -> Result<ChangedSince, ReadError> {
-        match self.ask(Question::CheckChanged(since.into())).await? {
-            Answer::Changed(changed) => Ok(changed),
             _ => unreachable!("{FITS}"),
         }
     }

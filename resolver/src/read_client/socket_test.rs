@@ -1,87 +1,11 @@
-//! What replicas answer to the read client over real sockets: tables, trackers, publishers known, and watches over paths.
+//! What replicas answer to the read client over real sockets: tables, publishers known, and watches over paths.
 
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::net::SocketAddr;
-use std::time::Duration;
 
-use longshore_protocol::messages::resolver::Tracked;
-use longshore_protocol::{
-    Epoch, Glob, Path, PublisherId, PublisherInfo, ResolverTiming, SessionId, Terms,
-};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use longshore_protocol::{Glob, Path, Terms};
 
-use crate::{
-    Cluster, PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadClient, ReadError,
-    ResolverServer, ServerOptions, WriteClient,
-};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-struct Replica {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl Replica {
-    async fn start() -> Replica {
-        Replica::start_with(ServerOptions::default()).await
-    }
-
-    async fn start_with(options: ServerOptions) -> Replica {
-        let options = ServerOptions { name: "r".into(), fresh: true, timing: quick(), ..options };
-        let server = ResolverServer::bind(([127, 0, 0, 1], 0).into(), options).await.unwrap();
-        let (address, (stop, stopped)) = (server.local_address(), oneshot::channel());
-        let task = tokio::spawn(async move {
-            server.run(async move { drop(stopped.await) }).await.unwrap();
-        });
-        Replica { address, stop, task }
-    }
-
-    async fn kill(self) {
-        self.stop.send(()).unwrap();
-        self.task.await.unwrap();
-    }
-}
-
-fn quick() -> ResolverTiming {
-    ResolverTiming {
-        retry_wait_min: Duration::from_millis(5),
-        retry_wait_max: Duration::from_millis(20),
-        ..ResolverTiming::default()
-    }
-}
-
-fn cluster(replicas: &[Replica]) -> Cluster {
-    let replicas = replicas.iter().map(|replica| replica.address.to_string());
-    Cluster { timing: quick(), ..Cluster::new(replicas) }
-}
-
-fn writer(cluster: &Cluster) -> WriteClient {
-    let info = PublisherInfo {
-        id: PublisherId([1; 16]),
-        epoch: Epoch(1),
-        name: "left".into(),
-        addresses: vec![([127, 0, 0, 1], 4000).into()],
-        later: Default::default(),
-    };
-    WriteClient::new(cluster.clone(), info, SessionId([1; 16]))
-}
-
-fn reader(cluster: &Cluster) -> ReadClient {
-    ReadClient::new(cluster.clone(), SessionId([9; 16]), "a reader")
-}
-
-fn path(text: &str) -> Path {
-    Path::new(text).unwrap()
-}
-
-async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, what).await.expect("it takes too long")
-}
+use crate::server::socket_test::{Replica, cluster, in_time, path, reader, writer};
+use crate::{PathAnswer, PathEvent, PathWatch, PublicationTerms, ReadError, ServerOptions};
 
 /// Everything up to the next time that the watch is whole: what is now there, and what is gone.
 async fn until_whole(watch: &mut PathWatch) -> (BTreeSet<Path>, BTreeSet<Path>) {
@@ -98,10 +22,10 @@ async fn until_whole(watch: &mut PathWatch) -> (BTreeSet<Path>, BTreeSet<Path>) 
 }
 
 #[tokio::test]
-async fn tables_trackers_terms_and_publishers_are_told() {
+async fn tables_terms_and_publishers_are_told() {
     let replicas = [Replica::start().await];
     let cluster = cluster(&replicas);
-    let (writer, reader) = (writer(&cluster), reader(&cluster));
+    let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
     for text in ["/jobs/east/mail", "/jobs/west/mail", "/jobs/west/sha"] {
         writer.publish(path(text), &PublicationTerms::default());
     }
@@ -114,17 +38,7 @@ async fn tables_trackers_terms_and_publishers_are_told() {
 
     let resolution = in_time(reader.resolve(vec![path("/jobs/west/sha")])).await.unwrap();
     let [PathAnswer::Publishers { set, .. }] = &resolution.answers[..] else { panic!("nobody") };
-    assert_eq!((set[0].publisher.name.as_str(), &set[0].terms), ("left", &Terms::default()));
-
-    let tracker = resolution.tracker.expect("one replica answered");
-    let ask = async |text| {
-        let since = vec![Tracked { path: path(text), tracker }];
-        in_time(reader.check_changed(since)).await.unwrap().changed
-    };
-    assert_eq!((ask("/jobs/west").await, ask("/jobs/east").await), (vec![false], vec![false]));
-    writer.publish(path("/jobs/west/new"), &PublicationTerms::default());
-    in_time(writer.flushed(1)).await;
-    assert_eq!(ask("/jobs/west").await, [true]);
+    assert_eq!((set[0].publisher.name.as_str(), &set[0].terms), ("publisher-1", &Terms::default()));
 
     let replica = replicas[0].address.to_string();
     let known = in_time(reader.publishers_known(&replica)).await.unwrap();
@@ -139,7 +53,7 @@ async fn a_roll_names_the_replicas_that_did_not_answer() {
     let hangs = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let hangs = (hangs.local_addr().unwrap().to_string(), hangs);
     cluster.replicas.push(hangs.0.clone());
-    let (writer, reader) = (writer(&cluster), reader(&cluster));
+    let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
     writer.publish(path("/jobs/a"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
     let roll = in_time(reader.publisher_roll(&Glob::everything())).await.unwrap();
@@ -150,10 +64,11 @@ async fn a_roll_names_the_replicas_that_did_not_answer() {
 
 #[tokio::test]
 async fn a_replica_that_is_full_of_readers_tells_of_itself_all_the_same() {
-    let options =
-        ServerOptions { connections_max: 2, tools_kept: Some(1), ..ServerOptions::default() };
-    let replica = Replica::start_with(options).await;
-    let cluster = cluster(std::slice::from_ref(&replica));
+    let full = |options: &mut ServerOptions| {
+        (options.connections_max, options.tools_kept) = (2, Some(1));
+    };
+    let replica = Replica::start_with("127.0.0.1:0".parse().unwrap(), full).await;
+    let cluster = cluster([&replica]);
     let reads = reader(&cluster);
     in_time(reads.list(path("/"))).await.unwrap();
 
@@ -168,7 +83,7 @@ async fn a_replica_that_is_full_of_readers_tells_of_itself_all_the_same() {
 async fn more_globs_than_a_request_may_have_are_refused_here_and_as_many_are_answered() {
     let replicas = [Replica::start().await];
     let cluster = cluster(&replicas);
-    let (writer, reader) = (writer(&cluster), reader(&cluster));
+    let (writer, reader) = (writer(&cluster, 1), reader(&cluster));
     writer.publish(path("/jobs/255"), &PublicationTerms::default());
     in_time(writer.flushed(1)).await;
     let globs = |count: usize| (0..count).map(|n| Glob::new(&format!("/jobs/{n}")).unwrap());
@@ -184,11 +99,11 @@ async fn more_globs_than_a_request_may_have_are_refused_here_and_as_many_are_ans
 async fn a_watch_over_paths_goes_on_at_the_other_replica_and_tells_what_differs() {
     let [left, right] = [Replica::start().await, Replica::start().await];
     // Only the left one has been told of /jobs/old.
-    let at_left = writer(&cluster(std::slice::from_ref(&left)));
+    let at_left = writer(&cluster([&left]), 1);
     at_left.publish(path("/jobs/old"), &PublicationTerms::default());
     at_left.publish(path("/jobs/both"), &PublicationTerms::default());
     in_time(at_left.flushed(1)).await;
-    let at_right = writer(&cluster(std::slice::from_ref(&right)));
+    let at_right = writer(&cluster([&right]), 1);
     at_right.publish(path("/jobs/both"), &PublicationTerms::default());
     at_right.publish(path("/jobs/new"), &PublicationTerms::default());
     in_time(at_right.flushed(1)).await;

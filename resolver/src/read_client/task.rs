@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use longshore_protocol::Glob;
 use longshore_protocol::messages::resolver::{
-    CheckChanged, List, ListMatching, Resolve, Table, ToReplica, WatchPaths, WatchPublishers,
+    List, ListMatching, Resolve, Table, ToReplica, WatchPaths, WatchPublishers,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -138,10 +138,6 @@ impl Shell {
                         ToReplica::ListMatching(ListMatching { id, globs: globs.to_vec() })
                     }
                     Question::Table(path) => ToReplica::Table(Table { id, path }),
-                    Question::CheckChanged(tracked) => ToReplica::CheckChanged(CheckChanged {
-                        id,
-                        tracked: tracked[range].to_vec(),
-                    }),
                 },
             ),
             Action::Watch { link, request: id, watch, subject } => self.send(

@@ -164,14 +164,8 @@ mod tests {
     use super::*;
 
     fn info(n: u8) -> PublisherInfo {
-        let addresses = vec![([127, 0, 0, 1], 4000).into()];
-        PublisherInfo {
-            id: PublisherId([n; 16]),
-            epoch: Epoch(1),
-            name: "p".into(),
-            addresses,
-            later: Default::default(),
-        }
+        let addresses = [([127, 0, 0, 1], 4000)];
+        PublisherInfo::new(PublisherId([n; 16]), Epoch(1), "p", addresses)
     }
 
     fn gone(n: u8, incarnation: u8, complete: bool) -> PublisherGone {

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use longshore_protocol::codec::WireError;
 use longshore_protocol::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, Changed, CheckChanged, Column, FromReplica, Group, Listed, PathListed,
-    PathTexts, PublishersKnown, RefusedPath, ReplicaStatus, RequestCounts, RequestRefusal,
-    TableAnswer, ToReplica, Tracked, Tracker, WatchPaths, WatchPublishers, Write, Written, tag,
+    Announce, Announced, Column, FromReplica, Group, Listed, PathListed, PathTexts,
+    PublishersKnown, RefusedPath, ReplicaStatus, RequestCounts, RequestRefusal, TableAnswer,
+    ToReplica, Tracker, WatchPaths, WatchPublishers, Write, Written, tag,
 };
 use longshore_protocol::{Decode, Glob, PublisherId, Reader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -76,10 +76,6 @@ pub(super) enum Job {
         id: u64,
         began: Option<Tracker>,
         cells: Cells,
-    },
-    CheckChanged {
-        id: u64,
-        tracked: Items<Tracked>,
     },
     Status {
         id: u64,
@@ -214,9 +210,6 @@ impl Job {
     fn decode(tag: u8, body: Bytes, counts: &Cell<RequestCounts>) -> Option<Result<Job, Refusal>> {
         let request = match tag {
             tag::WRITE => Ok(Some(ToReplica::Write(Write { id: 0, groups: Vec::new() }))),
-            tag::CHECK_CHANGED => {
-                Ok(Some(ToReplica::CheckChanged(CheckChanged { id: 0, tracked: Vec::new() })))
-            }
             _ => ToReplica::decode(tag, body.clone()),
         };
         match request {
@@ -233,7 +226,7 @@ impl Job {
         }
     }
 
-    /// Of a request that was read from `body`. A write and a comparison are still to be read.
+    /// Of a request that was read from `body`. The groups of a write are still to be read.
     fn new(request: ToReplica, body: Bytes) -> Result<Job, WireError> {
         Ok(match request {
             ToReplica::Resolve(ask) => Job::Resolve { id: ask.id, paths: ask.paths, at: 0 },
@@ -256,10 +249,6 @@ impl Job {
             ToReplica::Clear { id } => Job::Clear { id },
             ToReplica::Table(ask) => {
                 Job::Table { id: ask.id, began: None, cells: Cells::new(&ask.path) }
-            }
-            ToReplica::CheckChanged(_) => {
-                let (id, tracked) = Items::of(body, "trackers", RESOLVER_BATCH_PATHS_MAX)?;
-                Job::CheckChanged { id, tracked }
             }
             ToReplica::WatchPaths(watch) => Job::WatchPaths(watch),
             ToReplica::ListPublishers { id } => Job::ListPublishers { id, known: Known::default() },
@@ -293,7 +282,6 @@ impl Job {
                 list(bench, *id, began, |directory, out| matching.take(directory, STRIDE, out))
             }
             Job::Table { id, began, cells } => table(bench, *id, began, cells),
-            Job::CheckChanged { id, tracked } => check_changed(bench, *id, tracked),
             Job::Status { id } => {
                 let status = (bench.status)(bench.directory);
                 Progress::Done(Some(FromReplica::Status { id: *id, status }))
@@ -436,24 +424,6 @@ fn table(
     let columns = told.columns.into_iter().map(|(name, rows)| Column { name, rows }).collect();
     let answer = TableAnswer { id, last, complete, tracker, rows: told.rows, columns };
     let answer = Some(FromReplica::Table(answer));
-    if last { Progress::Done(answer) } else { Progress::More(answer) }
-}
-
-fn check_changed(bench: &Bench<'_>, id: u64, tracked: &mut Items<Tracked>) -> Progress {
-    let mut changed = Vec::new();
-    for one in tracked.by_ref().take(ANSWER_PATHS_MAX) {
-        let Tracked { path, tracker } = match one {
-            Ok(tracked) => tracked,
-            Err(error) => return malformed(id, &error),
-        };
-        changed.push(bench.directory.changed_since(&path, &tracker));
-        if changed.len().is_multiple_of(STRIDE) && now() >= bench.until {
-            break;
-        }
-    }
-    let last = tracked.left == 0;
-    let (complete, tracker) = (bench.directory.is_complete(), bench.directory.tracker());
-    let answer = Some(FromReplica::Changed(Changed { id, last, complete, tracker, changed }));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 

@@ -14,7 +14,7 @@ mod desk_test;
 #[cfg(test)]
 mod slice_test;
 #[cfg(test)]
-mod socket_test;
+pub(crate) mod socket_test;
 
 use std::future::Future;
 use std::io;

@@ -11,8 +11,8 @@ use longshore_protocol::limits::{
     TERMS_BYTES_MAX,
 };
 use longshore_protocol::messages::resolver::{
-    Change, CheckChanged, FromReplica, Group, ListMatching, PathText, PathTexts, ReplicaStatus,
-    RequestRefusal, Resolve, Table, ToReplica, Tracked, Write, tag,
+    Change, FromReplica, Group, ListMatching, PathText, PathTexts, ReplicaStatus, RequestRefusal,
+    Resolve, Table, ToReplica, Write, tag,
 };
 use longshore_protocol::{
     Address, Encode, Epoch, Glob, Incarnation, LaterFields, Path, PublisherId, PublisherInfo, Terms,
@@ -37,13 +37,8 @@ fn directory(now: Instant) -> Directory {
         watches_max: 2,
     };
     let mut directory = Directory::new(now, Incarnation([1; 16]), rules);
-    let publisher = PublisherInfo {
-        id: PublisherId([1; 16]),
-        epoch: Epoch(1),
-        name: "left".into(),
-        addresses: vec![([127, 0, 0, 1], 4000).into()],
-        later: Default::default(),
-    };
+    let publisher =
+        PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "left", [([127, 0, 0, 1], 4000)]);
     directory.announce(now, WRITER, &publisher, &[]).unwrap();
     directory
 }
@@ -239,7 +234,7 @@ fn nothing_is_done_of_a_write_that_does_not_decode_to_its_end() {
 }
 
 #[test]
-fn a_table_and_trackers_are_answered_slice_by_slice() {
+fn a_table_is_answered_slice_by_slice() {
     let now = Instant::now();
     let mut directory = directory(now);
     let slot = directory.writer(WRITER).unwrap();
@@ -262,21 +257,6 @@ fn a_table_and_trackers_are_answered_slice_by_slice() {
     let each = |n: usize| (PATHS / 2 + 2 - n) as u64 / 3;
     let expected = (0..3).map(|n| (n.to_string(), each(n))).collect();
     assert_eq!(columns, expected);
-
-    let before = directory.tracker();
-    directory.change(slot, Change::Publish, &Path::new("/jobs/7/else").unwrap()).unwrap();
-    let tracked = |text: &str| Tracked { path: Path::new(text).unwrap(), tracker: before };
-    let tracked = (0..500).map(|n| tracked(&format!("/jobs/{n}"))).collect();
-    let ask = CheckChanged { id: 8, tracked };
-    let parts = answers(&mut directory, Client(9), ToReplica::CheckChanged(ask));
-    assert!(parts.len() > 5, "{} parts", parts.len());
-    let mut changed = Vec::new();
-    for part in parts {
-        let FromReplica::Changed(part) = part else { panic!("{part:?}") };
-        changed.extend(part.changed);
-    }
-    let places: Vec<usize> = (0..500).filter(|&n| changed[n]).collect();
-    assert_eq!((changed.len(), places), (500, vec![7]));
 }
 
 /// A publisher whose record is as long as it may be.

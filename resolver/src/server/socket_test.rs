@@ -37,18 +37,21 @@ fn quick() -> ResolverTiming {
     }
 }
 
-struct Replica {
-    address: SocketAddr,
+pub(crate) struct Replica {
+    pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), DirectoryStopped>>,
 }
 
 impl Replica {
-    async fn start() -> Replica {
+    pub(crate) async fn start() -> Replica {
         Replica::start_with("127.0.0.1:0".parse().unwrap(), |_| {}).await
     }
 
-    async fn start_with(address: SocketAddr, adjust: impl FnOnce(&mut ServerOptions)) -> Replica {
+    pub(crate) async fn start_with(
+        address: SocketAddr,
+        adjust: impl FnOnce(&mut ServerOptions),
+    ) -> Replica {
         let mut options =
             ServerOptions { timing: quick(), fresh: true, ..ServerOptions::default() };
         adjust(&mut options);
@@ -61,37 +64,36 @@ impl Replica {
         Replica { address, stop, task }
     }
 
-    async fn kill(self) -> SocketAddr {
+    pub(crate) async fn kill(self) -> SocketAddr {
         self.stop.send(()).unwrap();
         self.task.await.unwrap().unwrap();
         self.address
     }
 }
 
-fn cluster<'a>(replicas: impl IntoIterator<Item = &'a Replica>) -> Cluster {
+pub(crate) fn cluster<'a>(replicas: impl IntoIterator<Item = &'a Replica>) -> Cluster {
     let replicas = replicas.into_iter().map(|replica| replica.address.to_string());
     Cluster { timing: quick(), ..Cluster::new(replicas) }
 }
 
 fn publisher(number: u8) -> PublisherInfo {
-    PublisherInfo {
-        id: PublisherId([number; 16]),
-        epoch: Epoch(1),
-        name: format!("publisher-{number}"),
-        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(
+        PublisherId([number; 16]),
+        Epoch(1),
+        format!("publisher-{number}"),
+        [([127, 0, 0, 1], 4000 + u16::from(number))],
+    )
 }
 
-fn writer(cluster: &Cluster, number: u8) -> WriteClient {
+pub(crate) fn writer(cluster: &Cluster, number: u8) -> WriteClient {
     WriteClient::new(cluster.clone(), publisher(number), SessionId([number; 16]))
 }
 
-fn reader(cluster: &Cluster) -> ReadClient {
+pub(crate) fn reader(cluster: &Cluster) -> ReadClient {
     ReadClient::new(cluster.clone(), SessionId([99; 16]), "a reader")
 }
 
-fn path(text: &str) -> Path {
+pub(crate) fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
@@ -113,7 +115,7 @@ fn who(answer: &PathAnswer) -> Vec<(String, bool)> {
     }
 }
 
-async fn in_time<T>(what: impl Future<Output = T>) -> T {
+pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("it takes too long")
 }
 

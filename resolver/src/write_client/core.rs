@@ -350,7 +350,6 @@ impl WriteCore {
             | FromReplica::Status { .. }
             | FromReplica::Publishers(_)
             | FromReplica::Table(_)
-            | FromReplica::Changed(_)
             | FromReplica::PathSnapshot(_)
             | FromReplica::PathChanges(_)
             | FromReplica::PublisherGone(_)

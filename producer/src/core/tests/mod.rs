@@ -35,13 +35,7 @@ fn publication(publisher: &PublisherInfo) -> Publication {
 }
 
 fn publisher(n: u8) -> PublisherInfo {
-    PublisherInfo {
-        id: PublisherId([n; 16]),
-        epoch: Epoch(1),
-        name: format!("p{n}"),
-        addresses: vec![([127, 0, 0, n], 4780).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(PublisherId([n; 16]), Epoch(1), format!("p{n}"), [([127, 0, 0, n], 4780)])
 }
 
 fn path(text: &str) -> Path {
@@ -223,7 +217,7 @@ impl Story {
     fn resolve_with(&mut self, answer: PathAnswer, complete: bool) {
         let paths = self.asked.pop_front().expect("a question");
         let answers = vec![answer; paths.len()];
-        self.core.resolved(self.now, &paths, Ok(Resolution { complete, tracker: None, answers }));
+        self.core.resolved(self.now, &paths, Ok(Resolution { complete, answers }));
         self.drain();
     }
 

@@ -137,20 +137,6 @@ fields! {
         /// How many rows have it.
         pub rows: u64,
     }
-
-    /// Which trackers have changed.
-    pub struct Changed {
-        /// The request's number.
-        pub id: u64,
-        /// The request is answered whole.
-        pub last: bool,
-        /// False while the replica is warming.
-        pub complete: bool,
-        /// As of when.
-        pub tracker: Tracker,
-        /// For each of the next trackers: something may have changed. False is exact.
-        pub changed: Vec<bool> = at_most("answers about trackers", RESOLVER_BATCH_PATHS_MAX),
-    }
 }
 
 /// The sets of an answer that names so many `publishers` and `terms`.

@@ -16,11 +16,11 @@ mod write;
 use bytes::Bytes;
 
 pub use answer::{
-    Changed, Column, Listed, PathAnswer, PathListed, Resolved, SetMember, TableAnswer,
+    Column, Listed, PathAnswer, PathListed, Resolved, SetMember, TableAnswer,
 };
 pub use digest::{Digest, KeyHash};
 pub use path_texts::{PathText, PathTexts, PathTextsIter};
-pub use read::{CheckChanged, List, ListMatching, Resolve, Table, Tracked};
+pub use read::{List, ListMatching, Resolve, Table};
 pub use status::{Declared, KnownPublisher, PublishersKnown, ReplicaStatus, RequestCounts};
 pub use tracker::Tracker;
 pub use watch::{
@@ -81,8 +81,6 @@ messages! {
         },
         /// What lies two levels below a path, as rows and columns?
         TABLE = 60 => Table(table: Table),
-        /// Has anything changed since?
-        CHECK_CHANGED = 61 => CheckChanged(check: CheckChanged),
         /// Tell which paths match, now and whenever that changes.
         WATCH_PATHS = 62 => WatchPaths(watch: WatchPaths),
         /// Which publishers does the replica know, and how long have they been silent?
@@ -131,8 +129,6 @@ messages! {
         },
         /// Some, or the last, of the answer to [`ToReplica::Table`].
         TABLE_ANSWER = 77 => Table(table: TableAnswer),
-        /// Some, or the last, answers to [`ToReplica::CheckChanged`].
-        CHANGED = 78 => Changed(changed: Changed),
         /// Some, or the last, paths of a watch that begins, or starts over.
         PATH_SNAPSHOT = 79 => PathSnapshot(snapshot: PathSnapshot),
         /// Paths of watches that have changed.
@@ -178,7 +174,6 @@ impl ToReplica {
             ToReplica::Announce(announce) => announce.id,
             ToReplica::Write(write) => write.id,
             ToReplica::Table(ask) => ask.id,
-            ToReplica::CheckChanged(ask) => ask.id,
             ToReplica::WatchPublishers(watch) => watch.id,
             ToReplica::WatchPaths(watch) => watch.id,
             ToReplica::Unwatch { id, .. } => *id,

@@ -4,7 +4,7 @@ use crate::codec::{Decode, Reader, WireError, within};
 use crate::fields::fields;
 use crate::glob::Glob;
 use crate::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GLOB_SEGMENTS_MAX, RESOLVER_GLOBS_MAX};
-use crate::messages::resolver::{PathTexts, Tracker};
+use crate::messages::resolver::PathTexts;
 use crate::path::Path;
 
 fields! {
@@ -38,22 +38,6 @@ fields! {
         pub id: u64,
         /// Below what.
         pub path: Path,
-    }
-
-    /// Has anything changed since? Each tracker is answered on its own, in order.
-    pub struct CheckChanged {
-        /// The request's number.
-        pub id: u64,
-        /// What was asked before, and when; at most 100,000.
-        pub tracked: Vec<Tracked> = at_most("trackers", RESOLVER_BATCH_PATHS_MAX),
-    }
-
-    /// A path that was listed or resolved, and when.
-    pub struct Tracked {
-        /// The path: what is at and below it counts, and the default that serves it.
-        pub path: Path,
-        /// As the answer told it.
-        pub tracker: Tracker,
     }
 }
 

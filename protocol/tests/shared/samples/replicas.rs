@@ -107,10 +107,6 @@ pub(super) fn to_replica() -> Vec<(&'static str, &'static str, ToReplica)> {
         ("table", "Table, request 9: below /jobs", {
             ToReplica::Table(Table { id: 9, path: path("/jobs") })
         }),
-        ("check-changed", "CheckChanged, request 9: /jobs since revision 300", {
-            let tracked = vec![Tracked { path: path("/jobs"), tracker: tracker() }];
-            ToReplica::CheckChanged(CheckChanged { id: 9, tracked })
-        }),
         ("watch-paths", "WatchPaths 3, request 9: two globs", {
             let globs = vec![glob("/jobs/**"), glob("/logs/*")];
             ToReplica::WatchPaths(WatchPaths { id: 9, watch: 3, globs })
@@ -185,7 +181,7 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 paths_max: 16_000_000,
                 connections_max: 768,
                 watches_max: 16_384,
-                requests: Box::new([900, 30, 2, 40, 8, 4, 5, 1, 7, 100, 70, 6, 3, 300].into()),
+                requests: Box::new([900, 30, 2, 8, 4, 5, 1, 7, 100, 70, 6, 3, 300].into()),
             };
             FromReplica::Status { id: 9, status }
         }),
@@ -221,15 +217,6 @@ pub(super) fn from_replica() -> Vec<(&'static str, &'static str, FromReplica)> {
                 tracker: tracker(),
                 rows: vec!["mail".into(), "sms".into()],
                 columns: vec![Column { name: "welcome".into(), rows: 2 }],
-            })
-        }),
-        ("changed", "Changed, request 9: the first tracker, not the second", {
-            FromReplica::Changed(Changed {
-                id: 9,
-                last: true,
-                complete: true,
-                tracker: tracker(),
-                changed: vec![true, false],
             })
         }),
         ("path-snapshot", "Snapshot of watch 3, whole in one message", {

@@ -56,7 +56,7 @@ impl Asked {
         if let Some(left) = &mut self.answers_left {
             *left = left.checked_sub(count).ok_or(Wrong::SomethingElse)?;
         }
-        let one_by_one = matches!(slice, Answer::Resolved(_) | Answer::Changed(_));
+        let one_by_one = matches!(slice, Answer::Resolved(_));
         if one_by_one != self.answers_left.is_some() || last && self.answers_left.unwrap_or(0) > 0 {
             return Err(Wrong::SomethingElse);
         }
@@ -72,22 +72,23 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read_client::answer::{ChangedSince, Listing};
+    use crate::read_client::answer::{Listing, PathAnswer, Resolution};
 
-    fn changed(count: usize) -> Answer {
-        Answer::Changed(ChangedSince { changed: vec![true; count], ..ChangedSince::default() })
+    fn resolved(count: usize) -> Answer {
+        let answers = vec![PathAnswer::NotFound; count];
+        Answer::Resolved(Resolution { complete: true, answers })
     }
 
     #[test]
     fn there_are_as_many_answers_as_were_asked_for() {
         let of = |answers| Asked::new(1, answers, ANSWER_BYTES_MAX);
         let mut asked = of(Some(3));
-        assert_eq!(asked.take(&changed(2), false), Ok(true));
-        assert_eq!(asked.take(&changed(0), false), Ok(false), "that is no work");
-        assert_eq!(asked.take(&changed(1), true), Ok(true));
-        assert_eq!(asked.take(&changed(1), true), Err(Wrong::SomethingElse));
-        assert_eq!(of(Some(3)).take(&changed(2), true), Err(Wrong::SomethingElse));
-        assert_eq!(of(None).take(&changed(2), true), Err(Wrong::SomethingElse));
+        assert_eq!(asked.take(&resolved(2), false), Ok(true));
+        assert_eq!(asked.take(&resolved(0), false), Ok(false), "that is no work");
+        assert_eq!(asked.take(&resolved(1), true), Ok(true));
+        assert_eq!(asked.take(&resolved(1), true), Err(Wrong::SomethingElse));
+        assert_eq!(of(Some(3)).take(&resolved(2), true), Err(Wrong::SomethingElse));
+        assert_eq!(of(None).take(&resolved(2), true), Err(Wrong::SomethingElse));
         let listed = Answer::Listed(Listing::default());
         assert_eq!(of(Some(3)).take(&listed, false), Err(Wrong::SomethingElse));
     }

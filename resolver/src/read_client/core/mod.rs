@@ -387,10 +387,6 @@ impl ReadCore {
                 let (id, last) = (slice.id, slice.last);
                 self.answered(now, id, last, Answer::Table(slice.into()));
             }
-            FromReplica::Changed(slice) => {
-                let (id, last) = (slice.id, slice.last);
-                self.answered(now, id, last, Answer::Changed(slice.into()));
-            }
             FromReplica::Publishers(publishers) => {
                 up.watch_requests.retain(|_, watch| *watch != publishers.watch);
                 self.tell(link, replica, publishers.watch, News::Publishers(publishers));

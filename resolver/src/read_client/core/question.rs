@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::limits::{RESOLVER_BATCH_BYTES_MAX, RESOLVER_BATCH_PATHS_MAX};
-use longshore_protocol::messages::resolver::Tracked;
 use longshore_protocol::{Glob, Path, ResolverTiming};
 
-use crate::read_client::answer::{Answer, ChangedSince, Listing, PathTable, Resolution};
+use crate::read_client::answer::{Answer, Listing, PathTable, Resolution};
 
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +16,6 @@ pub(in crate::read_client) enum Question {
     List(Path),
     ListMatching(Arc<[Glob]>),
     Table(Path),
-    CheckChanged(Arc<[Tracked]>),
 }
 
 impl Question {
@@ -25,7 +23,6 @@ impl Question {
     pub(super) fn timeout(&self, timing: &ResolverTiming) -> Duration {
         match self {
             Question::Resolve(paths) => timing.read_timeout(paths.len() as u64),
-            Question::CheckChanged(tracked) => timing.read_timeout(tracked.len() as u64),
             Question::List(_) | Question::ListMatching(_) | Question::Table(_) => {
                 timing.read_timeout(1) + timing.request_timeout_min
             }
@@ -35,8 +32,7 @@ impl Question {
     /// The requests that it takes.
     pub(super) fn parts(&self) -> Vec<Range<usize>> {
         match self {
-            Question::Resolve(paths) => cut(paths.iter()),
-            Question::CheckChanged(tracked) => cut(tracked.iter().map(|one| &one.path)),
+            Question::Resolve(paths) => cut(paths),
             Question::List(_) | Question::ListMatching(_) | Question::Table(_) => {
                 std::iter::once(0..0).collect()
             }
@@ -45,17 +41,13 @@ impl Question {
 
     /// How many answers there are to the paths in `range`; none for a listing, where nobody knows.
     pub(super) fn answers(&self, range: &Range<usize>) -> Option<usize> {
-        let one_by_one = matches!(self, Question::Resolve(_) | Question::CheckChanged(_));
-        one_by_one.then_some(range.len())
+        matches!(self, Question::Resolve(_)).then_some(range.len())
     }
 
     /// Whether that can be an answer to it.
     pub(super) fn is_answered(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Question::Resolve(paths), Answer::Resolved(all)) => all.answers.len() == paths.len(),
-            (Question::CheckChanged(tracked), Answer::Changed(all)) => {
-                all.changed.len() == tracked.len()
-            }
             (Question::List(_) | Question::ListMatching(_), Answer::Listed(_))
             | (Question::Table(_), Answer::Table(_)) => true,
             _ => false,
@@ -68,9 +60,6 @@ impl Question {
             Question::Resolve(_) => {
                 Answer::Resolved(Resolution { complete: true, ..Resolution::default() })
             }
-            Question::CheckChanged(_) => {
-                Answer::Changed(ChangedSince { complete: true, ..ChangedSince::default() })
-            }
             Question::Table(_) => {
                 Answer::Table(PathTable { complete: true, ..PathTable::default() })
             }
@@ -82,19 +71,18 @@ impl Question {
 }
 
 /// Cuts paths into requests of at most 100,000 and 1 MiB.
-fn cut<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<Range<usize>> {
-    let (mut parts, mut start, mut bytes, mut count) = (Vec::new(), 0, 0, 0);
-    for (at, path) in paths.enumerate() {
+fn cut(paths: &[Path]) -> Vec<Range<usize>> {
+    let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, path) in paths.iter().enumerate() {
         let length = path.as_str().len();
         if at - start >= RESOLVER_BATCH_PATHS_MAX || bytes + length > RESOLVER_BATCH_BYTES_MAX {
             parts.push(start..at);
             (start, bytes) = (at, 0);
         }
         bytes += length;
-        count = at + 1;
     }
-    if start < count {
-        parts.push(start..count);
+    if start < paths.len() {
+        parts.push(start..paths.len());
     }
     parts
 }

@@ -194,13 +194,7 @@ impl Story {
 }
 
 fn publisher() -> PublisherInfo {
-    PublisherInfo {
-        id: PublisherId([1; 16]),
-        epoch: Epoch(1),
-        name: "left".into(),
-        addresses: vec![([127, 0, 0, 1], 4000).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "left", [([127, 0, 0, 1], 4000)])
 }
 
 fn tracker() -> Tracker {

@@ -2,8 +2,7 @@
 
 use longshore_protocol::Path;
 use longshore_protocol::messages::resolver::{
-    self as wire, Changed, Column, FromReplica, Listed, RequestRefusal, TableAnswer, Tracked,
-    Tracker,
+    self as wire, Column, FromReplica, Listed, RequestRefusal, TableAnswer,
 };
 
 use super::{FOUND, Story, found, tracker};
@@ -79,7 +78,7 @@ fn a_table_of_one_replica_adds_up_its_parts() {
     let Ok(Answer::Table(table)) = story.only_answer() else { panic!("no table") };
     assert_eq!(table.rows, ["a", "b", "c"]);
     assert_eq!(columns(&table), [("age", 2), ("size", 2)]);
-    assert_eq!((table.complete, table.tracker), (true, Some(tracker())));
+    assert!(table.complete);
 }
 
 #[test]
@@ -98,31 +97,7 @@ fn tables_of_warming_replicas_are_joined() {
     assert_eq!(table.rows, ["a", "b", "c"]);
     // Nobody knows whether they mean the same two rows: it is no less than two.
     assert_eq!(columns(&table), [("age", 2), ("name", 1), ("size", 1)]);
-    assert_eq!((table.complete, table.tracker), (false, None));
-}
-
-#[test]
-fn trackers_are_asked_of_one_replica_in_parts_and_a_warming_one_is_believed() {
-    let mut story = Story::new(2, 7);
-    let since = Tracked { path: Path::new("/a").unwrap(), tracker: tracker() };
-    let tracked = vec![since; 250_000].into();
-    story.step(Input::Ask { batch: 1, question: Question::CheckChanged(tracked) });
-    story.linked();
-    let lengths: Vec<usize> = story.requests.iter().map(|(_, paths)| *paths).collect();
-    assert_eq!(lengths, [100_000, 100_000, 50_000]);
-    for (part, (id, paths)) in std::mem::take(&mut story.requests).into_iter().enumerate() {
-        // The replica is told more between two parts.
-        let tracker = Tracker { revision: 10 + part as u64, ..tracker() };
-        let changed = vec![part == 1; paths];
-        let (last, complete) = (true, false);
-        story.told(FromReplica::Changed(Changed { id, last, complete, tracker, changed }));
-    }
-    let Ok(Answer::Changed(answer)) = story.only_answer() else { panic!("no answer") };
-    assert_eq!(answer.changed.iter().filter(|changed| **changed).count(), 100_000);
-    assert!(answer.changed[100_000] && !answer.changed[99_999] && !answer.complete);
-    // What changes while the answer is made is a change.
-    assert_eq!(answer.tracker.map(|tracker| tracker.revision), Some(10));
-    assert_eq!(story.dialled.len(), 1);
+    assert!(!table.complete);
 }
 
 #[test]

@@ -227,14 +227,8 @@ impl World {
 }
 
 fn info(n: u8) -> PublisherInfo {
-    let addresses = vec![([127, 0, 0, 1], 5_000 + u16::from(n)).into()];
-    PublisherInfo {
-        id: PublisherId([n; 16]),
-        epoch: Epoch(1),
-        name: format!("p{n}"),
-        addresses,
-        later: Default::default(),
-    }
+    let addresses = [([127, 0, 0, 1], 5_000 + u16::from(n))];
+    PublisherInfo::new(PublisherId([n; 16]), Epoch(1), format!("p{n}"), addresses)
 }
 
 impl Net for World {
@@ -272,7 +266,7 @@ impl Net for World {
             PathAnswer::Publishers { set, by_default: false, fallback: None }
         });
         let answers = answers.collect();
-        Ok(Resolution { complete: !state.incomplete, tracker: None, answers })
+        Ok(Resolution { complete: !state.incomplete, answers })
     }
 
     async fn dial(&self, publisher: &PublisherInfo) -> Result<(Half, Half), Arc<str>> {
