@@ -1,18 +1,57 @@
 //! Which publisher of a value is tried first, and which next. Pure: the time, the publishers and what is local are
 //! arguments, the randomness has a seed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use longshore_protocol::{PublicationKind, PublisherId, PublisherInfo};
+use longshore_protocol::{Epoch, PublicationKind, PublisherId, PublisherInfo};
 use longshore_resolver::Publication;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+
+use super::sub::Sub;
 
 /// How long a publisher that failed is tried after those that did not.
 pub(crate) const FAILURE_REMEMBERED: Duration = Duration::from_secs(60);
 /// Most publishers whose failures are remembered; with more, the one that failed first is forgotten.
 pub(crate) const FAILURES_MAX: usize = 16_384;
+
+/// Subscriptions by the publishers of their values: paths of the same publishers, on the same terms, go to the same one.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) groups: Vec<(Arc<[Publication]>, Vec<Arc<Sub>>)>,
+    by_terms: HashMap<Vec<(PublisherId, Epoch, u16, u16)>, usize>,
+    /// The set that came last, and its group. An answer has few sets, but those of its slices are equal, not the same.
+    last: Option<(Arc<[Publication]>, usize)>,
+}
+
+impl Groups {
+    /// `sub` is to be held at one of `set`.
+    pub(crate) fn add(&mut self, set: Arc<[Publication]>, sub: Arc<Sub>) {
+        let at = match &self.last {
+            Some((last, at)) if Arc::ptr_eq(last, &set) => *at,
+            _ => *self.by_terms.entry(terms(&set)).or_insert_with(|| {
+                self.groups.push((set.clone(), Vec::new()));
+                self.groups.len() - 1
+            }),
+        };
+        self.groups[at].1.push(sub);
+        self.last = Some((set, at));
+    }
+}
+
+/// What decides which publisher is chosen.
+fn terms(set: &[Publication]) -> Vec<(PublisherId, Epoch, u16, u16)> {
+    let values = set.iter().filter(|one| one.terms.kind == PublicationKind::Value);
+    let mut terms: Vec<_> = values
+        .map(|Publication { publisher, terms }| {
+            (publisher.id, publisher.epoch, terms.priority, terms.weight)
+        })
+        .collect();
+    terms.sort_unstable();
+    terms
+}
 
 /// Orders publishers, and remembers which of them failed.
 #[derive(Debug)]
@@ -117,13 +156,12 @@ mod tests {
     const TICK: Duration = Duration::from_nanos(1);
 
     fn publication(n: u8, priority: u16, weight: u16) -> Publication {
-        let publisher = PublisherInfo {
-            id: PublisherId([n; 16]),
-            epoch: Epoch(1),
-            name: format!("p{n}"),
-            addresses: vec![([127, 0, 0, 1], 5_000 + u16::from(n)).into()],
-            later: Default::default(),
-        };
+        let publisher = PublisherInfo::new(
+            PublisherId([n; 16]),
+            Epoch(1),
+            format!("p{n}"),
+            [([127, 0, 0, 1], 5_000 + u16::from(n))],
+        );
         let kind = PublicationKind::Value;
         Publication { publisher, terms: Terms { kind, priority, weight, ..Terms::default() } }
     }

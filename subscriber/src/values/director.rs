@@ -1,24 +1,22 @@
-//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them at once, chooses a
-//! publisher for each set of publishers, and holds them there.
+//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them at once, and sends a
+//! [`Party`] to the publishers of each set, in the order of [`Choice`]. Each publisher has one link, served by one task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, Shared, WeakShared};
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use hashbrown::HashMap;
 use longshore_protocol::{PublisherId, PublisherInfo};
-use longshore_resolver::{PathAnswer, Publication};
+use longshore_resolver::PathAnswer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::choice::Choice;
-use super::groups::Groups;
-use super::hold::Hold;
+use super::choice::{Choice, Groups};
 use super::link::{self, End, ValueLink};
 use super::net::Net;
+use super::party::Party;
 use super::retries::Retries;
 use super::sub::{Lost, Sub};
 use super::subscriber::SubscribeError;
@@ -118,51 +116,43 @@ impl<N: Net> Director<N> {
     async fn make(self: Arc<Self>, subs: Vec<Arc<Sub>>) {
         let until = Instant::now() + TRY_WAIT_MAX;
         let (unread, subs): (Vec<_>, Vec<_>) = subs.into_iter().partition(|sub| sub.is_unread());
-        self.failed(unread, &SubscribeError::Unread);
+        self.failed(unread.into_iter().map(|sub| (sub, SubscribeError::Unread)));
         let paths = subs.iter().map(|sub| sub.path.clone()).collect();
-        let resolution = match timeout_at(until, self.net.resolve(paths)).await {
-            Ok(Ok(resolution)) => resolution,
-            Ok(Err(reason)) => return self.failed(subs, &SubscribeError::Resolver(reason)),
-            Err(_) => {
-                let reason = format!("no answer within {TRY_WAIT_MAX:?}").into();
-                return self.failed(subs, &SubscribeError::Resolver(reason));
+        let late = || Err(format!("no answer within {TRY_WAIT_MAX:?}").into());
+        let answer = timeout_at(until, self.net.resolve(paths)).await.unwrap_or_else(|_| late());
+        let resolution = match answer {
+            Ok(resolution) => resolution,
+            Err(reason) => {
+                let why = SubscribeError::Resolver(reason);
+                return self.failed(subs.into_iter().map(|sub| (sub, why.clone())));
             }
         };
-        let mut groups = Groups::default();
-        let mut nowhere = Vec::new();
         let complete = resolution.complete;
+        let not_found = || SubscribeError::NotFound { complete };
+        let (mut groups, mut failed) = (Groups::default(), Vec::new());
         for (sub, answer) in subs.into_iter().zip(resolution.answers) {
             match answer {
                 PathAnswer::Publishers { set, .. } => groups.add(set, sub),
-                PathAnswer::NotFound => nowhere.push(sub),
+                PathAnswer::NotFound => failed.push((sub, not_found())),
                 PathAnswer::Refused(reason) => {
-                    self.failed(vec![sub], &SubscribeError::Refused(reason.into()));
+                    failed.push((sub, SubscribeError::Refused(reason.into())));
                 }
             }
         }
-        self.failed(nowhere, &SubscribeError::NotFound { complete });
-        let mut holding: FuturesUnordered<_> =
-            groups.into_iter().map(|(set, subs)| self.hold(set, subs, complete, until)).collect();
-        while holding.next().await.is_some() {}
-    }
-
-    /// Holds `subs` at a publisher of `set`: those that it refuses at the next.
-    async fn hold(
-        self: &Arc<Self>,
-        set: Arc<[Publication]>,
-        subs: Vec<Arc<Sub>>,
-        complete: bool,
-        until: Instant,
-    ) {
-        let candidates: VecDeque<PublisherInfo> = {
-            let local = |publisher: &PublisherInfo| self.net.is_local(publisher);
-            let order = self.state.lock().choice.order(self.now(), &set, local);
-            order.into_iter().cloned().collect()
-        };
-        if candidates.is_empty() {
-            return self.failed(subs, &SubscribeError::NotFound { complete });
+        for (set, subs) in groups.groups {
+            let candidates: VecDeque<PublisherInfo> = {
+                let local = |publisher: &PublisherInfo| self.net.is_local(publisher);
+                let order = self.state.lock().choice.order(self.now(), &set, local);
+                order.into_iter().cloned().collect()
+            };
+            if candidates.is_empty() {
+                failed.extend(subs.into_iter().map(|sub| (sub, not_found())));
+                continue;
+            }
+            let subs = subs.into_iter().map(|sub| (sub, None)).collect();
+            Party { subs, candidates, no_link: Vec::new(), until }.start(&self);
         }
-        Hold::new(self, candidates, subs, until).run().await;
+        self.failed(failed);
     }
 
     /// A publisher took its link, and did not answer in time.
@@ -239,9 +229,12 @@ impl<N: Net> Director<N> {
     }
 
     /// A try came to nothing.
-    pub(super) fn failed(self: &Arc<Self>, subs: Vec<Arc<Sub>>, why: &SubscribeError) {
+    pub(super) fn failed(
+        self: &Arc<Self>,
+        subs: impl IntoIterator<Item = (Arc<Sub>, SubscribeError)>,
+    ) {
         let now = self.now();
-        let fails = |sub: Arc<Sub>| Some((sub.failed(now, why)?, sub));
+        let fails = |(sub, why): (Arc<Sub>, _)| Some((sub.failed(now, &why)?, sub));
         let resting: Vec<_> = subs.into_iter().filter_map(fails).collect();
         self.try_again(now, resting);
     }

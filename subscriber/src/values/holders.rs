@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use longshore_protocol::messages::values::Policy;
 
-use super::batch::Batch;
 use super::behind::Behind;
 use super::event::SubscriptionKey;
-use super::sub::Sub;
+use super::sub::{Refusals, Sub};
 
 /// One of them.
 #[derive(Debug)]
@@ -25,8 +24,8 @@ pub(crate) struct Holder {
     pub(crate) behind: Option<Box<Behind>>,
     /// It has been told of its first value.
     pub(crate) stands: bool,
-    /// Who waits for it to stand.
-    pub(crate) batch: Option<Arc<Batch>>,
+    /// Until it stands: where its refusal goes.
+    pub(crate) refusals: Option<Refusals>,
 }
 
 #[derive(Debug, Default)]

@@ -12,10 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::batch::Batch;
 use super::event::SubscriptionKey;
 use super::net::{Receiving, Sending};
-use super::sub::{Lost, Sub};
+use super::sub::{Lost, Refusals, Sub};
 use super::table::{Broken, Table};
 use super::writes::{Answer, WriteError};
 
@@ -53,25 +52,23 @@ impl ValueLink {
         self.table.lock().closed().is_none()
     }
 
-    /// Holds these from now on; `batch` is told of each. Gives back those that it cannot hold.
+    /// Holds these from now on. Those that it cannot hold, or that the publisher refuses, go to `refusals`.
     pub(crate) fn hold(
         self: &Arc<ValueLink>,
         now: Duration,
-        subs: Vec<Arc<Sub>>,
-        batch: &Arc<Batch>,
-    ) -> Lost {
-        let mut refused = Vec::new();
+        subs: &[Arc<Sub>],
+        refusals: &Refusals,
+    ) {
         for some in subs.chunks(1_024) {
             // Not all under one lock: the link goes on reading.
             let mut table = self.table.lock();
             for sub in some {
-                if let Err(reason) = table.hold(now, self, sub, batch) {
-                    refused.push((sub.clone(), reason));
+                if let Err(reason) = table.hold(now, self, sub, refusals) {
+                    let _ = refusals.send((sub.clone(), reason));
                 }
             }
         }
         self.wake.notify_one();
-        refused
     }
 
     pub(crate) fn leave(&self, slot: u32, key: SubscriptionKey) {

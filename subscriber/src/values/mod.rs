@@ -1,24 +1,22 @@
 //! Live values: followed at one publisher each, over one link to each publisher.
 //!
-//! What decides is in cores without clock, socket or randomness of their own: `groups` (which paths go together), `choice` (which
-//! publisher), `retries` (when to try again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`.
-//! `race` tries publishers beside each other, `hold` one after the other; `director` and `link` are the tasks around all that; `net` is the world
-//! that they act on.
+//! The cores have no clock, socket or randomness of their own: `choice` (which publishers, in which order), `retries` (when to
+//! try again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`. `race` tries
+//! publishers beside each other, `party` one after the other; `director` and `link` are the tasks around them; `net` is the
+//! world that they act on.
 
 /// What counts as for ever: a clock cannot count to any end.
 const FOR_EVER: std::time::Duration = std::time::Duration::from_secs(30 * 365 * 24 * 3_600);
 
-mod batch;
 mod behind;
 mod choice;
 mod director;
 mod event;
-mod groups;
-mod hold;
 mod holders;
 mod kept;
 mod link;
 mod net;
+mod party;
 mod race;
 mod retries;
 mod sinks;

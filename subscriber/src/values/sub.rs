@@ -7,9 +7,8 @@ use std::time::Duration;
 use longshore_protocol::messages::values::Policy;
 use longshore_protocol::{Path, PublisherId, Value};
 use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use super::batch::Batch;
 use super::event::{Event, KeyedEvent, SubscriptionKey};
 use super::link::ValueLink;
 use super::retries::Tries;
@@ -19,6 +18,10 @@ use super::writes::{Answer, WriteError};
 
 /// Subscriptions that are not held any more, or were not to be, and why.
 pub(crate) type Lost = Vec<(Arc<Sub>, Arc<str>)>;
+
+/// Where subscriptions go that are asked of a publisher together and come to nothing. The channel closes once all are
+/// answered. It holds each of them at most once.
+pub(crate) type Refusals = mpsc::UnboundedSender<(Arc<Sub>, Arc<str>)>;
 
 /// How a durable subscription of a value stands. Times are counted from the subscriber's start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -175,12 +178,12 @@ impl Sub {
         }
     }
 
-    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not there, or came there again since, in
-    /// another batch.
-    pub(crate) fn withdraw(&self, from: &Arc<ValueLink>, batch: &Arc<Batch>) -> bool {
+    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not there, or came there
+    /// again since in another party.
+    pub(crate) fn withdraw(&self, from: &Arc<ValueLink>, refusals: &Refusals) -> bool {
         let Some((link, slot)) = self.place() else { return false };
         let mut table = link.table.lock();
-        let waits = Arc::ptr_eq(&link, from) && table.waits(slot, self.key, batch);
+        let waits = Arc::ptr_eq(&link, from) && table.waits(slot, self.key, refusals);
         if waits {
             table.leave(slot, self.key);
         }

@@ -16,13 +16,12 @@ use longshore_protocol::messages::values::{
 };
 use longshore_protocol::{Path, PublisherId, Value, WireError};
 
-use super::batch::Batch;
 use super::event::{Event, SubscriptionKey};
 use super::holders::{Holder, Holders};
 use super::kept::Kept;
 use super::link::ValueLink;
 use super::sinks::Sinks;
-use super::sub::{Lost, Sub};
+use super::sub::{Lost, Refusals, Sub};
 use super::writes::Writes;
 
 /// Numbers of values at one publisher are below this: the table has four bytes for each up to the highest.
@@ -132,7 +131,7 @@ impl Table {
         now: Duration,
         link: &Arc<ValueLink>,
         sub: &Arc<Sub>,
-        batch: &Arc<Batch>,
+        refusals: &Refusals,
     ) -> Result<(), Arc<str>> {
         if let Some(reason) = &self.closed {
             return Err(reason.clone());
@@ -156,9 +155,8 @@ impl Table {
             marked: false,
             behind: None,
             stands: false,
-            batch: Some(batch.clone()),
+            refusals: Some(refusals.clone()),
         };
-        batch.ask();
         let wanted = match (slot.stage, slot.kept.value()) {
             (Stage::Standing(_), Some(value)) => {
                 let wanted = holder.begin(now, self.publisher);
@@ -183,9 +181,6 @@ impl Table {
         self.sinks.part(holder.sink);
         self.holders -= 1;
         holder.take_behind(&mut self.behind_bytes).for_each(drop);
-        if let Some(batch) = &holder.batch {
-            batch.done();
-        }
         self.unsubscribe_if_unheld(at);
     }
 
@@ -461,10 +456,11 @@ impl Table {
         holder.is_some_and(|holder| holder.stands)
     }
 
-    /// True if it is here, came in that batch, and does not stand yet.
-    pub(crate) fn waits(&self, at: u32, key: SubscriptionKey, batch: &Arc<Batch>) -> bool {
+    /// True if it is here, does not stand yet, and its refusal would go there.
+    pub(crate) fn waits(&self, at: u32, key: SubscriptionKey, refusals: &Refusals) -> bool {
         let holder = self.slots.get(at as usize).and_then(|slot| slot.holders.get(key));
-        holder.and_then(|holder| holder.batch.as_ref()).is_some_and(|own| Arc::ptr_eq(own, batch))
+        let own = holder.and_then(|holder| holder.refusals.as_ref());
+        own.is_some_and(|own| own.same_channel(refusals))
     }
 
     /// What a reader that had no room is to be told: the newest value, or the updates that wait. From now on it has room.
@@ -518,11 +514,8 @@ impl Holder {
     /// It stands, and whoever waits for that is told. False if nobody wants it any more.
     fn begin(&mut self, now: Duration, publisher: PublisherId) -> bool {
         self.stands = true;
-        let wanted = self.sub.stands(now, publisher);
-        if let Some(batch) = self.batch.take() {
-            batch.done();
-        }
-        wanted
+        self.refusals = None;
+        self.sub.stands(now, publisher)
     }
 
     /// It may come back and be lost again before anybody reads of it. One that leaves out nothing does not come back before.
@@ -552,8 +545,8 @@ impl Holder {
         self.sub.put_off(if self.stands { last.clone() } else { None });
         let mut behind = self.take_behind(behind_bytes).peekable();
         let may_miss = self.may_miss();
-        if let Some(batch) = self.batch {
-            batch.refuse(self.sub, reason.clone());
+        if let Some(refusals) = self.refusals {
+            let _ = refusals.send((self.sub, reason.clone()));
             return;
         }
         {

@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep};
 use super::world::{Dialling, World, path};
 use super::*;
 use crate::values::director::TRY_WAIT_MAX;
-use crate::values::hold::ANSWER_WAIT_MAX;
 use crate::values::link::LINGER;
+use crate::values::party::ANSWER_WAIT_MAX;
 use crate::values::race::NEXT_AFTER;
 use crate::values::{SubscribeError, Updates};
 

@@ -3,6 +3,7 @@
 use longshore_protocol::FrameWriter;
 use longshore_protocol::messages::values::{SubscriptionEnd, UpdatesWriter, ValueRefusal};
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::values::event::KeyedEvent;
@@ -17,14 +18,14 @@ fn path(n: usize) -> Path {
 
 struct Link {
     link: Arc<ValueLink>,
-    batch: Arc<Batch>,
+    refusals: Refusals,
     next: u64,
 }
 
 impl Link {
     fn new() -> Link {
         let link = ValueLink::new(PublisherId([1; 16]));
-        Link { link, batch: Arc::default(), next: 1 }
+        Link { link, refusals: mpsc::unbounded_channel().0, next: 1 }
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut Table) -> T) -> T {
@@ -35,7 +36,7 @@ impl Link {
         let kind = Kind::Once(Mutex::new(None));
         let sub = Sub::new(self.next, path(n), policy, reader.sink().0, kind);
         self.next += 1;
-        self.with(|table| table.hold(NOW, &self.link, &sub, &self.batch))?;
+        self.with(|table| table.hold(NOW, &self.link, &sub, &self.refusals))?;
         Ok(sub)
     }
 
