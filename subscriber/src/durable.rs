@@ -9,14 +9,11 @@ use std::time::Duration;
 
 use longshore_protocol::limits::PUBLISHERS_PER_PATH_MAX;
 use longshore_protocol::{PublisherId, PublisherInfo};
+use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::backoff::{self, STEADY, WAIT_MAX};
 use crate::credits::{Credits, Move};
-
-/// The longest wait between tries while leases are held there, or ends of jobs are unanswered.
-pub(crate) const WAIT_MAX_BUSY: Duration = Duration::from_secs(2);
 
 /// A publisher that has started again is tried within this, at a random moment: its workers learn of it all at once.
 const RESTARTED_SPREAD: Duration = Duration::from_secs(1);
@@ -285,8 +282,8 @@ impl Durable {
         let wait = if busy && known.attempt == 1 {
             Duration::ZERO
         } else {
-            let longest = if busy { WAIT_MAX_BUSY } else { WAIT_MAX };
-            backoff::wait(known.attempt, longest, &mut self.random)
+            let longest = if busy { RETRY_WAIT_BUSY_MAX } else { RETRY_WAIT_MAX };
+            retry_wait(known.attempt, longest, self.random.random())
         };
         known.phase = Phase::Resting { until: now + wait, busy };
         let given_up = known.is_to_be_given_up() || (self.draining && !busy);

@@ -30,7 +30,6 @@
 //! `checkpoints` (what to send, what to send again), `progress` (what to tell, how often) and `publishers` (what several patterns
 //! have in all). `desk` joins them under one lock; `director`, `link` and `lane` are the tasks around it.
 
-mod backoff;
 mod checkpoint;
 mod checkpoints;
 mod credits;

@@ -37,6 +37,7 @@
 //! `listener` accepts, `door` lets in or refuses, `hellos` bounds who is between; `socket` is the TCP connection below, with or
 //! without TLS.
 
+mod backoff;
 mod budget;
 mod descriptors;
 mod dial;
@@ -66,6 +67,7 @@ mod sender;
 mod socket;
 mod tls;
 
+pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
 pub use budget::FrameBudget;
 pub use dial::{DialError, dial};
 pub use end::LinkEnd;

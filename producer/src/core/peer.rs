@@ -5,20 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::{Durability, PublisherInfo};
+use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STEADY, retry_wait};
 
 use super::batch::{Batch, Load};
 use super::{FAILED_RECENTLY, LaneId, Time, UNANSWERED_BATCHES_MAX, UNANSWERED_BYTES_MAX};
 
-/// A link that stood this long, or that answered a batch, was a good one: the next try is made at once.
-const GOOD_LINK: Duration = Duration::from_secs(1);
-/// What each failed try adds to the longest wait before the next.
-const RETRY_STEP: Duration = Duration::from_millis(100);
 /// A publisher that has batches and has answered none for this long gets new ones last.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
-/// The longest wait while batches need this publisher.
-const RETRY_WAIT_MAX: Duration = Duration::from_secs(2);
-/// The longest wait otherwise.
-const RETRY_WAIT_IDLE_MAX: Duration = Duration::from_secs(12);
 
 /// One link's number: events of an older one are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -157,13 +150,11 @@ impl<T> Peer<T> {
     /// The link has gone or was not made. `random` is from the whole range of u64.
     pub(super) fn lost(&mut self, now: Time, reason: Arc<str>, needed: bool, random: u64) {
         self.attempt = match self.link {
-            LinkState::Up { since, answered, .. } if answered || now >= since + GOOD_LINK => 0,
+            LinkState::Up { since, answered, .. } if answered || now >= since + STEADY => 0,
             _ => self.attempt + 1,
         };
-        let most = if needed { RETRY_WAIT_MAX } else { RETRY_WAIT_IDLE_MAX };
-        let bound = (RETRY_STEP * self.attempt).min(most);
-        let wait = u128::from(random) * bound.as_nanos() / u128::from(u64::MAX);
-        let wait = Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
+        let longest = if needed { RETRY_WAIT_BUSY_MAX } else { RETRY_WAIT_MAX };
+        let wait = retry_wait(self.attempt, longest, random);
         self.link = LinkState::Away { retry_at: now + wait };
         self.reason = Some(reason);
         self.failed_at = Some(now);

@@ -4,21 +4,16 @@
 use longshore_protocol::Epoch;
 use proptest::prelude::*;
 
+use longshore_transport::RETRY_STEP;
+
 use super::*;
-use crate::backoff::WAIT_STEP;
 
 const A: PublisherId = PublisherId([1; 16]);
 const B: PublisherId = PublisherId([2; 16]);
 
 fn info(id: PublisherId, port: u16) -> PublisherInfo {
     let name = format!("p{}", id.0[0]);
-    PublisherInfo {
-        id,
-        epoch: Epoch(1),
-        name,
-        addresses: vec![([127, 0, 0, 1], port).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(id, Epoch(1), name, [([127, 0, 0, 1], port)])
 }
 
 /// A core, its clock, and what it asked for.
@@ -99,9 +94,9 @@ fn it_picks_up_a_new_publisher_at_once() {
 fn it_keeps_trying_with_linear_backoff_until_it_succeeds() {
     // Over many runs, the longest wait after attempt n comes close to n × 100 ms and is never over it, nor over 12 s.
     for attempt in [1u32, 2, 3, 10, 119, 120, 121, 200] {
-        let limit = (WAIT_STEP * attempt).min(WAIT_MAX);
+        let limit = (RETRY_STEP * attempt).min(RETRY_WAIT_MAX);
         let mut longest = Duration::ZERO;
-        let mut shortest = WAIT_MAX;
+        let mut shortest = RETRY_WAIT_MAX;
         for seed in 0..200 {
             let mut story = Story::with_seed(8, seed);
             story.watched(true, &[info(A, 1)]);
@@ -198,7 +193,10 @@ fn with_leases_held_the_first_try_is_at_once_and_later_ones_within_two_seconds()
         story.fails(A, true);
         longest = longest.max(story.next().0);
     }
-    assert!(longest <= WAIT_MAX_BUSY && longest > WAIT_MAX_BUSY * 9 / 10, "{longest:?}");
+    assert!(
+        longest <= RETRY_WAIT_BUSY_MAX && longest > RETRY_WAIT_BUSY_MAX * 9 / 10,
+        "{longest:?}"
+    );
 }
 
 #[test]

@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rand::SeedableRng;
+use longshore_transport::{RETRY_WAIT_MAX, STEADY, retry_wait};
 use rand::rngs::StdRng;
-
-use crate::backoff::{self, STEADY, WAIT_MAX};
+use rand::{RngExt, SeedableRng};
 
 /// The tries of one subscription.
 #[derive(Clone, Copy, Default, Debug)]
@@ -59,7 +58,7 @@ impl<K> Retries<K> {
             groups.entry(attempt).or_default().push(key);
         }
         for (attempt, keys) in groups {
-            let until = now + backoff::wait(attempt, WAIT_MAX, &mut self.random);
+            let until = now + retry_wait(attempt, RETRY_WAIT_MAX, self.random.random());
             self.due.entry(until).or_default().extend(keys);
         }
     }
@@ -83,8 +82,9 @@ impl<K> Retries<K> {
 
 #[cfg(test)]
 mod tests {
+    use longshore_transport::RETRY_STEP;
+
     use super::*;
-    use crate::backoff::WAIT_STEP;
 
     const START: Duration = Duration::from_secs(1_000);
 
@@ -93,7 +93,7 @@ mod tests {
         let mut retries = Retries::new(7);
         retries.rest(START, (0..1_000).map(|key| (1, key)));
         let at = retries.next_deadline().unwrap();
-        assert!(at <= START + WAIT_STEP);
+        assert!(at <= START + RETRY_STEP);
         assert_eq!(retries.take_due(at - Duration::from_nanos(1)), Vec::<i32>::new());
         assert_eq!(retries.take_due(at), (0..1_000).collect::<Vec<_>>());
         assert_eq!(retries.next_deadline(), None);
@@ -108,7 +108,7 @@ mod tests {
         };
         let waits: Vec<Duration> = (0..1_000).map(at).collect();
         for tenth in 0..10 {
-            let range = WAIT_STEP / 10 * tenth..WAIT_STEP / 10 * (tenth + 1);
+            let range = RETRY_STEP / 10 * tenth..RETRY_STEP / 10 * (tenth + 1);
             let within = waits.iter().filter(|wait| range.contains(wait)).count();
             assert!((60..=140).contains(&within), "{within} of 1,000 within {range:?}");
         }
@@ -118,17 +118,17 @@ mod tests {
     fn those_that_have_failed_more_often_wait_apart_and_longer() {
         let mut retries = Retries::new(7);
         retries.rest(START, [(1, "new"), (1_000, "old"), (1, "new too")]);
-        assert_eq!(retries.take_due(START + WAIT_STEP), ["new", "new too"]);
-        assert_eq!(retries.take_due(START + WAIT_MAX), ["old"]);
+        assert_eq!(retries.take_due(START + RETRY_STEP), ["new", "new too"]);
+        assert_eq!(retries.take_due(START + RETRY_WAIT_MAX), ["old"]);
     }
 
     #[test]
     fn the_loss_of_a_steady_link_is_the_first_failure_and_that_of_a_short_one_the_next() {
         let mut tries = Tries::default();
         assert_eq!(tries.failed(START), (START, 1));
-        assert_eq!(tries.failed(START + WAIT_STEP), (START, 2), "dead since the first");
-        tries.succeeded(START + WAIT_STEP);
-        let short = START + WAIT_STEP + STEADY - Duration::from_nanos(1);
+        assert_eq!(tries.failed(START + RETRY_STEP), (START, 2), "dead since the first");
+        tries.succeeded(START + RETRY_STEP);
+        let short = START + RETRY_STEP + STEADY - Duration::from_nanos(1);
         assert_eq!(tries.failed(short), (short, 3));
         tries.succeeded(short);
         assert_eq!(tries.failed(short + STEADY), (short + STEADY, 1));

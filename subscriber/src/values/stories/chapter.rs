@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 
 use longshore_protocol::messages::values::FromValuePublisher;
 use longshore_protocol::{LinkTiming, PublisherId, Value};
+use longshore_transport::{RETRY_STEP, RETRY_WAIT_MAX};
 use tokio::time::{Instant, sleep};
 
 use super::world::{Dialling, World, path};
 use super::*;
-use crate::backoff::{WAIT_MAX, WAIT_STEP};
 use crate::values::SubscriberOptions;
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ async fn a_durable_subscription_is_tried_with_linear_backoff_until_it_is_held() 
     for attempt in 2..=200 {
         soon(state.wait_for(|state| attempts(state) == attempt)).await.unwrap();
         // Before try n: at most n × 100 ms, 12 s at most; a clock of milliseconds rounds up.
-        let (waited, longest) = (last.elapsed(), (WAIT_STEP * (attempt - 1)).min(WAIT_MAX));
+        let (waited, longest) = (last.elapsed(), (RETRY_STEP * (attempt - 1)).min(RETRY_WAIT_MAX));
         assert!(waited <= longest + Duration::from_millis(2), "{waited:?} before {attempt}");
         (last, sum) = (Instant::now(), sum + waited);
         match durable.state() {
