@@ -14,6 +14,7 @@
 //! neither, no event is recorded (`recording`), and a job costs nothing more. What a link has no room for waits as a number or a
 //! cursor, never as bytes.
 
+mod accept;
 mod awaits;
 mod cold;
 mod deaths;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{
-    Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId, check_name,
+    Epoch, Hello, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
+    check_name,
 };
 use longshore_queue::{
     Clock, ClockSource, CutTail, Dropped, LogStore, LostPayloads, Opened, Rules, START_PATHS_MAX,
@@ -14,12 +15,13 @@ use longshore_queue::{
 use longshore_resolver::WriteClient;
 use longshore_transport::{
     FrameBudget, HELLOS_MAX, Identity, LINK_BYTES, Listener, ListenerOptions, MemoryBounds,
-    OldestCommand, Peer, SEND_QUEUE_BYTES_MAX,
+    OldestCommand, SEND_QUEUE_BYTES_MAX,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::accept::accept;
 use crate::error::{OpenError, PublisherFailed, grace_ms_min};
 use crate::figures::{OfPublisher, figures_path, serve_figures};
 use crate::idle::IdleQueues;
@@ -125,13 +127,8 @@ impl Publisher {
         } else {
             options.advertise.clone()
         };
-        let info = PublisherInfo {
-            id: opened.publisher,
-            epoch: opened.epoch,
-            name: options.name.clone(),
-            addresses,
-            later: Default::default(),
-        };
+        let info =
+            PublisherInfo::new(opened.publisher, opened.epoch, options.name.clone(), addresses);
 
         let timing =
             options.cluster.as_ref().map_or_else(ResolverTiming::default, |all| all.timing.clone());
@@ -226,8 +223,22 @@ impl Publisher {
             let source = OfPublisher::new(base, inputs.sender().clone());
             telling.spawn(serve_figures(default, values.clone(), source));
         }
-        let accepting =
-            tokio::spawn(accept(listener, (inputs, values), info.epoch.0, closing.clone()));
+        let (of_values, mut number) = (values.clone(), 0);
+        let serve = move |hello: Hello, sender, receiver| {
+            number += 1;
+            // Never reused within a data directory: the epoch rises with each start.
+            let id = LinkId(info.epoch.0 << 32 | number);
+            let (values, inputs) = (of_values.clone(), inputs.clone());
+            async move {
+                match hello.role {
+                    // On the heap: workers' links, of which there are thousands, have no room for it.
+                    Role::Values => Box::pin(values::serve(values, hello, sender, receiver)).await,
+                    _ => link::serve(id, hello, sender, receiver, inputs).await,
+                }
+            }
+        };
+        let accepting = accept(listener, values, closing.clone(), GOODBYE_WAIT, serve);
+        let accepting = tokio::spawn(accepting);
         let served = owner.run(stop).await;
         telling.shutdown().await;
         closing.cancel();
@@ -240,50 +251,6 @@ impl Publisher {
         served.inspect_err(|why| error!(%why, "the journal failed"))?;
         Ok(())
     }
-}
-
-/// Accepts links until `closing`; then waits for those that stand to hear their goodbye.
-async fn accept(
-    mut listener: Listener,
-    (inputs, values): (Inputs, Values),
-    epoch: u64,
-    closing: CancellationToken,
-) {
-    let mut links = JoinSet::new();
-    let mut number = 0;
-    loop {
-        tokio::select! {
-            biased;
-            () = closing.cancelled() => break,
-            link = listener.accept() => {
-                let Peer::Client(hello) = link.peer().clone() else {
-                    warn!("a link was accepted without a hello");
-                    continue;
-                };
-                number += 1;
-                // Never reused within a data directory: the epoch rises with each start.
-                let id = LinkId(epoch << 32 | number);
-                let (sender, receiver) = link.split();
-                if hello.role == Role::Values {
-                    links.spawn(values::serve(values.clone(), hello, sender, receiver));
-                    continue;
-                }
-                links.spawn(link::serve(id, hello, sender, receiver, inputs.clone()));
-            }
-            Some(ended) = links.join_next() => {
-                if let Err(why) = ended && why.is_panic() {
-                    error!(%why, "a link's task panicked");
-                }
-            }
-        }
-    }
-    listener.refuse_new();
-    values.close("the publisher is stopping");
-    let all_ended = async { while links.join_next().await.is_some() {} };
-    if tokio::time::timeout(GOODBYE_WAIT, all_ended).await.is_err() {
-        info!("links that did not take their goodbye are cut");
-    }
-    listener.close().await;
 }
 
 fn memory_bounds(budget: &FrameBudget, cache_bytes: usize, links: usize) -> MemoryBounds {

@@ -10,14 +10,14 @@ use longshore_protocol::{
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, FrameBudget, Identity, Listener, ListenerOptions, Peer, TlsAcceptor,
+    BindError, CONNECTIONS_MAX, FrameBudget, Identity, Listener, ListenerOptions, TlsAcceptor,
 };
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use super::directory::{Directory, Names};
 use super::{ValueOptions, Values, serve};
+use crate::accept::accept;
 
 /// How long a stop waits for the replicas to take note of it.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
@@ -133,14 +133,17 @@ impl ValuePublisher {
         let address = listener.local_address();
         let addresses =
             if options.advertise.is_empty() { vec![address.into()] } else { options.advertise };
-        let info =
-            PublisherInfo { id, epoch, name: options.name, addresses, later: Default::default() };
+        let info = PublisherInfo::new(id, epoch, options.name, addresses);
         let client =
             options.cluster.map(|cluster| WriteClient::new(cluster, info.clone(), SessionId(id.0)));
         let names = Arc::new(Names::default());
         let values = Values::new(Directory::new(client.clone(), names, None, options.usual));
         let stop = CancellationToken::new();
-        let serving = Some(tokio::spawn(accept(listener, values.clone(), stop.clone())));
+        let of_values = values.clone();
+        let served =
+            move |hello, sender, receiver| serve(of_values.clone(), hello, sender, receiver);
+        let serving = accept(listener, values.clone(), stop.clone(), GOODBYE_WAIT, served);
+        let serving = Some(tokio::spawn(serving));
         info!(publisher = %info.id, %address, "publisher of values open");
         Ok(ValuePublisher { values, info, address, client, stop, serving })
     }
@@ -195,35 +198,4 @@ impl std::fmt::Debug for ValuePublisher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ValuePublisher").field("info", &self.info).finish()
     }
-}
-
-/// Accepts links until `stop`; then waits for those that stand to hear their goodbye.
-async fn accept(mut listener: Listener, values: Values, stop: CancellationToken) {
-    let mut links = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            link = listener.accept() => {
-                let Peer::Client(hello) = link.peer().clone() else {
-                    warn!("a link was accepted without a hello");
-                    continue;
-                };
-                let (sender, receiver) = link.split();
-                links.spawn(serve(values.clone(), hello, sender, receiver));
-            }
-            Some(ended) = links.join_next() => {
-                if let Err(why) = ended && why.is_panic() {
-                    error!(%why, "a value link's task panicked");
-                }
-            }
-        }
-    }
-    listener.refuse_new();
-    values.close("the publisher is stopping");
-    let all_ended = async { while links.join_next().await.is_some() {} };
-    if tokio::time::timeout(GOODBYE_WAIT, all_ended).await.is_err() {
-        info!("value links that did not take their goodbye are cut");
-    }
-    listener.close().await;
 }
