@@ -6,7 +6,7 @@
 //!
 //! GLOBS are the others', over all CLIENTS.
 
-#[path = "../tests/common/process.rs"]
+#[path = "../tests/suite/common/process.rs"]
 #[allow(
     dead_code,
     unreachable_pub,
@@ -52,13 +52,8 @@ async fn main() -> Result<(), Failure> {
     let writer_ttl = ResolverTiming::default().writer_ttl;
     let replica = ReplicaProcess::start(itself, ([127, 0, 0, 1], 0).into(), true, writer_ttl)?;
     let cluster = Cluster::new([replica.address.to_string()]);
-    let publisher = PublisherInfo {
-        id: PublisherId([1; 16]),
-        epoch: Epoch(1),
-        name: "publisher".into(),
-        addresses: vec![([127, 0, 0, 1], 4000).into()],
-        later: Default::default(),
-    };
+    let publisher =
+        PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "publisher", [([127, 0, 0, 1], 4000)]);
     let writer = WriteClient::new(cluster.clone(), publisher, SessionId([1; 16]));
     let all: Result<Vec<Path>, _> = (0..paths).map(|n| Path::new(&path(n))).collect();
     writer.publish_all(all?.into_iter().map(|path| (path, PublicationTerms::default())));

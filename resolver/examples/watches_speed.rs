@@ -6,7 +6,7 @@
 //! CHANGES is for each second. A change costs its watchers something too: where this process has no time left, the replica tells
 //! it of many changes at once.
 
-#[path = "../tests/common/crowd.rs"]
+#[path = "../tests/suite/common/crowd.rs"]
 #[allow(
     dead_code,
     unreachable_pub,
@@ -14,7 +14,7 @@
     reason = "shared with the tests, which use more of it"
 )]
 mod crowd;
-#[path = "../tests/common/process.rs"]
+#[path = "../tests/suite/common/process.rs"]
 #[allow(
     dead_code,
     unreachable_pub,

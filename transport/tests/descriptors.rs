@@ -2,6 +2,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use std::fs::File;

@@ -1,0 +1,248 @@
+//! Handing in jobs over real links to scripted publishers.
+
+use std::time::Duration;
+
+use crate::fake::{FakePublisher, Fate};
+use longshore_producer::{
+    BatchOptions, EnqueueError, Failover, Producer, ProducerOptions, new_job,
+};
+use longshore_protocol::{BatchRefusal, Durability, JobId, NewJob, Path, PublisherInfo, Refusal};
+
+fn options() -> ProducerOptions {
+    ProducerOptions::default()
+}
+
+fn impatient(ms: u64) -> ProducerOptions {
+    ProducerOptions { answer_timeout: Duration::from_millis(ms), ..options() }
+}
+
+fn job(payload: &'static str) -> NewJob {
+    new_job(Path::new("/jobs/mail").expect("a path"), payload)
+}
+
+fn to(publishers: &[&FakePublisher], options: ProducerOptions) -> Producer {
+    Producer::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+}
+
+#[tokio::test]
+async fn many_jobs_of_a_path_that_cannot_be_resolved_wait_together_and_not_one_after_the_other() {
+    let producer = Producer::connect("127.0.0.1:1", impatient(300));
+    let jobs = (0..1_000).map(|_| job("x")).collect();
+    let all = producer.enqueue_all(jobs, BatchOptions::default());
+    let receipts = tokio::time::timeout(Duration::from_secs(30), all).await.expect("in time");
+    assert_eq!(receipts.len(), 1_000);
+    for receipt in receipts {
+        assert!(matches!(
+            receipt.outcome,
+            Err(EnqueueError::NotSent { .. } | EnqueueError::Resolver { .. })
+        ));
+    }
+}
+
+#[tokio::test]
+async fn a_time_without_an_end_is_one_that_can_be_counted() {
+    let publisher = FakePublisher::start(1).await;
+    let for_ever = ProducerOptions { answer_timeout: Duration::MAX, ..options() };
+    let producer = to(&[&publisher], for_ever);
+    assert!(producer.enqueue(job("hello")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_receipt_names_the_publisher_that_holds_the_job_and_how_durably() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher], options());
+    let job = job("hello");
+    let receipt = producer.enqueue(job.clone()).await.expect("taken");
+    assert_eq!((receipt.job.publisher, receipt.job.id), (publisher.info.id, job.id));
+    assert_eq!((receipt.existing, receipt.durability), (false, Durability::Fsync));
+    assert!(publisher.has_exactly(&[job.id]));
+    let again = producer.enqueue(job).await.expect("taken");
+    assert!(again.existing, "the same id again is the same job");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_at_the_same_time_share_batches() {
+    let publisher = FakePublisher::start(1).await;
+    let slow = Fate::AnswerAfter(Duration::from_millis(20));
+    publisher.script(std::iter::repeat_n(slow, 8));
+    let producer = to(&[&publisher], options());
+    let callers: Vec<_> = (0..500)
+        .map(|_| {
+            let producer = producer.clone();
+            tokio::spawn(async move { producer.enqueue(job("x")).await.expect("taken").job.id })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for caller in callers {
+        ids.push(caller.await.expect("a caller"));
+    }
+    assert!(publisher.has_exactly(&ids));
+    let batches = publisher.disk.lock().batches.len();
+    assert!(batches < 100, "{batches} batches for 500 callers");
+}
+
+#[tokio::test]
+async fn k0_when_the_link_breaks_before_the_answer_the_job_exists_once_and_its_caller_is_told() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher], options());
+    for fate in [Fate::TakeAndBreak, Fate::Break, Fate::Garbage] {
+        publisher.script([fate]);
+        let job = job("x");
+        let receipt = producer.enqueue(job.clone()).await.expect("taken");
+        assert!(!receipt.existing);
+        assert_eq!(publisher.disk.lock().jobs.get(&job.id), Some(&1));
+    }
+}
+
+#[tokio::test]
+async fn a_publisher_that_does_not_answer_leaves_the_job_unknown_with_its_id() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.script([Fate::TakeInSilence]);
+    let producer = to(&[&publisher], impatient(300));
+    let job = job("x");
+    let error = producer.enqueue(job.clone()).await.expect_err("no answer");
+    let EnqueueError::Unknown { publisher: at, ids, .. } = error else { panic!("{error}") };
+    assert_eq!((at, &*ids), (publisher.info.id, &[job.id][..]));
+    producer.enqueue(self::job("y")).await.expect("the producer stays good");
+}
+
+#[tokio::test]
+async fn when_nobody_can_be_reached_the_job_is_nowhere_and_the_error_says_why() {
+    let mut publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher], impatient(300));
+    publisher.kill().await;
+    let error = producer.enqueue(job("x")).await.expect_err("nobody is there");
+    let EnqueueError::NotSent { why, .. } = &error else { panic!("{error}") };
+    assert!(why.contains("fake-1") && why.contains("cannot connect"), "{why}");
+    assert!(!error.is_unknown());
+}
+
+#[tokio::test]
+async fn an_address_where_another_publisher_answers_is_not_taken_for_the_right_one() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let wrong = PublisherInfo { addresses: two.info.addresses.clone(), ..one.info.clone() };
+    let producer = Producer::to_publishers(vec![wrong], impatient(300));
+    let error = producer.enqueue(job("x")).await.expect_err("not the right one").to_string();
+    assert!(error.contains("is publisher 02020202, not 01010101"), "{error}");
+    assert!(two.disk.lock().jobs.is_empty());
+}
+
+#[tokio::test]
+async fn the_next_address_is_tried_when_the_first_does_not_answer() {
+    let publisher = FakePublisher::start(1).await;
+    let mut info = publisher.info.clone();
+    info.addresses.insert(0, ([127, 0, 0, 1], 1).into());
+    let producer = Producer::to_publishers(vec![info], options());
+    producer.enqueue(job("x")).await.expect("taken");
+}
+
+#[tokio::test]
+async fn a_job_refused_by_a_stopping_publisher_goes_to_the_other() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let producer = to(&[&one, &two], options());
+    one.script([Fate::Refuse(BatchRefusal::Draining)]);
+    let mut ids = Vec::new();
+    while !one.disk.lock().script.is_empty() {
+        let receipt = producer.enqueue(job("x")).await.expect("taken");
+        assert_eq!(receipt.job.publisher, two.info.id);
+        ids.push(receipt.job.id);
+    }
+    assert!(two.has_exactly(&ids));
+}
+
+#[tokio::test]
+async fn each_job_of_many_has_its_own_word_in_its_own_place() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.disk.lock().refuse_payload = Some((b"bad", Refusal::QueueFull));
+    let producer = to(&[&publisher], options());
+    let mut jobs: Vec<NewJob> = (0..2_500).map(|_| job("good")).collect();
+    jobs[7] = job("bad");
+    jobs[1_234].options.max_attempts = Some(0);
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    let receipts = producer.enqueue_all(jobs, BatchOptions::default()).await;
+    assert_eq!(receipts.iter().map(|r| r.id).collect::<Vec<_>>(), ids);
+    for (n, receipt) in receipts.iter().enumerate() {
+        assert_eq!(receipt.ticket.0, n as u64);
+        match (n, &receipt.outcome) {
+            (7, Err(EnqueueError::Refused { refusal: Refusal::QueueFull, .. })) => {}
+            (1_234, Err(EnqueueError::Invalid(Refusal::BadOptions))) => {}
+            (_, Ok(receipt)) => assert_eq!(receipt.job.id, ids[n]),
+            (n, outcome) => panic!("job {n}: {outcome:?}"),
+        }
+    }
+    assert_eq!(publisher.disk.lock().jobs.len(), 2_498);
+}
+
+#[tokio::test]
+async fn an_atomic_call_is_one_batch() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher], options());
+    let jobs: Vec<NewJob> = (0..5_000).map(|_| job("x")).collect();
+    let receipts = producer.enqueue_all(jobs, BatchOptions { atomic: true }).await;
+    assert!(receipts.iter().all(|receipt| receipt.outcome.is_ok()));
+    assert_eq!(publisher.disk.lock().batches, [5_000]);
+    let jobs: Vec<NewJob> = (0..10_001).map(|_| job("x")).collect();
+    let receipts = producer.enqueue_all(jobs, BatchOptions { atomic: true }).await;
+    let refused =
+        |r: &longshore_producer::JobReceipt| matches!(r.outcome, Err(EnqueueError::NotAtomic(_)));
+    assert!(receipts.iter().all(refused));
+    assert_eq!(publisher.disk.lock().batches.len(), 1);
+    assert!(producer.enqueue_all(Vec::new(), BatchOptions { atomic: true }).await.is_empty());
+}
+
+#[tokio::test]
+async fn with_duplicates_allowed_the_receipt_names_the_publisher_that_may_have_it_too() {
+    let (mut one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let options = ProducerOptions { failover: Failover::MayDuplicate, ..options() };
+    let producer = to(&[&one, &two], options);
+    // Both links stand before the first publisher goes.
+    while one.disk.lock().attaches == 0 || two.disk.lock().attaches == 0 {
+        producer.enqueue(job("first")).await.expect("taken");
+    }
+    for publisher in [&one, &two] {
+        publisher.script([Fate::TakeInSilence]);
+    }
+    let caller = producer.clone();
+    let mine = job("x");
+    let id = mine.id;
+    let call = tokio::spawn(async move { caller.enqueue(mine).await });
+    let at_one = loop {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        if one.disk.lock().jobs.contains_key(&id) {
+            break true;
+        }
+        if two.disk.lock().jobs.contains_key(&id) {
+            break false;
+        }
+    };
+    let mut two = two;
+    let (dies, lives) = if at_one { (&mut one, &two) } else { (&mut two, &one) };
+    lives.disk.lock().script.clear();
+    dies.kill().await;
+    let receipt = call.await.expect("the call").expect("taken");
+    assert_eq!(receipt.job.publisher, lives.info.id);
+    assert_eq!(receipt.may_be_at, Some(dies.info.id));
+}
+
+#[tokio::test]
+async fn dropping_the_producer_ends_its_links() {
+    let mut publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher], options());
+    producer.enqueue(job("x")).await.expect("taken");
+    producer.settled().await;
+    drop(producer);
+    tokio::time::timeout(Duration::from_secs(5), publisher.kill()).await.expect("nothing hangs");
+}
+
+#[tokio::test]
+async fn a_large_payload_arrives_whole() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher], options());
+    let path = Path::new("/jobs/large").expect("a path");
+    let job = new_job(path.clone(), vec![7; 16 * 1024 * 1024]);
+    producer.enqueue(job.clone()).await.expect("taken");
+    assert!(publisher.has_exactly(&[job.id]));
+    let error = producer.enqueue(new_job(path, vec![7; 16 * 1024 * 1024 + 1])).await;
+    let error = error.expect_err("over the limit");
+    assert!(matches!(error, EnqueueError::TooLarge { limit: 16_777_216, .. }), "{error}");
+}

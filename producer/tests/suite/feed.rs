@@ -1,0 +1,236 @@
+//! The feed over real links: whatever happens on the way, what it tells adds up to the jobs as they are.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::fake::FakePublisher;
+use crate::fake::world::SharedWorld;
+use longshore_producer::{
+    Feed, FeedFrom, FeedLoss, FeedNews, FeedPositions, Queues, QueuesOptions,
+};
+use longshore_protocol::{Glob, JobId, JobState, PublisherId};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// What a consumer makes of a feed.
+#[derive(Default)]
+struct Consumer {
+    jobs: HashMap<(PublisherId, JobId), JobState>,
+    /// The index of the last thing shown of each job: it never goes back.
+    shown: HashMap<(PublisherId, JobId), u64>,
+    lost: Vec<FeedLoss>,
+    away: usize,
+    snapshots: usize,
+}
+
+impl Consumer {
+    async fn read(&mut self, feed: &mut Feed) {
+        let item = tokio::time::timeout(Duration::from_secs(20), feed.next()).await;
+        let item = item.expect("something within 20 s").expect("a feed has no end");
+        let of = item.publisher.id;
+        match item.news {
+            FeedNews::SnapshotBegins => {
+                self.snapshots += 1;
+                self.jobs.retain(|(publisher, _), _| *publisher != of);
+                self.shown.retain(|(publisher, _), _| *publisher != of);
+            }
+            FeedNews::Jobs(jobs) => {
+                assert!(!jobs.is_empty());
+                for job in jobs {
+                    self.show((of, job.id), Some(job.state), job.priority as u64);
+                }
+            }
+            FeedNews::Changes(changes) => {
+                for event in changes.events {
+                    self.show((of, event.job), event.state, event.index);
+                }
+            }
+            FeedNews::Lost(why) => self.lost.push(why),
+            FeedNews::Away { .. } => self.away += 1,
+            FeedNews::Follows { .. } | FeedNews::SnapshotEnds { .. } => {}
+        }
+    }
+
+    fn show(&mut self, job: (PublisherId, JobId), state: Option<JobState>, index: u64) {
+        let before = self.shown.insert(job, index).unwrap_or(0);
+        assert!(index >= before, "{job:?} goes back from {before} to {index}");
+        match state {
+            Some(state) => self.jobs.insert(job, state),
+            None => self.jobs.remove(&job),
+        };
+    }
+
+    /// Reads until it has seen everything, and says what there is.
+    async fn catch_up(&mut self, feed: &mut Feed, publisher: &FakePublisher, world: &SharedWorld) {
+        world.0.lock().lag = 0;
+        world.turn();
+        let index = world.0.lock().index;
+        while feed.positions().0.get(&publisher.info.id).is_none_or(|at| at.index < index) {
+            self.read(feed).await;
+        }
+        let is: HashMap<JobId, JobState> =
+            world.jobs().into_iter().map(|(id, (state, _))| (id, state)).collect();
+        let of = publisher.info.id;
+        let seen: HashMap<JobId, JobState> = (self.jobs.iter())
+            .filter(|((publisher, _), _)| *publisher == of)
+            .map(|(&(_, id), &state)| (id, state))
+            .collect();
+        assert_eq!(seen, is);
+        world.0.lock().lag = 20;
+    }
+}
+
+fn to(publishers: &[&FakePublisher]) -> Queues {
+    let options =
+        QueuesOptions { request_timeout: Duration::from_secs(2), ..QueuesOptions::default() };
+    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+}
+
+async fn with_world(n: u8, seed: u64, slots: usize) -> (FakePublisher, SharedWorld) {
+    let publisher = FakePublisher::start(n).await;
+    let world = SharedWorld::new(seed, slots);
+    publisher.disk.lock().world = Some(world.clone());
+    (publisher, world)
+}
+
+#[tokio::test]
+async fn a_snapshot_and_what_happens_meanwhile_add_up_to_the_jobs_as_they_are() {
+    for seed in 0..20 {
+        let (publisher, world) = with_world(1, seed, 60).await;
+        (0..200).for_each(|_| world.turn());
+        let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
+        let mut consumer = Consumer::default();
+        for _ in 0..100 {
+            (0..7).for_each(|_| world.turn());
+            consumer.read(&mut feed).await;
+        }
+        consumer.catch_up(&mut feed, &publisher, &world).await;
+        assert_eq!((consumer.snapshots, consumer.lost.len()), (1, 0));
+        assert!(world.0.lock().pages >= 20);
+    }
+}
+
+#[tokio::test]
+async fn a_feed_goes_on_where_it_was_when_its_publisher_starts_again_also_in_the_middle_of_a_snapshot()
+ {
+    let mut random = StdRng::seed_from_u64(7);
+    let (mut publisher, world) = with_world(1, 7, 300).await;
+    let address = publisher.info.addresses[0].clone();
+    (0..1_000).for_each(|_| world.turn());
+    let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
+    let mut consumer = Consumer::default();
+    for _ in 0..6 {
+        for _ in 0..random.random_range(1..60) {
+            (0..3).for_each(|_| world.turn());
+            consumer.read(&mut feed).await;
+        }
+        publisher.kill().await;
+        world.restart();
+        (0..50).for_each(|_| world.turn());
+        publisher.revive_at(address.clone()).await;
+    }
+    consumer.catch_up(&mut feed, &publisher, &world).await;
+    assert_eq!((consumer.snapshots, consumer.lost.len()), (1, 0), "nothing was lost");
+    assert!(consumer.away > 0, "that it was away is told");
+}
+
+#[tokio::test]
+async fn what_a_publisher_no_longer_keeps_is_told_as_lost_and_a_new_snapshot_makes_it_whole() {
+    let (mut publisher, world) = with_world(1, 3, 60).await;
+    let address = publisher.info.addresses[0].clone();
+    (0..200).for_each(|_| world.turn());
+    let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
+    let mut consumer = Consumer::default();
+    consumer.catch_up(&mut feed, &publisher, &world).await;
+    // While it is followed.
+    (0..100).for_each(|_| world.turn());
+    world.forget_tail();
+    consumer.catch_up(&mut feed, &publisher, &world).await;
+    assert_eq!(consumer.lost, [FeedLoss::TooOld]);
+    // While it is away.
+    publisher.kill().await;
+    world.restart();
+    (0..100).for_each(|_| world.turn());
+    world.forget_tail();
+    publisher.revive_at(address.clone()).await;
+    consumer.catch_up(&mut feed, &publisher, &world).await;
+    assert_eq!(consumer.lost, [FeedLoss::TooOld, FeedLoss::TooOld]);
+    assert_eq!(consumer.snapshots, 3);
+}
+
+#[tokio::test]
+async fn a_publisher_that_has_lost_what_it_told_is_listed_anew() {
+    let (mut publisher, world) = with_world(1, 4, 60).await;
+    let address = publisher.info.addresses[0].clone();
+    (0..200).for_each(|_| world.turn());
+    let then = world.then();
+    let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Snapshot);
+    let mut consumer = Consumer::default();
+    (0..50).for_each(|_| world.turn());
+    consumer.catch_up(&mut feed, &publisher, &world).await;
+    publisher.kill().await;
+    world.restart_as(then);
+    (0..90).for_each(|_| world.turn());
+    publisher.revive_at(address.clone()).await;
+    while consumer.lost.is_empty() {
+        consumer.read(&mut feed).await;
+    }
+    consumer.catch_up(&mut feed, &publisher, &world).await;
+    assert_eq!((consumer.lost, consumer.snapshots), (vec![FeedLoss::Rewound], 2));
+}
+
+#[tokio::test]
+async fn another_feed_goes_on_from_the_positions_of_one_that_ended_and_lists_who_is_new() {
+    let (one, world) = with_world(1, 5, 60).await;
+    (0..200).for_each(|_| world.turn());
+    let mut consumer = Consumer::default();
+    let mut feed = to(&[&one]).feed(Glob::everything(), FeedFrom::Snapshot);
+    assert_eq!(feed.positions(), FeedPositions::default());
+    consumer.catch_up(&mut feed, &one, &world).await;
+    let positions = feed.positions();
+    drop(feed);
+    (0..200).for_each(|_| world.turn());
+    let (two, other) = with_world(2, 6, 60).await;
+    (0..200).for_each(|_| other.turn());
+    let mut feed = to(&[&one, &two]).feed(Glob::everything(), FeedFrom::After(positions));
+    consumer.catch_up(&mut feed, &one, &world).await;
+    consumer.catch_up(&mut feed, &two, &other).await;
+    assert_eq!(consumer.snapshots, 2, "one of each publisher");
+}
+
+#[tokio::test]
+async fn a_feed_from_now_on_lists_nothing_and_tells_what_happens_since() {
+    let (publisher, world) = with_world(1, 8, 60).await;
+    (0..200).for_each(|_| world.turn());
+    let before = world.0.lock().index;
+    let mut feed = to(&[&publisher]).feed(Glob::everything(), FeedFrom::Now);
+    let mut consumer = Consumer::default();
+    consumer.read(&mut feed).await;
+    assert_eq!(feed.positions().0[&publisher.info.id].index, before);
+    (0..200).for_each(|_| world.turn());
+    world.0.lock().lag = 0;
+    let mut events = 0;
+    while events < 200 {
+        if let Some(item) = feed.next().await
+            && let FeedNews::Changes(changes) = item.news
+        {
+            events += changes.events.len();
+        }
+    }
+    assert_eq!((events, world.0.lock().pages), (200, 0));
+}
+
+#[tokio::test]
+async fn who_reads_slowly_holds_nobody_else_up_and_loses_nothing_that_is_kept() {
+    let (publisher, world) = with_world(1, 9, 60).await;
+    let queues = to(&[&publisher]);
+    let mut slow = queues.feed(Glob::everything(), FeedFrom::Snapshot);
+    let mut consumer = Consumer::default();
+    consumer.read(&mut slow).await;
+    for _ in 0..2_000 {
+        (0..10).for_each(|_| world.turn());
+    }
+    let mut quick = queues.feed(Glob::everything(), FeedFrom::Snapshot);
+    Consumer::default().catch_up(&mut quick, &publisher, &world).await;
+    consumer.catch_up(&mut slow, &publisher, &world).await;
+}

@@ -1,0 +1,11 @@
+//! Producers and tools at publishers of the tests' making.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod acting;
+mod confirm;
+mod enqueue;
+mod fake;
+mod feed;
+mod pipeline;
+mod queues;
+mod wait;

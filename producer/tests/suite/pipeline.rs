@@ -1,0 +1,254 @@
+//! The pipelined form over real links.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::fake::{FakePublisher, Fate};
+use longshore_producer::{EnqueueError, PipelineOptions, Producer, ProducerOptions, new_job};
+use longshore_protocol::{JobId, NewJob, Path};
+use tokio::time::timeout;
+
+fn job(n: usize) -> NewJob {
+    new_job(Path::new("/jobs/mail").expect("a path"), n.to_string())
+}
+
+fn to(publishers: &[&FakePublisher]) -> Producer {
+    let infos = publishers.iter().map(|p| p.info.clone()).collect();
+    Producer::to_publishers(infos, ProducerOptions::default())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_job_has_one_receipt_in_order_though_links_break_on_the_way() {
+    let publisher = FakePublisher::start(1).await;
+    let breaks = (0..60).map(|n| match n % 6 {
+        2 => Fate::TakeAndBreak,
+        5 => Fate::Break,
+        _ => Fate::Answer,
+    });
+    publisher.script(breaks);
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions { batch_jobs_max: 100, ..PipelineOptions::default() };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let sender = tokio::spawn(async move {
+        let mut ids = Vec::new();
+        for n in 0..10_000 {
+            let job = job(n);
+            ids.push(job.id);
+            assert_eq!(pipeline.send(job).await.expect("taken in").0, n as u64);
+        }
+        ids
+    });
+    let mut told: Vec<JobId> = Vec::new();
+    while let Some(batch) = receipts.next().await {
+        for receipt in batch.iter() {
+            assert_eq!(receipt.ticket.0, told.len() as u64);
+            assert!(!receipt.outcome.expect("held").existing);
+            told.push(receipt.id);
+        }
+    }
+    let ids = sender.await.expect("the sender");
+    assert_eq!(told, ids);
+    assert!(publisher.has_exactly(&ids));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_killed_on_the_way_gets_its_own_batches_again_and_no_job_is_lost_or_doubled() {
+    let (mut one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let producer = to(&[&one, &two]);
+    let options = PipelineOptions { batch_jobs_max: 50, ..PipelineOptions::default() };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let sender = tokio::spawn(async move {
+        let mut ids = Vec::new();
+        for n in 0..20_000 {
+            let job = job(n);
+            ids.push(job.id);
+            pipeline.send(job).await.expect("taken in");
+            if n % 500 == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        ids
+    });
+    // The producer chooses one at random and stays with it for a while: the chosen one is killed.
+    while one.disk.lock().jobs.is_empty() {
+        std::mem::swap(&mut one, &mut two);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let address = one.info.addresses[0].clone();
+    one.script([Fate::TakeInSilence]);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    one.kill().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    one.revive_at(address.clone()).await;
+    let mut held = 0;
+    while let Some(batch) = receipts.next().await {
+        assert_eq!(batch.held(), batch.len(), "{:?}", batch.iter().next());
+        held += batch.held();
+    }
+    let ids = sender.await.expect("the sender");
+    assert_eq!(held, ids.len());
+    let (one, two) = (one.disk.lock(), two.disk.lock());
+    for id in &ids {
+        let times = one.jobs.get(id).unwrap_or(&0) + two.jobs.get(id).unwrap_or(&0);
+        assert_eq!(times, 1, "job {id}");
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_waits_while_as_much_is_in_flight_as_may_be() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.script(vec![Fate::AnswerAfter(Duration::from_millis(200)); 1]);
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions {
+        in_flight_jobs_max: 10,
+        batch_jobs_max: 10,
+        eager_batches: 0,
+        linger: Duration::from_secs(5),
+        ..PipelineOptions::default()
+    };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    for n in 0..10 {
+        pipeline.send(job(n)).await.expect("there is room");
+    }
+    let eleventh = timeout(Duration::from_millis(50), pipeline.send(job(10))).await;
+    assert!(eleventh.is_err(), "there is no room");
+    pipeline.send(job(10)).await.expect("there is room once a batch is answered");
+    drop(pipeline);
+    assert_eq!(receipts.next().await.map(|batch| batch.len()), Some(10));
+    assert_eq!(receipts.next().await.map(|batch| batch.len()), Some(1));
+    assert!(receipts.next().await.is_none());
+}
+
+#[tokio::test]
+async fn send_waits_for_a_reader_of_receipts_and_then_fails_with_the_limit() {
+    let publisher = FakePublisher::start(1).await;
+    let infos = vec![publisher.info.clone()];
+    let answer_timeout = Duration::from_millis(500);
+    let options = ProducerOptions { answer_timeout, ..ProducerOptions::default() };
+    let producer = Producer::to_publishers(infos, options);
+    let options = PipelineOptions {
+        receipts_jobs_max: 128,
+        in_flight_jobs_max: 32,
+        batch_jobs_max: 16,
+        ..PipelineOptions::default()
+    };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let mut taken = 0;
+    let (error, waited) = loop {
+        let began = Instant::now();
+        match pipeline.send(job(taken)).await {
+            Ok(_) => taken += 1,
+            Err(error) => break (error, began.elapsed()),
+        }
+    };
+    assert_eq!(error, EnqueueError::ReceiptsUnread { limit: 128 });
+    assert!((128..=128 + 32).contains(&taken), "{taken} jobs without a reader");
+    assert!(waited >= answer_timeout, "it waited for {waited:?}");
+    let mut read = 0;
+    let (sent, ()) = tokio::join!(pipeline.send(job(taken)), async {
+        while read < 64 {
+            read += receipts.next().await.expect("a batch").len();
+        }
+    });
+    sent.expect("receipts are read meanwhile");
+    drop(pipeline);
+    while let Some(batch) = receipts.next().await {
+        read += batch.len();
+    }
+    assert_eq!(read, taken + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_publisher_stops_no_pipeline_whose_other_publisher_answers() {
+    let (hung, good) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    hung.script(vec![Fate::TakeInSilence; 10_000]);
+    let producer = to(&[&hung, &good]);
+    let options = PipelineOptions {
+        in_flight_jobs_max: 1_000,
+        batch_jobs_max: 50,
+        receipts_jobs_max: 1_000,
+        ..PipelineOptions::default()
+    };
+    let (mut pipeline, mut receipts) = producer.pipeline(options);
+    let sender = tokio::spawn(async move {
+        let mut tickets = HashMap::new();
+        let began = Instant::now();
+        let mut n = 0;
+        // Far below the 30 s after which the hung publisher's batches time out, and make room.
+        while n < 20_000 || (tickets.len() < 1_000_000 && began.elapsed() < Duration::from_secs(2))
+        {
+            let job = job(n);
+            let id = job.id;
+            tickets.insert(pipeline.send(job).await.expect("taken in").0, id);
+            n += 1;
+        }
+        (tickets, began.elapsed(), pipeline)
+    });
+    let mut read = HashMap::new();
+    while read.len() < 15_000 {
+        let batch = timeout(Duration::from_secs(15), receipts.next()).await;
+        for receipt in batch.expect("receipts go on").expect("a batch").iter() {
+            assert!(receipt.outcome.is_ok(), "{receipt:?}");
+            read.insert(receipt.ticket.0, receipt.id);
+        }
+    }
+    let reader = tokio::spawn(async move { while receipts.next().await.is_some() {} });
+    let (tickets, took, pipeline) = sender.await.expect("the sender");
+    assert!(took < Duration::from_secs(25), "it took {took:?}");
+    assert!(read.iter().all(|(ticket, id)| tickets[ticket] == *id), "each ticket names its job");
+    let stuck = hung.disk.lock().jobs.len();
+    assert!((1..=500).contains(&stuck), "{stuck} of 1,000 in flight at the hung one of two");
+    reader.abort();
+    drop(pipeline);
+}
+
+#[tokio::test]
+async fn a_pipeline_without_a_reader_of_receipts_goes_on() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions { receipts_jobs_max: 64, ..PipelineOptions::default() };
+    let (mut pipeline, receipts) = producer.pipeline(options);
+    drop(receipts);
+    for n in 0..1_000 {
+        pipeline.send(job(n)).await.expect("taken in");
+    }
+    drop(pipeline);
+    producer.settled().await;
+    assert_eq!(publisher.disk.lock().jobs.len(), 1_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_task_may_send_and_read_though_the_publisher_keeps_up_with_it() {
+    let publisher = FakePublisher::start(1).await;
+    let producer = to(&[&publisher]);
+    let options = PipelineOptions {
+        in_flight_jobs_max: 400,
+        batch_jobs_max: 50,
+        receipts_jobs_max: 1_000,
+        ..PipelineOptions::default()
+    };
+    let (pipeline, mut receipts) = producer.pipeline(options);
+    let sending = async {
+        let mut pipeline = pipeline;
+        for n in 1..=5_000 {
+            pipeline.send(job(n)).await?;
+            // A publisher that keeps up: this task is held up, and never has to wait for room.
+            let patience = Instant::now() + Duration::from_secs(20);
+            while n % 50 == 0 && publisher.disk.lock().jobs.len() < n {
+                assert!(Instant::now() < patience, "{n} jobs are not taken");
+                std::thread::yield_now();
+            }
+        }
+        drop(pipeline);
+        Ok::<_, EnqueueError>(())
+    };
+    let reading = async {
+        let mut read = 0;
+        while let Some(batch) = receipts.next().await {
+            read += batch.len();
+        }
+        Ok(read)
+    };
+    let ((), read) = tokio::try_join!(sending, reading).expect("receipts are read in time");
+    assert_eq!(read, 5_000);
+}

@@ -1,0 +1,167 @@
+//! Looking into queues over real links: every result names those that did not answer.
+
+use std::time::Duration;
+
+use crate::fake::FakePublisher;
+use longshore_producer::{JobLookupError, JobName, Queues, QueuesOptions};
+use longshore_protocol::messages::work::{
+    Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, Request,
+};
+use longshore_protocol::{Glob, JobId, JobRef, JobState, Path, QueueSettings};
+
+fn to(publishers: &[&FakePublisher]) -> Queues {
+    let options =
+        QueuesOptions { request_timeout: Duration::from_millis(200), ..QueuesOptions::default() };
+    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+}
+
+fn all() -> Glob {
+    Glob::everything()
+}
+
+fn job(n: u8) -> JobInfo {
+    crate::fake::world::job(JobId([n; 16]), JobState::Ready, 1)
+}
+
+/// Has these jobs, in pages of two.
+fn holds(publisher: &FakePublisher, jobs: &[u8]) {
+    let jobs = jobs.to_vec();
+    publisher.answer_requests(move |request| {
+        Some(Ok(match request {
+            Request::Job { id } => {
+                let found = jobs.iter().map(|&n| job(n)).find(|job| job.id == id);
+                Answer::Job(found.map(Box::new))
+            }
+            Request::Jobs(query) => {
+                let from = query.cursor as usize;
+                let page: Vec<JobInfo> = jobs.iter().skip(from).take(2).map(|&n| job(n)).collect();
+                let next = (from + 2 < jobs.len()).then_some(query.cursor + 2);
+                Answer::Jobs(JobsPage { jobs: page, next, index: 1 })
+            }
+            Request::Queues { .. } => Answer::Queues(vec![stat(jobs.len() as u64)]),
+            other => panic!("{other:?} was not expected"),
+        }))
+    });
+}
+
+/// Figures that are all `n`.
+fn stat(n: u64) -> QueueStat {
+    QueueStat {
+        path: Path::new("/jobs").expect("a path"),
+        counts: JobCounts {
+            scheduled: n,
+            retrying: n,
+            ready: n,
+            running: n,
+            completed: n,
+            dead: n,
+            cancelled: n,
+            prepared: n,
+            expired: n,
+        },
+        oldest_ready_ms: Some(n),
+        enqueued: n,
+        completed: n,
+        failed: n,
+        redelivered: n,
+        stale_refused: n,
+        subscriptions: n,
+        credits: n,
+        died: n,
+        paused_by: vec![Glob::new(&format!("/jobs/{n}")).expect("a glob")],
+        closed_by: Vec::new(),
+        settings: QueueSettings { lease_ms: Some(1_000 * n as u32), ..QueueSettings::default() },
+    }
+}
+
+#[tokio::test]
+async fn figures_are_added_up_over_publishers_and_one_that_is_away_is_named_with_its_reason() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let mut three = FakePublisher::start(3).await;
+    holds(&one, &[1, 2]);
+    holds(&two, &[3, 4, 5]);
+    three.kill().await;
+    let gathered = to(&[&one, &two, &three]).stats(all()).await.expect("publishers are known");
+    let merged = gathered.merged();
+    let sum = stat(5);
+    let first = stat(2);
+    let pauses = [stat(2).paused_by, stat(3).paused_by].concat();
+    let expected =
+        QueueStat { oldest_ready_ms: Some(3), settings: first.settings, paused_by: pauses, ..sum };
+    assert_eq!(merged, [expected]);
+    assert_eq!(gathered.differing_settings(), [Path::new("/jobs").expect("a path")]);
+    assert!(!gathered.is_whole());
+    assert_eq!(gathered.missing.len(), 1);
+    assert_eq!(gathered.missing[0].publisher.name, "fake-3");
+    assert!(gathered.missing[0].why.contains("cannot connect"), "{}", gathered.missing[0].why);
+}
+
+#[tokio::test]
+async fn a_bare_id_is_asked_of_everyone_and_not_found_only_when_all_have_answered() {
+    let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    holds(&one, &[1]);
+    holds(&two, &[2]);
+    let queues = to(&[&one, &two]);
+    let found = queues.job(&JobId([2; 16]).into()).await.expect("it is at the second");
+    assert_eq!(found.job_ref(), JobRef { publisher: two.info.id, id: JobId([2; 16]) });
+    let missing = queues.job(&JobId([9; 16]).into()).await;
+    assert!(matches!(missing, Err(JobLookupError::NotFound { asked, .. }) if asked.len() == 2));
+    two.kill().await;
+    let unknown = queues.job(&JobId([9; 16]).into()).await.expect_err("one is away");
+    assert!(unknown.to_string().contains("fake-2"), "{unknown}");
+    assert!(matches!(unknown, JobLookupError::Unknown { missing, .. } if missing.len() == 1));
+}
+
+#[tokio::test]
+async fn a_job_named_with_its_publisher_is_asked_only_there() {
+    let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    holds(&one, &[1]);
+    two.kill().await;
+    let queues = to(&[&one, &two]);
+    let at_one = |id| JobName::from(JobRef { publisher: one.info.id, id });
+    queues.job(&at_one(JobId([1; 16]))).await.expect("it is there");
+    let missing = queues.job(&at_one(JobId([9; 16]))).await;
+    assert!(matches!(missing, Err(JobLookupError::NotFound { .. })));
+    let nowhere: JobName = format!("ffffffff:{}", JobId([1; 16])).parse().expect("a name");
+    let away = queues.job(&nowhere).await;
+    assert!(matches!(away, Err(JobLookupError::PublisherAway { .. })));
+}
+
+#[tokio::test]
+async fn jobs_are_listed_page_by_page_over_all_publishers_and_past_one_that_is_away() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let mut three = FakePublisher::start(3).await;
+    holds(&one, &[1, 2, 3, 4, 5]);
+    three.kill().await;
+    holds(&two, &[6]);
+    let query = JobsQuery { filter: Filter::of(all()), cursor: 0, limit: 2, full: false };
+    let mut pages = to(&[&one, &three, &two]).jobs(query).await.expect("publishers are known");
+    let mut seen = Vec::new();
+    while let Some(page) = pages.next().await {
+        seen.extend(page.jobs.iter().map(|job| job.id.0[0]));
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
+    assert_eq!((pages.answered().len(), pages.missing().len()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_publisher_that_is_silent_is_named_after_the_time_for_a_request() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.answer_requests(|_| None);
+    let gathered = to(&[&publisher]).status().await.expect("known");
+    assert!(gathered.answers.is_empty());
+    assert!(gathered.missing[0].why.contains("no answer within 200ms"), "{:?}", gathered.missing);
+}
+
+#[tokio::test]
+async fn a_kept_link_that_has_died_is_made_anew() {
+    let mut publisher = FakePublisher::start(1).await;
+    let address = publisher.info.addresses[0].clone();
+    holds(&publisher, &[1]);
+    let queues = to(&[&publisher]);
+    for _ in 0..3 {
+        queues.job(&JobId([1; 16]).into()).await.expect("it is there");
+        publisher.revive_at(address.clone()).await;
+    }
+    assert!(publisher.disk.lock().attaches >= 3);
+}

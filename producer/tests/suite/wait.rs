@@ -1,0 +1,217 @@
+//! Waiting for the ends of jobs over real links.
+
+use std::time::Duration;
+
+use crate::fake::world::job;
+use crate::fake::{FakePublisher, RequestFate};
+use bytes::Bytes;
+use longshore_producer::{
+    JobEnd, JobLookupError, JobName, Producer, ProducerOptions, Queues, QueuesOptions, Receipt,
+    WaitError,
+};
+use longshore_protocol::messages::work::{Answer, JobInfo, Request, RequestError};
+use longshore_protocol::{DeathReason, Durability, JobError, JobId, JobRef, JobState};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn queues(publishers: &[&FakePublisher]) -> Queues {
+    let options =
+        QueuesOptions { request_timeout: Duration::from_millis(500), ..QueuesOptions::default() };
+    Queues::to_publishers(publishers.iter().map(|p| p.info.clone()).collect(), options)
+}
+
+fn id(n: u64) -> JobId {
+    JobId::new_v7(n, [1; 10])
+}
+
+fn name(publisher: &FakePublisher, id: JobId) -> JobName {
+    JobRef { publisher: publisher.info.id, id }.into()
+}
+
+/// A publisher with a job that runs.
+async fn with_job(n: u64) -> FakePublisher {
+    let publisher = FakePublisher::start(1).await;
+    publisher.disk.lock().ends.insert(id(n), None);
+    publisher
+}
+
+fn completed(n: u64, result: &'static [u8]) -> JobInfo {
+    JobInfo { result: Some(Bytes::from_static(result)), ..job(id(n), JobState::Completed, 1) }
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let reached = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LONG, reached).await.expect("within 20 s");
+}
+
+#[tokio::test]
+async fn who_waits_is_told_how_the_job_ended() {
+    let error = JobError { kind: "Timeout".into(), message: "after 3 s".into() };
+    let dead = JobInfo {
+        death: Some(DeathReason::Buried),
+        error: Some(error.clone()),
+        ..job(id(1), JobState::Dead, 1)
+    };
+    let result = Some(Bytes::from_static(b"144"));
+    for (ended, end) in [
+        (completed(1, b"144"), JobEnd::Completed { result }),
+        (dead, JobEnd::Dead { reason: DeathReason::Buried, error: Some(error) }),
+        (job(id(1), JobState::Cancelled, 1), JobEnd::Cancelled),
+        (job(id(1), JobState::Expired, 1), JobEnd::Expired),
+    ] {
+        let publisher = with_job(1).await;
+        let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
+        let waiting = tokio::spawn(async move { queues.wait(&name, LONG).await });
+        until(|| publisher.open_ends() == 1).await;
+        publisher.end(ended);
+        assert_eq!(waiting.await.expect("no panic"), Ok(end));
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_has_ended_is_told_at_once_and_one_that_is_no_longer_kept_is_gone() {
+    let publisher = with_job(1).await;
+    publisher.end(completed(2, b"x"));
+    let queues = queues(&[&publisher]);
+    let result = Some(Bytes::from_static(b"x"));
+    let end = queues.wait(&name(&publisher, id(2)), LONG).await;
+    assert_eq!(end, Ok(JobEnd::Completed { result }));
+    assert_eq!(queues.wait(&name(&publisher, id(3)), LONG).await, Ok(JobEnd::Gone));
+}
+
+#[tokio::test]
+async fn waiting_goes_on_over_a_restart_of_the_publisher_and_finds_what_happened_meanwhile() {
+    let mut publisher = with_job(1).await;
+    let address = publisher.info.addresses[0].clone();
+    let options = ProducerOptions::default();
+    let producer = Producer::to_publishers(vec![publisher.info.clone()], options);
+    let receipt = Receipt {
+        job: JobRef { publisher: publisher.info.id, id: id(1) },
+        existing: false,
+        durability: Durability::Fsync,
+        may_be_at: None,
+    };
+    let waiting = tokio::spawn(async move { producer.wait(&receipt, LONG).await });
+    for _ in 0..3 {
+        until(|| publisher.open_ends() == 1).await;
+        publisher.kill().await;
+        publisher.revive_at(address.clone()).await;
+    }
+    until(|| publisher.open_ends() == 1).await;
+    publisher.kill().await;
+    publisher.end(completed(1, b"x"));
+    publisher.revive_at(address.clone()).await;
+    let end = waiting.await.expect("no panic").expect("an end");
+    assert_eq!(end, JobEnd::Completed { result: Some(Bytes::from_static(b"x")) });
+}
+
+#[tokio::test]
+async fn an_answer_that_was_lost_is_asked_for_again() {
+    let publisher = with_job(1).await;
+    publisher.end(completed(1, b"x"));
+    publisher.script_requests([RequestFate::DoAndBreak, RequestFate::Break, RequestFate::TooMany]);
+    let end = queues(&[&publisher]).wait(&name(&publisher, id(1)), LONG).await;
+    assert!(matches!(end, Ok(JobEnd::Completed { .. })), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_its_time_and_says_whether_the_publisher_was_there() {
+    let mut publisher = with_job(1).await;
+    let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
+    let short = Duration::from_millis(100);
+    let late = queues.wait(&name, short).await;
+    assert!(matches!(late, Err(WaitError::TimedOut { away: None, .. })), "{late:?}");
+    publisher.kill().await;
+    let away = queues.wait(&name, short).await;
+    assert!(matches!(&away, Err(WaitError::TimedOut { away: Some(_), .. })), "{away:?}");
+    let unknown = queues.wait(&id(1).into(), short).await;
+    assert!(
+        matches!(&unknown, Err(WaitError::TimedOut { away: Some(why), .. }) if why.contains("fake-1")),
+        "a bare id: {unknown:?}"
+    );
+    // A time without an end is one that can be counted.
+    drop(tokio::time::timeout(short, queues.wait(&name, Duration::MAX)).await);
+}
+
+#[tokio::test]
+async fn a_publisher_that_is_back_in_time_is_not_said_to_be_away() {
+    let mut publisher = with_job(1).await;
+    let address = publisher.info.addresses[0].clone();
+    let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
+    publisher.kill().await;
+    let waiting = tokio::spawn(async move { queues.wait(&name, Duration::from_secs(2)).await });
+    // Long enough to be told that it is away, at least once.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    publisher.revive_at(address.clone()).await;
+    until(|| publisher.open_ends() == 1).await;
+    let late = waiting.await.expect("no panic");
+    assert!(matches!(late, Err(WaitError::TimedOut { away: None, .. })), "{late:?}");
+}
+
+#[tokio::test]
+async fn who_no_longer_waits_takes_the_question_back() {
+    let publisher = with_job(1).await;
+    let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
+    for _ in 0..3 {
+        let waiting = queues.wait(&name, LONG);
+        let short = Duration::from_millis(50);
+        assert!(tokio::time::timeout(short, waiting).await.is_err());
+    }
+    until(|| publisher.disk.lock().forgotten.len() == 3).await;
+    assert_eq!((publisher.open_ends(), publisher.disk.lock().attaches), (0, 1));
+}
+
+#[tokio::test]
+async fn ten_thousand_wait_on_one_link_and_those_past_them_are_asked_as_others_end() {
+    const WAITS: u64 = 10_100;
+    let publisher = with_job(1).await;
+    publisher.disk.lock().ends.extend((0..WAITS).map(|n| (id(n), None)));
+    let queues = queues(&[&publisher]);
+    let waits: Vec<_> = (0..WAITS)
+        .map(|n| {
+            let (queues, name) = (queues.clone(), name(&publisher, id(n)));
+            tokio::spawn(async move { queues.wait(&name, LONG).await })
+        })
+        .collect();
+    until(|| publisher.open_ends() == 10_000).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(publisher.open_ends(), 10_000, "as many as a publisher lets one link have");
+    for n in 0..WAITS {
+        publisher.end(completed(n, b"x"));
+    }
+    for wait in waits {
+        assert!(matches!(wait.await.expect("no panic"), Ok(JobEnd::Completed { .. })));
+    }
+    assert_eq!(publisher.disk.lock().attaches, 1);
+}
+
+#[tokio::test]
+async fn a_bare_id_is_looked_for_at_every_publisher_first() {
+    let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    one.answer_requests(|_| Some(Ok(Answer::Job(None))));
+    two.answer_requests(|request| {
+        let running = JobInfo { ..job(id(1), JobState::Running, 1) };
+        let found = matches!(request, Request::Job { id: asked } if asked == id(1));
+        Some(Ok(Answer::Job(found.then(|| Box::new(running)))))
+    });
+    two.disk.lock().ends.insert(id(1), None);
+    let queues = queues(&[&one, &two]);
+    let nowhere = queues.wait(&id(2).into(), LONG).await;
+    assert!(matches!(nowhere, Err(WaitError::Lookup(JobLookupError::NotFound { .. }))));
+    let waiting = tokio::spawn(async move { queues.wait(&id(1).into(), LONG).await });
+    until(|| two.open_ends() == 1).await;
+    two.end(job(id(1), JobState::Cancelled, 1));
+    assert_eq!(waiting.await.expect("no panic"), Ok(JobEnd::Cancelled));
+}
+
+#[tokio::test]
+async fn a_publisher_that_cannot_tell_says_so_at_once() {
+    let publisher = FakePublisher::start(1).await;
+    publisher.answer_requests(|_| Some(Err(RequestError::Unreadable)));
+    let end = queues(&[&publisher]).wait(&name(&publisher, id(1)), LONG).await;
+    assert_eq!(end, Err(WaitError::Refused(RequestError::Unreadable)));
+}

@@ -1,0 +1,511 @@
+//! Those who wait for a job's end, and those who follow what happens, as clients with bare hands see it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use longshore_protocol::limits::{AWAITS_MAX, FEED_EVENTS_MAX, FEEDS_MAX};
+use longshore_protocol::messages::work::{
+    Answer, FeedEnd, FeedEvents, FeedPosition, Filter, FromPublisher, JobInfo, JobsQuery,
+    NewSettle, Request, RequestError, SettleBatchBuilder, ToPublisher,
+};
+use longshore_protocol::{Backoff, Epoch, FrameWriter, JobChange, JobId, JobState, Role};
+use tokio::task::JoinHandle;
+
+use crate::client::{A_WHILE, Client, LONG, MIB, error, glob, id, job, job_in, usual};
+
+async fn ended(client: &mut Client, number: u64) -> Option<JobInfo> {
+    match client.answer(number).await.unwrap() {
+        Answer::Job(job) => job.map(|job| *job),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_job_is_told_in_full_when_it_comes_or_at_once_if_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut wanted = job(1, 100);
+    wanted.options.keep_result = true;
+    tool.enqueue([wanted]).await;
+    let number = tool.request(Request::Await { id: id(1) });
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    // It runs: a question is answered, the wait is not.
+    assert_eq!(tool.look(id(1)).await.unwrap().state, JobState::Running);
+    let result = Some(Bytes::from_static(b"forty-two"));
+    worker.settle([(delivery.token, NewSettle::Complete { result })]).await;
+    for number in [Some(number), None] {
+        let number = number.unwrap_or_else(|| tool.request(Request::Await { id: id(1) }));
+        let told = ended(&mut tool, number).await.unwrap();
+        assert_eq!(told.state, JobState::Completed);
+        assert_eq!(told.result.unwrap().as_ref(), b"forty-two");
+        assert_eq!(told.payload.unwrap().len(), 100);
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_of_end_is_told_and_a_job_that_is_not_there_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let nobody = tool.request(Request::Await { id: id(99) });
+    assert_eq!(ended(&mut tool, nobody).await, None);
+    tool.enqueue([job(1, 10), job(2, 10)]).await;
+    let buried = tool.request(Request::Await { id: id(1) });
+    let cancelled = tool.request(Request::Await { id: id(2) });
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    worker.bury(delivery.token, "io::Error", "disk 7 is on fire").await;
+    let told = ended(&mut tool, buried).await.unwrap();
+    assert_eq!((told.state, told.error.unwrap().kind.as_str()), (JobState::Dead, "io::Error"));
+    let mut other = Client::attach(&running, Role::Tool, 3).await;
+    let cancel = longshore_protocol::messages::work::Action::Cancel;
+    let selection = longshore_protocol::messages::work::Selection::Ids(vec![id(2)]);
+    other.ask(Request::Act { action: cancel, selection, pace: None, dry_run: false }).await;
+    assert_eq!(ended(&mut tool, cancelled).await.unwrap().state, JobState::Cancelled);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forgotten_is_not_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    tool.enqueue([job(1, 10)]).await;
+    let forgotten = tool.request(Request::Await { id: id(1) });
+    let wanted = tool.request(Request::Await { id: id(1) });
+    tool.say(&ToPublisher::Forget(forgotten));
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    worker.complete(delivery.token).await;
+    let told = tool
+        .until(|message| match message {
+            FromPublisher::Answer { id, .. } => Some(id),
+            _ => None,
+        })
+        .await;
+    assert_eq!(told, wanted, "the one that was forgotten would be first");
+    tool.status().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_is_taken_up_again_over_a_restart_of_the_publisher() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut wanted = job(1, 10);
+    wanted.options.keep_result = true;
+    tool.enqueue([wanted]).await;
+    tool.request(Request::Await { id: id(1) });
+    tool.status().await;
+    running.stop().await;
+
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let number = tool.request(Request::Await { id: id(1) });
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    let result = Some(Bytes::from_static(b"done"));
+    worker.settle([(delivery.token, NewSettle::Complete { result })]).await;
+    assert_eq!(ended(&mut tool, number).await.unwrap().result.unwrap().as_ref(), b"done");
+    running.stop().await;
+
+    // And once more: the end itself is over the restart.
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let number = tool.request(Request::Await { id: id(1) });
+    assert_eq!(ended(&mut tool, number).await.unwrap().result.unwrap().as_ref(), b"done");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_and_a_feed_begin_long_after_a_start_when_nothing_is_recorded_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    tool.enqueue([job(1, 10), job(2, 10)]).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    let number = tool.request(Request::Await { id: id(1) });
+    tool.status().await;
+    worker.complete(delivery.token).await;
+    assert_eq!(ended(&mut tool, number).await.unwrap().state, JobState::Completed);
+    open(&mut tool, "/jobs/**", None).await.unwrap();
+    worker.credit(1);
+    let (all, _) = happened(&mut tool, 1).await;
+    assert_eq!((all[0].1, all[0].2), (id(2), JobChange::Delivered));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_waits_for_ten_thousand_ends_and_one_more_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    tool.enqueue([job(1, 10)]).await;
+    let mut out = FrameWriter::new();
+    for number in 0..=AWAITS_MAX as u64 {
+        ToPublisher::Request { id: 1_000 + number, request: Request::Await { id: id(1) } }
+            .encode(&mut out);
+    }
+    tool.sender.send(out.finish()).unwrap();
+    let refused = tool.answer(1_000 + AWAITS_MAX as u64).await;
+    assert_eq!(refused, Err(RequestError::TooMany));
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    worker.complete(delivery.token).await;
+    let mut told = vec![false; AWAITS_MAX];
+    for _ in 0..AWAITS_MAX {
+        let number = tool
+            .until(|message| match message {
+                FromPublisher::Answer { id, answer: Ok(Answer::Job(Some(_))) } => Some(id - 1_000),
+                _ => None,
+            })
+            .await;
+        assert!(!std::mem::replace(&mut told[number as usize], true), "{number} twice");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_wait_for_a_link_that_reads_slowly() {
+    const JOBS: u32 = 128;
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    for n in 0..JOBS / 8 {
+        tool.enqueue((0..8).map(|m| job(n * 8 + m, MIB))).await;
+    }
+    (0..JOBS).for_each(|n| {
+        tool.request(Request::Await { id: id(n) });
+    });
+    let mut other = Client::attach(&running, Role::Tool, 3).await;
+    let cancel = longshore_protocol::messages::work::Action::Cancel;
+    let selection = crate::client::everything();
+    other.ask(Request::Act { action: cancel, selection, pace: None, dry_run: false }).await;
+    // All of it would be in the link's send queue by now, and more than it takes.
+    tokio::time::sleep(2 * A_WHILE).await;
+    let mut told = 0;
+    while told < JOBS {
+        let job = tool
+            .until(|message| match message {
+                FromPublisher::Answer { answer, .. } => Some(answer.unwrap()),
+                _ => None,
+            })
+            .await;
+        assert!(
+            matches!(job, Answer::Job(Some(job)) if job.payload.as_ref().unwrap().len() == MIB)
+        );
+        told += 1;
+    }
+    running.stop().await;
+}
+
+// Feeds.
+
+/// Opens a feed; gives its number and where it begins.
+async fn open(
+    tool: &mut Client,
+    pattern: &str,
+    after: Option<FeedPosition>,
+) -> Result<(u64, FeedPosition), RequestError> {
+    let number = tool.request(Request::Feed { pattern: glob(pattern), after });
+    match tool.answer(number).await? {
+        Answer::Feed(position) => Ok((number, position)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next events of any feed.
+async fn events(tool: &mut Client) -> FeedEvents {
+    tool.until(|message| match message {
+        FromPublisher::Feed(events) => Some(events),
+        FromPublisher::FeedEnded { end, .. } => panic!("{end}"),
+        _ => None,
+    })
+    .await
+}
+
+/// The next `n` things that happened, each as queue, job and change; and where the feed stands.
+async fn happened(tool: &mut Client, n: usize) -> (Vec<(String, JobId, JobChange)>, FeedPosition) {
+    let mut all = Vec::new();
+    loop {
+        let FeedEvents { upto, paths, events, .. } = events(tool).await;
+        all.extend(
+            events
+                .iter()
+                .map(|event| (paths[event.path as usize].to_string(), event.job, event.change)),
+        );
+        assert!(all.len() <= n, "{all:?}");
+        if all.len() == n {
+            return (all, upto);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_feed_tells_what_happens_in_its_queues_in_order_until_it_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    tool.enqueue([job(1, 10)]).await;
+    let (number, begins) = open(&mut tool, "/jobs/{a,c}", None).await.unwrap();
+    let mut producer = Client::attach(&running, Role::Producer, 2).await;
+    producer.enqueue([job_in("/jobs/b", 2, 10), job_in("/jobs/c", 3, 10)]).await;
+    let mut worker = Client::attach(&running, Role::Worker, 3).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    worker.complete(delivery.token).await;
+    let (a, c) = ("/jobs/a".to_owned(), "/jobs/c".to_owned());
+    let (all, upto) = happened(&mut tool, 3).await;
+    let expected = [
+        (c, id(3), JobChange::Created),
+        (a.clone(), id(1), JobChange::Delivered),
+        (a, id(1), JobChange::Completed),
+    ];
+    assert_eq!(all, expected, "not what came before it, and not the other queue");
+    assert!(upto > begins);
+    tool.say(&ToPublisher::Forget(number));
+    tool.status().await;
+    producer.enqueue([job(4, 10)]).await;
+    let more = tokio::time::timeout(A_WHILE, events(&mut tool)).await;
+    assert!(more.is_err(), "{more:?}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_feed_goes_on_where_it_was_after_its_link_and_after_the_publisher_were_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut producer = Client::attach(&running, Role::Producer, 2).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    open(&mut tool, "/jobs/**", None).await.unwrap();
+    producer.enqueue([job(1, 10)]).await;
+    let (all, upto) = happened(&mut tool, 1).await;
+    assert_eq!(all[0].1, id(1));
+    drop(tool);
+    producer.enqueue([job(2, 10), job(3, 10)]).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    open(&mut tool, "/jobs/**", Some(upto)).await.unwrap();
+    let (all, upto) = happened(&mut tool, 2).await;
+    assert_eq!((all[0].1, all[1].1), (id(2), id(3)));
+    producer.enqueue([job(4, 10)]).await;
+    running.stop().await;
+
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let (_, begins) = open(&mut tool, "/jobs/**", Some(upto)).await.unwrap();
+    assert_eq!(begins.index, upto.index, "it goes on from there");
+    let (all, now) = happened(&mut tool, 1).await;
+    assert_eq!(all[0].1, id(4));
+    assert_eq!(now.epoch, Epoch(upto.epoch.0 + 1));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_too_old_or_was_never_reached_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let (_, begins) = open(&mut tool, "/jobs/none", None).await.unwrap();
+    let later = FeedPosition { index: begins.index + 1_000, ..begins };
+    assert_eq!(open(&mut tool, "/**", Some(later)).await, Err(RequestError::Rewound));
+    let mut producer = Client::attach(&running, Role::Producer, 2).await;
+    for n in 0..7 {
+        producer.enqueue((0..10_000).map(|m| job(n * 10_000 + m, 1))).await;
+    }
+    assert_eq!(open(&mut tool, "/**", Some(begins)).await, Err(RequestError::TooOld));
+    assert!(open(&mut tool, "/**", None).await.is_ok());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_feed_is_told_how_far_it_has_come_so_that_it_does_not_grow_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let (_, begins) = open(&mut tool, "/jobs/none", None).await.unwrap();
+    let mut producer = Client::attach(&running, Role::Producer, 2).await;
+    producer.enqueue([job(1, 10)]).await;
+    // Nothing happens after that.
+    let told = events(&mut tool).await;
+    assert_eq!(told.events, []);
+    assert!(told.upto.index > begins.index);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_feed_that_is_too_slow_is_told_so_and_has_no_gap_before_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut feeds = BTreeMap::new();
+    for _ in 0..FEEDS_MAX {
+        let (number, _) = open(&mut tool, "/jobs/**", None).await.unwrap();
+        feeds.insert(number, Vec::new());
+    }
+    assert_eq!(open(&mut tool, "/jobs/**", None).await, Err(RequestError::TooMany));
+    // Nothing of it is read: the socket takes some of it, and the tail 65,536 of 400,000.
+    let mut producer = Client::attach(&running, Role::Producer, 2).await;
+    for n in 0..40 {
+        producer.enqueue((0..10_000).map(|m| job(n * 10_000 + m, 1))).await;
+    }
+    let mut ended = 0;
+    while ended < FEEDS_MAX {
+        match tool.hear().await {
+            FromPublisher::Feed(events) => {
+                assert!(events.events.len() <= FEED_EVENTS_MAX);
+                let jobs = feeds.get_mut(&events.id).unwrap();
+                jobs.extend(events.events.iter().map(|event| event.job));
+            }
+            FromPublisher::FeedEnded { id, end } => {
+                assert_eq!(end, FeedEnd::TooOld);
+                let jobs = feeds.remove(&id).unwrap();
+                let whole: Vec<JobId> = (0..jobs.len() as u32).map(self::id).collect();
+                assert!(jobs == whole, "a gap within {} events", jobs.len());
+                ended += 1;
+            }
+            _ => {}
+        }
+    }
+    // There is room for others again.
+    assert!(open(&mut tool, "/jobs/**", None).await.is_ok());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_and_the_feed_after_it_are_the_truth_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let load = [produce(running.address, 10), work(running.address, 11), work(running.address, 12)];
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    tokio::time::sleep(A_WHILE).await;
+    let (_, begins) = open(&mut tool, "/jobs/**", None).await.unwrap();
+    // A second link, so that events and pages come as they like.
+    let mut lister = Client::attach(&running, Role::Tool, 2).await;
+    let mut known = snapshot(&mut lister).await;
+    assert!(known.values().all(|seen| seen.index >= begins.index), "listed after the feed began");
+    let listed = known.len();
+    let mut upto = begins;
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        upto = follow(&mut tool, &mut known).await;
+    }
+    for task in load {
+        task.abort();
+        let _ended = task.await;
+    }
+    // The workers' links end, and with them, after their grace, what they held: all of that is in the feed, too.
+    let truth = loop {
+        let truth = snapshot(&mut lister).await;
+        let index = truth.values().map(|seen| seen.index).max().unwrap();
+        let is_quiet = truth.values().all(|seen| seen.state != Some(JobState::Running));
+        while upto.index < index {
+            upto = follow(&mut tool, &mut known).await;
+        }
+        if is_quiet {
+            break truth;
+        }
+        tokio::time::sleep(A_WHILE).await;
+    };
+    while let Ok(_more) = tokio::time::timeout(A_WHILE, follow(&mut tool, &mut known)).await {}
+    let truth_again = snapshot(&mut lister).await;
+    let states = |jobs: &BTreeMap<JobId, Seen>| -> BTreeMap<JobId, JobState> {
+        jobs.iter().filter_map(|(&id, seen)| Some((id, seen.state?))).collect()
+    };
+    assert!(listed > 0 && truth.len() > listed, "{listed} of {}: there was load", truth.len());
+    assert_eq!(states(&known).len(), states(&truth_again).len());
+    assert!(states(&known) == states(&truth_again));
+    running.stop().await;
+}
+
+/// A job's state, none when it is gone, and the command that it reflects.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    state: Option<JobState>,
+    index: u64,
+}
+
+async fn snapshot(tool: &mut Client) -> BTreeMap<JobId, Seen> {
+    let mut jobs = BTreeMap::new();
+    let mut cursor = Some(0);
+    while let Some(from) = cursor {
+        let filter = Filter::of(glob("/jobs/**"));
+        let query = JobsQuery { filter, cursor: from, limit: 200, full: false };
+        let Answer::Jobs(page) = tool.ask(Request::Jobs(query)).await else { panic!() };
+        let seen = |job: &JobInfo| Seen { state: Some(job.state), index: page.index };
+        jobs.extend(page.jobs.iter().map(|job| (job.id, seen(job))));
+        cursor = page.next;
+    }
+    jobs
+}
+
+/// Takes the next events over into what is known.
+async fn follow(tool: &mut Client, known: &mut BTreeMap<JobId, Seen>) -> FeedPosition {
+    let FeedEvents { upto, events, .. } = events(tool).await;
+    for event in events {
+        let fresh = Seen { state: event.state, index: event.index };
+        let seen = known.entry(event.job).or_insert(fresh);
+        // What a page reflects is in it already.
+        if event.index >= seen.index {
+            *seen = fresh;
+        }
+    }
+    upto
+}
+
+/// Hands jobs in until it is aborted.
+fn produce(to: SocketAddr, session: u8) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut producer = Client::attach_at(to, Role::Producer, session).await;
+        for n in 0.. {
+            let options = |mut job: longshore_protocol::NewJob| {
+                job.options.backoff = Some(Backoff::Fixed(20));
+                job.options.max_attempts = Some(2);
+                job
+            };
+            producer.enqueue((0..20).map(|m| options(job(n * 20 + m, 10)))).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+}
+
+/// Does jobs well or badly until it is aborted.
+fn work(to: SocketAddr, session: u8) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut worker = Client::attach_at(to, Role::Worker, session).await;
+        worker.take(64);
+        for sequence in 1.. {
+            let jobs = worker.delivered().await;
+            let mut batch = SettleBatchBuilder::new();
+            for delivery in &jobs {
+                let settle = match delivery.token.0 % 6 {
+                    0 => NewSettle::Fail(error("Trouble", "no luck")),
+                    1 => NewSettle::Release,
+                    2 => NewSettle::Snooze { ms: 10 },
+                    3 => NewSettle::Bury(error("Trouble", "no way")),
+                    _ => NewSettle::Complete { result: None },
+                };
+                batch.push(delivery.token, &settle);
+            }
+            let mut out = FrameWriter::new();
+            SettleBatchBuilder::encode(&batch.seal(sequence), &mut out);
+            worker.sender.send(out.finish()).unwrap();
+            worker.credit(jobs.len() as u32);
+        }
+    })
+}
+
+const _: () = assert!(LONG.as_secs() > 10);

@@ -1,0 +1,242 @@
+//! A publisher's links, as a client with bare hands sees them.
+
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use longshore_protocol::limits::{BATCH_PAYLOAD_BYTES_MAX, REQUESTS_OPEN_MAX};
+use longshore_protocol::messages::work::{
+    Action, Answer, FromPublisher, Request, RequestError, ToPublisher,
+};
+use longshore_protocol::{DeathReason, Due, FrameWriter, Glob, Path, Role};
+use longshore_publisher::{OpenError, Publisher, PublisherOptions};
+use tokio::task::JoinHandle;
+
+use crate::client::{A_WHILE, Client, LONG, MIB, Running, everything, id, job, publisher, usual};
+
+/// Turns a bit of the first such bytes in the journal.
+fn rot(dir: &FilePath, bytes: &[u8]) {
+    for file in std::fs::read_dir(dir.join("segments")).unwrap() {
+        let path = file.unwrap().path();
+        let mut found = std::fs::read(&path).unwrap();
+        if let Some(at) = found.windows(bytes.len()).position(|window| window == bytes) {
+            found[at] ^= 1;
+            std::fs::write(&path, found).unwrap();
+            return;
+        }
+    }
+    panic!("the journal does not hold them");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_job_is_buried_and_its_credit_takes_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = publisher(dir.path(), 0).await;
+    let mut producer = Client::attach(&running, Role::Producer, 1).await;
+    producer.enqueue([job(1, 100)]).await;
+    producer.enqueue([job(2, 100)]).await;
+    rot(dir.path(), &[1; 100]);
+    let waits = producer.request(Request::Await { id: id(1) });
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let jobs = worker.delivered().await;
+    assert_eq!(jobs.len(), 1, "the one credit, once");
+    // Who waits for it is told what it died of, if not what it was given.
+    let Ok(Answer::Job(Some(dead))) = producer.answer(waits).await else { panic!("no end") };
+    assert_eq!((dead.death, dead.payload), (Some(DeathReason::PayloadDamaged), None));
+    let counts = producer.counts().await;
+    assert_eq!((counts.dead, counts.running, counts.ready), (1, 1, 0));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_reads_slowly_gets_a_cold_backlog_on_one_link() {
+    const JOBS: u32 = 128;
+    let dir = tempfile::tempdir().unwrap();
+    let running = publisher(dir.path(), 0).await;
+    let mut producer = Client::attach(&running, Role::Producer, 1).await;
+    for n in 0..JOBS / 8 {
+        producer.enqueue((0..8).map(|m| job(n * 8 + m, MIB))).await;
+    }
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(JOBS);
+    // All of it would be in the link's send queue by now, and more than it takes.
+    tokio::time::sleep(2 * A_WHILE).await;
+    let mut jobs = 0;
+    while jobs < JOBS as usize {
+        jobs += worker.delivered().await.len();
+    }
+    assert_eq!(producer.counts().await.running, u64::from(JOBS));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_cancelled_while_it_waits_for_its_link_is_not_sent_and_its_credit_comes_back() {
+    const JOBS: u32 = 48;
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut producer = Client::attach(&running, Role::Producer, 1).await;
+    for n in 0..JOBS / 8 {
+        producer.enqueue((0..8).map(|m| job(n * 8 + m, MIB))).await;
+    }
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(JOBS);
+    tokio::time::sleep(A_WHILE).await;
+    let (action, selection) = (Action::Cancel, everything());
+    let act = Request::Act { action, selection, pace: None, dry_run: false };
+    producer.ask(act).await;
+    assert_eq!(producer.counts().await.cancelled, u64::from(JOBS));
+    let sent = worker.delivered_for_a_while().await.len();
+    assert!(sent < JOBS as usize, "{sent} were on their way already");
+    producer.enqueue((0..JOBS).map(|n| job(1_000 + n, 10))).await;
+    let more = worker.delivered_for_a_while().await.len();
+    assert_eq!(more, JOBS as usize - sent, "a credit for each that was not sent");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_that_is_dropped_while_it_runs_lets_go_of_its_links_and_its_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let publisher = Publisher::open(PublisherOptions::new(dir.path())).await.unwrap();
+    let address = publisher.local_address();
+    let running = tokio::spawn(publisher.run(std::future::pending()));
+    let mut client = Client::attach_at(address, Role::Producer, 1).await;
+    running.abort();
+    let ends = async { while client.receiver.recv().await.is_ok() {} };
+    tokio::time::timeout(LONG, ends).await.unwrap();
+    let free = async {
+        while std::net::TcpListener::bind(address).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, free).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_job_comes_due_while_input_never_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let floods: Vec<_> = [10, 11, 12, 13].map(|session| flood(&running, session)).into();
+    tokio::time::sleep(A_WHILE).await;
+    let mut producer = Client::attach(&running, Role::Producer, 1).await;
+    let mut delayed = job(1, 10);
+    delayed.options.due = Due::After(100);
+    producer.enqueue([delayed]).await;
+    assert_eq!(worker.delivered().await.len(), 1);
+    assert_eq!(producer.status().await.jobs, 1);
+    floods.iter().for_each(JoinHandle::abort);
+    running.stop().await;
+}
+
+/// A client that says useless things as fast as it can.
+fn flood(to: &Running, session: u8) -> JoinHandle<()> {
+    let address = to.address;
+    tokio::spawn(async move {
+        let client = Client::attach_at(address, Role::Tool, session).await;
+        loop {
+            let mut out = FrameWriter::new();
+            for _ in 0..1_000 {
+                ToPublisher::Unsubscribe(1).encode(&mut out);
+            }
+            client.sender.send(out.finish()).unwrap();
+            client.sender.ready(MIB).await.unwrap();
+        }
+    })
+}
+
+#[tokio::test]
+async fn more_paths_than_a_start_can_name_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.paths = (0..100_001).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect();
+    let refused = Publisher::open(options).await.map(drop);
+    assert!(matches!(refused, Err(OpenError::TooManyPaths(100_001))), "{refused:?}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[tokio::test]
+async fn a_limit_at_which_a_busy_disk_would_hang_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.hang_after = Duration::from_millis(999);
+    let refused = Publisher::open(options).await.map(drop);
+    assert!(matches!(refused, Err(OpenError::HangsTooSoon(_))), "{refused:?}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[tokio::test]
+async fn a_clock_skew_below_what_keeps_clocks_right_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.clock_skew_max = Duration::from_millis(999);
+    let refused = Publisher::open(options).await.map(drop);
+    assert!(matches!(refused, Err(OpenError::ClockSkewTooSmall(_))), "{refused:?}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[tokio::test]
+async fn addresses_that_no_replica_takes_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = |n: usize| format!("{}.example:{n}", "a".repeat(63)).parse().unwrap();
+    for (addresses, reason) in [
+        (17, "--advertise: 17 addresses are more than the 16 that a publisher may advertise"),
+        (
+            16,
+            "--advertise: its name and addresses take 1237 bytes and may take 1152; advertise \
+             fewer addresses, or shorter host names",
+        ),
+    ] {
+        let mut options = PublisherOptions::new(dir.path().join("data"));
+        options.advertise = (1..=addresses).map(host).collect();
+        let refused = Publisher::open(options).await.map(drop).unwrap_err();
+        assert_eq!(refused.to_string(), reason);
+        assert!(!dir.path().join("data").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_reconnect_grace_under_two_heartbeats_is_refused_with_the_least() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.leases.reconnect_grace_ms = 3_999;
+    let refused = Publisher::open(options.clone()).await.map(drop).unwrap_err();
+    let reason = "leases.reconnect_grace_ms is 3999: workers would begin no job between two \
+                heartbeats of 2s; give it 4000 at least, or shorten timing.heartbeat";
+    assert_eq!(refused.to_string(), reason);
+    assert!(!dir.path().join("data").exists());
+    options.leases.reconnect_grace_ms = 4_000;
+    Publisher::open(options).await.map(drop).unwrap();
+}
+
+const _: () = assert!(8 * MIB <= BATCH_PAYLOAD_BYTES_MAX);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_has_so_many_requests_open_and_one_more_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = publisher(dir.path(), MIB).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    // All in one frame: none can be answered before the last is read.
+    let mut out = FrameWriter::new();
+    for id in 0..=REQUESTS_OPEN_MAX as u64 {
+        ToPublisher::Request { id, request: Request::Queues { pattern: Glob::everything() } }
+            .encode(&mut out);
+    }
+    tool.sender.send(out.finish()).unwrap();
+    let mut refused = Vec::new();
+    for _ in 0..=REQUESTS_OPEN_MAX {
+        match tool.hear().await {
+            FromPublisher::Answer { answer: Ok(Answer::Queues(_)), .. } => {}
+            FromPublisher::Answer { id, answer: Err(RequestError::TooMany) } => refused.push(id),
+            other => panic!("not expected: {other:?}"),
+        }
+    }
+    assert_eq!(refused, [REQUESTS_OPEN_MAX as u64]);
+    // Answered ones make room again.
+    tool.say(&ToPublisher::Request {
+        id: 100,
+        request: Request::Queues { pattern: Glob::everything() },
+    });
+    assert!(matches!(tool.hear().await, FromPublisher::Answer { id: 100, answer: Ok(_) }));
+    running.stop().await;
+}

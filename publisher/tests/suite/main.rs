@@ -1,0 +1,11 @@
+//! A publisher over real links, and a client that sends what it likes.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod client;
+mod follow;
+mod idle;
+mod links;
+mod memory;
+mod terms;
+mod values;
+mod verbs;

@@ -1,0 +1,59 @@
+//! What a publisher holds of the frames that it has received.
+
+use crate::client::*;
+use longshore_protocol::messages::work::{BatchBuilder, FromPublisher, ToPublisher};
+use longshore_protocol::{FrameWriter, Role};
+use longshore_publisher::PublisherOptions;
+use longshore_transport::FrameBudget;
+
+/// Of a later version: it only fills the frame.
+const FILLER: u8 = 250;
+
+async fn charging(dir: &std::path::Path) -> (Running, FrameBudget) {
+    let budget = FrameBudget::default();
+    let options = PublisherOptions { budget: Some(budget.clone()), ..PublisherOptions::new(dir) };
+    (running(options).await, budget)
+}
+
+/// Enqueues a job of `payload` bytes in a frame that `filler` bytes more fill up.
+async fn enqueue(client: &mut Client, sequence: u64, payload: usize, filler: usize) {
+    let mut batch = BatchBuilder::new();
+    batch.push(&job(sequence as u32, payload));
+    let mut out = FrameWriter::new();
+    ToPublisher::Enqueue(batch.seal(false).to_batch(sequence).unwrap()).encode(&mut out);
+    out.message(FILLER, |out| out.put(&vec![0; filler]));
+    client.sender.send(out.finish()).unwrap();
+    let told = client.until(|message| match message {
+        FromPublisher::Enqueued(told) => Some(told),
+        _ => None,
+    });
+    assert!(told.await.outcome.is_ok());
+}
+
+async fn released(budget: &FrameBudget, to: usize) {
+    let falls = async {
+        while budget.charged() > to {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let fell = tokio::time::timeout(LONG, falls).await;
+    assert!(fell.is_ok(), "{} bytes are charged; expected {to} at most", budget.charged());
+}
+
+#[tokio::test]
+async fn a_batch_that_is_kept_holds_no_more_than_a_third_beyond_its_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let (publisher, budget) = charging(dir.path()).await;
+    let mut client = Client::attach(&publisher, Role::Producer, 1).await;
+    // Most of its frame: the cache keeps a slice of it.
+    enqueue(&mut client, 1, 300_000, 50_000).await;
+    released(&budget, 400_000).await;
+    assert!(budget.charged() >= 300_000);
+    // A part of it: the cache keeps a copy, and the frame goes, though the link stays and is
+    // silent.
+    enqueue(&mut client, 2, 300_000, 10 * MIB).await;
+    released(&budget, 400_000).await;
+    drop(client);
+    publisher.stop().await;
+    released(&budget, 0).await;
+}

@@ -1,0 +1,146 @@
+//! On which terms a publisher registers what it serves.
+
+use std::time::Duration;
+
+use longshore_protocol::frame::{FrameWriter, Messages};
+use longshore_protocol::messages::resolver::{
+    Announced, Change, Digest, FromReplica, ToReplica, Written,
+};
+use longshore_protocol::{Path, PublicationKind, Role, Terms};
+use longshore_publisher::{
+    OpenError, Publisher, PublisherOptions, ValueOptions, ValuePublisher, ValuePublisherOptions,
+};
+use longshore_resolver::{Cluster, TermsError};
+use longshore_transport::{Identity, Listener, ListenerOptions};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A replica that takes down everything that is published, until there are so many.
+async fn told(mut listener: Listener, count: usize) -> Vec<(Change, Terms, String)> {
+    let (sender, mut receiver) = listener.accept().await.split();
+    let mut told = Vec::new();
+    while told.len() < count {
+        for message in Messages::new(receiver.recv().await.unwrap()) {
+            let (tag, body) = message.unwrap();
+            let answer = match ToReplica::decode(tag, body).unwrap() {
+                Some(ToReplica::Announce(announce)) => FromReplica::Announced(Announced {
+                    id: announce.id,
+                    held: vec![Digest::default()],
+                    writer_ttl_ms: 120_000,
+                }),
+                Some(ToReplica::Write(write)) => {
+                    let before = told.len();
+                    for group in write.groups {
+                        let path =
+                            |path: &str| (group.change, group.terms.clone(), path.to_owned());
+                        told.extend(group.paths.iter().map(|text| path(text.as_str().unwrap())));
+                    }
+                    let done = (told.len() - before) as u64;
+                    FromReplica::Written(Written {
+                        id: write.id,
+                        last: true,
+                        done,
+                        refused: Vec::new(),
+                    })
+                }
+                other => panic!("a publisher says {other:?}"),
+            };
+            let mut out = FrameWriter::new();
+            answer.encode(&mut out);
+            sender.send(out.finish()).unwrap();
+        }
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight() {
+    let identity = Identity {
+        instance: [1; 16],
+        epoch: 0,
+        name: "replica".into(),
+        serves: |role| role == Role::ResolverWriter,
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
+    let cluster = Cluster::new([listener.local_address().to_string()]);
+
+    let dir = tempfile::tempdir().unwrap();
+    let publisher = Publisher::open(PublisherOptions {
+        paths: vec![Path::new("/jobs/mail").unwrap()],
+        defaults: vec![Path::new("/jobs").unwrap()],
+        homes: vec!["right".into(), "left".into()],
+        priority: 3,
+        weight: 7,
+        cluster: Some(cluster),
+        ..PublisherOptions::new(dir.path())
+    })
+    .await
+    .unwrap();
+    let mut told = timeout(PATIENCE, told(listener, 3)).await.unwrap();
+    told.sort_by(|a, b| a.2.cmp(&b.2));
+    // Its own figures are values, which have no homes.
+    let figures =
+        Terms { kind: PublicationKind::Value, priority: 3, weight: 7, ..Terms::default() };
+    let homes = vec!["left".into(), "right".into()];
+    let terms = Terms { homes, priority: 3, weight: 7, ..Terms::default() };
+    assert_eq!(
+        told,
+        [
+            (Change::PublishDefault, terms.clone(), "/jobs".into()),
+            (Change::Publish, terms, "/jobs/mail".into()),
+            (Change::PublishDefault, figures, "/sys/publishers/publisher".into()),
+        ]
+    );
+    drop(publisher);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_are_published_as_values_on_the_publishers_terms_or_their_own() {
+    let identity = Identity {
+        instance: [1; 16],
+        epoch: 0,
+        name: "replica".into(),
+        serves: |role| role == Role::ResolverWriter,
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
+    let publisher = ValuePublisher::open(ValuePublisherOptions {
+        cluster: Some(Cluster::new([listener.local_address().to_string()])),
+        usual: ValueOptions { priority: 3, weight: 7 },
+        ..ValuePublisherOptions::default()
+    })
+    .await
+    .unwrap();
+    let values = publisher.values();
+    let path = |text| Path::new(text).unwrap();
+    let _usual = values.publish(path("/usual"), 1u64).unwrap();
+    let options = ValueOptions { priority: 1, weight: 0 };
+    let _own = values.publish_with(path("/own"), 1u64, options).unwrap();
+    let _made = values.publish_default(path("/made")).unwrap();
+    let mut told = timeout(PATIENCE, told(listener, 3)).await.unwrap();
+    told.sort_by(|a, b| a.2.cmp(&b.2));
+    let terms = |priority, weight| {
+        let kind = PublicationKind::Value;
+        Terms { kind, priority, weight, ..Terms::default() }
+    };
+    assert_eq!(
+        told,
+        [
+            (Change::PublishDefault, terms(3, 7), "/made".into()),
+            (Change::Publish, terms(1, 0), "/own".into()),
+            (Change::Publish, terms(3, 7), "/usual".into()),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_home_without_a_name_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    options.homes = vec!["left".into(), String::new()];
+    let refused = Publisher::open(options).await.map(drop);
+    assert!(matches!(refused, Err(OpenError::BadTerms(TermsError::BadHome(0)))), "{refused:?}");
+    assert!(!dir.path().join("data").exists());
+}

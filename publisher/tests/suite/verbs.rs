@@ -1,0 +1,686 @@
+//! Every verb of a link and every refusal, as a client with bare hands sees them.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use longshore_protocol::limits::{
+    CHECKPOINT_BYTES_MAX, PAUSES_MAX, SETTLES_MAX, WORKER_PATTERNS_MAX,
+};
+use longshore_protocol::messages::work::{
+    ActOutcome, Action, ActionReport, Answer, BatchBuilder, Checkpoint, CheckpointInfo, DeadGroups,
+    Filter, FromPublisher, NewSettle, Pace, PauseReport, Progress, Quiet, QuietEnd, ReplaceOutcome,
+    Request, RequestError, Selection, Started, ToPublisher, Tokens, WorkerPattern, tag,
+};
+use longshore_protocol::{
+    AttemptOutcome, Backoff, CheckpointOutcome, DeathReason, EnqueueOutcome, Fingerprint,
+    FrameWriter, Gate, JobId, JobState, NewJob, QueueSettings, Refusal, Revoked, Role, SessionId,
+    SettleOutcome, Token,
+};
+
+use crate::client::{Client, error, glob, id, job, job_in, path, running, usual};
+use longshore_publisher::PublisherOptions;
+
+const STALE: Token = Token(1);
+
+impl Client {
+    async fn checkpoint(&mut self, token: Token, sequence: u64, bytes: &[u8]) -> CheckpointOutcome {
+        let mut out = FrameWriter::new();
+        let body = Checkpoint::body_of(token, sequence, &Bytes::copy_from_slice(bytes));
+        Checkpoint::encode(&body, &mut out);
+        self.sender.send(out.finish()).unwrap();
+        self.checkpointed(sequence).await
+    }
+
+    async fn checkpointed(&mut self, sequence: u64) -> CheckpointOutcome {
+        self.until(|message| match message {
+            FromPublisher::Checkpointed(answer) if answer.sequence == sequence => {
+                Some(answer.outcome)
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    async fn checkpoints(&mut self, token: Token) -> Result<Vec<CheckpointInfo>, RequestError> {
+        self.try_ask(Request::Checkpoints { token }).await.map(|answer| match answer {
+            Answer::Checkpoints(checkpoints) => checkpoints,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    async fn act(&mut self, action: Action, selection: Selection) -> ActionReport {
+        let (pace, dry_run) = (None, false);
+        match self.ask(Request::Act { action, selection, pace, dry_run }).await {
+            Answer::Acted(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn pause(&mut self, pattern: &str, paused: bool) -> PauseReport {
+        self.stop(Gate::Delivery, pattern, paused).await
+    }
+
+    async fn stop(&mut self, gate: Gate, pattern: &str, paused: bool) -> PauseReport {
+        match self.ask(Request::Pause { gate, pattern: glob(pattern), paused }).await {
+            Answer::Paused(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn ask_workers(&mut self, which: &[&str], dry_run: bool) -> u64 {
+        let workers = which.iter().map(|text| WorkerPattern::new(text).unwrap()).collect();
+        self.request(Request::Quiet { workers, quiet: true, dry_run })
+    }
+
+    async fn quieted(&mut self, number: u64) -> Vec<(SessionId, QuietEnd)> {
+        match self.answer(number).await {
+            Ok(Answer::Quieted(workers)) => {
+                workers.into_iter().map(|worker| (worker.session, worker.end)).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn asked_to_be_quiet(&mut self) -> Quiet {
+        self.until(|message| match message {
+            FromPublisher::WorkerQuiet(quiet) => Some(quiet),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn replace(&mut self, dead: JobId, new: &NewJob) -> ReplaceOutcome {
+        match self.ask(Request::Replace { id: dead, entry: entry_of(new) }).await {
+            Answer::Replaced(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn outcomes(&mut self, sequence: u64, jobs: &[NewJob]) -> Vec<EnqueueOutcome> {
+        let mut batch = BatchBuilder::new();
+        jobs.iter().for_each(|job| batch.push(job));
+        self.say(&ToPublisher::Enqueue(batch.seal(false).to_batch(sequence).unwrap()));
+        self.until(|message| match message {
+            FromPublisher::Enqueued(answer) => Some(answer.outcome.unwrap().iter().collect()),
+            _ => None,
+        })
+        .await
+    }
+}
+
+fn entry_of(job: &NewJob) -> Bytes {
+    let mut out = FrameWriter::new();
+    job.encode_entry_head(&mut out);
+    out.put(&job.payload);
+    out.into_body()
+}
+
+#[tokio::test]
+async fn a_message_of_a_later_version_is_answered_and_the_link_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = usual(folder.path()).await;
+    let mut client = Client::attach(&running, Role::Tool, 1).await;
+    let mut out = FrameWriter::new();
+    out.message(24, |out| {
+        out.u64(300);
+        out.string("a field of version 2");
+    });
+    out.message(29, |_| {});
+    client.sender.send(out.finish()).unwrap();
+    for (tag, id) in [(24, 300), (29, 0)] {
+        assert_eq!(client.hear().await, FromPublisher::Unsupported { tag, id });
+    }
+    assert!(matches!(client.ask(Request::Status).await, Answer::Status(_)));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_attempt_reads_what_earlier_ones_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut wanted = job(1, 10);
+    wanted.options.backoff = Some(Backoff::Fixed(0));
+    tool.enqueue([wanted]).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    let first = worker.job().await;
+    assert_eq!(first.checkpoints, 0);
+    for (sequence, outcome) in [
+        (1, CheckpointOutcome::Accepted),
+        (1, CheckpointOutcome::Accepted),
+        (3, CheckpointOutcome::Gap),
+        (2, CheckpointOutcome::Accepted),
+    ] {
+        let bytes = format!("page {sequence}");
+        let became = worker.checkpoint(first.token, sequence, bytes.as_bytes()).await;
+        assert_eq!(became, outcome, "{sequence}");
+    }
+    let failed = NewSettle::Fail(error("io::Error", "disk 7 is on fire"));
+    worker.settle([(first.token, failed)]).await;
+    worker.credit(1);
+    let second = worker.job().await;
+    assert_eq!((second.attempt, second.checkpoints), (2, 2));
+    let left = worker.checkpoints(second.token).await.unwrap();
+    let text = |left: &[CheckpointInfo]| -> Vec<(u16, u64, Vec<u8>)> {
+        let one = |c: &CheckpointInfo| (c.attempt, c.sequence, c.bytes.clone().unwrap().to_vec());
+        left.iter().map(one).collect()
+    };
+    let pages = [(1, 1, b"page 1".to_vec()), (1, 2, b"page 2".to_vec())];
+    assert_eq!(text(&left), pages);
+    // Nobody else reads them by that token, and nobody reads them by one that holds no lease.
+    assert_eq!(tool.checkpoints(second.token).await, Err(RequestError::StaleToken));
+    assert_eq!(worker.checkpoints(first.token).await, Err(RequestError::StaleToken));
+    // A tool sees them with the job, and the attempt's error.
+    let seen = tool.look(id(1)).await.unwrap();
+    assert_eq!(text(&seen.checkpoints), pages);
+    let [attempt] = &seen.attempts[..] else { panic!("{:?}", seen.attempts) };
+    assert_eq!((attempt.number, attempt.outcome), (1, AttemptOutcome::Failed));
+    let told = error("io::Error", "disk 7 is on fire");
+    assert_eq!(attempt.fingerprint, Some(Fingerprint::of(&told)));
+    assert_eq!(attempt.error, Some(told));
+    assert_eq!(attempt.worker, "test");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_checkpoint_is_refused_by_name_and_its_link_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.enqueue([job(1, 10)]).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    let large = vec![0; CHECKPOINT_BYTES_MAX + 1];
+    assert_eq!(worker.checkpoint(delivery.token, 1, &large).await, CheckpointOutcome::TooLarge);
+    assert_eq!(worker.checkpoint(STALE, 1, b"x").await, CheckpointOutcome::StaleToken);
+    // A number that no client of ours would send.
+    assert_eq!(worker.checkpoint(delivery.token, 0, b"x").await, CheckpointOutcome::Gap);
+    let most = &large[..CHECKPOINT_BYTES_MAX];
+    assert_eq!(worker.checkpoint(delivery.token, 1, most).await, CheckpointOutcome::Accepted);
+    worker.complete(delivery.token).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_settle_batch_has_no_outcomes_and_its_link_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.enqueue([job(1, 10)]).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    let settle = |sequence: u64, count: u64, verdict: u8| {
+        let mut out = FrameWriter::new();
+        out.message(tag::SETTLE, |out| {
+            out.u64(sequence);
+            out.u64(count);
+            out.i64(delivery.token.0 as i64);
+            out.u8(verdict);
+        });
+        out.finish()
+    };
+    for bad in [settle(1, 1, 77), settle(1, 2, 0), settle(1, SETTLES_MAX as u64 + 1, 0)] {
+        worker.sender.send(bad).unwrap();
+        let outcomes = worker
+            .until(|message| match message {
+                FromPublisher::Settled(settled) if settled.sequence == 1 => Some(settled.outcomes),
+                _ => None,
+            })
+            .await;
+        assert!(outcomes.is_empty());
+    }
+    // The lease runs on, and ends by the batch that is good.
+    worker.complete(delivery.token).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_speaks_of_a_lease_that_it_does_not_hold_is_told_at_once_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    let mut other = Client::attach(&running, Role::Worker, 3).await;
+    worker.enqueue([job(1, 10)]).await;
+    worker.take(1);
+    let token = worker.job().await.token;
+    let started = Started { tokens: Tokens(vec![token, STALE]), running_ms: Vec::new() };
+    worker.say(&ToPublisher::Started(started));
+    assert_eq!(worker.revoked().await, (Revoked::LeaseLost, vec![STALE]));
+    let progress = |token| Progress { token, percent: 40, message: "reading".to_owned() };
+    worker.say(&ToPublisher::Progress(vec![progress(STALE), progress(token)]));
+    assert_eq!(worker.revoked().await, (Revoked::LeaseLost, vec![STALE]));
+    // It is the link's lease: another's word does not count.
+    other.say(&ToPublisher::Progress(vec![Progress { percent: 99, ..progress(token) }]));
+    assert_eq!(other.revoked().await, (Revoked::LeaseLost, vec![token]));
+    other.say(&ToPublisher::Renew(Tokens(vec![token])));
+    let stale = other
+        .until(|message| match message {
+            FromPublisher::Renewed { stale } => Some(stale.0),
+            _ => None,
+        })
+        .await;
+    assert_eq!(stale, [token]);
+    let settled = other.settle([(token, NewSettle::Complete { result: None })]).await;
+    assert_eq!(settled, [SettleOutcome::StaleToken]);
+    assert_eq!(other.checkpoint(token, 1, b"x").await, CheckpointOutcome::StaleToken);
+    assert_eq!(other.checkpoints(token).await, Err(RequestError::StaleToken));
+    let seen = worker.look(id(1)).await.unwrap();
+    let progress = seen.progress.unwrap();
+    assert_eq!((progress.percent, progress.message.as_str()), (40, "reading"));
+    assert_eq!(
+        worker.status().await.stale_refused,
+        6,
+        "started, progress twice, renewal, settle, checkpoint"
+    );
+    worker.complete(token).await;
+    assert_eq!(worker.look(id(1)).await.unwrap().progress, None);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_to_nothing_is_refused_with_its_reason_and_its_link_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    let mut out = FrameWriter::new();
+    out.message(tag::SUBSCRIBE, |out| {
+        out.u64(5);
+        out.u8(0);
+        out.u64(0);
+    });
+    worker.sender.send(out.finish()).unwrap();
+    let refused = worker
+        .until(|message| match message {
+            FromPublisher::SubscribeRefused { subscription, reason } => {
+                Some((subscription, reason))
+            }
+            _ => None,
+        })
+        .await;
+    assert_eq!(refused.0, 5);
+    assert!(refused.1.contains("without a pattern"), "{}", refused.1);
+    worker.status().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_that_does_not_decode_is_passed_over_and_its_link_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    let mut out = FrameWriter::new();
+    out.message(tag::PROGRESS, |out| {
+        out.u64(1);
+        out.i64(7);
+        out.u8(101);
+        out.string("more than all of it");
+    });
+    worker.sender.send(out.finish()).unwrap();
+    worker.status().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelling_a_running_job_reaches_its_worker_at_once_and_its_settle_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    tool.enqueue([job(1, 10)]).await;
+    worker.take(1);
+    let token = worker.job().await.token;
+    let asked = Instant::now();
+    let report = tool.act(Action::Cancel, Selection::Ids(vec![id(1), id(2)])).await;
+    assert_eq!(report.outcomes.iter().collect::<Vec<_>>(), [ActOutcome::Done, ActOutcome::Unknown]);
+    assert_eq!(worker.revoked().await, (Revoked::Cancelled, vec![token]));
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    let settled = worker.settle([(token, NewSettle::Complete { result: None })]).await;
+    assert_eq!(settled, [SettleOutcome::StaleToken]);
+    let seen = tool.look(id(1)).await.unwrap();
+    assert_eq!(seen.state, JobState::Cancelled);
+    assert_eq!(seen.attempts[0].outcome, AttemptOutcome::Cancelled);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_queue_delivers_none_and_a_closed_one_accepts_none_until_they_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    tool.enqueue([job(1, 10)]).await;
+    let report = tool.pause("/jobs/*", true).await;
+    assert_eq!((report.queues, report.changed), (1, true));
+    assert!(!tool.pause("/jobs/*", true).await.changed);
+    assert!(tool.stop(Gate::Enqueue, "/jobs/new", true).await.changed);
+    let jobs = [job(2, 10), job_in("/jobs/new", 3, 10), job_in("/x", 4, 10)];
+    let closed = EnqueueOutcome::Refused(Refusal::QueueClosed);
+    let created = EnqueueOutcome::Created;
+    assert_eq!(tool.outcomes(2, &jobs).await, [created, closed, created]);
+    let status = tool.status().await;
+    assert_eq!((status.paused, status.closed), (vec![glob("/jobs/*")], vec![glob("/jobs/new")]));
+    worker.take(2);
+    assert_eq!(worker.delivered_for_a_while().await, []);
+    assert!(tool.pause("/jobs/a", true).await.changed);
+    let report = tool.pause("/jobs/*", false).await;
+    assert!(report.changed);
+    assert_eq!(report.still_by, [glob("/jobs/a")]);
+    assert!(tool.stop(Gate::Enqueue, "/jobs/a", true).await.changed);
+    tool.pause("/jobs/a", false).await;
+    // Both wait, so both come in one message.
+    for delivery in worker.delivered().await {
+        worker.complete(delivery.token).await;
+    }
+    assert_eq!(tool.outcomes(3, &[job(5, 10)]).await, [closed]);
+    tool.stop(Gate::Enqueue, "/jobs/a", false).await;
+    assert_eq!(tool.outcomes(4, &[job(5, 10)]).await, [created]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_beyond_the_memory_that_they_may_take_are_refused_until_others_have_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory_max = PublisherOptions::MEMORY_MAX_MIN;
+    let options =
+        PublisherOptions { memory_max: Some(memory_max), ..PublisherOptions::new(dir.path()) };
+    let running = running(options.clone()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let keep_nothing =
+        QueueSettings { keep_ms: Some(0), keep_jobs: Some(0), ..QueueSettings::default() };
+    let configure =
+        Request::Configure { path: path("/jobs/a"), changes: keep_nothing, reset: false };
+    tool.ask(configure).await;
+    let full = EnqueueOutcome::Refused(Refusal::MemoryFull);
+    let mut batch = 0;
+    loop {
+        let jobs = (0..10_000).map(|n| job(batch * 10_000 + n, 1));
+        let outcomes = tool.enqueue(jobs).await.outcome.unwrap();
+        if outcomes.iter().all(|outcome| outcome == full) {
+            break;
+        }
+        assert!(outcomes.iter().all(|outcome| outcome == EnqueueOutcome::Created));
+        batch += 1;
+    }
+    let status = tool.status().await;
+    let per_job = status.memory_bytes / status.jobs;
+    assert!(status.memory_bytes >= memory_max && (100..120).contains(&per_job), "{status:?}");
+    assert_eq!(status.memory_max, memory_max);
+    // Whoever has the jobs goes on, over a restart, too.
+    drop(tool);
+    running.stop().await;
+    let running = self::running(options).await;
+    let mut producer = Client::attach(&running, Role::Producer, 2).await;
+    assert_eq!(producer.outcomes(1, &[job(9_999_999, 1)]).await, [full]);
+    let mut worker = Client::attach(&running, Role::Worker, 3).await;
+    worker.take(10_000);
+    let mut held = Vec::new();
+    while held.len() < 10_000 {
+        held.extend(worker.delivered().await.into_iter().map(|job| job.token));
+    }
+    let completed = NewSettle::Complete { result: None };
+    worker.settle(held.into_iter().map(|token| (token, completed.clone()))).await;
+    assert_eq!(producer.outcomes(2, &[job(9_999_999, 1)]).await, [EnqueueOutcome::Created]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_pause_too_many_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut out = FrameWriter::new();
+    for n in 0..=PAUSES_MAX as u64 {
+        let request = {
+            let (gate, pattern) = (Gate::Delivery, glob(&format!("/jobs/{n}")));
+            Request::Pause { gate, pattern, paused: true }
+        };
+        ToPublisher::Request { id: 1_000 + n, request }.encode(&mut out);
+    }
+    tool.sender.send(out.finish()).unwrap();
+    let refused = tool.answer(1_000 + PAUSES_MAX as u64).await;
+    assert_eq!(refused, Err(RequestError::TooManyPauses));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_are_asked_to_be_quiet_and_the_tool_is_told_who_said_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut first = Client::attach(&running, Role::Worker, 2).await;
+    let mut second = Client::attach(&running, Role::Worker, 3).await;
+    let _producer = Client::attach(&running, Role::Producer, 4).await;
+    let [a, b] = [2, 3].map(|n| SessionId([n; 16]));
+
+    let looked = tool.ask_workers(&["te?t"], true).await;
+    let matched = [(a, QuietEnd::Matched), (b, QuietEnd::Matched)];
+    assert_eq!(tool.quieted(looked).await, matched, "only workers, and none of them is asked");
+    let nobody = tool.ask_workers(&["tes", "04040404"], false).await;
+    assert_eq!(tool.quieted(nobody).await, []);
+
+    let asked = tool.ask_workers(&["te*", "nobody"], false).await;
+    let told = first.asked_to_be_quiet().await;
+    assert_eq!(second.asked_to_be_quiet().await, told);
+    assert!(told.quiet && told.ask > 0);
+    first.say(&ToPublisher::Quieted(told));
+    // The other link ends, and with it the wait for its answer.
+    drop(second);
+    let ends = [(a, QuietEnd::Confirmed), (b, QuietEnd::NotAnswered)];
+    assert_eq!(tool.quieted(asked).await, ends);
+
+    let asked = tool.ask_workers(&["02020202"], false).await;
+    let again = first.asked_to_be_quiet().await;
+    assert!(again.ask > told.ask);
+    first.say(&ToPublisher::Quieted(Quiet { quiet: false, ..again }));
+    assert_eq!(tool.quieted(asked).await, [(a, QuietEnd::Otherwise)]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_does_not_know_how_to_be_quiet_is_named_after_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    let began = Instant::now();
+    let asked = tool.ask_workers(&["*"], false).await;
+    worker.asked_to_be_quiet().await;
+    let ends = [(SessionId([2; 16]), QuietEnd::NotAnswered)];
+    assert_eq!(tool.quieted(asked).await, ends);
+    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_pattern_of_workers_too_many_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let most = vec!["w"; WORKER_PATTERNS_MAX];
+    let asked = tool.ask_workers(&most, false).await;
+    assert_eq!(tool.quieted(asked).await, []);
+    let asked = tool.ask_workers(&[&most[..], &["w"]].concat(), false).await;
+    assert_eq!(tool.answer(asked).await, Err(RequestError::OverLimit));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_is_given_settings_which_its_jobs_obey() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut set = async |queue: &str, changes: QueueSettings, reset| match tool
+        .ask(Request::Configure { path: path(queue), changes, reset })
+        .await
+    {
+        Answer::Configured(result) => result,
+        other => panic!("{other:?}"),
+    };
+    let two = QueueSettings { max_attempts: Some(2), ..QueueSettings::default() };
+    let lease = QueueSettings { lease_ms: Some(5_000), ..QueueSettings::default() };
+    assert_eq!(set("/jobs/a", two.clone(), false).await, Ok(two));
+    let both = QueueSettings { max_attempts: Some(2), ..lease.clone() };
+    assert_eq!(set("/jobs/a", lease.clone(), false).await, Ok(both), "what is not said stays");
+    assert_eq!(set("/jobs/a", lease.clone(), true).await, Ok(lease.clone()), "or is reset");
+    assert_eq!(set("/sys/a", lease.clone(), false).await, Err(Refusal::Reserved));
+    tool.enqueue([job(1, 10)]).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(1);
+    assert_eq!(worker.job().await.lease_ms, 5_000);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_job_is_replaced_by_a_new_one_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    tool.enqueue([job(1, 10), job(2, 10)]).await;
+    worker.take(1);
+    let delivery = worker.job().await;
+    worker.bury(delivery.token, "Bad", "payload").await;
+    let mut better = job(3, 20);
+    better.payload = Bytes::from_static(b"better");
+    assert_eq!(tool.replace(id(9), &better).await, ReplaceOutcome::Unknown);
+    assert_eq!(tool.replace(id(2), &better).await, ReplaceOutcome::NotDead);
+    assert_eq!(tool.replace(id(1), &job(2, 5)).await, ReplaceOutcome::IdConflict);
+    let nonsense = Request::Replace { id: id(1), entry: Bytes::from_static(b"nonsense") };
+    assert_eq!(tool.ask(nonsense).await, Answer::Replaced(ReplaceOutcome::BadOptions));
+    assert_eq!(tool.replace(id(1), &better).await, ReplaceOutcome::Replaced);
+    assert_eq!(tool.replace(id(1), &better).await, ReplaceOutcome::Replaced, "said again");
+    assert_eq!(tool.look(id(1)).await, None);
+    let seen = tool.look(id(3)).await.unwrap();
+    assert_eq!((seen.state, seen.replaces), (JobState::Ready, Some(id(1))));
+    worker.credit(2);
+    let mut jobs = worker.delivered().await;
+    while jobs.len() < 2 {
+        jobs.extend(worker.delivered().await);
+    }
+    let entries: Vec<Bytes> = jobs.into_iter().map(|delivery| delivery.entry).collect();
+    assert!(entries.contains(&entry_of(&better)), "the worker gets the new payload");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prepared_jobs_run_once_they_are_confirmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.take(2);
+    let mut prepared = job(1, 10);
+    prepared.options.prepared = true;
+    tool.enqueue([prepared]).await;
+    assert_eq!(tool.look(id(1)).await.unwrap().state, JobState::Prepared);
+    let report = tool.act(Action::Confirm, Selection::Ids(vec![id(1)])).await;
+    assert_eq!(report.done, 1);
+    let token = worker.job().await.token;
+    let report = tool.act(Action::Confirm, Selection::Ids(vec![id(1)])).await;
+    assert_eq!(report.done, 1, "a lost answer is asked for again");
+    worker.complete(token).await;
+    let report = tool.act(Action::Revive, Selection::Ids(vec![id(1)])).await;
+    assert_eq!(
+        report.outcomes.iter().collect::<Vec<_>>(),
+        [ActOutcome::NotInState(JobState::Completed)]
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_grouped_and_revived_at_a_pace() {
+    const JOBS: u32 = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    tool.enqueue((0..JOBS).map(|n| job(n, 10))).await;
+    worker.take(JOBS);
+    let mut jobs = Vec::new();
+    while jobs.len() < JOBS as usize {
+        jobs.extend(worker.delivered().await);
+    }
+    let bury = |(n, token): (usize, Token)| {
+        let kind = if n % 3 == 0 { "Timeout" } else { "io::Error" };
+        (token, NewSettle::Bury(error(kind, &format!("disk {n} is on fire"))))
+    };
+    worker.settle(jobs.iter().map(|job| job.token).enumerate().map(bury)).await;
+    let Answer::DeadGroups(DeadGroups { groups, more }) =
+        tool.ask(Request::DeadGroups { filter: Filter::of(glob("/jobs/**")) }).await
+    else {
+        panic!()
+    };
+    assert!(!more);
+    let sizes: Vec<_> = groups.iter().map(|group| (group.jobs, group.death)).collect();
+    assert_eq!(sizes, [(20, DeathReason::Buried), (10, DeathReason::Buried)]);
+    let said = groups[0].error.as_ref().unwrap();
+    assert_eq!(said.kind, "io::Error");
+    assert!(said.message.starts_with("disk "));
+
+    let filter =
+        Filter { fingerprint: Some(groups[1].fingerprint), ..Filter::of(glob("/jobs/**")) };
+    let selection = Selection::Matching(filter);
+    let revive = |dry_run| Request::Act {
+        action: Action::Revive,
+        selection: selection.clone(),
+        pace: Some(Pace { per_second: 5, before: 0 }),
+        dry_run,
+    };
+    let Answer::Acted(report) = tool.ask(revive(true)).await else { panic!() };
+    assert_eq!(report.done, 10);
+    assert_eq!(tool.counts().await.dead, 30, "it was only counted");
+    let Answer::Acted(report) = tool.ask(revive(false)).await else { panic!() };
+    assert_eq!((report.done, report.more), (10, false));
+    let counts = tool.counts().await;
+    assert_eq!((counts.dead, counts.ready), (20, 1));
+    assert_eq!(counts.scheduled, 9, "five a second");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmed_clock_is_done_and_the_status_says_that_nothing_is_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    assert_eq!(tool.ask(Request::ConfirmClock).await, Answer::Done);
+    assert!(!tool.status().await.clock_held);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_runs_for_too_long_is_taken_from_its_worker_renewed_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    let mut wanted = job(1, 10);
+    wanted.options.run_timeout_ms = Some(300);
+    wanted.options.max_attempts = Some(1);
+    tool.enqueue([wanted]).await;
+    let waits = tool.request(Request::Await { id: id(1) });
+    worker.take(1);
+    let token = worker.job().await.token;
+    worker.say(&ToPublisher::Started(Started { tokens: Tokens(vec![token]), running_ms: vec![] }));
+    worker.say(&ToPublisher::Renew(Tokens(vec![token])));
+    assert_eq!(worker.revoked().await, (Revoked::TimedOut, vec![token]));
+    let Ok(Answer::Job(Some(told))) = tool.answer(waits).await else { panic!() };
+    assert_eq!((told.state, told.death), (JobState::Dead, Some(DeathReason::TimedOut)));
+    assert_eq!(told.attempts[0].outcome, AttemptOutcome::TimedOut);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_the_publisher_does_not_know_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    let mut tool = Client::attach(&running, Role::Tool, 1).await;
+    let mut out = FrameWriter::new();
+    out.message(tag::REQUEST, |out| {
+        out.u64(900);
+        out.u8(200);
+    });
+    tool.sender.send(out.finish()).unwrap();
+    assert_eq!(tool.answer(900).await, Err(RequestError::Unknown));
+    running.stop().await;
+}

@@ -1,0 +1,244 @@
+//! Who gets in when not everybody can, and what the others are told.
+
+use std::time::{Duration, Instant};
+
+use crate::common::pem::Pem;
+use crate::common::*;
+use longshore_protocol::hello::MAGIC;
+use longshore_protocol::{Hello, HelloAnswer, HelloRefusal, Role};
+use longshore_transport::{DialError, Kept, Link, LinkOptions, Listener, ListenerOptions, dial};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// So long that nothing here ends by it.
+fn patient() -> ListenerOptions {
+    ListenerOptions { hello_timeout: 10 * SOON, ..listening() }
+}
+
+fn patient_dialler() -> LinkOptions {
+    LinkOptions { hello_timeout: SOON, ..dialling() }
+}
+
+fn hello_as(role: Role) -> Hello {
+    Hello { role, ..hello() }
+}
+
+async fn dial_as(listener: &Listener, role: Role) -> Result<Link, DialError> {
+    soon(dial(listener.local_address(), &hello_as(role), &patient_dialler())).await
+}
+
+fn busy(error: DialError) -> String {
+    match error {
+        DialError::Refused { code: HelloRefusal::Busy, reason, .. } => reason,
+        error => panic!("{error}"),
+    }
+}
+
+/// Connections that have sent these bytes and then wait.
+async fn waiting(listener: &Listener, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(listener.local_address()).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        streams.push(stream);
+    }
+    streams
+}
+
+#[tokio::test]
+async fn a_flood_of_links_for_values_leaves_places_for_workers_and_hears_why_it_ends() {
+    let options =
+        ListenerOptions { connections_max: 4, value_connections_max: Some(2), ..patient() };
+    let mut listener = listener(options).await;
+    let mut links = Vec::new();
+    for role in [Role::Values, Role::Values, Role::Worker, Role::Worker] {
+        if links.len() == 2 {
+            let reason = busy(dial_as(&listener, Role::Values).await.unwrap_err());
+            assert!(reason.contains("2 of 2 connections for live values are taken"), "{reason}");
+        }
+        links.push((dial_as(&listener, role).await.unwrap(), listener.accept().await));
+    }
+    let reason = busy(dial_as(&listener, Role::Worker).await.unwrap_err());
+    assert!(reason.contains("4 of 4 connections are taken"), "{reason}");
+}
+
+#[tokio::test]
+async fn places_are_kept_for_roles_and_the_others_hear_for_whom() {
+    let kept = vec![Kept { role: Role::Tool, places: 1 }];
+    let mut listener = listener(ListenerOptions { connections_max: 3, kept, ..patient() }).await;
+    let mut links = Vec::new();
+    for _ in 0..2 {
+        links.push((dial_as(&listener, Role::Worker).await.unwrap(), listener.accept().await));
+    }
+    let reason = busy(dial_as(&listener, Role::Worker).await.unwrap_err());
+    for part in ["`here`", "worker", "2 of 3 connections", "1 are kept for the role `tool`"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    let tool = dial_as(&listener, Role::Tool).await.unwrap();
+    let accepted = soon(listener.accept()).await;
+    let reason = busy(dial_as(&listener, Role::Tool).await.unwrap_err());
+    assert!(reason.contains("3 of 3 connections"), "{reason}");
+    assert_eq!(listener.connections(), 3);
+
+    drop((tool, accepted));
+    let again = async { while dial_as(&listener, Role::Tool).await.is_err() {} };
+    soon(again).await;
+    assert!(dial_as(&listener, Role::Worker).await.is_err(), "the place was not one for all");
+}
+
+#[tokio::test]
+async fn who_says_nothing_makes_room_for_who_speaks() {
+    let mut listener = listener(ListenerOptions { hellos_max: 4, ..patient() }).await;
+    let mut silent = waiting(&listener, 4, b"").await;
+    // Each takes its turn from the one that has been silent the longest.
+    for _ in 0..3 {
+        let link = dial_as(&listener, Role::Worker).await.unwrap();
+        drop((link, soon(listener.accept()).await));
+        silent.extend(waiting(&listener, 1, b"").await);
+    }
+    for stream in &mut silent[..3] {
+        let answer = soon(raw_answer(stream)).await;
+        let HelloAnswer::Refused { code: HelloRefusal::Busy, reason } = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(reason.contains("hellos under way as it may (4)"), "{reason}");
+        assert_eq!(soon(stream.read(&mut [0; 8])).await.unwrap(), 0, "closed");
+    }
+}
+
+#[tokio::test]
+async fn who_has_begun_to_speak_is_not_displaced_before_a_second_is_over() {
+    let listener = listener(ListenerOptions { hellos_max: 2, ..patient() }).await;
+    let begun = Instant::now();
+    let speaking = waiting(&listener, 2, &MAGIC).await;
+    let mut refused = 0;
+    let taken_at = loop {
+        match dial_as(&listener, Role::Worker).await {
+            Ok(_) => break begun.elapsed(),
+            Err(error) => {
+                let reason = busy(error);
+                assert!(reason.contains("hellos under way as it may (2)"), "{reason}");
+                refused += 1;
+            }
+        }
+        assert!(begun.elapsed() < SOON);
+    };
+    assert!(refused > 0 && taken_at >= Duration::from_secs(1), "{refused} in {taken_at:?}");
+    drop(speaking);
+}
+
+#[tokio::test]
+async fn an_honest_dialler_gets_in_beside_1024_that_trickle_a_byte_each_900_ms() {
+    let options = ListenerOptions { descriptors_kept: 2_048, ..patient() };
+    let mut listener = listener(options).await;
+    let begun = Instant::now();
+    let mut slow = waiting(&listener, 1_024, &MAGIC[..1]).await;
+    let trickling = tokio::spawn(async move {
+        // Never a whole hello: its length comes last.
+        for byte in [&MAGIC[1..], &[200, 0, 0, 0], &[0; 100]].concat() {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            for stream in &mut slow {
+                // Those that were displaced are closed.
+                let _ = stream.try_write(&[byte]);
+            }
+        }
+    });
+    // All of them have begun, and none is within its first second any more.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for _ in 0..20 {
+        let link = dial_as(&listener, Role::Worker).await.unwrap();
+        drop((link, soon(listener.accept()).await));
+    }
+    assert!(begun.elapsed() < SOON);
+    trickling.abort();
+}
+
+#[tokio::test]
+async fn a_hello_that_trickles_ends_at_its_deadline_counted_from_the_connection() {
+    let limit = Duration::from_millis(500);
+    let listener = listener(ListenerOptions { hello_timeout: limit, ..listening() }).await;
+    let begun = Instant::now();
+    let mut stream = waiting(&listener, 1, &MAGIC).await.remove(0);
+    for byte in [200, 0, 0, 0].into_iter().chain([0; 100]) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if stream.write_all(&[byte]).await.is_err() {
+            break;
+        }
+        assert!(begun.elapsed() < 4 * limit, "it goes on for ever");
+    }
+    assert!(begun.elapsed() >= limit);
+}
+
+#[tokio::test]
+async fn who_was_refused_and_does_not_go_takes_no_turn_of_a_hello() {
+    let options = ListenerOptions { hellos_max: 1, refusals_max: 2, ..patient() };
+    let listener = listener(options).await;
+    let mut refused = Vec::new();
+    // More than are waited for: each is told all the same.
+    for _ in 0..6 {
+        let lost = greeting(&hello_as(Role::ResolverReader));
+        let mut stream = waiting(&listener, 1, &lost).await.remove(0);
+        let answer = soon(raw_answer(&mut stream)).await;
+        let wrong_role =
+            matches!(answer, HelloAnswer::Refused { code, .. } if code == HelloRefusal::WrongRole);
+        assert!(wrong_role, "{answer:?}");
+        refused.push(stream);
+        dial_as(&listener, Role::Worker).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn without_room_for_one_more_refusal_busy_is_said_all_the_same() {
+    let options = ListenerOptions { hellos_max: 1, refusals_max: 0, ..patient() };
+    let listener = listener(options).await;
+    let _speaking = waiting(&listener, 1, &MAGIC).await;
+    for _ in 0..10 {
+        let reason = busy(dial_as(&listener, Role::Worker).await.unwrap_err());
+        assert!(reason.contains("hellos"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn under_tls_an_excess_connection_is_told_busy_too() {
+    let pem = Pem::new();
+    let options = ListenerOptions { connections_max: 1, ..pem.listening(None) };
+    let mut listener = listener(options).await;
+    let address = listener.local_address();
+    let dialling = pem.dialling(None, None);
+    let _link = soon(dial(address, &hello(), &dialling)).await.unwrap();
+    let _accepted = soon(listener.accept()).await;
+    let reason = busy(soon(dial(address, &hello(), &dialling)).await.unwrap_err());
+    assert!(reason.contains("1 of 1 connections"), "{reason}");
+}
+
+/// The first byte of a TLS record: a handshake.
+const TLS_BEGUN: &[u8] = &[0x16];
+
+#[tokio::test]
+async fn under_tls_a_hello_beyond_the_limit_is_told_busy_and_a_silent_one_makes_room() {
+    let pem = Pem::new();
+    let tls = pem.listening(None);
+    let options = ListenerOptions { hellos_max: 1, hello_timeout: 10 * SOON, ..tls };
+    let listener = listener(options).await;
+    let dialling = LinkOptions { hello_timeout: SOON, ..pem.dialling(None, None) };
+    let silent = waiting(&listener, 1, b"").await;
+    soon(dial(listener.local_address(), &hello(), &dialling)).await.unwrap();
+
+    let begun = waiting(&listener, 1, TLS_BEGUN).await;
+    let reason = busy(soon(dial(listener.local_address(), &hello(), &dialling)).await.unwrap_err());
+    assert!(reason.contains("hellos"), "{reason}");
+    drop((silent, begun));
+}
+
+#[tokio::test]
+async fn under_tls_without_room_for_a_handshake_it_is_closed_at_once() {
+    let pem = Pem::new();
+    let tls = pem.listening(None);
+    let options =
+        ListenerOptions { hellos_max: 1, refusals_max: 0, hello_timeout: 10 * SOON, ..tls };
+    let listener = listener(options).await;
+    let dialling = LinkOptions { hello_timeout: 10 * SOON, ..pem.dialling(None, None) };
+    let _begun = waiting(&listener, 1, TLS_BEGUN).await;
+    let error = soon(dial(listener.local_address(), &hello(), &dialling)).await.unwrap_err();
+    assert!(matches!(error, DialError::Tls { .. } | DialError::Io { .. }), "{error}");
+}

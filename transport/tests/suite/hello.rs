@@ -1,0 +1,284 @@
+//! How links begin, and how they do not.
+
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use longshore_protocol::hello::MAGIC;
+use longshore_protocol::{
+    Address, Credential, Hello, HelloAnswer, HelloRefusal, HostAddress, LinkTiming, NameError,
+    PublisherId, Role, Welcome,
+};
+use longshore_transport::{
+    BindError, DialError, LastAddress, LinkOptions, Listener, ListenerOptions, Peer, dial,
+    dial_publisher,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+#[tokio::test]
+async fn both_sides_know_each_other_and_hold_to_the_shorter_timing() {
+    let (dialled, accepted, _listener) = link().await;
+    let Peer::Server(welcome) = dialled.peer() else { panic!("the dialler sees a server") };
+    assert_eq!((welcome.instance, welcome.epoch, welcome.name.as_str()), ([9; 16], 4, "here"));
+    let Peer::Client(hello) = accepted.peer() else { panic!("the listener sees a client") };
+    assert_eq!((hello.role, hello.name.as_str()), (Role::Worker, "worker-1"));
+    assert_eq!((dialled.timing(), accepted.timing()), (TIMING, TIMING));
+    assert_eq!((dialled.version(), accepted.version()), (1, 1));
+}
+
+#[tokio::test]
+async fn both_sides_report_the_features_that_both_have() {
+    let mut listener = listener(ListenerOptions { features: 0b011, ..listening() }).await;
+    let credential = Credential(b"nobody checks it yet".as_slice().into());
+    let hello = Hello { features: 1 << 63 | 0b110, credential, ..hello() };
+    let dialled = soon(dial(listener.local_address(), &hello, &dialling())).await.unwrap();
+    let accepted = soon(listener.accept()).await;
+    assert_eq!((dialled.features(), accepted.features()), (0b010, 0b010));
+}
+
+#[tokio::test]
+async fn a_host_name_is_resolved_when_it_is_dialled_and_its_addresses_are_tried_in_order() {
+    let listener = listener(listening()).await;
+    let port = listener.local_address().port();
+    let host = |name: &str| Address::Host(HostAddress::new(name, port).unwrap());
+    // On most machines `::1`, where nobody listens, comes first.
+    let reach = async |name: &str| {
+        let (publisher, last) = (PublisherId(identity().instance), LastAddress::default());
+        soon(dial_publisher(publisher, &[host(name)], &last, &hello(), &dialling())).await
+    };
+    let link = reach("localhost").await.unwrap();
+    assert_eq!(link.peer_address(), listener.local_address());
+    let error = reach("nowhere.invalid").await.unwrap_err();
+    let DialError::Each(failures) = &error else { panic!("{error}") };
+    assert!(matches!(failures[..], [(_, DialError::Lookup(_))]), "{error}");
+    assert!(error.to_string().contains("nowhere.invalid"), "{error}");
+}
+
+#[tokio::test]
+async fn value_links_have_a_timing_of_their_own() {
+    let options = ListenerOptions { value_timing: LinkTiming::VALUES, ..listening() };
+    let listener = listener(options).await;
+    let hello = Hello { role: Role::Values, timing: LinkTiming::VALUES, ..hello() };
+    let link = LinkOptions { timing: LinkTiming::VALUES, ..dialling() };
+    let link = dial(listener.local_address(), &hello, &link).await.unwrap();
+    assert_eq!(link.timing(), LinkTiming::VALUES);
+}
+
+#[tokio::test]
+async fn frames_sent_right_behind_the_hello_are_not_lost() {
+    let mut listener = listener(listening()).await;
+    let mut stream = TcpStream::connect(listener.local_address()).await.unwrap();
+    let mut bytes = greeting(&hello());
+    bytes.extend(bytes_of(&frame(7, 100)));
+    stream.write_all(&bytes).await.unwrap();
+    let (_sender, mut receiver) = soon(listener.accept()).await.split();
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 7);
+}
+
+#[tokio::test]
+async fn a_dialler_of_another_version_is_told_both_ranges() {
+    let listener = listener(listening()).await;
+    let later = Hello { version_min: 2, version_max: 5, ..hello() };
+    let error = soon(dial(listener.local_address(), &later, &dialling())).await.unwrap_err();
+    let DialError::Version { reason, .. } = error else { panic!("{error}") };
+    assert!(reason.contains("2 to 5") && reason.contains("1 to 1"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_could_read_is_not_dialled_with() {
+    let server = TcpListener::bind(LOOPBACK).await.unwrap();
+    let address = server.local_addr().unwrap();
+    for bytes in [0, 129] {
+        let hello = Hello { name: "n".repeat(bytes), ..hello() };
+        let error = soon(dial(address, &hello, &dialling())).await.unwrap_err();
+        assert!(matches!(error, DialError::Name(NameError(told)) if told == bytes), "{error}");
+    }
+    let hello = Hello { name: "n".repeat(128), ..hello() };
+    let dialled = tokio::spawn(async move { dial(address, &hello, &dialling()).await });
+    // The only one that came.
+    let (mut stream, _) = soon(server.accept()).await.unwrap();
+    let mut magic = [0; MAGIC.len()];
+    soon(stream.read_exact(&mut magic)).await.unwrap();
+    assert_eq!(magic, MAGIC);
+    dialled.abort();
+}
+
+#[tokio::test]
+async fn a_version_that_was_not_offered_is_not_spoken() {
+    let server = TcpListener::bind(LOOPBACK).await.unwrap();
+    let address = server.local_addr().unwrap();
+    let answer = HelloAnswer::Welcome(Welcome {
+        version: 2,
+        timing: LinkTiming::WORK,
+        frame_bytes_max: 1 << 20,
+        instance: [0; 16],
+        epoch: 0,
+        name: String::new(),
+        features: 0,
+    });
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = server.accept().await.unwrap();
+        stream.write_all(&greeting(&answer)).await.unwrap();
+        stream
+    });
+    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+    assert!(matches!(error, DialError::Version { .. }), "{error}");
+    drop(server.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_resolver_reader_at_a_publisher_is_told_so() {
+    let listener = listener(listening()).await;
+    let lost = Hello { role: Role::ResolverReader, ..hello() };
+    let error = soon(dial(listener.local_address(), &lost, &dialling())).await.unwrap_err();
+    let DialError::Refused { code, reason, .. } = error else { panic!("{error}") };
+    assert_eq!(code, HelloRefusal::WrongRole);
+    assert!(reason.contains("`here`") && reason.contains("resolver reader"), "{reason}");
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_busy_and_takes_the_place_of_one_that_ends() {
+    let mut listener = listener(ListenerOptions { connections_max: 1, ..listening() }).await;
+    let address = listener.local_address();
+    let first = dial(address, &hello(), &dialling()).await.unwrap();
+    let accepted = soon(listener.accept()).await;
+
+    let started = Instant::now();
+    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+    let busy = matches!(error, DialError::Refused { code: HelloRefusal::Busy, .. });
+    assert!(busy, "{error}");
+    assert!(started.elapsed() < Duration::from_millis(400), "told at once, not at a timeout");
+
+    drop((first, accepted));
+    let again = async {
+        while dial(address, &hello(), &dialling()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(again).await;
+}
+
+#[tokio::test]
+async fn hellos_that_never_come_neither_hold_places_nor_stop_others() {
+    let options = ListenerOptions { connections_max: 1, hellos_max: 4, ..listening() };
+    let mut listener = listener(options).await;
+    let address = listener.local_address();
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let _link = soon(dial(address, &hello(), &dialling())).await.unwrap();
+    soon(listener.accept()).await;
+    for stream in &mut silent {
+        assert_eq!(soon(stream.read(&mut [0; 64])).await.unwrap_or(0), 0, "closed at the timeout");
+    }
+}
+
+#[tokio::test]
+async fn a_listener_that_stops_says_so() {
+    let listener = listener(listening()).await;
+    listener.refuse_new();
+    let error = soon(dial(listener.local_address(), &hello(), &dialling())).await.unwrap_err();
+    assert!(matches!(error, DialError::Refused { code: HelloRefusal::Stopping, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn garbage_is_answered_and_closed_and_disturbs_nobody() {
+    let mut listener = listener(listening()).await;
+    let address = listener.local_address();
+    let (good, mut received) = {
+        let dialled = dial(address, &hello(), &dialling()).await.unwrap();
+        (dialled.split(), soon(listener.accept()).await.split())
+    };
+    let too_long = [&MAGIC[..], &5_000u32.to_le_bytes()].concat();
+    let not_a_hello = [&MAGIC[..], &3u32.to_le_bytes(), &[255; 3]].concat();
+    for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), too_long, not_a_hello] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&garbage).await.unwrap();
+        let answer = soon(raw_answer(&mut stream)).await;
+        let HelloAnswer::Refused { code, reason } = answer else { panic!("{answer:?}") };
+        assert_eq!(code, HelloRefusal::Malformed);
+        assert!(!reason.is_empty());
+        let answered_at = Instant::now();
+        assert_eq!(soon(stream.read(&mut [0; 64])).await.unwrap(), 0, "closed");
+        assert!(answered_at.elapsed() < Duration::from_millis(500), "closed at once");
+    }
+    good.0.send(frame(1, 10)).unwrap();
+    assert_eq!(number(&soon(received.1.recv()).await.unwrap()), 1);
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_is_told_from_ours() {
+    for (banner, hint) in [
+        (&b"SSH-2.0-OpenSSH_9.2\r\n"[..], "begins with"),
+        (b"\x15\x03\x01\x00\x02\x02\x46\x00", "TLS"),
+    ] {
+        let server = TcpListener::bind(LOOPBACK).await.unwrap();
+        let address = server.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = server.accept().await.unwrap();
+            stream.write_all(banner).await.unwrap();
+            stream
+        });
+        let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+        let DialError::NotLongshore { detail, .. } = error else { panic!("{error}") };
+        assert!(detail.contains(hint), "{detail}");
+        drop(server.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_within_the_hello_is_given_up_at_the_timeout() {
+    let server = TcpListener::bind(LOOPBACK).await.unwrap();
+    let mut options = dialling();
+    options.hello_timeout = Duration::from_millis(50);
+    let error = soon(dial(server.local_addr().unwrap(), &hello(), &options)).await.unwrap_err();
+    assert!(matches!(error, DialError::HelloTimeout { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_closes_within_the_hello_is_an_error_of_its_own() {
+    let server = TcpListener::bind(LOOPBACK).await.unwrap();
+    let address = server.local_addr().unwrap();
+    let closing = tokio::spawn(async move { drop(server.accept().await.unwrap()) });
+    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+    assert!(matches!(error, DialError::Io { .. }), "{error}");
+    closing.await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_connect_error_that_names_the_address() {
+    let address = {
+        let gone = TcpListener::bind(LOOPBACK).await.unwrap();
+        gone.local_addr().unwrap()
+    };
+    let error = soon(dial(address, &hello(), &dialling())).await.unwrap_err();
+    assert!(matches!(error, DialError::Connect { .. }), "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_a_remedy() {
+    let first = listener(listening()).await;
+    let address = first.local_address();
+    let error = Listener::bind(address, identity(), listening()).await.unwrap_err();
+    assert!(matches!(error, BindError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+
+    first.close().await;
+    Listener::bind(address, identity(), listening()).await.expect("closed, the port is free");
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_needs_tls_or_insecure() {
+    let everywhere = "0.0.0.0:0".parse().unwrap();
+    let error = Listener::bind(everywhere, identity(), listening()).await.unwrap_err();
+    assert!(matches!(error, BindError::NeedsTls { .. }));
+    assert!(error.to_string().contains("--insecure"), "{error}");
+
+    // TEST-NET-1: no machine has it, so nothing is opened to the outside here.
+    let elsewhere = "192.0.2.1:0".parse().unwrap();
+    let insecure = ListenerOptions { insecure: true, ..listening() };
+    let error = Listener::bind(elsewhere, identity(), insecure).await.unwrap_err();
+    assert!(matches!(error, BindError::NotHere { .. }), "{error}");
+}

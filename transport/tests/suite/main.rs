@@ -1,0 +1,9 @@
+//! Links over real sockets.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod admission;
+mod common;
+mod hello;
+mod links;
+mod memory;
+mod tls;

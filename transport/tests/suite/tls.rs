@@ -1,0 +1,109 @@
+//! Links under TLS: the same stories, and the ways in which certificates are refused.
+
+use crate::common::pem::Pem;
+use crate::common::*;
+use longshore_transport::{DialError, LinkEnd, TlsAcceptor, TlsDialer, TlsError, dial};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_and_small_frames_arrive_both_ways_and_a_close_is_seen() {
+    let pem = Pem::new();
+    let (dialled, accepted, _listener) =
+        link_with(pem.listening(None), pem.dialling(None, None)).await;
+    let ((here, mut from_there), (there, mut from_here)) = (dialled.split(), accepted.split());
+    let sending = tokio::spawn(async move {
+        for i in 0..200 {
+            here.send(frame(i, (i as usize * 7_919) % 300_000)).unwrap();
+            there.send(frame(i, (i as usize * 104_729) % 300_000)).unwrap();
+            here.ready(1 << 20).await.unwrap();
+        }
+        here.flushed().await.unwrap();
+        here.close("done");
+        there
+    });
+    let back = tokio::spawn(async move {
+        for i in 0..200 {
+            assert_eq!(number(&from_there.recv().await.unwrap()), i);
+        }
+        from_there
+    });
+    for i in 0..200 {
+        assert_eq!(number(&soon(from_here.recv()).await.unwrap()), i);
+    }
+    assert!(matches!(soon(from_here.recv()).await, Err(LinkEnd::Closed)));
+    drop((soon(sending).await.unwrap(), soon(back).await));
+}
+
+#[tokio::test]
+async fn a_quiet_link_lives_and_a_stopped_reader_ends_it() {
+    let pem = Pem::new();
+    let (dialled, accepted, _listener) =
+        link_with(pem.listening(None), pem.dialling(None, None)).await;
+    let (sender, mut replies) = dialled.split();
+    let (_back, unread) = accepted.split();
+    let quiet = tokio::time::timeout(2 * TIMING.hang, replies.recv()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    while sender.queued_bytes() < 32 << 20 {
+        sender.send(frame(0, 1 << 20)).unwrap();
+    }
+    let end = soon(sender.closed()).await;
+    assert!(matches!(end, LinkEnd::SendStalled { .. }), "{end}");
+    drop(unread);
+}
+
+#[tokio::test]
+async fn a_server_of_another_authority_is_not_trusted() {
+    let (ours, theirs) = (Pem::new(), Pem::new());
+    let listener = listener(theirs.listening(None)).await;
+    let options = ours.dialling(None, None);
+    let error = soon(dial(listener.local_address(), &hello(), &options)).await.unwrap_err();
+    assert!(matches!(error, DialError::Tls { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_name_in_the_certificate_counts() {
+    let pem = Pem::new();
+    let listener = listener(pem.listening(None)).await;
+    let named = pem.dialling(Some("longshore.test"), None);
+    soon(dial(listener.local_address(), &hello(), &named)).await.unwrap();
+    let other = pem.dialling(Some("elsewhere.test"), None);
+    let error = soon(dial(listener.local_address(), &hello(), &other)).await.unwrap_err();
+    assert!(matches!(error, DialError::Tls { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_listener_with_an_authority_lets_in_only_whom_it_has_signed() {
+    let (pem, stranger) = (Pem::new(), Pem::new());
+    let listener = listener(pem.listening(Some(&pem))).await;
+    let address = listener.local_address();
+    soon(dial(address, &hello(), &pem.dialling(None, Some(&pem)))).await.unwrap();
+    for options in [pem.dialling(None, None), pem.dialling(None, Some(&stranger))] {
+        let error = soon(dial(address, &hello(), &options)).await.unwrap_err();
+        assert!(matches!(error, DialError::Tls { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn one_side_with_tls_and_one_without_is_told_apart() {
+    let pem = Pem::new();
+    let with = listener(pem.listening(None)).await;
+    let error = soon(dial(with.local_address(), &hello(), &dialling())).await.unwrap_err();
+    let DialError::NotLongshore { detail, .. } = error else { panic!("{error}") };
+    assert!(detail.contains("TLS"), "{detail}");
+
+    let without = listener(listening()).await;
+    let options = pem.dialling(None, None);
+    let error = soon(dial(without.local_address(), &hello(), &options)).await.unwrap_err();
+    assert!(matches!(error, DialError::Tls { .. }), "{error}");
+}
+
+#[test]
+fn files_that_will_not_do_are_named() {
+    let pem = Pem::new();
+    let missing = TlsDialer::from_pem(&pem.file("nothing.pem"), None, None).unwrap_err();
+    assert!(missing.to_string().contains("nothing.pem"), "{missing}");
+    let empty = TlsDialer::from_pem(&pem.file("key.pem"), None, None).unwrap_err();
+    assert!(matches!(empty, TlsError::NoCertificate { .. }), "{empty}");
+    let other = Pem::new();
+    let unlike = TlsAcceptor::from_pem(&pem.file("chain.pem"), &other.file("key.pem"), None);
+    assert!(matches!(unlike, Err(TlsError::Rustls(_))), "{unlike:?}");
+}
