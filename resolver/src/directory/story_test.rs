@@ -25,13 +25,12 @@ fn rules() -> Rules {
 }
 
 fn publisher(number: u8, epoch: u64) -> PublisherInfo {
-    PublisherInfo {
-        id: PublisherId([number; 16]),
-        epoch: Epoch(epoch),
-        name: format!("publisher-{number}"),
-        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(
+        PublisherId([number; 16]),
+        Epoch(epoch),
+        format!("publisher-{number}"),
+        [([127, 0, 0, 1], 4000 + u16::from(number))],
+    )
 }
 
 struct Story {
@@ -91,7 +90,6 @@ impl Story {
 }
 
 const FOUND: PathAnswer = PathAnswer::Published { set: 0, default: None };
-const BY_DEFAULT: PathAnswer = PathAnswer::ByDefault { set: 0 };
 
 #[test]
 fn a_publisher_is_hidden_at_the_very_deadline_and_not_before() {
@@ -106,16 +104,6 @@ fn a_publisher_is_hidden_at_the_very_deadline_and_not_before() {
     story.at(heard + TTL);
     assert_eq!(story.resolve("/a"), PathAnswer::NotFound);
     assert_eq!(story.directory.writer(Client(1)), Err(RequestRefusal::NotAnnounced));
-}
-
-#[test]
-fn a_dropped_connection_removes_nothing() {
-    let mut story = Story::new(rules());
-    story.announce(1, 1).unwrap();
-    story.publish(1, "/a");
-    story.directory.client_gone(Client(1));
-    story.at(story.now + TTL - INSTANT);
-    assert_eq!(story.resolve("/a"), FOUND);
 }
 
 #[test]
@@ -206,38 +194,6 @@ fn watchers_are_told_that_a_replica_warms_again_after_a_long_stand_still() {
 }
 
 #[test]
-fn the_deepest_default_wins_and_captures_nothing_beside_it() {
-    let mut story = Story::new(rules());
-    story.announce(1, 1).unwrap();
-    story.announce(2, 1).unwrap();
-    story.change(1, Change::PublishDefault, "/a").unwrap();
-    story.change(2, Change::PublishDefault, "/a/b").unwrap();
-    let mut resolver = Resolver::default();
-    for text in ["/a/c", "/a/b/c", "/ab", "/a"] {
-        resolver.answer(&story.directory, PathText::from(&Path::new(text).unwrap()));
-    }
-    let answer = resolver.finish(&story.directory, 1, true);
-    let names: Vec<&str> = answer.publishers.iter().map(|info| info.name.as_str()).collect();
-    assert_eq!(names, ["publisher-1", "publisher-2"]);
-    let (one, two) = (PathAnswer::ByDefault { set: 0 }, PathAnswer::ByDefault { set: 1 });
-    assert_eq!(answer.answers, [one.clone(), two, PathAnswer::NotFound, one]);
-    assert_eq!(answer.sets[1][0].publisher, 1);
-}
-
-#[test]
-fn a_published_path_goes_before_any_default_and_the_default_serves_again_after_it() {
-    let mut story = Story::new(rules());
-    story.announce(1, 1).unwrap();
-    story.change(1, Change::PublishDefault, "/").unwrap();
-    assert_eq!(story.resolve("/a"), BY_DEFAULT);
-    story.publish(1, "/a");
-    let both = PathAnswer::Published { set: 0, default: Some(0) };
-    assert_eq!(story.resolve("/a"), both, "the default's are the next candidates");
-    story.change(1, Change::Unpublish, "/a").unwrap();
-    assert_eq!(story.resolve("/a"), BY_DEFAULT);
-}
-
-#[test]
 fn one_bad_path_is_refused_alone() {
     let mut story = Story::new(rules());
     story.announce(1, 1).unwrap();
@@ -247,44 +203,6 @@ fn one_bad_path_is_refused_alone() {
         assert!(!reason.is_empty());
     }
     assert_eq!(story.resolve("/a"), FOUND);
-}
-
-#[test]
-fn a_higher_epoch_takes_over_at_once_and_keeps_the_paths_a_lower_one_is_refused() {
-    let mut story = Story::new(rules());
-    story.announce(1, 5).unwrap();
-    story.publish(1, "/a");
-    assert_eq!(story.announce(1, 4), Err(RequestRefusal::Superseded));
-    let restarted = PublisherInfo { id: PublisherId([1; 16]), ..publisher(2, 6) };
-    story.directory.announce(story.now, Client(2), &restarted, &[]).unwrap();
-    assert_eq!(story.resolve("/a"), FOUND);
-    assert_eq!(story.directory.writer(Client(1)), Err(RequestRefusal::Superseded));
-    // The old one's connection ends late: that changes nothing.
-    story.directory.client_gone(Client(1));
-    story.directory.invariant();
-    assert_eq!(story.resolve("/a"), FOUND);
-}
-
-#[test]
-fn an_announce_that_only_compares_makes_nothing_stale() {
-    let mut story = Story::new(rules());
-    story.announce(1, 1).unwrap();
-    story.publish(1, "/a");
-    story.publish(1, "/b");
-    let info = publisher(1, 1);
-    // A second announce, whose writes get half the way; then a third that finds both sides equal.
-    story.announce(1, 1).unwrap();
-    story.publish(1, "/a");
-    let held = story.directory.held_by(info.id);
-    story.directory.announce(story.now, Client(1), &info, &[held]).unwrap();
-    let slot = story.directory.writer(Client(1)).unwrap();
-    assert!(story.directory.confirm(slot, &mut Confirming::default(), 10));
-    assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, FOUND));
-    // One that finds them different, as before.
-    story.announce(1, 1).unwrap();
-    story.publish(1, "/a");
-    assert!(story.directory.confirm(slot, &mut Confirming::default(), 10));
-    assert_eq!((story.resolve("/a"), story.resolve("/b")), (FOUND, PathAnswer::NotFound));
 }
 
 #[test]

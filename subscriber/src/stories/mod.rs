@@ -588,30 +588,6 @@ async fn stop_now_waits_for_nothing() {
 }
 
 #[tokio::test]
-async fn two_publishers_share_one_bound_and_idle_credits_move_to_the_one_with_work() {
-    let mut busy = FakePublisher::start(1).await;
-    let mut idle = FakePublisher::start(2).await;
-    let (handler, mut begun, _go) = told();
-    let bound = Bound { concurrency: 4, prefetch: 0, ..ONE };
-    let worker = work(bound, &[&busy, &idle], handler);
-    let (mut busy_link, _) = busy.attach(1, &[]).await;
-    let (mut idle_link, _) = idle.attach(1, &[]).await;
-    busy_link.granted(2).await;
-    idle_link.granted(2).await;
-    busy_link.deliver(&[(1, "a"), (2, "b")]);
-    busy_link.waiting(10);
-    assert_eq!(idle_link.recall().await, 2);
-    assert_eq!(busy_link.credits, 2, "nothing is granted before it is returned");
-    idle_link.returned(2);
-    busy_link.granted(4).await;
-    busy_link.deliver(&[(3, "c"), (4, "d")]);
-    for _ in 0..4 {
-        within(begun.recv()).await.unwrap();
-    }
-    drop(worker);
-}
-
-#[tokio::test]
 async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing() {
     let mut first = FakePublisher::start(1).await;
     let mut second = FakePublisher::start(2).await;
@@ -640,26 +616,6 @@ async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing(
     assert_eq!(states.len(), 2);
     assert!(states.iter().all(|state| matches!(state.standing, Standing::Alive { .. })));
     run.abort();
-}
-
-#[tokio::test]
-async fn a_publisher_that_answers_at_anothers_address_is_not_taken_for_it() {
-    let other = FakePublisher::start(2).await;
-    let wanted = PublisherInfo { id: longshore_protocol::PublisherId([1; 16]), ..other.info() };
-    let mut other = other;
-    let worker = work(ONE, &[], handler(|_: Job<Bytes>, _| async move { Ok(()) }));
-    worker.sets[0].send_replace(vec![wanted]);
-    let mut states = worker.desk.publishers();
-    let dead = within(states.wait_for(|states| {
-        states.iter().any(|state| matches!(state.standing, Standing::Dead { .. }))
-    }))
-    .await
-    .unwrap()
-    .clone();
-    let Standing::Dead { reason, .. } = &dead[0].standing else { panic!("{dead:?}") };
-    assert!(reason.contains("is publisher 02020202"), "{reason}");
-    worker.sets[0].send_replace(vec![other.info()]);
-    other.attach(1, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -27,23 +27,3 @@ async fn a_worker_of_two_patterns_subscribes_once_at_every_publisher_of_either()
     }
     assert_eq!(worker.desk.publishers().borrow().len(), 3);
 }
-
-#[tokio::test]
-async fn a_publisher_is_given_up_only_when_no_pattern_has_it() {
-    let mut publisher = FakePublisher::start(1).await;
-    let worker = work_on(
-        ONE,
-        Take::weighted([("/jobs/a", 2), ("/jobs/b", 1)]),
-        &[&[&publisher], &[&publisher]],
-        handler(|_: Job<Bytes>, _| async { Ok(()) }),
-    );
-    let (link, _, sources) = publisher.attach_to_any(1, &[]).await;
-    assert_eq!(sources.patterns.iter().map(|s| s.weight).collect::<Vec<_>>(), [2, 1]);
-    worker.sets[0].send_replace(Vec::new());
-    drop(link);
-    let (link, ..) = publisher.attach_to_any(1, &[]).await;
-    worker.sets[1].send_replace(Vec::new());
-    drop(link);
-    let mut states = worker.desk.publishers();
-    within(states.wait_for(|states| states.is_empty())).await.unwrap();
-}
