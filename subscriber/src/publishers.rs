@@ -78,14 +78,8 @@ mod tests {
     use longshore_protocol::{Epoch, Incarnation};
 
     fn info(n: u8, epoch: u64, port: u16) -> PublisherInfo {
-        let addresses = vec![([127, 0, 0, 1], port).into()];
-        PublisherInfo {
-            id: PublisherId([n; 16]),
-            epoch: Epoch(epoch),
-            name: format!("p{n}"),
-            addresses,
-            later: Default::default(),
-        }
+        let addresses = [([127, 0, 0, 1], port)];
+        PublisherInfo::new(PublisherId([n; 16]), Epoch(epoch), format!("p{n}"), addresses)
     }
 
     fn set(complete: bool, publishers: &[PublisherInfo]) -> PublisherSet {

@@ -44,13 +44,7 @@ impl Silent {
     }
 
     fn info(&self, name: &str) -> anyhow::Result<PublisherInfo> {
-        Ok(PublisherInfo {
-            id: PublisherId([7; 16]),
-            epoch: Epoch(1),
-            name: name.to_owned(),
-            addresses: vec![self.address()?.into()],
-            later: Default::default(),
-        })
+        Ok(PublisherInfo::new(PublisherId([7; 16]), Epoch(1), name.to_owned(), [self.address()?]))
     }
 }
 

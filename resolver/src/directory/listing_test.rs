@@ -42,13 +42,12 @@ impl Story {
     }
 
     fn announce(&mut self, client: Client) -> Slot {
-        let info = PublisherInfo {
-            id: PublisherId([client.0 as u8; 16]),
-            epoch: Epoch(1),
-            name: format!("publisher-{}", client.0),
-            addresses: vec![([127, 0, 0, 1], 4000).into()],
-            later: Default::default(),
-        };
+        let info = PublisherInfo::new(
+            PublisherId([client.0 as u8; 16]),
+            Epoch(1),
+            format!("publisher-{}", client.0),
+            [([127, 0, 0, 1], 4000)],
+        );
         self.directory.announce(Instant::now(), client, &info, &[]).unwrap();
         self.directory.writer(client).unwrap()
     }

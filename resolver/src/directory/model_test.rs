@@ -263,13 +263,12 @@ fn terms(number: usize) -> Terms {
 }
 
 fn info(publisher: u8, epoch: u64) -> PublisherInfo {
-    PublisherInfo {
-        id: PublisherId([publisher; 16]),
-        epoch: Epoch(epoch),
-        name: format!("publisher-{publisher}"),
-        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(publisher)).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(
+        PublisherId([publisher; 16]),
+        Epoch(epoch),
+        format!("publisher-{publisher}"),
+        [([127, 0, 0, 1], 4000 + u16::from(publisher))],
+    )
 }
 
 fn numbers<'a>(publishers: impl IntoIterator<Item = &'a PublisherInfo>) -> BTreeSet<u8> {

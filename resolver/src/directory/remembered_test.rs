@@ -29,13 +29,12 @@ fn rules(fresh: bool) -> Rules {
 }
 
 fn info(number: u8) -> PublisherInfo {
-    PublisherInfo {
-        id: PublisherId([number; 16]),
-        epoch: Epoch(1),
-        name: format!("p{number}"),
-        addresses: vec![([127, 0, 0, 1], 4000 + u16::from(number)).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(
+        PublisherId([number; 16]),
+        Epoch(1),
+        format!("p{number}"),
+        [([127, 0, 0, 1], 4000 + u16::from(number))],
+    )
 }
 
 /// A replica, its runs and its time.

@@ -49,13 +49,8 @@ impl Replica {
         let address = server.local_address().to_string();
         let cluster = Cluster { timing, ..Cluster::new([address]) };
         tokio::spawn(server.run(std::future::pending()));
-        let publisher = PublisherInfo {
-            id: PublisherId([1; 16]),
-            epoch: Epoch(1),
-            name: "left".into(),
-            addresses: vec![([127, 0, 0, 1], 4000).into()],
-            later: Default::default(),
-        };
+        let publisher =
+            PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "left", [([127, 0, 0, 1], 4000)]);
         let writer = WriteClient::new(cluster.clone(), publisher, SessionId([1; 16]));
         let name = "x".repeat(200);
         for n in 0..5_000 {

@@ -27,13 +27,12 @@ fn secs(n: u64) -> Duration {
 }
 
 fn info(number: u8) -> PublisherInfo {
-    PublisherInfo {
-        id: PublisherId([number; 16]),
-        epoch: Epoch(1),
-        name: format!("publisher-{number}"),
-        addresses: vec![([127, 0, 0, 1], 4000).into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(
+        PublisherId([number; 16]),
+        Epoch(1),
+        format!("publisher-{number}"),
+        [([127, 0, 0, 1], 4000)],
+    )
 }
 
 /// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the clock on.

@@ -230,13 +230,12 @@ mod tests {
 
     fn knowledge() -> Knowledge {
         let one = |n: u8, departure| KnownPublisher {
-            info: PublisherInfo {
-                id: PublisherId([n; 16]),
-                epoch: Epoch(1),
-                name: format!("p{n}"),
-                addresses: vec![([127, 0, 0, 1], 4780).into()],
-                later: Default::default(),
-            },
+            info: PublisherInfo::new(
+                PublisherId([n; 16]),
+                Epoch(1),
+                format!("p{n}"),
+                [([127, 0, 0, 1], 4780)],
+            ),
             held: 7,
             silent_ms: 1_000,
             departure,

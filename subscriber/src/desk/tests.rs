@@ -12,13 +12,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// A desk with one publisher that delivered these jobs.
 fn desk_with(tokens: &[u64]) -> Arc<Desk> {
     let desk = Desk::new(2, 4, 7);
-    let publisher = PublisherInfo {
-        id: PublisherId([1; 16]),
-        epoch: Epoch(1),
-        name: "p1".into(),
-        addresses: vec![([127, 0, 0, 1], 4780).into()],
-        later: Default::default(),
-    };
+    let publisher =
+        PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "p1", [([127, 0, 0, 1], 4780)]);
     desk.watched(true, vec![publisher]);
     let Connect { place, .. } = desk.connects().pop().expect("it is dialled");
     let delivery = |token: &u64| Delivery {
@@ -224,13 +219,7 @@ fn a_deadline_is_the_end_of_the_grace_while_the_link_is_down_and_the_handler_run
 fn comes_and_goes(desk: &Desk, n: u64) {
     let mut id = [0; 16];
     id[8..].copy_from_slice(&n.to_be_bytes());
-    let publisher = PublisherInfo {
-        id: PublisherId(id),
-        epoch: Epoch(1),
-        name: "p".into(),
-        addresses: vec![([127, 0, 0, 1], 4780).into()],
-        later: Default::default(),
-    };
+    let publisher = PublisherInfo::new(PublisherId(id), Epoch(1), "p", [([127, 0, 0, 1], 4780)]);
     desk.watched(true, vec![publisher]);
     let Connect { place, .. } = desk.connects().pop().expect("it is dialled");
     desk.link_lost(place, "connection refused".into());

@@ -49,13 +49,12 @@ impl FakePublisher {
     }
 
     pub(super) fn info(&self) -> PublisherInfo {
-        PublisherInfo {
-            id: self.id,
-            epoch: Epoch(1),
-            name: format!("p{}", self.id.0[0]),
-            addresses: vec![self.listener.local_address().into()],
-            later: Default::default(),
-        }
+        PublisherInfo::new(
+            self.id,
+            Epoch(1),
+            format!("p{}", self.id.0[0]),
+            [self.listener.local_address()],
+        )
     }
 
     /// Takes the next link whose worker has something to say.

@@ -48,11 +48,5 @@ async fn of_a_thousand_producers_racing_one_id_one_creates_the_job_and_nobody_fa
 
 fn info_of(id: PublisherId, address: SocketAddr) -> PublisherInfo {
     let epoch = longshore::protocol::Epoch(0);
-    PublisherInfo {
-        id,
-        epoch,
-        name: "p1".to_owned(),
-        addresses: vec![address.into()],
-        later: Default::default(),
-    }
+    PublisherInfo::new(id, epoch, "p1", [address])
 }

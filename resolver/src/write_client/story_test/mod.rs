@@ -321,13 +321,12 @@ impl Story {
 fn said(action: Action, epoch: u64) -> (Sent, u64, ToReplica) {
     match action {
         Action::Announce { request: id, wanted } => {
-            let publisher = PublisherInfo {
-                id: PublisherId([1; 16]),
-                epoch: Epoch(epoch),
-                name: "left".into(),
-                addresses: vec![([127, 0, 0, 1], 4000).into()],
-                later: Default::default(),
-            };
+            let publisher = PublisherInfo::new(
+                PublisherId([1; 16]),
+                Epoch(epoch),
+                "left",
+                [([127, 0, 0, 1], 4000)],
+            );
             (Sent::Announce, id, ToReplica::Announce(Announce { id, publisher, wanted }))
         }
         Action::Write { request: id, groups } => {

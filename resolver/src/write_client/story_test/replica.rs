@@ -105,13 +105,12 @@ impl Replica {
     ) -> Result<Vec<Digest>, RequestRefusal> {
         match self {
             Replica::Directory(directory) => {
-                let info = PublisherInfo {
-                    id: PublisherId([1; 16]),
-                    epoch: Epoch(epoch),
-                    name: "left".into(),
-                    addresses: vec![([127, 0, 0, 1], 4000).into()],
-                    later: Default::default(),
-                };
+                let info = PublisherInfo::new(
+                    PublisherId([1; 16]),
+                    Epoch(epoch),
+                    "left",
+                    [([127, 0, 0, 1], 4000)],
+                );
                 directory.announce(now, link, &info, wanted)
             }
             Replica::Model(model) => model.announce(now, link, epoch, wanted),

@@ -87,13 +87,8 @@ async fn a_replica_takes_a_thousand_paths_on_terms_of_their_own() {
     let server = ResolverServer::bind(server, ServerOptions::default()).await.unwrap();
     let replica = server.local_address().to_string();
     tokio::spawn(server.run(std::future::pending()));
-    let publisher = PublisherInfo {
-        id: PublisherId([1; 16]),
-        epoch: Epoch(1),
-        name: "left".into(),
-        addresses: vec![([127, 0, 0, 1], 4000).into()],
-        later: Default::default(),
-    };
+    let publisher =
+        PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "left", [([127, 0, 0, 1], 4000)]);
     let writer = WriteClient::new(Cluster::new([replica]), publisher, SessionId([1; 16]));
     writer.publish_all((0..400).map(|n| (long_path(n), long_terms(n))));
     let deadline = Duration::from_secs(60);
