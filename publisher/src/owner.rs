@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::{LinkId, Revoked, Token};
 use longshore_queue::{
-    Clock, Command, Cursor, Event, LogStore, Now, Poisoned, Released, UNCOMMITTED_BYTES_MAX,
+    Clock, Command, Cursor, Event, Now, Poisoned, Released, Store, UNCOMMITTED_BYTES_MAX,
 };
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -44,7 +44,7 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// The owner's parts.
 pub(crate) struct Owner {
-    store: LogStore,
+    store: Store,
     clock: Clock,
     router: Router,
     cold: ColdLoads,
@@ -78,7 +78,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new(
-        store: LogStore,
+        store: Store,
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<Names>),
         name: String,

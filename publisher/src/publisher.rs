@@ -9,8 +9,8 @@ use longshore_protocol::{
     check_name,
 };
 use longshore_queue::{
-    Clock, ClockSource, CutTail, Dropped, LogStore, LostPayloads, Opened, Rules, START_PATHS_MAX,
-    Secret, StoreOptions, UNCOMMITTED_BYTES_MAX,
+    Clock, ClockSource, CutTail, Dropped, LostPayloads, Opened, Rules, START_PATHS_MAX, Secret,
+    Store, StoreOptions, UNCOMMITTED_BYTES_MAX,
 };
 use longshore_resolver::WriteClient;
 use longshore_transport::{
@@ -84,8 +84,8 @@ impl Publisher {
         };
         let data = options.data.clone();
         // Recovery reads the whole journal: not on a thread that others wait for.
-        let opening = tokio::task::spawn_blocking(move || LogStore::open(&data, store_options));
-        let (store, clock, opened): (LogStore, Clock, Opened) =
+        let opening = tokio::task::spawn_blocking(move || Store::open(&data, store_options));
+        let (store, clock, opened): (Store, Clock, Opened) =
             opening.await.map_err(|_| OpenError::Interrupted)??;
         if let Some(dropped) = &opened.dropped {
             let Dropped { file, offset, index, kept_in, bytes } = dropped;

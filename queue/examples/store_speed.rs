@@ -15,7 +15,7 @@ use longshore_protocol::messages::work::{
     Tokens,
 };
 use longshore_protocol::{Glob, JobId, LinkId, NewJob, Path, Role, SessionId};
-use longshore_queue::{Clock, Command, LogStore, Released, StoreOptions};
+use longshore_queue::{Clock, Command, Released, Store, StoreOptions};
 
 const BATCH_JOBS: usize = 500;
 const PAYLOAD_BYTES: usize = 256;
@@ -44,7 +44,7 @@ async fn measure(dir: &std::path::Path, jobs: usize) -> Result<(), Box<dyn Error
         .enumerate()
         .map(|(n, batch)| batch.to_batch(n as u64 + 1))
         .collect::<Result<_, _>>()?;
-    let (mut store, mut clock, _) = LogStore::open(dir, StoreOptions::default())?;
+    let (mut store, mut clock, _) = Store::open(dir, StoreOptions::default())?;
     link(&mut store, &mut clock, PRODUCER, Role::Producer)?;
     link(&mut store, &mut clock, WORKER, Role::Worker)?;
     let now = clock.now();
@@ -126,7 +126,7 @@ async fn measure(dir: &std::path::Path, jobs: usize) -> Result<(), Box<dyn Error
 
 fn recover(dir: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
-    let (_, _, opened) = LogStore::open(dir, StoreOptions::default())?;
+    let (_, _, opened) = Store::open(dir, StoreOptions::default())?;
     let seconds = began.elapsed().as_secs_f64();
     println!(
         "recovered {} commands, {:.0} MB, in {seconds:.2} s: {:.0} MB/s",
@@ -138,7 +138,7 @@ fn recover(dir: &std::path::Path) -> Result<(), Box<dyn Error>> {
 }
 
 fn link(
-    store: &mut LogStore,
+    store: &mut Store,
     clock: &mut Clock,
     link: LinkId,
     role: Role,

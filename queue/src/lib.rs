@@ -7,6 +7,7 @@
 
 mod clock;
 mod command;
+#[cfg(test)]
 mod conformance;
 #[cfg(any(test, feature = "fuzzing"))]
 #[allow(clippy::panic, reason = "that is how a body fails")]
@@ -28,7 +29,6 @@ pub use clock::{
     Reading, StandingClock, next_stop,
 };
 pub use command::{Command, Expired, START_PATHS_MAX, Secret, Start};
-pub use conformance::{MemoryDisk, MemoryLog, Opening, log_conformance, store_conformance};
 pub use journal::inspect;
 pub use journal::{
     Budget, CutTail, Dropped, Journal, JournalOptions, LostPayloads, OpenError, Recovered,
@@ -48,7 +48,7 @@ pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadC
 pub use rules::Rules;
 pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{
-    Asked, LogStore, Opened, PAUSE_MS, Released, Replay, Store, StoreFigures, StoreOptions, TURN_MS,
+    Asked, Opened, PAUSE_MS, Released, Replay, Store, StoreFigures, StoreOptions, TURN_MS,
 };
 pub use tail::{Cursor, QueueSet, Read, TAIL_EVENTS_MAX, Tail};
 pub use time::Now;

@@ -2,7 +2,7 @@
 
 use longshore_protocol::messages::work::{JobCounts, PublisherStatus, QueueStat, Room};
 use longshore_protocol::{Durability, JobId, LinkId, PublisherId, Role, Value};
-use longshore_queue::{LinkUse, LogStore, Now};
+use longshore_queue::{LinkUse, Now, Store};
 
 use super::{Figure, Taken};
 
@@ -30,7 +30,7 @@ pub(crate) struct Serving<'a> {
 }
 
 /// Takes one.
-pub(crate) fn take(figure: &Figure, store: &LogStore, now: Now, serving: &Serving<'_>) -> Taken {
+pub(crate) fn take(figure: &Figure, store: &Store, now: Now, serving: &Serving<'_>) -> Taken {
     match figure {
         Figure::Publisher => Taken::Now(publisher(store, serving)),
         Figure::Queues => Taken::Now(queues(store, now)),
@@ -45,7 +45,7 @@ pub(crate) fn take(figure: &Figure, store: &LogStore, now: Now, serving: &Servin
 
 type Entry = (&'static str, Value);
 
-fn publisher(store: &LogStore, serving: &Serving<'_>) -> Value {
+fn publisher(store: &Store, serving: &Serving<'_>) -> Value {
     let Serving { id, epoch, value_links, status, .. } = serving;
     let (mut workers, mut producers, mut tools) = (0u64, 0u64, 0u64);
     for link in store.state().link_uses() {
@@ -130,7 +130,7 @@ fn queue(stat: &QueueStat) -> Vec<Entry> {
     entries
 }
 
-fn queues(store: &LogStore, now: Now) -> Value {
+fn queues(store: &Store, now: Now) -> Value {
     let all = store.figures(now).queues;
     let stats = store.state().first_queue_stats(LISTED_QUEUES_MAX, now);
     let one = |stat: QueueStat| {
@@ -140,7 +140,7 @@ fn queues(store: &LogStore, now: Now) -> Value {
     listed("queues", stats.into_iter().map(one), all)
 }
 
-fn workers(store: &LogStore, serving: &Serving<'_>) -> Value {
+fn workers(store: &Store, serving: &Serving<'_>) -> Value {
     let of_workers = |link: &LinkUse<'_>| link.role == Role::Worker || !link.patterns.is_empty();
     let all = store.state().link_uses().filter(of_workers).count() as u64;
     let one = |link: LinkUse<'_>| {
@@ -173,7 +173,7 @@ fn listed(name: &'static str, all: impl Iterator<Item = Value>, count: u64) -> V
 }
 
 /// How far a job is, as long as it has not ended.
-fn progress(store: &LogStore, now: Now, id: &JobId) -> Taken {
+fn progress(store: &Store, now: Now, id: &JobId) -> Taken {
     let Some(view) = store.job(now, id) else {
         return Taken::Nothing(format!("this publisher has no job {id}"));
     };

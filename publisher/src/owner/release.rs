@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_protocol::Path;
 use longshore_protocol::messages::work::{Answer, FromPublisher, Tokens};
-use longshore_queue::{Command, Handed, LogStore, Now, Poisoned, QueueId, Released, Reply};
+use longshore_queue::{Command, Handed, Now, Poisoned, QueueId, Released, Reply, Store};
 
 use super::Owner;
 use crate::cold::ColdJob;
@@ -127,7 +127,7 @@ impl Owner {
 }
 
 /// What the router asks of the store.
-struct Source<'a>(&'a LogStore);
+struct Source<'a>(&'a Store);
 
 impl Entries for Source<'_> {
     fn hot(&self, handed: &Handed) -> Option<Bytes> {

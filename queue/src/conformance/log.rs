@@ -7,8 +7,9 @@ use crate::{Now, RecordRef};
 
 /// Puts a log through the promises of [`Log`]; panics at the first one that does not hold.
 ///
-/// `open(true)` opens a new, empty log; `open(false)` opens the last one again, after it was dropped.
-pub async fn log_conformance<L: Log>(mut open: impl FnMut(bool) -> L) {
+/// `open(true)` opens a new, empty log; `open(false)` opens the last one again, after it was
+/// dropped.
+pub(crate) async fn log_conformance<L: Log>(mut open: impl FnMut(bool) -> L) {
     indexes_rise_by_one_and_commits_are_prefixes(&mut open).await;
     what_was_committed_is_read_back_whole_and_in_parts(&mut open).await;
     a_wait_that_is_dropped_loses_nothing(&mut open).await;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use longshore_protocol::{Epoch, PublisherId};
 
 use super::replay::Replay;
-use super::{LogStore, Opened, StoreOptions};
+use super::{Opened, Store, StoreOptions};
 use crate::State;
 use crate::clock::{BootStamp, Clock, LastRun};
 use crate::journal::{Journal, JournalOptions, OpenError};
@@ -17,13 +17,13 @@ use crate::log::Poisoned;
 /// losses as a directory counts fit.
 const EPOCHS_PER_LOSS: u64 = 1 << 20;
 
-impl LogStore<Journal> {
+impl Store<Journal> {
     /// Opens the journal in `dir`, or makes it, replays it, and logs this start, synced at every
     /// level of durability. Blocks.
     pub fn open(
         dir: &FilePath,
         options: StoreOptions,
-    ) -> Result<(LogStore<Journal>, Clock, Opened), OpenError> {
+    ) -> Result<(Store<Journal>, Clock, Opened), OpenError> {
         let began = Instant::now();
         let journal_options = JournalOptions {
             segment_bytes: options.segment_bytes,
@@ -42,15 +42,8 @@ impl LogStore<Journal> {
         })?;
         let (now, stamp) = (clock.now(), clock.stamp());
         let floor = epoch_floor(recovered.losses);
-        let store = LogStore::start_above(
-            floor,
-            journal,
-            replay,
-            recovered.publisher,
-            now,
-            stamp,
-            options,
-        )?;
+        let store =
+            Store::start_above(floor, journal, replay, recovered.publisher, now, stamp, options)?;
         let (publisher, epoch) = store.identity();
         let opened = Opened {
             publisher,

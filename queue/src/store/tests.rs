@@ -17,6 +17,7 @@ use super::*;
 use crate::clock::{ClockCore, Reading};
 use crate::journal::simulated_disk::SimulatedDisk;
 use crate::journal::{Journal, JournalOptions, inspect};
+use crate::{QueueId, Reply};
 
 const PRODUCER: LinkId = LinkId(1);
 const WORKER: LinkId = LinkId(2);
@@ -25,11 +26,11 @@ fn at(mono_ms: u64) -> Now {
     Now { mono_ms, wall_ms: 1_700_000_000_000 + mono_ms }
 }
 
-fn open(disk: &SimulatedDisk, now_ms: u64) -> LogStore<Journal> {
+fn open(disk: &SimulatedDisk, now_ms: u64) -> Store<Journal> {
     open_in(disk, "/data", now_ms)
 }
 
-fn open_in(disk: &SimulatedDisk, dir: &str, now_ms: u64) -> LogStore<Journal> {
+fn open_in(disk: &SimulatedDisk, dir: &str, now_ms: u64) -> Store<Journal> {
     let options = JournalOptions {
         segment_bytes: crate::SEGMENT_BYTES_MIN,
         durability: Durability::Fsync,
@@ -43,7 +44,7 @@ fn open_in(disk: &SimulatedDisk, dir: &str, now_ms: u64) -> LogStore<Journal> {
     let stamp = ClockCore::start([1; 8], reading, None).stamp();
     let (floor, now) = (epoch_floor(recovered.losses), at(now_ms));
     let options = StoreOptions::default();
-    LogStore::start_above(floor, journal, replay, recovered.publisher, now, stamp, options).unwrap()
+    Store::start_above(floor, journal, replay, recovered.publisher, now, stamp, options).unwrap()
 }
 
 #[test]
@@ -55,14 +56,14 @@ fn a_data_directory_draws_its_secret_once_and_keeps_it_over_restarts() {
     assert_ne!(open(&other, 1_000).state().secret(), secret);
 }
 
-fn link<L: crate::Log>(store: &mut LogStore<L>, now: Now, link: LinkId, session: u8, role: Role) {
+fn link<L: crate::Log>(store: &mut Store<L>, now: Now, link: LinkId, session: u8, role: Role) {
     let (session, name) = (SessionId([session; 16]), "test".to_owned());
     store
         .submit(now, Command::LinkUp { link, role, session, name, resume: Tokens::default() })
         .unwrap();
 }
 
-fn worker(store: &mut LogStore, now: Now, number: LinkId, session: u8, credits: u32) {
+fn worker(store: &mut Store, now: Now, number: LinkId, session: u8, credits: u32) {
     link(store, now, number, session, Role::Worker);
     let pattern: Glob = "/jobs/**".parse().unwrap();
     store
@@ -74,7 +75,7 @@ fn worker(store: &mut LogStore, now: Now, number: LinkId, session: u8, credits: 
     store.submit(now, Command::Credit { link: number, subscription: 1, count: credits }).unwrap();
 }
 
-fn enqueue<L: crate::Log>(store: &mut LogStore<L>, now: Now, sequence: u64, jobs: u8) {
+fn enqueue<L: crate::Log>(store: &mut Store<L>, now: Now, sequence: u64, jobs: u8) {
     let mut batch = BatchBuilder::new();
     for n in 0..jobs {
         let id = JobId::new_v7(sequence, [n; 10]);
@@ -85,7 +86,7 @@ fn enqueue<L: crate::Log>(store: &mut LogStore<L>, now: Now, sequence: u64, jobs
 }
 
 /// Everything that becomes durable of what was submitted.
-async fn all(store: &mut LogStore) -> Released {
+async fn all(store: &mut Store) -> Released {
     let mut released = Released::default();
     loop {
         store.released(&mut released).await.unwrap();
@@ -284,7 +285,7 @@ async fn a_lease_whose_link_was_lost_before_a_restart_gets_the_grace_and_not_the
 
     let mut store = open(&disk.after_power_cut(5), 2_000);
     let running =
-        |store: &LogStore| store.state().running().map(|lease| lease.token).collect::<Vec<_>>();
+        |store: &Store| store.state().running().map(|lease| lease.token).collect::<Vec<_>>();
     let mut now = 2_000;
     while now < 6_800 {
         now += 200;
@@ -371,7 +372,7 @@ async fn each_commit_releases_its_own_commands_and_no_later_one() {
     let stamp = ClockCore::start([1; 8], reading, None).stamp();
     let id = PublisherId([9; 16]);
     let mut store =
-        LogStore::start(log, Replay::new(), id, at(0), stamp, StoreOptions::default()).unwrap();
+        Store::start(log, Replay::new(), id, at(0), stamp, StoreOptions::default()).unwrap();
     let everything = || Request::Queues { pattern: "/**".parse().unwrap() };
     link(&mut store, at(0), PRODUCER, 1, Role::Producer);
     for request in 1..=6 {
@@ -441,7 +442,7 @@ async fn accepted_loss_gives_no_token_link_or_epoch_again() {
     let opened = |accept_loss| {
         let options =
             StoreOptions { accept_loss, segment_bytes: 1 << 20, ..StoreOptions::default() };
-        LogStore::open(dir.path(), options)
+        Store::open(dir.path(), options)
     };
     let mut given = Vec::new();
     for session in 1..=3 {
@@ -491,7 +492,7 @@ fn epochs_rise_over_losses_that_begin_in_the_same_place() {
     let opened = |accept_loss| {
         let options =
             StoreOptions { accept_loss, segment_bytes: 1 << 20, ..StoreOptions::default() };
-        LogStore::open(dir.path(), options).map(|(.., opened)| opened)
+        Store::open(dir.path(), options).map(|(.., opened)| opened)
     };
     opened(false).unwrap();
     let mut last = opened(false).unwrap().epoch;
@@ -509,7 +510,7 @@ fn epochs_rise_over_losses_that_begin_in_the_same_place() {
     }
 }
 
-fn indexes(store: &LogStore, after: Option<FeedPosition>) -> Result<Vec<u64>, RequestError> {
+fn indexes(store: &Store, after: Option<FeedPosition>) -> Result<Vec<u64>, RequestError> {
     let (mut cursor, mut events) = (store.tail().cursor(after)?, Vec::new());
     store.tail().read(&mut cursor, usize::MAX, |_| true, &mut events)?;
     Ok(events.iter().map(|event| event.index).collect())

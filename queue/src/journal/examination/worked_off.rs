@@ -25,7 +25,7 @@ use super::power::Seed;
 use super::{DIR, asked, options};
 use crate::clock::{ClockCore, Reading};
 use crate::store::StoreOptions;
-use crate::{Command, LogStore, Now, Released, Replay, Reply};
+use crate::{Command, Now, Released, Replay, Reply, Store};
 
 const QUEUE: &str = "/full";
 const MIB: u64 = 1024 * 1024;
@@ -123,7 +123,7 @@ struct Sent {
 /// A publisher on its disk, a producer, a worker, and visitors.
 struct Site {
     random: StdRng,
-    store: LogStore<SteppedLog>,
+    store: Store<SteppedLog>,
     hand: Hand,
     habits: Habits,
     now: Now,
@@ -163,7 +163,7 @@ impl Site {
         let stamp = ClockCore::start([1; 8], reading, None).stamp();
         let secret = crate::Secret([0x5e; 16]);
         let options = StoreOptions { secret, cache_bytes: 1 << 20, ..StoreOptions::default() };
-        let store = LogStore::start(log, replay, recovered.publisher, now, stamp, options);
+        let store = Store::start(log, replay, recovered.publisher, now, stamp, options);
         let mut site = Site {
             random,
             store: store.expect("room"),

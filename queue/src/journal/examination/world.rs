@@ -16,7 +16,7 @@ use super::watcher::Watcher;
 use crate::clock::{ClockCore, Reading};
 use crate::log::ReadError;
 use crate::store::{StoreOptions, epoch_floor};
-use crate::{LogStore, Now, Poisoned, Replay};
+use crate::{Now, Poisoned, Replay, Store};
 
 /// Everything that outlives a run of the publisher.
 pub(super) struct World {
@@ -57,7 +57,7 @@ pub(super) struct World {
 
 /// One run of the publisher.
 pub(super) struct Run {
-    pub(super) store: LogStore<SteppedLog>,
+    pub(super) store: Store<SteppedLog>,
     pub(super) hand: Hand,
     pub(super) recovered: Recovered,
     /// Parts that were told to be damaged when all was read.
@@ -172,7 +172,7 @@ impl World {
         let options = StoreOptions { durability: self.options.durability, ..options };
         let publisher = recovered.publisher;
         let floor = epoch_floor(recovered.losses);
-        let store = LogStore::start_above(floor, log, replay, publisher, self.now, stamp, options)?;
+        let store = Store::start_above(floor, log, replay, publisher, self.now, stamp, options)?;
         let epoch = store.identity().1;
         assert!(epoch > self.epoch, "{epoch:?} after {:?}", self.epoch);
         self.epoch = epoch;

@@ -5,12 +5,13 @@ use std::time::Duration;
 use tempfile::tempdir;
 
 use super::*;
+use crate::RecordRef;
+use crate::conformance::log_conformance;
 use crate::journal::Journal;
 use crate::journal::budget::Budget;
 use crate::journal::directory::SEGMENTS_DIR;
 use crate::journal::files::LOCK_FILE;
 use crate::log::Log;
-use crate::{RecordRef, log_conformance};
 
 fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenError> {
     let mut read = Read::new();

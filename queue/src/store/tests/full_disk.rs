@@ -26,7 +26,7 @@ fn settled(released: &Released) -> Vec<SettleOutcome> {
     answers.flatten().collect()
 }
 
-fn large(store: &mut LogStore, now: Now, sequence: u64) {
+fn large(store: &mut Store, now: Now, sequence: u64) {
     let mut batch = BatchBuilder::new();
     let id = JobId::new_v7(sequence, [9; 10]);
     batch.push(&NewJob::new("/jobs/a".parse().unwrap(), id, Bytes::from(vec![7; 200_000])));
@@ -34,7 +34,7 @@ fn large(store: &mut LogStore, now: Now, sequence: u64) {
     store.submit(now, Command::Enqueue { link: PRODUCER, batch }).unwrap();
 }
 
-fn settle(store: &mut LogStore, now: Now, sequence: u64, token: Token, result: usize) {
+fn settle(store: &mut Store, now: Now, sequence: u64, token: Token, result: usize) {
     let mut batch = SettleBatchBuilder::new();
     batch.push(token, &NewSettle::Complete { result: Some(Bytes::from(vec![1; result])) });
     let batch = SettleBatch::decode(batch.seal(sequence)).unwrap();
@@ -42,7 +42,7 @@ fn settle(store: &mut LogStore, now: Now, sequence: u64, token: Token, result: u
 }
 
 /// Turns until the level is what is waited for.
-async fn until(store: &mut LogStore, now: Now, is_there: impl Fn(&LogStore) -> bool) -> Released {
+async fn until(store: &mut Store, now: Now, is_there: impl Fn(&Store) -> bool) -> Released {
     let mut released = Released::default();
     let began = std::time::Instant::now();
     loop {
@@ -140,5 +140,5 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
     let batch = batch.seal(false).to_batch(sequence + 1).unwrap();
     store.submit(now, Command::Enqueue { link: LinkId(1 << 32 | 9), batch }).unwrap();
     assert_eq!(receipts(&all(&mut store).await), [created]);
-    assert_eq!(store.job_state(&id), Some(JobState::Ready));
+    assert_eq!(store.state().job_state(&id), Some(JobState::Ready));
 }

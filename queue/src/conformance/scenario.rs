@@ -1,4 +1,4 @@
-//! One store and who talks to it: what the stories are told with.
+//! One store, and the clients that talk to it.
 
 use std::collections::HashMap;
 
@@ -9,24 +9,34 @@ use longshore_protocol::messages::work::{
     Selection, SettleBatch, SettleBatchBuilder, Settled, Sources, Started, Tokens,
 };
 use longshore_protocol::{
-    CheckpointOutcome, EnqueueOutcome, Epoch, JobError, JobId, JobState, LinkId, NewJob, Path,
-    QueueSettings, Refusal, Revoked, Role, SessionId, SettleOutcome, Token,
+    CheckpointOutcome, Durability, EnqueueOutcome, Epoch, JobError, JobId, JobState, LinkId,
+    NewJob, Path, PublisherId, QueueSettings, Refusal, Revoked, Role, SessionId, SettleOutcome,
+    Token,
+};
+use tempfile::TempDir;
+
+use crate::clock::{ClockCore, Reading};
+use crate::journal::{Journal, JournalOptions};
+use crate::{
+    Asked, Command, Event, Handed, JobView, Now, RecordRef, Released, Replay, Reply,
+    SEGMENT_BYTES_MIN, Store, StoreOptions,
 };
 
-use super::Opening;
-use crate::{Asked, Command, Event, Handed, JobView, Now, RecordRef, Released, Reply, Store};
+const PUBLISHER: PublisherId = PublisherId([9; 16]);
 
-/// The queue of a story that does not care.
+/// The queue of a scenario that does not care.
 pub(super) const QUEUE: &str = "/jobs/a";
 pub(super) const SECOND_MS: u64 = 1_000;
 pub(super) const MINUTE_MS: u64 = 60 * SECOND_MS;
 pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// A store, the time, and everything that it has said and nobody has looked at.
-pub(super) struct Story<'a, S: Store> {
-    open: &'a mut dyn FnMut(Opening) -> S,
-    opening: Opening,
-    store: Option<S>,
+/// A store on a journal of its own, the time, and all that it has released and nobody has checked.
+pub(super) struct Scenario {
+    dir: TempDir,
+    now: Now,
+    paths: Vec<Path>,
+    defaults: Vec<Path>,
+    store: Option<Store>,
     seen: Released,
     links: u64,
     asked: u64,
@@ -99,52 +109,63 @@ pub(super) fn fail() -> NewSettle {
 /// An attempt that does the job.
 pub(super) const DONE: NewSettle = NewSettle::Complete { result: None };
 
-impl<'a, S: Store> Story<'a, S> {
+impl Scenario {
     /// With a new store that serves every path, and a tool's link.
-    pub(super) async fn begin(open: &'a mut dyn FnMut(Opening) -> S) -> Story<'a, S> {
-        let now = Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 };
-        let opening = Opening { fresh: true, now, paths: Vec::new(), defaults: vec![Path::root()] };
-        let store = open(opening.clone());
-        let tool = Client { link: LinkId(0), session: SessionId::default() };
-        let mut story = Story {
-            open,
-            opening,
-            store: Some(store),
+    pub(super) async fn begin() -> Scenario {
+        let mut scenario = Scenario {
+            dir: tempfile::tempdir().unwrap(),
+            now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
+            paths: Vec::new(),
+            defaults: vec![Path::root()],
+            store: None,
             seen: Released::default(),
             links: 0,
             asked: 0,
             sessions: HashMap::new(),
-            tool,
+            tool: Client { link: LinkId(0), session: SessionId::default() },
         };
-        story.tool = story.attach(Role::Tool, "tool", &[]).await.0;
-        story
+        scenario.restart().await;
+        scenario
     }
 
     /// The same with a new store that serves these paths only.
     pub(super) async fn serve(&mut self, paths: &[&str], defaults: &[&str]) {
-        self.store = None;
         let all = |texts: &[&str]| texts.iter().map(|text| path(text)).collect();
-        (self.opening.paths, self.opening.defaults) = (all(paths), all(defaults));
-        self.store = Some((self.open)(self.opening.clone()));
+        (self.paths, self.defaults) = (all(paths), all(defaults));
+        self.store = None;
+        self.dir = tempfile::tempdir().unwrap();
         self.sessions.clear();
-        self.tool = self.attach(Role::Tool, "tool", &[]).await.0;
+        self.restart().await;
     }
 
     /// The store is closed and opened again, at once.
     pub(super) async fn restart(&mut self) {
         self.store = None;
         self.seen = Released::default();
-        self.opening.fresh = false;
-        self.store = Some((self.open)(self.opening.clone()));
+        let options = JournalOptions {
+            segment_bytes: SEGMENT_BYTES_MIN,
+            // Each command is a commit here; the simulation cuts the power.
+            durability: Durability::None,
+            accept_loss: false,
+            new_publisher: PUBLISHER,
+        };
+        let mut replay = Replay::new();
+        let (journal, _) = Journal::open(self.dir.path(), options, &mut replay).unwrap();
+        let reading = Reading { boot_ms: self.now.mono_ms, wall_ms: self.now.wall_ms };
+        let stamp = ClockCore::start([1; 8], reading, None).stamp();
+        let (paths, defaults) = (self.paths.clone(), self.defaults.clone());
+        let options = StoreOptions { paths, defaults, ..StoreOptions::default() };
+        let store = Store::start(journal, replay, PUBLISHER, self.now, stamp, options).unwrap();
+        self.store = Some(store);
         self.tool = self.attach(Role::Tool, "tool", &[]).await.0;
     }
 
-    pub(super) fn store(&mut self) -> &mut S {
+    pub(super) fn store(&mut self) -> &mut Store {
         self.store.as_mut().unwrap()
     }
 
     pub(super) fn now(&self) -> Now {
-        self.opening.now
+        self.now
     }
 
     pub(super) fn epoch(&mut self) -> Epoch {
@@ -167,7 +188,7 @@ impl<'a, S: Store> Story<'a, S> {
                 next => {
                     let at = next.unwrap_or(until).min(until);
                     let passed = at - now.mono_ms;
-                    self.opening.now = Now { mono_ms: at, wall_ms: now.wall_ms + passed };
+                    self.now = Now { mono_ms: at, wall_ms: now.wall_ms + passed };
                 }
             }
         }
@@ -526,7 +547,7 @@ impl<'a, S: Store> Story<'a, S> {
     /// A job's state: the one that is told, and the one that the owner asks for.
     pub(super) async fn state(&mut self, id: JobId) -> Option<JobState> {
         let told = self.view(id).await.map(|view| view.info.state);
-        assert_eq!(self.store().job_state(&id), told);
+        assert_eq!(self.store().state().job_state(&id), told);
         told
     }
 
