@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use longshore_protocol::{EnqueueOutcome, JobId, NewJob};
 
-use super::story::*;
+use super::scenario::*;
 use crate::command::{Command, Secret, Start};
 use crate::state::State;
 use crate::state::rows::mix;
@@ -19,21 +19,23 @@ fn crafted() -> Vec<NewJob> {
 }
 
 fn keyed(secret: Secret) -> State {
-    let mut story = Story::empty();
-    story.apply(Command::Start(Start { secret, ..Story::begin().this_start() }));
-    story.state
+    let mut scenario = Scenario::empty();
+    scenario.apply(Command::Start(Start { secret, ..Scenario::begin().this_start() }));
+    scenario.state
 }
 
 #[test]
 fn ids_crafted_to_collide_without_the_key_do_not_collide_with_it() {
-    let (mut story, jobs) = (Story::begin(), crafted());
-    let producer = story.link("producer");
-    let outcomes = story.enqueue(producer, &jobs);
+    let (mut scenario, jobs) = (Scenario::begin(), crafted());
+    let producer = scenario.link("producer");
+    let outcomes = scenario.enqueue(producer, &jobs);
     assert!(outcomes.iter().all(|outcome| *outcome == EnqueueOutcome::Created));
-    let hashes: BTreeSet<u64> = jobs.iter().map(|job| story.state.rows.hash_of(&job.id)).collect();
+    let hashes: BTreeSet<u64> =
+        jobs.iter().map(|job| scenario.state.rows.hash_of(&job.id)).collect();
     assert_eq!(hashes.len(), jobs.len());
-    // 2,000 ids in 256 parts are 8 a part; a line has room for 12. Ids of one hash would pass their line 255 times.
-    let passed = story.state.rows.most_passed();
+    // 2,000 ids in 256 parts are 8 a part; a line has room for 12. Ids of one hash would pass their
+    // line 255 times.
+    let passed = scenario.state.rows.most_passed();
     assert!(passed <= 12, "{passed} ids had no room in one line");
 }
 
@@ -50,17 +52,17 @@ fn ids_that_are_alike_are_spread() {
     ];
     for (which, like) in like.into_iter().enumerate() {
         for bytes in [1, 77, 255] {
-            let mut story = Story::empty();
+            let mut scenario = Scenario::empty();
             let secret = Secret([bytes; 16]);
-            story.apply(Command::Start(Start { secret, ..Story::begin().this_start() }));
-            let producer = story.link("producer");
+            scenario.apply(Command::Start(Start { secret, ..Scenario::begin().this_start() }));
+            let producer = scenario.link("producer");
             let ids: BTreeSet<u128> = (1..=2_000).map(like).collect();
             let jobs: Vec<NewJob> =
                 ids.iter().map(|id| NewJob { id: JobId(id.to_be_bytes()), ..plain(1) }).collect();
             for jobs in jobs.chunks(1_000) {
-                story.enqueue(producer, jobs);
+                scenario.enqueue(producer, jobs);
             }
-            let passed = story.state.rows.most_passed();
+            let passed = scenario.state.rows.most_passed();
             assert!(passed <= 12, "{which} by {bytes}: {passed} ids had no room in one line");
         }
     }
@@ -72,14 +74,14 @@ fn the_first_starts_secret_keys_the_index_for_ever() {
     let (of_a, of_b) = (keyed(a), keyed(b));
     let job = id(1);
     assert_ne!(of_a.rows.hash_of(&job), of_b.rows.hash_of(&job));
-    let mut story = Story::empty();
-    (story.state, story.index) = (of_a, 1);
-    let hash = story.state.rows.hash_of(&job);
-    story.fill(1..=3);
-    let start = Start { secret: b, ..story.this_start() };
-    story.apply(Command::Start(start));
-    let restored = State::restore(&story.state.snapshot_bytes()).unwrap();
-    for state in [&story.state, &restored] {
+    let mut scenario = Scenario::empty();
+    (scenario.state, scenario.index) = (of_a, 1);
+    let hash = scenario.state.rows.hash_of(&job);
+    scenario.fill(1..=3);
+    let start = Start { secret: b, ..scenario.this_start() };
+    scenario.apply(Command::Start(start));
+    let restored = State::restore(&scenario.state.snapshot_bytes()).unwrap();
+    for state in [&scenario.state, &restored] {
         assert_eq!((state.secret(), state.rows.hash_of(&job)), (Some(a), hash));
         assert!(state.rows.find(&job).is_some());
     }

@@ -1,29 +1,10 @@
-//! Stories about jobs, told against the state in virtual time. Every command of every story is also encoded and decoded,
-//! and followed by a full scan.
+//! The state against a naive model, and what the model does not show: fairness, cost, memory,
+//! snapshots of any bytes.
 
-mod acting;
-mod batches;
-mod checkpoints;
-mod crashes;
-mod dead_letters;
-mod dispatching;
-mod draining;
-mod events;
-mod expiry;
-mod handouts;
+mod beyond_the_model;
+mod fairness;
 mod hashing;
-mod history;
-mod keeping;
-mod leases;
 mod model;
-mod pausing;
-mod prepared;
-mod replacing;
-mod retries;
-mod ruling;
+mod scenario;
 mod snapshots;
-mod sources;
 mod stepping;
-mod story;
-mod time;
-mod wrong_states;

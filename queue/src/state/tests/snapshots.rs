@@ -1,75 +1,55 @@
-//! The same commands give the same bytes, and bytes give back the same state.
+//! Snapshots are cut into blocks, and any bytes are refused or harmless.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{NewSettle, Order};
-use longshore_protocol::{JobOptions, NewJob};
+use longshore_protocol::{Gate, JobOptions, NewJob};
 
-use super::sources::sources;
-use super::story::*;
-use crate::Rules;
+use super::fairness::sources;
+use super::scenario::*;
 use crate::command::Command;
 use crate::log::Snapshot;
-use crate::outcome::{Outcomes, RecordRef};
+use crate::outcome::RecordRef;
 use crate::state::snapshot::BLOCK_BYTES;
 use crate::state::{Frozen, Restoring, SnapshotError, State};
 
-/// Applies a log from the beginning.
-pub(super) fn replay(story: &Story, rules: Rules) -> State {
-    let mut state = State::with_rules(rules);
-    let mut out = Outcomes::default();
-    for (index, now, command) in &story.log {
-        out.clear();
-        state.apply(*index, *now, command, &mut out);
-    }
-    state
-}
-
-fn busy() -> Story {
-    let mut story = Story::begin();
-    story.fill(1..=20);
-    let (a, handed) = story.worker("a", QUEUE, 8);
-    story.worker("b", "/jobs/**", 3);
-    story.complete(a, handed[0].token);
-    story.settle(a, handed[1].token, &fail());
-    story.settle(a, handed[2].token, &NewSettle::Bury(error("no")));
-    story.settle(a, handed[3].token, &NewSettle::Release);
-    story.expire(handed[4].token, true);
-    story.taker("c", sources(Order::Weighted, &[("/jobs/x", 2), ("/jobs/{x,y}", 1)]), 5);
-    story.fill_path("/jobs/y", 31..=32);
-    story.fill_path("/jobs/x", 33..=36);
-    story.pause("/jobs/y*");
-    story.pause("/jobs/none");
-    story
-}
-
-#[test]
-fn a_restored_state_is_the_same_state() {
-    let story = busy();
-    let bytes = story.state.snapshot_bytes();
-    let restored = State::restore(&bytes).unwrap();
-    restored.invariant().unwrap();
-    assert_eq!(restored.snapshot_bytes(), bytes);
-    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), bytes);
-}
-
 /// Jobs with everything that a job can have beside its row.
-fn laden() -> Story {
-    let mut story = busy();
-    let producer = story.link("producer");
+fn laden() -> Scenario {
+    let mut scenario = Scenario::begin();
+    scenario.fill(1..=20);
+    let (a, handed) = scenario.worker("a", QUEUE, 8);
+    scenario.worker("b", "/jobs/**", 3);
+    scenario.complete(a, handed[0].token);
+    scenario.settle(a, handed[1].token, &fail());
+    scenario.settle(a, handed[2].token, &NewSettle::Bury(error("no")));
+    scenario.settle(a, handed[3].token, &NewSettle::Release);
+    scenario.expire(handed[4].token, true);
+    let link = scenario.link("c");
+    let sources = sources(Order::Weighted, &[("/jobs/x", 2), ("/jobs/{x,y}", 1)]);
+    scenario.apply(Command::Subscribe { link, subscription: 1, sources });
+    scenario.credit(link, 1, 5);
+    for pattern in ["/jobs/y*", "/jobs/none"] {
+        let (gate, pattern) = (Gate::Delivery, glob(pattern));
+        scenario.apply(Command::Pause { link, request: 5, gate, pattern, paused: true });
+    }
+    let producer = scenario.link("producer");
     let keeps = JobOptions { keep_result: true, ..JobOptions::default() };
-    for number in 41..=42 {
-        story.enqueue(producer, &[NewJob { path: path("/jobs/z"), ..with(number, keeps.clone()) }]);
+    for (number, text) in (31..).zip(["/jobs/y", "/jobs/y", "/jobs/x", "/jobs/x", "/jobs/z"]) {
+        let job = NewJob { path: path(text), ..with(number, keeps.clone()) };
+        scenario.enqueue(producer, &[job]);
     }
-    let (link, handed) = story.worker("d", "/jobs/z", 1);
-    let token = handed[0].token;
+    let (link, handed) = scenario.worker("d", "/jobs/z", 1);
     for sequence in 1..=3 {
-        story.apply(checkpoint(link, token, sequence, "so far so good"));
+        scenario.apply(checkpoint(link, handed[0].token, sequence, "so far so good"));
     }
-    story.settle(link, token, &fail());
-    let (link, handed) = story.worker("e", "/jobs/z", 1);
+    scenario.settle(link, handed[0].token, &fail());
+    let handed = scenario.tick_when_due().handed;
+    let token = match &handed[..] {
+        [handed] => handed.token,
+        _ => scenario.credit(link, 1, 1)[0].token,
+    };
     let result = Bytes::from_static(b"forty-two");
-    story.settle(link, handed[0].token, &NewSettle::Complete { result: Some(result) });
-    story
+    scenario.settle(link, token, &NewSettle::Complete { result: Some(result) });
+    scenario
 }
 
 fn blocks(mut frozen: Frozen) -> Vec<Vec<u8>> {
@@ -81,7 +61,8 @@ fn blocks(mut frozen: Frozen) -> Vec<Vec<u8>> {
     blocks
 }
 
-/// Every part of the log that stands anywhere in the state, however it is kept: read off what the state says of itself.
+/// Every part of the log that stands anywhere in the state, however it is kept: read off what the
+/// state says of itself.
 pub(super) fn naive_parts(state: &State) -> Vec<RecordRef> {
     let text = format!("{state:?}");
     let numbers = |text: &str| {
@@ -105,58 +86,10 @@ pub(super) fn parts_of(frozen: &Frozen) -> Vec<RecordRef> {
 }
 
 #[test]
-fn a_frozen_state_names_every_part_of_the_log_that_is_still_wanted() {
-    let mut story = laden();
-    let expected = naive_parts(&story.state);
-    let mut views = Vec::new();
-    for row in (0..story.state.rows.made()).map(|slot| &story.state.rows[slot]) {
-        let Some(view) = story.state.job(&row.id, story.now) else { continue };
-        views.push(view.entry);
-        views.extend(view.result);
-        views.extend(view.attempt_errors.into_iter().flatten());
-        views.extend(view.checkpoints);
-    }
-    views.sort_unstable();
-    assert_eq!(views, expected, "what readers can ask for");
-    assert_eq!(story.job(42).result.into_iter().count(), 1);
-    assert_eq!(story.job(41).checkpoints.len(), 3);
-    let frozen = story.state.freeze();
-    assert_eq!(parts_of(&frozen), expected);
-    assert_eq!(parts_of(&frozen), expected, "asked again");
-}
-
-#[test]
-fn what_is_frozen_stays_as_it_was_while_the_state_goes_on() {
-    let mut story = laden();
-    let bytes = story.state.snapshot_bytes();
-    let frozen = story.state.freeze();
-    assert_eq!((frozen.index(), frozen.epoch()), (story.index, 1));
-    story.fill(101..=120);
-    let (link, handed) = story.worker("f", "/jobs/**", 40);
-    for handed in &handed {
-        story.complete(link, handed.token);
-    }
-    let later = story.state.freeze();
-    let later_bytes = story.state.snapshot_bytes();
-    story.start();
-    let joined = |frozen| {
-        let mut out = Vec::new();
-        for block in blocks(frozen) {
-            out.extend((block.len() as u32).to_le_bytes());
-            out.extend(block);
-        }
-        out
-    };
-    assert_eq!(joined(frozen), bytes);
-    assert_eq!(joined(later), later_bytes);
-    assert_eq!(replay(&story, Rules::STANDARD).snapshot_bytes(), story.state.snapshot_bytes());
-}
-
-#[test]
 fn a_block_ends_with_the_thing_that_fills_it() {
-    let mut story = laden();
-    story.fill(200..=300);
-    let blocks = blocks(story.state.freeze());
+    let mut scenario = laden();
+    scenario.fill(200..=300);
+    let blocks = blocks(scenario.state.freeze());
     assert!(blocks.len() > 50, "{} blocks", blocks.len());
     let longest = blocks.iter().map(Vec::len).max();
     assert!(longest.is_some_and(|longest| longest < BLOCK_BYTES + 1_024), "{longest:?}");
@@ -218,11 +151,4 @@ fn an_empty_state_has_a_snapshot() {
     let state = State::new();
     let restored = State::restore(&state.snapshot_bytes()).unwrap();
     assert_eq!(restored.snapshot_bytes(), state.snapshot_bytes());
-}
-
-#[test]
-fn ticks_with_nothing_due_change_only_index_and_time() {
-    let mut story = busy();
-    let out = story.apply(Command::Tick);
-    assert_eq!(out, Outcomes::default());
 }

@@ -1,28 +1,29 @@
 //! What a command looks at does not grow with what it leaves alone. Steps are counted, not time.
 
-use longshore_protocol::messages::work::{Action, Filter, NewSettle, Pace, Selection};
-use longshore_protocol::{EnqueueOutcome, JobState, LinkId, NewJob, Refusal};
+use longshore_protocol::messages::work::{Action, Filter, JobCounts, NewSettle, Pace, Selection};
+use longshore_protocol::{Due, EnqueueOutcome, JobOptions, JobState, LinkId, NewJob, Refusal};
 
-use super::story::*;
+use super::scenario::*;
 use crate::Rules;
 use crate::command::Command;
 use crate::outcome::Reply;
 use crate::state::steps;
 
-fn small_steps() -> Story {
-    Story::with_rules(Rules { step_jobs: 10, ..Rules::STANDARD })
+fn small_steps() -> Scenario {
+    Scenario::with_rules(Rules { step_jobs: 10, ..Rules::STANDARD })
 }
 
-/// Acts on the jobs that ended from then on and before now, step by step; what each step has looked at.
-fn act_by_age(story: &mut Story, action: Action, state: JobState, from: u64) -> Vec<u64> {
+/// Acts on the jobs that ended from then on and before now, step by step; what each step has looked
+/// at.
+fn act_by_age(scenario: &mut Scenario, action: Action, state: JobState, from: u64) -> Vec<u64> {
     let mut filter = Filter::of(glob(QUEUE)).in_state(Some(state));
-    (filter.ended_from, filter.ended_before) = (Some(from), Some(story.now.wall_ms));
+    (filter.ended_from, filter.ended_before) = (Some(from), Some(scenario.now.wall_ms));
     let mut looked_at = Vec::new();
     loop {
         let (link, selection) = (LinkId(900), Selection::Matching(filter.clone()));
         let pace = None::<Pace>;
         steps::taken();
-        let out = story.apply(Command::Act { link, request: 1, action, selection, pace });
+        let out = scenario.apply(Command::Act { link, request: 1, action, selection, pace });
         looked_at.push(steps::taken());
         let Some((_, Reply::Acted { report, .. })) = out.replies.last() else {
             panic!("no answer")
@@ -34,121 +35,171 @@ fn act_by_age(story: &mut Story, action: Action, state: JobState, from: u64) -> 
 }
 
 #[test]
+fn what_comes_due_expires_or_goes_does_so_in_bounded_steps() {
+    let mut scenario = Scenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
+    let producer = scenario.link("producer");
+    let at = scenario.now.wall_ms + 100;
+    let keep_ms = Some(100);
+    let due = JobOptions { due: Due::After(100), ..JobOptions::default() };
+    let expiring = JobOptions { expires_at: Some(at), keep_ms, ..JobOptions::default() };
+    scenario.enqueue(producer, &(1..=8).map(|n| with(n, due.clone())).collect::<Vec<_>>());
+    scenario.enqueue(producer, &(11..=18).map(|n| with(n, expiring.clone())).collect::<Vec<_>>());
+    let ticks = |scenario: &mut Scenario, counted: fn(&JobCounts) -> u64| {
+        scenario.later(100);
+        let mut counts = Vec::new();
+        while scenario.state.next_due(scenario.now).is_some_and(|due| due <= scenario.now.mono_ms) {
+            scenario.apply(Command::Tick);
+            counts.push(counted(&scenario.counts()));
+        }
+        counts
+    };
+    assert_eq!(
+        ticks(&mut scenario, |c| 100 * c.expired + c.ready - (8 - c.expired)),
+        [303, 606, 808]
+    );
+    assert_eq!(ticks(&mut scenario, |c| c.expired), [5, 2, 0]);
+    let (worker, handed) = scenario.worker("a", QUEUE, 8);
+    for handed in handed {
+        scenario.settle(worker, handed.token, &NewSettle::Bury(error("of this")));
+    }
+    scenario.later(180 * 24 * 3_600_000 - 100);
+    assert_eq!(ticks(&mut scenario, |c| c.dead), [5, 2, 0]);
+}
+
+#[test]
+fn what_expires_instead_of_being_handed_out_does_so_in_bounded_steps() {
+    let mut scenario = Scenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
+    let producer = scenario.link("producer");
+    let expires_at = Some(scenario.now.wall_ms + 10);
+    let until = JobOptions { expires_at, ..JobOptions::default() };
+    let mut jobs: Vec<_> = (1..=8).map(|number| with(number, until.clone())).collect();
+    jobs.push(plain(9));
+    scenario.enqueue(producer, &jobs);
+    scenario.later(10);
+    let (_, handed) = scenario.worker("a", QUEUE, 2);
+    assert_eq!((handed.len(), scenario.counts().expired), (0, 3));
+    assert!(scenario.state.next_due(scenario.now).unwrap() <= scenario.now.mono_ms, "to go on");
+    let out = scenario.apply(Command::Tick);
+    assert_eq!((out.handed.len(), scenario.counts().expired), (1, 8), "three by time, two in turn");
+}
+
+#[test]
 fn an_act_by_age_passes_over_older_dead_letters_once() {
-    let mut story = small_steps();
-    story.fill(1..=150);
-    let (worker, handed) = story.worker("a", QUEUE, 150);
-    let bury = |story: &mut Story, nth: std::ops::Range<usize>| {
+    let mut scenario = small_steps();
+    scenario.fill(1..=150);
+    let (worker, handed) = scenario.worker("a", QUEUE, 150);
+    let bury = |scenario: &mut Scenario, nth: std::ops::Range<usize>| {
         for handed in &handed[nth] {
-            story.settle(worker, handed.token, &NewSettle::Bury(error("of this")));
+            scenario.settle(worker, handed.token, &NewSettle::Bury(error("of this")));
         }
     };
-    bury(&mut story, 0..100);
-    let from = story.later(1).now.wall_ms;
-    bury(&mut story, 100..150);
-    story.later(1);
-    let looked_at = act_by_age(&mut story, Action::Drop, JobState::Dead, from);
+    bury(&mut scenario, 0..100);
+    let from = scenario.later(1).now.wall_ms;
+    bury(&mut scenario, 100..150);
+    scenario.later(1);
+    let looked_at = act_by_age(&mut scenario, Action::Drop, JobState::Dead, from);
     assert_eq!(looked_at.len(), 5);
     assert!(looked_at[0] >= 100, "{looked_at:?}");
     assert!(looked_at[1..].iter().all(|&rows| rows <= 11), "{looked_at:?}");
-    assert_eq!(story.counts().dead, 100, "the older ones");
+    assert_eq!(scenario.counts().dead, 100, "the older ones");
     // A younger age goes on from there, an older one begins anew, and both find what is there.
-    let younger = act_by_age(&mut story, Action::Drop, JobState::Dead, from + 1);
+    let younger = act_by_age(&mut scenario, Action::Drop, JobState::Dead, from + 1);
     assert_eq!(younger, [0]);
-    let all = act_by_age(&mut story, Action::Drop, JobState::Dead, 1);
-    assert_eq!((all.len(), story.counts().dead), (10, 0));
+    let all = act_by_age(&mut scenario, Action::Drop, JobState::Dead, 1);
+    assert_eq!((all.len(), scenario.counts().dead), (10, 0));
 }
 
 #[test]
 fn an_act_by_age_passes_over_older_ended_jobs_once() {
-    let mut story = small_steps();
-    story.fill(1..=150);
-    let cancel = |story: &mut Story, numbers: std::ops::RangeInclusive<u32>| {
-        story.act(Action::Cancel, Selection::Ids(numbers.map(id).collect()));
+    let mut scenario = small_steps();
+    scenario.fill(1..=150);
+    let cancel = |scenario: &mut Scenario, numbers: std::ops::RangeInclusive<u32>| {
+        scenario.act(Action::Cancel, Selection::Ids(numbers.map(id).collect()));
     };
-    cancel(&mut story, 1..=100);
-    let from = story.later(1).now.wall_ms;
-    cancel(&mut story, 101..=150);
-    story.later(1);
-    let looked_at = act_by_age(&mut story, Action::Drop, JobState::Cancelled, from);
+    cancel(&mut scenario, 1..=100);
+    let from = scenario.later(1).now.wall_ms;
+    cancel(&mut scenario, 101..=150);
+    scenario.later(1);
+    let looked_at = act_by_age(&mut scenario, Action::Drop, JobState::Cancelled, from);
     assert_eq!(looked_at.len(), 5);
     assert!(looked_at[0] >= 100, "{looked_at:?}");
     assert!(looked_at[1..].iter().all(|&rows| rows <= 11), "{looked_at:?}");
-    assert_eq!(story.counts().cancelled, 100);
+    assert_eq!(scenario.counts().cancelled, 100);
 }
 
 #[test]
 fn two_acts_by_age_that_take_turns_pass_over_older_jobs_once_each() {
-    let mut story = small_steps();
-    story.fill(1..=200);
-    let cancel = |story: &mut Story, numbers: std::ops::RangeInclusive<u32>| {
-        story.act(Action::Cancel, Selection::Ids(numbers.map(id).collect()));
+    let mut scenario = small_steps();
+    scenario.fill(1..=200);
+    let cancel = |scenario: &mut Scenario, numbers: std::ops::RangeInclusive<u32>| {
+        scenario.act(Action::Cancel, Selection::Ids(numbers.map(id).collect()));
     };
-    cancel(&mut story, 1..=100);
-    let older = story.later(1).now.wall_ms;
-    cancel(&mut story, 101..=150);
-    let younger = story.later(1).now.wall_ms;
-    cancel(&mut story, 151..=200);
-    story.later(1);
-    let before = story.now.wall_ms;
+    cancel(&mut scenario, 1..=100);
+    let older = scenario.later(1).now.wall_ms;
+    cancel(&mut scenario, 101..=150);
+    let younger = scenario.later(1).now.wall_ms;
+    cancel(&mut scenario, 151..=200);
+    scenario.later(1);
+    let before = scenario.now.wall_ms;
     let mut step = |from| {
         let mut filter = Filter::of(glob(QUEUE)).in_state(Some(JobState::Cancelled));
         (filter.ended_from, filter.ended_before) = (Some(from), Some(before));
         let (link, selection) = (LinkId(900), Selection::Matching(filter));
         steps::taken();
         let (action, pace) = (Action::Drop, None::<Pace>);
-        story.apply(Command::Act { link, request: 1, action, selection, pace });
+        scenario.apply(Command::Act { link, request: 1, action, selection, pace });
         steps::taken()
     };
     let looked_at: Vec<u64> =
         (0..8).map(|n| step(if n % 2 == 0 { younger } else { older })).collect();
     assert!(looked_at[0] >= 150 && looked_at[1] >= 100, "{looked_at:?}");
     assert!(looked_at[2..].iter().all(|&rows| rows <= 11), "{looked_at:?}");
-    assert_eq!(story.counts().cancelled, 120);
+    assert_eq!(scenario.counts().cancelled, 120);
 }
 
 #[test]
 fn losing_a_link_costs_the_same_in_a_large_group() {
-    let mut story = Story::begin();
-    let links: Vec<LinkId> = (0..200).map(|n| story.worker(&format!("w{n}"), QUEUE, 1).0).collect();
+    let mut scenario = Scenario::begin();
+    let links: Vec<LinkId> =
+        (0..200).map(|n| scenario.worker(&format!("w{n}"), QUEUE, 1).0).collect();
     for (lost, link) in [links[0], links[199], links[100]].into_iter().enumerate() {
         steps::taken();
-        story.apply(Command::LinkLost { link });
+        scenario.apply(Command::LinkLost { link });
         assert!(steps::taken() <= 1, "the {lost}th");
     }
     // Turns go on in their order, without those that left.
-    story.fill(1..=3);
-    let holders: Vec<LinkId> = story.state.running().map(|lease| lease.link).collect();
+    scenario.fill(1..=3);
+    let holders: Vec<LinkId> = scenario.state.running().map(|lease| lease.link).collect();
     assert_eq!(holders, links[1..4]);
 }
 
 #[test]
 fn a_session_more_is_refused_once_answers_take_their_memory_and_none_is_let_go_of() {
     let rules = Rules { answer_bytes: 3_000, jobs_per_queue: 1, ..Rules::STANDARD };
-    let mut story = Story::with_rules(rules);
-    let producer = story.link("producer");
+    let mut scenario = Scenario::with_rules(rules);
+    let producer = scenario.link("producer");
     // Every other job is of a queue that is not served: no two outcomes in a row are the same.
     let elsewhere = |number: u32| NewJob { path: path("/elsewhere"), ..plain(number) };
     let jobs: Vec<NewJob> =
         (0..100).map(|n| if n % 2 == 0 { plain(1) } else { elsewhere(1_000 + n) }).collect();
     for _ in 0..64 {
-        let outcomes = story.enqueue(producer, &jobs);
+        let outcomes = scenario.enqueue(producer, &jobs);
         assert_eq!(outcomes[1], EnqueueOutcome::Refused(Refusal::NotHere));
     }
-    let kept = story.state.sessions.answer_bytes;
+    let kept = scenario.state.sessions.answer_bytes;
     assert!((6_400..16_000).contains(&kept), "a byte for each outcome, and a little: {kept}");
-    let first = receipts(&story.send(producer, batch(1, &jobs))).expect("the first is kept");
+    let first = receipts(&scenario.send(producer, batch(1, &jobs))).expect("the first is kept");
     assert_eq!((first.len(), first.iter().next()), (100, Some(EnqueueOutcome::Created)));
-    let (_, out) = story.attach("another", &[]);
+    let (_, out) = scenario.attach("another", &[]);
     let Some((_, Reply::LinkRefused { reason })) = out.replies.first() else { panic!("{out:?}") };
     assert!(reason.contains("of at most 0 MiB") && reason.contains("an hour"), "{reason}");
-    let (_, out) = story.attach("producer", &[]);
+    let (_, out) = scenario.attach("producer", &[]);
     assert!(matches!(&out.replies[..], [(_, Reply::Attached(_))]), "one that is known comes back");
     // An hour after its link it is forgotten, and there is room.
-    let link = story.state.next_link();
-    story.apply(Command::LinkLost { link: LinkId(link.0 - 1) });
-    story.later(3_600_000).apply(Command::Tick);
-    assert_eq!(story.state.sessions.answer_bytes, 0);
-    let (_, out) = story.attach("another", &[]);
+    let link = scenario.state.next_link();
+    scenario.apply(Command::LinkLost { link: LinkId(link.0 - 1) });
+    scenario.later(3_600_000).apply(Command::Tick);
+    assert_eq!(scenario.state.sessions.answer_bytes, 0);
+    let (_, out) = scenario.attach("another", &[]);
     assert!(matches!(&out.replies[..], [(_, Reply::Attached(_))]));
 }

@@ -147,8 +147,9 @@ impl Model {
         groups
     }
 
-    /// Choosing by age walks from the ends of lists in order of end, and stops at the first job that does not fit: while the
-    /// wall clock rises, that is exact; where it has fallen, jobs behind a fall may be left out.
+    /// Choosing by age walks from the ends of lists in order of end, and stops at the first job
+    /// that does not fit: while the wall clock rises, that is exact; where it has fallen, jobs
+    /// behind a fall may be left out.
     pub(super) fn is_among_rising_times(&self, id: JobId, filter: &Filter) -> bool {
         if filter.ended_from.is_none() && filter.ended_before.is_none() {
             return true;

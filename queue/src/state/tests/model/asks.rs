@@ -7,11 +7,11 @@ use longshore_protocol::{
     QueueSettings,
 };
 
-use super::super::story::glob;
+use super::super::scenario::glob;
 use super::draws::{Draw, ERRORS, Mood};
-use super::driver::{STEP_JOBS, Stage};
+use super::driver::{Harness, STEP_JOBS};
 
-impl Stage {
+impl Harness {
     pub(super) fn draw_job(&self, draw: &mut Draw) -> NewJob {
         let near = |draw: &mut Draw| self.now.wall_ms + [50, 1, 300, 0, 3_000][draw.below(5)];
         let waits = !self.is_hasty() || draw.one_in(4);

@@ -5,8 +5,8 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{Glob, JobState, LinkId, Path};
 
-use super::super::story::{glob, id};
-use super::driver::{IDS, STEP_JOBS, Stage};
+use super::super::scenario::{glob, id};
+use super::driver::{Harness, IDS, STEP_JOBS};
 use super::jobs::{Job, Place};
 use super::naive::Expected;
 use crate::command::Command;
@@ -14,7 +14,7 @@ use crate::outcome::{Outcomes, RecordRef, Reply};
 use crate::state::State;
 use crate::time::Now;
 
-impl Stage {
+impl Harness {
     pub(super) fn compare_jobs(&self) {
         for number in 0..IDS {
             let view = self.state.job(&id(number), self.now);
@@ -32,12 +32,14 @@ impl Stage {
             let bytes: Vec<RecordRef> = job.checkpoints.iter().map(|c| c.bytes).collect();
             assert_eq!(view.checkpoints, bytes, "{job:?}");
         }
+        assert_eq!(self.state.is_draining(), self.model.draining);
         assert_eq!(self.state.totals().jobs, self.model.jobs.len() as u64);
         assert_eq!(self.state.totals().running, self.model.tokens().0.len() as u64);
         assert_eq!(self.state.totals().stale_refused, self.model.stale_refused);
     }
 
-    /// What readers are to see of a job. Where the contract leaves something open, as the state `says`.
+    /// What readers are to see of a job. Where the contract leaves something open, as the state
+    /// `says`.
     fn info(&self, job: &Job, says: &JobInfo) -> JobInfo {
         let (now, model) = (self.now, &self.model);
         let (token, worker) = match job.place {
@@ -55,7 +57,8 @@ impl Stage {
         };
         let expires =
             matches!(job.state(), JobState::Prepared | JobState::Scheduled | JobState::Ready);
-        // Or reckoned back from the end: what the wall clock did meanwhile need not be known, nor more than 49 days.
+        // Or reckoned back from the end: what the wall clock did meanwhile need not be known, nor
+        // more than 49 days.
         let since = |start: Now, end: Now, says: Option<u64>| {
             let ran_ms = (end.mono_ms - start.mono_ms) as u32;
             let reckoned = end.wall_ms.saturating_sub(u64::from(ran_ms));
@@ -147,7 +150,8 @@ impl Stage {
         }
     }
 
-    /// A lease is its holder's until it is taken; what was taken is never thought to be there still.
+    /// A lease is its holder's until it is taken; what was taken is never thought to be there
+    /// still.
     pub(super) fn compare_leases(&self) {
         let still_holds = |token, session: usize| {
             self.model.sessions[session].link.map(|link| self.state.still_holds(token, link))
@@ -197,7 +201,8 @@ impl Stage {
         }
     }
 
-    /// The state wants to be told of the time when something is due, or before; and not again at once.
+    /// The state wants to be told of the time when something is due, or before; and not again at
+    /// once.
     pub(super) fn compare_due(&self, command: &Command) {
         let due = self.state.next_due(self.now);
         let at_the_latest = self.model.next_due().map(|at| at.max(self.now.mono_ms));

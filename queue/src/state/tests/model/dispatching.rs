@@ -16,7 +16,8 @@ pub(super) struct Subscription {
     pub(super) told: bool,
 }
 
-/// What each lane of weighted sources has gained beyond what it paid, for as long as somebody subscribes to them.
+/// What each lane of weighted sources has gained beyond what it paid, for as long as somebody
+/// subscribes to them.
 #[derive(Clone)]
 pub(super) struct Shares {
     sources: Sources,
@@ -73,7 +74,8 @@ impl Model {
         own.min_by_key(|job| job.rank())
     }
 
-    /// The jobs of which the sources' order takes the next one: one, or one of each lane if they go by weight.
+    /// The jobs of which the sources' order takes the next one: one, or one of each lane if they go
+    /// by weight.
     fn next_for<'a>(&'a self, sources: &Sources) -> Vec<&'a Job> {
         let mut heads = (0..sources.patterns.len()).filter_map(|lane| self.head(sources, lane));
         match sources.order {
@@ -115,7 +117,8 @@ impl Model {
         assert!(expired as u64 <= self.limits.step_jobs, "{expired} expire in one step");
         for s in self.subscriptions.iter().filter(|s| s.credit > 0) {
             let waits = self.ready_for(&s.sources).next();
-            // After so many that expired instead, in a Tick or here, one that is too late may have to wait for the next command.
+            // After so many that expired instead, in a Tick or here, one that is too late may have
+            // to wait for the next command.
             let may_stall = expired_in_all(to) as u64 >= self.limits.step_jobs
                 && self.next_for(&s.sources).iter().any(|job| job.is_too_late(self.now));
             let is_done = waits.is_none() || may_stall || self.handouts == 0;
@@ -166,8 +169,8 @@ impl Model {
         self.tell(number, JobChange::Delivered, to);
     }
 
-    /// Smooth weighted round robin: each lane that has jobs gains its weight; the one with most, the first of several, is
-    /// next, and pays the weights of all.
+    /// Smooth weighted round robin: each lane that has jobs gains its weight; the one with most,
+    /// the first of several, is next, and pays the weights of all.
     fn share(&mut self, sources: &Sources, taken: &Path) {
         let lanes = 0..sources.patterns.len();
         let with_jobs: Vec<usize> =

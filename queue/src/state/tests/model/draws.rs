@@ -1,4 +1,5 @@
-//! Random commands, biased towards danger: few ids and queues, times near deadlines, stale tokens, small limits.
+//! Random commands, biased towards danger: few ids and queues, times near deadlines, stale tokens,
+//! small limits.
 
 use bytes::Bytes;
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
@@ -10,9 +11,10 @@ use longshore_protocol::{
     Token,
 };
 
-use super::super::story::{atomic, batch, glob, id, path, session, settles};
+use super::super::scenario::{atomic, batch, glob, id, path, session, settles};
 use super::asks::{draw_action, draw_pace, draw_settings};
-use super::driver::{IDS, Stage};
+use super::driver::{Harness, IDS};
+use crate::Rules;
 use crate::command::{Command, Expired, Secret, Start};
 
 const PATHS: [&str; 9] = [
@@ -83,7 +85,7 @@ pub(super) enum Mood {
     Sources,
 }
 
-/// How likely each kind of command is, in the order of `Stage::draw_kind`.
+/// How likely each kind of command is, in the order of `Harness::draw_kind`.
 impl Mood {
     pub(super) fn of(number: u8) -> Mood {
         use Mood::{Anything, Checkpoints, Failures, Keeping, Losses, Sources};
@@ -103,7 +105,7 @@ impl Mood {
     }
 }
 
-impl Stage {
+impl Harness {
     fn draw_kind(&self, draw: &mut Draw) -> usize {
         // First there have to be workers, and jobs.
         let mood = if self.log.len() < 40 { Mood::Anything } else { self.mood };
@@ -118,7 +120,8 @@ impl Stage {
         unreachable!("the weights add up")
     }
 
-    /// Jumps to just before, at, or just after what is due next, now and then; else time passes in all sizes.
+    /// Jumps to just before, at, or just after what is due next, now and then; else time passes in
+    /// all sizes.
     pub(super) fn draw_time(&mut self, draw: &mut Draw) {
         let ms = [0, 0, 1, 7, 40, 300, 2_500, 60_000, 3_600_000, 24 * 3_600_000]
             [draw.below(10).min(draw.below(10))];
@@ -218,12 +221,18 @@ impl Stage {
                 let defaults: &[&str] =
                     [&["/jobs"] as &[&str], &["/jobs/a", "/jobs/c"]][usize::from(draw.one_in(3))];
                 let paths: &[&str] = [&[] as &[&str], &["/jobs/b", "/elsewhere"]][draw.below(2)];
+                // A lower limit makes nothing undone; a new default holds at once.
+                let rules = Rules {
+                    jobs_per_queue: [4, 4, 2][draw.below(3)],
+                    keep_ms: [self.limits.keep_ms, 700][usize::from(draw.one_in(4))],
+                    ..self.limits.clone()
+                };
                 Command::Start(Start {
                     publisher: PublisherId([7; 16]),
                     epoch: Epoch(2),
                     boot: [1; 16],
                     secret: Secret([0x5e; 16]),
-                    rules: Box::new(self.limits.clone()),
+                    rules: Box::new(rules),
                     durability: Durability::Fsync,
                     paths: paths.iter().map(|text| path(text)).collect(),
                     defaults: defaults.iter().map(|text| path(text)).collect(),

@@ -1,12 +1,13 @@
-//! The state and its model side by side: commands go to both, and all that can be seen of them is compared.
+//! The state and its model side by side: commands go to both, and all that can be seen of them is
+//! compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use longshore_protocol::{Durability, Epoch, LinkId, PublisherId, Token};
 
+use super::super::scenario::path;
 use super::super::snapshots::{naive_parts, parts_of};
-use super::super::story::path;
 use super::comparing::compare_outcomes;
 use super::draws::{Draw, Mood};
 use super::jobs::Place;
@@ -24,7 +25,7 @@ pub(super) const IDS: u32 = 20;
 /// More than a case can need: every step of the state is a whole one.
 pub(super) const STEP_JOBS: u64 = 10_000;
 
-pub(super) struct Stage {
+pub(super) struct Harness {
     pub(super) state: State,
     pub(super) model: Model,
     pub(super) limits: Rules,
@@ -68,8 +69,8 @@ impl Writing {
     }
 }
 
-impl Stage {
-    pub(super) fn begin(number: u8) -> Stage {
+impl Harness {
+    pub(super) fn begin(number: u8) -> Harness {
         let limits = Rules {
             jobs_per_queue: 4,
             jobs: 15,
@@ -79,11 +80,15 @@ impl Stage {
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Rules::STANDARD
         };
-        let mut stage = Stage {
+        let mut harness = Harness {
             state: State::with_rules(limits.clone()),
             model: Model::new(limits.clone()),
             limits: limits.clone(),
-            now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
+            // Some cases run over the wrap of the clock's low half.
+            now: Now {
+                mono_ms: if number.is_multiple_of(3) { (3 << 32) - 60_000 } else { 1_000 },
+                wall_ms: 1_700_000_000_000,
+            },
             log: Vec::new(),
             mood: Mood::of(number),
             bias: number / 8,
@@ -94,7 +99,7 @@ impl Stage {
             writing: None,
             met: None,
         };
-        stage.apply(Command::Start(Start {
+        harness.apply(Command::Start(Start {
             publisher: PublisherId([7; 16]),
             epoch: Epoch(1),
             boot: [1; 16],
@@ -104,7 +109,7 @@ impl Stage {
             paths: Vec::new(),
             defaults: vec![path("/jobs")],
         }));
-        stage
+        harness
     }
 
     pub(super) fn play(&mut self, seed: u64) {
@@ -158,15 +163,28 @@ impl Stage {
         self.state.last_start().map_or(0, |start| start.epoch.0)
     }
 
-    /// The log, applied by a state that tells nobody of events and was never restored, gives the same bytes.
+    /// The log, applied by a state that reports no events and was never restored, gives the same
+    /// bytes, whatever rules the state begins with.
     pub(super) fn end(&mut self) {
         self.finish_writing();
-        let mut state =
-            State::with_rules(Rules { jobs_per_queue: 1, keep_ms: 7, ..Rules::STANDARD });
+        let mut state = State::with_rules(Rules {
+            jobs_per_queue: 1,
+            queues: 1,
+            sessions: 1,
+            step_jobs: 1,
+            max_attempts: 1,
+            keep_ms: 5,
+            keep_dead_ms: 5,
+            worker_losses: 1,
+            lost_deliveries: 1,
+            answers_kept: 1,
+            ..Rules::STANDARD
+        });
         let mut out = Outcomes::default();
         for (index, now, command) in &self.log {
             out.clear();
             state.apply(*index, *now, command, &mut out);
+            assert!(out.events.is_empty(), "nobody asked for events");
         }
         assert!(state.snapshot_bytes() == self.state.snapshot_bytes(), "replay differs");
     }
@@ -178,9 +196,19 @@ impl Stage {
         let index = self.log.len() as u64 + 1;
         self.log.push((index, self.now, command.clone()));
         let mut out = Outcomes { wants_events: true, ..Outcomes::default() };
+        let preview = match &command {
+            Command::Act { action, selection, pace: None, .. } => {
+                Some(self.state.preview(*action, selection))
+            }
+            _ => None,
+        };
         self.state.apply(index, self.now, &command, &mut out);
         self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
         self.tokens.extend(out.handed.iter().map(|handed| handed.token));
+        if let (Some(preview), [(_, Reply::Acted { report, .. }), ..]) = (preview, &out.replies[..])
+        {
+            assert!(report.more || preview == *report, "{preview:?} became {report:?}");
+        }
         let expected = self.model.apply(index, self.now, &command, &out);
         compare_outcomes(&self.state, &command, &out, expected);
         self.compare_jobs();
@@ -231,7 +259,7 @@ impl Stage {
 }
 
 /// `LONGSHORE_MODEL_TRACE=1` prints the commands of a case that fails.
-impl Drop for Stage {
+impl Drop for Harness {
     fn drop(&mut self) {
         if std::thread::panicking() && std::env::var_os("LONGSHORE_MODEL_TRACE").is_some() {
             self.log.iter().for_each(|(_, now, command)| eprintln!("{now:?} {command:?}"));

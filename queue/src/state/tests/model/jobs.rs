@@ -1,4 +1,5 @@
-//! Jobs and queues as the model sees them: a list of each, and every question is answered by looking at all of it.
+//! Jobs and queues as the model sees them: a list of each, and every question is answered by
+//! looking at all of it.
 
 use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
 use longshore_protocol::messages::work::JobCounts;
@@ -222,7 +223,7 @@ impl Model {
     }
 
     pub(super) fn keep_ms(&self, job: &Job) -> u64 {
-        job.options.keep_ms.or(self.settings(&job.path).keep_ms).unwrap_or(24 * 3_600_000)
+        job.options.keep_ms.or(self.settings(&job.path).keep_ms).unwrap_or(self.limits.keep_ms)
     }
 
     pub(super) fn keep_dead_ms(&self, path: &Path) -> u64 {

@@ -1,11 +1,15 @@
-//! A naive model, written to be read: every question is answered by looking at every job. Random commands with random
-//! clocks go to both, and everything that can be seen from outside must agree after each.
+//! A naive model, written to be read: every question is answered by looking at every job. Random
+//! commands with random clocks go to both, and everything that can be seen from outside must agree
+//! after each.
 //!
-//! - [`draws`] and [`asks`] make commands, biased towards danger; [`driver`] plays them; [`comparing`] compares.
-//! - [`naive`] is the model; its parts are [`jobs`], [`queues`], [`sessions`], [`leases`], [`acting`], [`time`] and
+//! - [`draws`] and [`asks`] make commands, biased towards danger; [`driver`] plays them;
+//!   [`comparing`] compares.
+//! - [`naive`] is the model; its parts are [`jobs`], [`queues`], [`sessions`], [`leases`],
+//!   [`acting`], [`time`] and
 //!   [`dispatching`].
 //!
-//! `LONGSHORE_MODEL_CASES` asks for more cases; `LONGSHORE_MODEL_TRACE=1` prints the commands of those that fail.
+//! `LONGSHORE_MODEL_CASES` asks for more cases; `LONGSHORE_MODEL_TRACE=1` prints the commands of
+//! those that fail.
 
 mod acting;
 mod asks;
@@ -25,7 +29,7 @@ use std::collections::BTreeSet;
 use longshore_protocol::{CheckpointOutcome, DeathReason, JobChange, JobState};
 use proptest::prelude::*;
 
-use self::driver::Stage;
+use self::driver::Harness;
 
 const COMMANDS: usize = 200;
 
@@ -48,22 +52,23 @@ proptest! {
         mood in any::<u8>().no_shrink(),
         seeds in prop::collection::vec(command(), COMMANDS),
     ) {
-        let mut stage = Stage::begin(mood);
-        seeds.into_iter().flatten().for_each(|seed| stage.play(seed));
-        stage.end();
+        let mut harness = Harness::begin(mood);
+        seeds.into_iter().flatten().for_each(|seed| harness.play(seed));
+        harness.end();
     }
 }
 
-/// A model that never meets a danger proves nothing: these are met within the first few hundred cases of any run.
+/// A model that never meets a danger proves nothing: these are met within the first few hundred
+/// cases of any run.
 #[test]
 fn random_commands_meet_every_danger() {
     let mut draw = draws::Draw(1);
     let mut met = BTreeSet::new();
     for case in 0..600u32 {
-        let mut stage = Stage::begin(case as u8);
-        stage.met = Some(std::mem::take(&mut met));
-        (0..COMMANDS).for_each(|_| stage.play(draw.next()));
-        met = stage.met.take().unwrap_or_default();
+        let mut harness = Harness::begin(case as u8);
+        harness.met = Some(std::mem::take(&mut met));
+        (0..COMMANDS).for_each(|_| harness.play(draw.next()));
+        met = harness.met.take().unwrap_or_default();
     }
     let mut expected: Vec<String> = Vec::new();
     expected.extend(JobChange::ALL.iter().map(|change| format!("{change:?} ")));

@@ -1,7 +1,7 @@
 //! The naive model: what each command does to jobs, written from the contract.
 //!
-//! Where the contract leaves an order open (which of several due jobs comes first), the model follows what it sees the state do,
-//! and checks each step: see [`Expected::seen_next`].
+//! Where the contract leaves an order open (which of several due jobs comes first), the model
+//! follows what it sees the state do, and checks each step: see [`Expected::seen_next`].
 
 use longshore_protocol::messages::work::{Checkpointed, Credit, Tokens};
 use longshore_protocol::{
@@ -128,6 +128,7 @@ impl Model {
                 up.into_iter().for_each(|link| self.link_lost(link));
                 self.served = (start.paths.clone(), start.defaults.clone());
                 self.next_token += 1 << 32;
+                self.limits = (*start.rules).clone();
             }
             Command::LinkUp { link, name, resume, .. } => self.link_up(*link, name, resume, to),
             Command::LinkLost { link } => self.link_lost(*link),
@@ -293,14 +294,15 @@ impl Model {
         if self.keep_ms(&self.jobs[number]) == 0 || self.keep_jobs(&path) == 0 {
             self.forget(number, to);
         } else if self.kept(&path).count() as u64 > self.keep_jobs(&path) {
-            // One for one: if a change of settings leaves still more to go, they go with the next tick.
+            // One for one: if a change of settings leaves still more to go, they go with the next
+            // tick.
             let id = self.next_to_go(&path, to);
             self.forget(self.find(id).expect("it is kept"), to);
         }
     }
 
-    /// Of the kept jobs of a queue that has too many: the one that ended first; or, if all of them say themselves how long
-    /// they are kept, the one that goes first.
+    /// Of the kept jobs of a queue that has too many: the one that ended first; or, if all of them
+    /// say themselves how long they are kept, the one that goes first.
     pub(super) fn next_to_go(&self, path: &Path, to: &Expected<'_>) -> JobId {
         let plain = self.kept(path).filter(|job| job.options.keep_ms.is_none());
         if let Some(job) = plain.min_by_key(|job| job.ended.map(|(_, nth)| nth)) {

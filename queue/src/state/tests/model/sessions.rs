@@ -112,7 +112,8 @@ impl Model {
         }
     }
 
-    /// Sessions without a link are forgotten after an hour, unless they still hold leases: those end first.
+    /// Sessions without a link are forgotten after an hour, unless they still hold leases: those
+    /// end first.
     pub(super) fn forget_sessions(&mut self) {
         for number in 0..self.sessions.len() {
             let holds =

@@ -7,8 +7,8 @@ use super::jobs::{Job, Place};
 use super::naive::{Expected, Model};
 
 impl Model {
-    /// In whichever order the state takes them: what is due becomes ready or expires, what nobody confirmed dies, what was
-    /// kept for long enough goes.
+    /// In whichever order the state takes them: what is due becomes ready or expires, what nobody
+    /// confirmed dies, what was kept for long enough goes.
     pub(super) fn tick(&mut self, to: &mut Expected<'_>) {
         while let Some(event) = to.seen_next() {
             let Some(job) = self.find(event.job) else { break };
@@ -28,7 +28,8 @@ impl Model {
             }
         }
         let left = self.jobs.iter().find(|job| self.waits_for_tick(job, to));
-        // In cases with small steps the next one goes on; that the state asks for it is looked at elsewhere.
+        // In cases with small steps the next one goes on; that the state asks for it is looked at
+        // elsewhere.
         let may_stop = self.limits.step_jobs < STEP_JOBS;
         assert!(left.is_none() || may_stop, "a tick passes over {left:?}");
         self.forget_sessions();

@@ -1,7 +1,5 @@
-//! The stage: a state, a virtual clock, and people with short names. Somebody who knows events alone follows every command,
-//! and must know every job.
-
-use std::collections::BTreeMap;
+//! A state, a virtual clock, and clients with short names. Every command is also encoded and
+//! decoded, and followed by a full scan.
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
@@ -9,51 +7,46 @@ use longshore_protocol::messages::work::{
     Selection, SettleBatch, SettleBatchBuilder, Settled, Sources, Tokens,
 };
 use longshore_protocol::{
-    BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Epoch, Glob,
-    JobChange, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path, PublisherId, Role,
-    Runs, SessionId, SettleOutcome, Token,
+    BatchRefusal, Durability, EnqueueOutcome, Epoch, Glob, JobError, JobId, JobOptions, LinkId,
+    NewJob, Path, PublisherId, Role, Runs, SessionId, SettleOutcome, Token,
 };
 
 use crate::Rules;
 use crate::command::{Command, Expired, Secret, Start};
 use crate::outcome::{Handed, JobView, Outcomes, Reply};
 use crate::state::State;
-use crate::state::row::Place;
 use crate::time::Now;
 
 pub(super) const QUEUE: &str = "/jobs/mail";
 
-pub(super) struct Story {
+pub(super) struct Scenario {
     pub(super) state: State,
     pub(super) now: Now,
     pub(super) index: u64,
     pub(super) log: Vec<(u64, Now, Command)>,
     settles: u64,
-    /// State, retrying and attempt of every job, as the events say.
-    followed: BTreeMap<JobId, (JobState, bool, u16)>,
 }
 
-impl Story {
+impl Scenario {
     /// A publisher that has started with a default for `/jobs`.
-    pub(super) fn begin() -> Story {
-        Story::with_rules(Rules::STANDARD)
+    pub(super) fn begin() -> Scenario {
+        Scenario::with_rules(Rules::STANDARD)
     }
 
-    pub(super) fn with_rules(rules: Rules) -> Story {
-        let mut story = Story { state: State::with_rules(rules), ..Story::empty() };
-        story.start();
-        story
+    pub(super) fn with_rules(rules: Rules) -> Scenario {
+        let mut scenario = Scenario { state: State::with_rules(rules), ..Scenario::empty() };
+        scenario.start();
+        scenario
     }
 
     /// Before the first start.
-    pub(super) fn empty() -> Story {
-        Story {
+    pub(super) fn empty() -> Scenario {
+        Scenario {
             state: State::new(),
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
             index: 0,
             log: Vec::new(),
             settles: 0,
-            followed: BTreeMap::new(),
         }
     }
 
@@ -66,34 +59,12 @@ impl Story {
         let mut out = Outcomes { wants_events: true, ..Outcomes::default() };
         self.state.apply(self.index, self.now, &read, &mut out);
         self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
-        self.follow(&out, &command);
         self.log.push((self.index, self.now, command));
         out.wants_events = false;
         out
     }
 
-    /// Events alone tell where every job is.
-    fn follow(&mut self, out: &Outcomes, command: &Command) {
-        for event in &out.events {
-            assert_eq!((event.index, event.wall_ms), (self.index, self.now.wall_ms));
-            let known = match event.state {
-                Some(state) => {
-                    self.followed.insert(event.job, (state, event.retrying, event.attempt))
-                }
-                None => self.followed.remove(&event.job),
-            };
-            assert_eq!(known.is_none(), event.change == JobChange::Created, "{event:?}");
-        }
-        let rows = (0..self.state.rows.made()).map(|slot| &self.state.rows[slot]);
-        let found = rows.filter_map(|row| {
-            let retrying = row.place == Place::Retrying;
-            Some((row.id, (row.place.state()?, retrying, row.attempt())))
-        });
-        let found: BTreeMap<_, _> = found.collect();
-        assert!(found == self.followed, "events and jobs differ after {command:?}");
-    }
-
-    pub(super) fn later(&mut self, ms: u64) -> &mut Story {
+    pub(super) fn later(&mut self, ms: u64) -> &mut Scenario {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
         self
@@ -214,22 +185,6 @@ impl Story {
         self.apply(Command::Settle { link, batch })
     }
 
-    /// Leaves a checkpoint, and says what became of it.
-    pub(super) fn leave(
-        &mut self,
-        link: LinkId,
-        token: Token,
-        sequence: u64,
-        text: &str,
-    ) -> CheckpointOutcome {
-        let out = self.apply(checkpoint(link, token, sequence, text));
-        let answer = out.replies.iter().find_map(|(_, reply)| match reply {
-            Reply::Checkpointed(answer) => Some(answer.outcome),
-            _ => None,
-        });
-        answer.expect("a checkpoint is answered")
-    }
-
     pub(super) fn expire(&mut self, token: Token, started: bool) -> Outcomes {
         self.apply(Command::Expire {
             leases: vec![Expired { token, started, restart: false, timed_out: false }],
@@ -249,24 +204,8 @@ impl Story {
         (report, out)
     }
 
-    pub(super) fn act_on(&mut self, action: Action, number: u32) -> ActionReport {
-        self.act(action, Selection::Ids(vec![id(number)])).0
-    }
-
     pub(super) fn job(&self, number: u32) -> JobView {
         self.state.job(&id(number), self.now).expect("the job is kept")
-    }
-
-    pub(super) fn is_kept(&self, number: u32) -> bool {
-        self.state.job(&id(number), self.now).is_some()
-    }
-
-    pub(super) fn state_of(&self, number: u32) -> JobState {
-        self.job(number).info.state
-    }
-
-    pub(super) fn death_of(&self, number: u32) -> Option<DeathReason> {
-        self.job(number).info.death
     }
 
     pub(super) fn counts(&self) -> JobCounts {
@@ -360,14 +299,4 @@ pub(super) fn settled(out: &Outcomes) -> Settled {
         _ => None,
     });
     answer.expect("a batch is answered")
-}
-
-/// The numbers of the jobs handed out, by their tokens.
-pub(super) fn numbers(story: &Story, handed: &[Handed]) -> Vec<u32> {
-    let number = |handed: &Handed| {
-        let slot = story.state.rows.find_token(handed.token).expect("the lease runs");
-        let bytes = story.state.rows[slot].id.0;
-        u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]])
-    };
-    handed.iter().map(number).collect()
 }

@@ -1,0 +1,186 @@
+//! What the model does not show: limits that it never reaches, pages, and clocks that fall.
+
+use longshore_protocol::limits::PAUSES_MAX;
+use longshore_protocol::messages::work::{Filter, JobsQuery, RequestError, Sources};
+use longshore_protocol::{
+    Due, Durability, Epoch, Gate, JobOptions, JobState, LinkId, PublisherId, Token,
+};
+
+use super::scenario::*;
+use crate::Rules;
+use crate::command::{Command, Secret, Start};
+use crate::outcome::Reply;
+use crate::state::rows::random_of;
+
+#[test]
+fn one_session_too_many_is_refused_and_an_idle_one_makes_room() {
+    let mut scenario = Scenario::with_rules(Rules { sessions: 2, ..Rules::STANDARD });
+    scenario.link("a");
+    let b = scenario.link("b");
+    let (_, out) = scenario.attach("third", &[]);
+    assert!(matches!(out.replies[0].1, Reply::LinkRefused { .. }));
+    scenario.apply(Command::LinkLost { link: b });
+    let (_, out) = scenario.attach("third", &[]);
+    assert!(matches!(out.replies[0].1, Reply::Attached(_)));
+}
+
+#[test]
+fn there_are_only_so_many_pauses_and_one_more_is_refused() {
+    let mut scenario = Scenario::begin();
+    scenario.fill(1..=1);
+    let stop = |scenario: &mut Scenario, gate, pattern: &str, paused| {
+        let (link, pattern) = (LinkId(900), glob(pattern));
+        let out = scenario.apply(Command::Pause { link, request: 5, gate, pattern, paused });
+        match &out.replies[0].1 {
+            Reply::Paused { report, .. } => report.clone().map(|report| report.changed),
+            other => panic!("{other:?}"),
+        }
+    };
+    for n in 0..PAUSES_MAX {
+        assert_eq!(stop(&mut scenario, Gate::Delivery, &format!("/jobs/{n}"), true), Ok(true));
+    }
+    let refused = stop(&mut scenario, Gate::Delivery, QUEUE, true);
+    assert_eq!(refused, Err(RequestError::TooManyPauses));
+    assert_eq!(scenario.worker("a", QUEUE, 1).1.len(), 1, "nothing was paused");
+    assert_eq!(stop(&mut scenario, Gate::Enqueue, QUEUE, true), Ok(true), "closings count apart");
+    assert_eq!(stop(&mut scenario, Gate::Delivery, "/jobs/7", true), Ok(false), "it is there");
+    assert_eq!(stop(&mut scenario, Gate::Delivery, "/jobs/7", false), Ok(true));
+    assert_eq!(stop(&mut scenario, Gate::Delivery, QUEUE, true), Ok(true));
+}
+
+#[test]
+fn credits_are_bounded_by_what_a_session_may_hold() {
+    let mut scenario = Scenario::begin();
+    let (a, _) = scenario.worker("a", QUEUE, 60_000);
+    scenario.subscribe(a, 2, "/jobs/other");
+    scenario.credit(a, 2, 60_000);
+    let credits = |text: &str| {
+        let (_, group) = scenario
+            .state
+            .dispatch
+            .groups
+            .iter()
+            .find(|(_, g)| g.sources == Sources::one(glob(text)))?;
+        Some(group.credits)
+    };
+    assert_eq!((credits(QUEUE), credits("/jobs/other")), (Some(60_000), Some(5_536)));
+}
+
+#[test]
+fn listings_page_through_all_jobs_of_a_state() {
+    let mut scenario = Scenario::begin();
+    scenario.fill(1..=2_500);
+    let mut query = JobsQuery {
+        filter: Filter::of(glob(QUEUE)).in_state(JobState::Ready),
+        cursor: 0,
+        limit: 5_000,
+        full: false,
+    };
+    let mut found = Vec::new();
+    loop {
+        let (page, next) = scenario.state.jobs(&query, scenario.now);
+        assert!(page.len() <= 1_000);
+        found.extend(page.into_iter().map(|view| view.info.id));
+        let Some(next) = next else { break };
+        query.cursor = next;
+    }
+    assert_eq!(found, (1..=2_500).map(id).collect::<Vec<_>>());
+    let filter = Filter::of(glob(QUEUE)).in_state(JobState::Dead);
+    query = JobsQuery { filter, cursor: 0, ..query };
+    assert_eq!(scenario.state.jobs(&query, scenario.now), (Vec::new(), None));
+}
+
+#[test]
+fn a_process_that_comes_back_under_another_name_makes_its_attempts_under_that() {
+    let mut scenario = Scenario::begin();
+    scenario.fill(1..=2);
+    let (a, handed) = scenario.worker("ann", QUEUE, 1);
+    scenario.complete(a, handed[0].token);
+    let link = scenario.state.next_link();
+    scenario.apply(Command::LinkUp {
+        link,
+        role: longshore_protocol::Role::Worker,
+        session: session("ann"),
+        name: "anna".to_owned(),
+        resume: Default::default(),
+    });
+    scenario.subscribe(link, 1, QUEUE);
+    let handed = scenario.credit(link, 1, 1);
+    assert_eq!(scenario.job(2).info.worker.as_deref(), Some("anna"));
+    scenario.complete(link, handed[0].token);
+    let workers: Vec<_> =
+        (1..=2).map(|n| scenario.job(n).info.attempts[0].worker.clone()).collect();
+    assert_eq!(workers, ["ann", "anna"]);
+}
+
+#[test]
+fn a_first_start_after_everything_was_lost_gives_no_token_of_the_runs_before() {
+    for (epoch, first) in [(1, (1 << 32) + 1), (2, 2 << 32), (70, 70 << 32)] {
+        let mut scenario = Scenario::empty();
+        scenario.apply(Command::Start(Start {
+            publisher: PublisherId([7; 16]),
+            epoch: Epoch(epoch),
+            boot: [1; 16],
+            secret: Secret([0x5e; 16]),
+            rules: Box::new(Rules::STANDARD),
+            durability: Durability::Fsync,
+            paths: Vec::new(),
+            defaults: vec![path("/jobs")],
+        }));
+        scenario.fill(1..=1);
+        let (_, handed) = scenario.worker("a", QUEUE, 1);
+        assert_eq!(handed[0].token, Token(first), "epoch {epoch}");
+    }
+}
+
+#[test]
+fn jobs_that_differ_in_their_times_alone_share_a_profile() {
+    let mut scenario = Scenario::begin();
+    let producer = scenario.link("producer");
+    let options = JobOptions { prepared: true, due: Due::After(17), ..JobOptions::default() };
+    scenario.enqueue(producer, &[plain(1), with(2, options)]);
+    assert_eq!(scenario.state.profiles.table().len(), 1);
+}
+
+#[test]
+fn jitter_differs_from_job_to_job_and_from_attempt_to_attempt() {
+    let randoms: std::collections::BTreeSet<u64> = (1..=1_000)
+        .flat_map(|number| (1..=10).map(move |attempt| random_of(&id(number), attempt)))
+        .collect();
+    assert_eq!(randoms.len(), 10_000);
+    let upper = randoms.iter().filter(|&&random| random > u64::MAX / 2).count();
+    assert!((4_700..5_300).contains(&upper), "{upper} of 10,000 in the upper half");
+    // Old logs replay to the same waits only as long as this number stays.
+    assert_eq!(random_of(&id(1), 1), 3_114_907_332_918_154_815);
+}
+
+#[test]
+fn monotonic_time_never_falls_whatever_a_command_says() {
+    let mut scenario = Scenario::begin();
+    let producer = scenario.link("producer");
+    scenario.now.mono_ms -= 500;
+    scenario.enqueue(
+        producer,
+        &[with(1, JobOptions { due: Due::After(100), ..JobOptions::default() })],
+    );
+    assert_eq!(scenario.state.last_now().mono_ms, scenario.now.mono_ms + 500);
+    assert_eq!(scenario.state.next_due(scenario.now), Some(scenario.now.mono_ms + 600));
+}
+
+#[test]
+fn the_oldest_ready_job_tells_how_long_it_has_waited() {
+    let mut scenario = Scenario::begin();
+    scenario.fill(1..=1);
+    scenario.later(500);
+    let producer = scenario.link("producer");
+    scenario.enqueue(producer, &[plain(2)]);
+    let oldest = |scenario: &Scenario| {
+        scenario.state.queue_stats(&glob(QUEUE), scenario.now)[0].oldest_ready_ms
+    };
+    assert_eq!(oldest(&scenario), Some(500));
+    let (_, handed) = scenario.worker("a", QUEUE, 1);
+    assert_eq!(oldest(&scenario), Some(0));
+    scenario.later(70);
+    scenario.expire(handed[0].token, false);
+    assert_eq!(oldest(&scenario), Some(70));
+}
