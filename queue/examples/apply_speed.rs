@@ -1,5 +1,9 @@
-//! How fast the state machine is by itself: jobs through enqueue, delivery and settle in one thread, in batches of 500;
-//! then bytes of memory per waiting job, and whether a long queue slows anything down.
+//! How fast the state machine is by itself: jobs through enqueue, delivery and settle in one
+//! thread, in batches of 500; then bytes of memory per waiting job, whether a long queue slows
+//! anything down, and what a snapshot of it takes.
+//!
+//! `longshore bench e2e` measures the same with a journal, and `longshore bench backlog` cold
+//! payloads, cycles and recovery.
 //!
 //! ```text
 //! cargo run --release -p longshore-queue --example apply_speed [JOBS] [WAITING]
@@ -45,6 +49,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         quiet / busy
     );
 
+    let begun = Instant::now();
+    drop(run.state.freeze());
+    println!("freeze           {:>12.1?}", begun.elapsed());
     let begun = Instant::now();
     let snapshot = run.state.snapshot_bytes();
     let written = begun.elapsed();

@@ -196,44 +196,6 @@ async fn a_publisher_that_stood_still_gives_every_lease_its_full_length_anew() {
 }
 
 #[tokio::test]
-async fn a_restart_raises_epoch_and_tokens_and_keeps_leases_for_the_window() {
-    let disk = SimulatedDisk::default();
-    let mut store = open(&disk, 1_000);
-    let (publisher, epoch) = store.identity();
-    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
-    worker(&mut store, at(1_000), WORKER, 2, 2);
-    enqueue(&mut store, at(1_000), 1, 3);
-    let before = all(&mut store).await.handed;
-    let settle = {
-        let mut batch = SettleBatchBuilder::new();
-        batch.push(before[0].token, &NewSettle::Complete { result: None });
-        SettleBatch::decode(batch.seal(1)).unwrap()
-    };
-    store.submit(at(1_001), Command::Settle { link: WORKER, batch: settle }).unwrap();
-    all(&mut store).await;
-    drop(store);
-
-    let disk = disk.after_power_cut(5);
-    let mut store = open(&disk, 2_000);
-    assert_eq!(store.identity(), (publisher, Epoch(epoch.0 + 1)));
-    assert_eq!(store.figures(at(2_000)).jobs, 3);
-    // The window: 30 s after the start, and not before, the lease goes back.
-    let mut now = 2_000;
-    while now < 31_800 {
-        now += 200;
-        store.turn(at(now)).unwrap();
-    }
-    assert_eq!(store.state().totals().running, 1);
-    store.turn(at(32_000)).unwrap();
-    assert_eq!(store.state().totals().running, 0);
-    worker(&mut store, at(32_000), LinkId(1 << 33), 3, 5);
-    let after = all(&mut store).await.handed;
-    assert_eq!(after.len(), 2);
-    assert!(after.iter().all(|handed| handed.token.0 > before[1].token.0 + (1 << 32) - 1));
-    assert!(after.iter().all(|handed| handed.attempt == 1), "a restart costs no attempt");
-}
-
-#[tokio::test]
 async fn a_store_on_a_copy_shares_no_lease_and_no_token_with_the_one_that_it_was_made_of() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
@@ -592,35 +554,4 @@ async fn soft_verbs_for_leases_of_others_are_refused_counted_and_change_nothing(
     all(&mut store).await;
     assert_eq!(store.renew(at(1_004), WORKER, &held), held);
     assert_eq!(store.reports.len(), 0);
-}
-
-#[tokio::test]
-async fn the_run_timeout_counts_from_the_beginning_that_a_worker_told() {
-    let disk = SimulatedDisk::default();
-    let mut store = open(&disk, 1_000);
-    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
-    worker(&mut store, at(1_000), WORKER, 2, 1);
-    let options = longshore_protocol::JobOptions {
-        run_timeout_ms: Some(10_000),
-        ..longshore_protocol::JobOptions::default()
-    };
-    let mut batch = BatchBuilder::new();
-    batch.push(&NewJob {
-        options,
-        ..NewJob::new("/jobs/a".parse().unwrap(), JobId([1; 16]), Bytes::new())
-    });
-    let batch = batch.seal(false).to_batch(1).unwrap();
-    store.submit(at(1_000), Command::Enqueue { link: PRODUCER, batch }).unwrap();
-    let token = all(&mut store).await.handed[0].token;
-    let begun = Started { tokens: Tokens(vec![token]), running_ms: vec![] };
-    assert_eq!(store.started(at(1_500), WORKER, &begun), Tokens::default());
-    let mut now = 1_500;
-    while now < 11_500 {
-        assert!(store.state().holds(token, WORKER), "{now}");
-        let next = store.turn(at(now)).unwrap().unwrap();
-        now = next.min(now + TURN_MS);
-    }
-    assert_eq!(now, 11_500, "a turn is asked for at that very time");
-    store.turn(at(now)).unwrap();
-    assert!(!store.state().holds(token, WORKER));
 }
