@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::files::Files;
-use super::format::{SegmentHeader, crc_seed};
 use super::opening::Parts;
-use super::record::{FLAG_FIRST, RecordHeader};
 pub(crate) use super::simulated_disk::SimulatedDisk as Disk;
 #[cfg(test)]
 pub(crate) use super::snapshots::KIND_STATE;
@@ -14,6 +12,8 @@ use super::snapshots::with_blocks;
 use super::{JournalOptions, OpenError};
 use crate::Now;
 use crate::fuzz::JOURNAL;
+use crate::journal::wal::format::{SegmentHeader, crc_seed};
+use crate::journal::wal::record::{FLAG_FIRST, RecordHeader};
 use crate::log::Rebuild;
 
 /// An empty one.

@@ -1,4 +1,5 @@
-//! What a journal does beside its commits, so that none waits for it: the next segment, the firm mark, a measurement of the disk.
+//! What a journal does beside its commits, so that none waits for it: the next segment, the firm
+//! mark, a measurement of the disk.
 
 use std::sync::Arc;
 use std::thread;
@@ -6,27 +7,28 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::ballast::is_full;
-use super::directory::{Directory, Segment};
 use super::files::JournalFile;
-use super::mark::Mark;
-use super::owed::Owed;
-use super::progress::Progress;
-use super::writer::Chores;
 use crate::Poisoned;
+use crate::journal::files::directory::{Directory, Segment};
+use crate::journal::space::ballast::is_full;
+use crate::journal::wal::commit_watermark::CommitWatermark;
+use crate::journal::wal::pending_sync::PendingSync;
+use crate::journal::wal::progress::Progress;
+use crate::journal::wal::writer::Chores;
 
 /// How long after a commit its mark is made firm.
 const MARK_AFTER: Duration = Duration::from_millis(750);
 /// How often the disk is measured: so long after there is room again, jobs are taken again.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// How often [`Housekeeper::settle`] looks: a snapshot has time, and commits should not have to wake it.
+/// How often [`Housekeeper::settle`] looks: a snapshot has time, and commits should not have to
+/// wake it.
 const SETTLE_LOOK: Duration = Duration::from_millis(2);
 
 /// Shared by the writer, the housekeeper's thread and the cleaner's.
 pub(crate) struct Housekeeper {
     directory: Arc<Directory>,
     progress: Arc<Progress>,
-    mark: Arc<Mark>,
+    mark: Arc<CommitWatermark>,
     duties: Mutex<Duties>,
     /// The housekeeper has something to do.
     wake: Condvar,
@@ -40,17 +42,18 @@ struct Duties {
     next: Option<Segment>,
     /// Since when the firm mark is behind.
     behind: Option<Instant>,
-    /// Not even the ballast had room for the next segment: when it is tried again. Until then there is the rest of this one.
+    /// Not even the ballast had room for the next segment: when it is tried again. Until then there
+    /// is the rest of this one.
     full_until: Option<Instant>,
     measure_at: Instant,
-    owed: Owed,
+    owed: PendingSync,
     closing: bool,
     failed: bool,
 }
 
 enum Duty {
     Segment,
-    Mark,
+    CommitWatermark,
     Measure,
     Close,
 }
@@ -59,9 +62,9 @@ impl Housekeeper {
     pub(crate) fn new(
         directory: Arc<Directory>,
         progress: Arc<Progress>,
-        mark: Arc<Mark>,
+        mark: Arc<CommitWatermark>,
     ) -> Housekeeper {
-        let owed = Owed::new(progress.committed());
+        let owed = PendingSync::new(progress.committed());
         Housekeeper {
             directory,
             progress,
@@ -86,7 +89,7 @@ impl Housekeeper {
         loop {
             let done = match self.wait() {
                 Duty::Segment => self.make_segment(),
-                Duty::Mark => self.firm_owed(),
+                Duty::CommitWatermark => self.firm_owed(),
                 Duty::Measure => {
                     self.directory.ballast.measure();
                     self.progress.check()
@@ -127,7 +130,7 @@ impl Housekeeper {
             let mark_at = duties.behind.map(|since| since + MARK_AFTER);
             if mark_at.is_some_and(|at| at <= now) {
                 duties.behind = None;
-                return Duty::Mark;
+                return Duty::CommitWatermark;
             }
             if duties.measure_at <= now {
                 duties.measure_at = now + MEASURE_EVERY;
@@ -145,7 +148,8 @@ impl Housekeeper {
         let mut duties = self.duties.lock();
         match made {
             Ok(segment) => (duties.next, duties.full_until) = (Some(segment), None),
-            // There is still the rest of the present segment, and there may be room before it is used up.
+            // There is still the rest of the present segment, and there may be room before it is
+            // used up.
             Err(why) if is_full(&why.error) => {
                 duties.full_until = Some(Instant::now() + MEASURE_EVERY);
             }
@@ -155,7 +159,8 @@ impl Housekeeper {
         Ok(())
     }
 
-    /// Waits until everything up to `index` is on the disk and the firm mark says so, at every level of durability.
+    /// Waits until everything up to `index` is on the disk and the firm mark says so, at every
+    /// level of durability.
     pub(crate) fn settle(&self, index: u64) -> Result<(), Poisoned> {
         while self.duties.lock().owed.index() < index {
             self.progress.check()?;
@@ -214,8 +219,8 @@ mod tests {
 
     use super::*;
     use crate::journal::SEGMENT_BYTES_MIN;
-    use crate::journal::directory::SEGMENTS_DIR;
     use crate::journal::files::Files;
+    use crate::journal::files::directory::SEGMENTS_DIR;
     use crate::journal::simulated_disk::SimulatedDisk;
 
     #[test]
@@ -226,8 +231,8 @@ mod tests {
         files.create_dir(&dir.join(SEGMENTS_DIR)).unwrap();
         let make = |name| files.create(&dir.join(name)).unwrap();
         let (marks, first) = (make("mark"), make("segments/first"));
-        let nothing = Mark::read(&*marks, publisher).unwrap();
-        let mark = Mark::new(Arc::clone(&marks), dir.join("mark"), publisher, nothing);
+        let nothing = CommitWatermark::read(&*marks, publisher).unwrap();
+        let mark = CommitWatermark::new(Arc::clone(&marks), dir.join("mark"), publisher, nothing);
         let (files, dir) = (Arc::clone(&files), dir.to_owned());
         let directory = Directory::new(files, dir, publisher, SEGMENT_BYTES_MIN);
         let progress = Arc::new(Progress::new(0));
@@ -240,6 +245,6 @@ mod tests {
         keeper.close();
         assert!(matches!(keeper.wait(), Duty::Close), "it was told to close");
         keeper.firm_owed().unwrap();
-        assert_eq!(Mark::read(&*marks, publisher).unwrap().index, Some(1));
+        assert_eq!(CommitWatermark::read(&*marks, publisher).unwrap().index, Some(1));
     }
 }

@@ -1,52 +1,37 @@
 //! The default log: append-only segments of commands, in a directory of one publisher's own.
 //!
 //! ```text
-//! append ─▶ batch ─flush─▶ pending ─▶ writer: one write, one fdatasync ─▶ committed ─▶ those who wait
-//!                                       ▲ next segment, firm mark: housekeeper
-//! snapshot ─▶ desk ─▶ cleaner: carries what is wanted out of old segments, writes the snapshot, removes what nobody needs
+//! append ─▶ batch ─flush─▶ pending ─▶ writer: one write, one fdatasync ─▶ committed ─▶ waiters
+//!                                       ▲ next segment, commit watermark: housekeeper
+//! snapshot ─▶ compactor: rewrites live records of old segments, writes the snapshot, removes files
 //! ```
+//!
+//! - [`files`] is the file system and the directory; [`simulated_disk`] stands for it in tests.
+//! - [`wal`] is the log itself, [`snapshots`] the files that hold snapshots.
+//! - [`compaction`] runs cycles, within the room that [`space`] leaves.
+//! - [`opening`] opens a directory: [`recovery`] is what its files come to.
+//! - [`housekeeper`] works beside the commits; [`inspect`] reads journals that nobody has open.
 
-mod ballast;
-mod budget;
-mod carried;
-mod carry;
-mod cleaner;
-mod cleaning;
-mod desk;
-mod directory;
-#[cfg(test)]
-mod examination;
+mod compaction;
 pub(crate) mod files;
-mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzed;
-mod header_proof;
 mod housekeeper;
-mod identity;
 pub mod inspect;
-mod locations;
-mod mark;
 mod open_error;
 mod opening;
-mod owed;
-mod pace;
-mod paced;
-mod pieces;
-mod pin;
-mod progress;
-mod reading;
-mod record;
-mod records;
 mod recovery;
-mod removal;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(test), allow(dead_code))]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "for tests and fuzzing alone")]
 pub(crate) mod simulated_disk;
+#[cfg(test)]
+mod simulation;
 mod snapshots;
+mod space;
 #[cfg(test)]
 mod tests;
-mod writer;
+mod wal;
 
 use std::io;
 use std::path::Path;
@@ -59,19 +44,19 @@ use longshore_protocol::{Durability, PublisherId};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-pub use self::budget::{Budget, Space, SpaceLevel};
-use self::cleaner::{Cleaner, CycleFigures};
-use self::desk::{Desk, Due};
-use self::directory::{Directory, poisoned};
+use self::compaction::compactor::{Compactor, CycleFigures};
+use self::compaction::compactor_thread::{self, CompactorThread, Due};
+use self::files::directory::{Directory, poisoned};
 use self::files::{Disk, Files};
 use self::housekeeper::Housekeeper;
 pub use self::open_error::OpenError;
 use self::opening::Parts;
-use self::progress::{Progress, Reached};
-use self::record::BODY_BYTES_MAX;
-use self::records::JournalRecords;
 pub use self::recovery::{CutTail, Dropped, LostPayloads, RecoveredSnapshot};
-use self::writer::{Pending, Writer};
+pub use self::space::budget::{Budget, Space, SpaceLevel};
+use self::wal::progress::{Progress, Reached};
+use self::wal::record::BODY_BYTES_MAX;
+use self::wal::records::JournalRecords;
+use self::wal::writer::{Pending, Writer};
 use crate::Now;
 use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
 
@@ -89,7 +74,8 @@ pub struct JournalOptions {
     pub segment_bytes: u64,
     /// What a commit stands for.
     pub durability: Durability,
-    /// Starts although something acknowledged is damaged: it and all after it are set aside in `lost/`.
+    /// Starts although something acknowledged is damaged: it and all after it are set aside in
+    /// `lost/`.
     pub accept_loss: bool,
     /// The id that a new directory gets; random.
     pub new_publisher: PublisherId,
@@ -138,9 +124,10 @@ pub struct Journal {
     records: Arc<JournalRecords>,
     queue: Arc<WriterQueue>,
     housekeeper: Arc<Housekeeper>,
-    desk: Arc<Desk>,
+    desk: Arc<CompactorThread>,
     cycles: Arc<CycleFigures>,
-    /// Bytes of log that were written when the newest snapshot was taken; below 0 for what is from before the start.
+    /// Bytes of log that were written when the newest snapshot was taken; below 0 for what is from
+    /// before the start.
     written_at_snapshot: i64,
     reached: watch::Receiver<Reached>,
     /// Appended and not yet flushed.
@@ -170,8 +157,9 @@ struct Waiting {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, or makes it, and rebuilds what its commands come to: from its newest snapshot, and every
-    /// command after that, in order. Blocks. Once it returns, that is what there is, for good.
+    /// Opens the journal in `dir`, or makes it, and rebuilds what its commands come to: from its
+    /// newest snapshot, and every command after that, in order. Blocks. Once it returns, that is
+    /// what there is, for good.
     pub fn open(
         dir: &Path,
         options: JournalOptions,
@@ -224,9 +212,10 @@ impl Journal {
             durability,
             segment,
         );
-        let (desk, cycles) = (Arc::new(Desk::default()), Arc::new(CycleFigures::default()));
+        let (desk, cycles) =
+            (Arc::new(CompactorThread::default()), Arc::new(CycleFigures::default()));
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
-        let cleaner = Cleaner::new(
+        let cleaner = Compactor::new(
             Arc::clone(&directory),
             Arc::clone(&records),
             Arc::clone(&cycles),
@@ -246,7 +235,7 @@ impl Journal {
             let cleaner = {
                 let (desk, housekeeper) = (Arc::clone(&desk), Arc::clone(&housekeeper));
                 let progress = Arc::clone(&progress);
-                let run = move || desk::run(&desk, cleaner, &housekeeper, &progress);
+                let run = move || compactor_thread::run(&desk, cleaner, &housekeeper, &progress);
                 spawn("journal-cleaner", Box::new(run))?
             };
             let (queue, progress) = (Arc::clone(&queue), Arc::clone(&progress));
@@ -344,7 +333,8 @@ impl Log for Journal {
         match self.reached.wait_for(wanted).await.map(|reached| reached.clone()) {
             Ok(Reached { committed, .. }) if committed > index => Ok(committed),
             Ok(Reached { poisoned: Some(why), .. }) => Err(why),
-            // Never so: one of the two was wanted, and the sender lives in `progress`, which `self` holds.
+            // Never so: one of the two was wanted, and the sender lives in `progress`, which `self`
+            // holds.
             Ok(_) | Err(_) => std::future::pending().await,
         }
     }
@@ -401,7 +391,8 @@ impl Log for Journal {
     }
 }
 
-/// Commits what was appended, unless the journal has failed; makes the mark firm; gives the directory free.
+/// Commits what was appended, unless the journal has failed; makes the mark firm; gives the
+/// directory free.
 impl Drop for Journal {
     fn drop(&mut self) {
         self.flush();

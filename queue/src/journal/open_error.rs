@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use longshore_protocol::{PublisherId, WireError};
 
-use super::format::FORMAT_VERSION;
-use super::identity::LOSSES_MAX;
 use super::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::journal::files::identity::LOSSES_MAX;
+use crate::journal::wal::format::FORMAT_VERSION;
 use crate::state::SnapshotError;
 
 /// Why a journal cannot be opened. Nothing was changed.

@@ -1,4 +1,5 @@
-//! Opening a directory: its lock, its ids, its mark, and what its files come to. No thread runs yet.
+//! Opening a directory: its lock, its ids, its mark, and what its files come to. No thread runs
+//! yet.
 
 use std::io;
 use std::path::Path;
@@ -6,17 +7,17 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
-use super::ballast::BALLAST_FILE;
-use super::budget::Budget;
-use super::cleaner::{Fallback, GivenUp};
-use super::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use super::files::{self, Files, LockError};
-use super::identity::{self, Identity, IdentityError};
-use super::mark::{MARK_FILE, Mark};
-use super::pin::PIN_FILE;
-use super::progress::Progress;
-use super::records::JournalRecords;
 use super::{JournalOptions, OpenError, Recovered, recovery};
+use crate::journal::compaction::compactor::{Fallback, GivenUp};
+use crate::journal::files::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
+use crate::journal::files::identity::{self, Identity, IdentityError};
+use crate::journal::files::pin::PIN_FILE;
+use crate::journal::space::ballast::BALLAST_FILE;
+use crate::journal::space::budget::Budget;
+use crate::journal::wal::commit_watermark::{CommitWatermark, MARK_FILE};
+use crate::journal::wal::progress::Progress;
+use crate::journal::wal::records::JournalRecords;
 use crate::log::Rebuild;
 
 /// A journal's parts before its threads run.
@@ -24,7 +25,7 @@ pub(super) struct Parts {
     pub(super) directory: Arc<Directory>,
     pub(super) records: Arc<JournalRecords>,
     pub(super) progress: Arc<Progress>,
-    pub(super) mark: Arc<Mark>,
+    pub(super) mark: Arc<CommitWatermark>,
     pub(super) segment: Option<Segment>,
     pub(super) fallback: Option<Fallback>,
     /// Files that the start would have removed if nobody were copying the directory.
@@ -104,7 +105,8 @@ fn unidentified(error: IdentityError) -> OpenError {
     }
 }
 
-/// Names that a directory without ids may have: what begins one, and what a disk of its own comes with.
+/// Names that a directory without ids may have: what begins one, and what a disk of its own comes
+/// with.
 const NAMES: [&str; 9] = [
     files::LOCK_FILE,
     MARK_FILE,
@@ -121,8 +123,8 @@ const REPLICA_PREFIX: &str = "resolver-";
 /// Most foreign names that an error lists.
 const NAMES_SHOWN_MAX: usize = 5;
 
-/// Whether a journal can begin in this directory, if none has. One that has is opened whatever lies beside it, and however
-/// full its disk is: it holds jobs.
+/// Whether a journal can begin in this directory, if none has. One that has is opened whatever lies
+/// beside it, and however full its disk is: it holds jobs.
 fn check_new(files: &dyn Files, dir: &Path, segment_bytes: u64) -> Result<(), OpenError> {
     let names = files.list(dir).map_err(|error| OpenError::io("listing", dir, error))?;
     if names.iter().any(|name| name == identity::IDENTITY_FILE) {
@@ -160,7 +162,8 @@ fn identify(
         IdentityError::OtherFormat(file, version) => OpenError::OtherFormat { file, version },
     })?;
     if let Some(known) = known {
-        // The run that made it may have ended before its name, or that of the mark, was known to last.
+        // The run that made it may have ended before its name, or that of the mark, was known to
+        // last.
         files.sync_dir(dir).map_err(|error| OpenError::io("syncing", dir, error))?;
         return Ok(known);
     }
@@ -175,12 +178,13 @@ fn identify(
     {
         return Err(OpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) });
     }
-    // The mark first: a directory with an id has one, so a missing mark is never taken for a new journal.
+    // The mark first: a directory with an id has one, so a missing mark is never taken for a new
+    // journal.
     let path = dir.join(MARK_FILE);
     let io = |error| OpenError::io("making", &path, error);
     let file = files.create(&path).map_err(io)?;
-    let nothing = Mark::read(&*file, new).map_err(io)?;
-    Mark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
+    let nothing = CommitWatermark::read(&*file, new).map_err(io)?;
+    CommitWatermark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
     files.sync_dir(dir).map_err(io)?;
     let identity = Identity { journal: new, publisher: new, losses: 0 };
     identity::write(files, dir, identity).map_err(unidentified)?;
@@ -199,7 +203,10 @@ pub(super) fn count_loss(directory: &Directory) -> Result<(), OpenError> {
     }
 }
 
-fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), OpenError> {
+fn open_mark(
+    directory: &Directory,
+    accept_loss: bool,
+) -> Result<(CommitWatermark, u64), OpenError> {
     let path = directory.dir.join(MARK_FILE);
     let io = |error| OpenError::io("reading", &path, error);
     let lost = || OpenError::Damaged {
@@ -216,11 +223,11 @@ fn open_mark(directory: &Directory, accept_loss: bool) -> Result<(Mark, u64), Op
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(lost()),
         Err(error) => return Err(io(error)),
     };
-    let read = Mark::read(&*file, directory.journal).map_err(io)?;
+    let read = CommitWatermark::read(&*file, directory.journal).map_err(io)?;
     if read.index.is_none() && !accept_loss {
         return Err(lost());
     }
-    let mark = Mark::new(file, path.clone(), directory.journal, read);
+    let mark = CommitWatermark::new(file, path.clone(), directory.journal, read);
     if read.index.is_none() {
         // Nobody can tell how much of the end is missing.
         count_loss(directory)?;

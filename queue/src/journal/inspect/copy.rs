@@ -1,9 +1,12 @@
-//! A copy of a journal, also of one that is in use: a backup. A publisher that is started on it is another one.
+//! A copy of a journal, also of one that is in use: a backup. A publisher that is started on it is
+//! another one.
 //!
 //! ```text
-//! pin ─▶ read the mark ─▶ choose a snapshot ─▶ copy what it names, then the log after it ─▶ snapshot ─▶ mark ─▶ `publisher`, last
+//! pin ─▶ read the mark ─▶ choose a snapshot ─▶ copy what it names, then the log after it ─▶
+//! snapshot ─▶ mark ─▶ `publisher`, last
 //! ```
-//! Until the last step nobody can start on what is there of it: a directory with records and without that file is refused.
+//! Until the last step nobody can start on what is there of it: a directory with records and
+//! without that file is refused.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,20 +15,20 @@ use std::sync::Arc;
 use longshore_protocol::PublisherId;
 
 use super::super::SEGMENT_BYTES;
-use super::super::directory::{Directory, SEGMENTS_DIR};
 use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
-use super::super::format::SEGMENT_HEADER_BYTES;
-use super::super::identity::{self, IDENTITY_FILE, Identity};
-use super::super::locations::{Run, RunRecords};
-use super::super::mark::{MARK_FILE, Mark};
-use super::super::pin::Pin;
-use super::super::record::NoRecord;
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{self, SegmentFile};
 use super::source::Source;
 use super::walk::Walk;
 use super::{Finding, InspectError, PIECE_BYTES, Progress, disk};
+use crate::journal::files::directory::{Directory, SEGMENTS_DIR};
+use crate::journal::files::identity::{self, IDENTITY_FILE, Identity};
+use crate::journal::files::pin::Pin;
+use crate::journal::wal::commit_watermark::{CommitWatermark, MARK_FILE};
+use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
+use crate::journal::wal::locations::{Run, RunRecords};
+use crate::journal::wal::record::NoRecord;
 
 /// How often the source is looked at anew when a file goes between the look and the copy.
 const TRIES_MAX: usize = 5;
@@ -53,9 +56,10 @@ pub struct Copied {
     pub findings: Vec<Finding>,
 }
 
-/// Copies the journal in `dir`, which may be in use, into `dest`, which must not be there or be empty. `publisher` is the id
-/// of a publisher that is started on the copy; random. Everything that was acknowledged before the call is in the copy.
-/// Blocks the thread while it copies. After an error `dest` holds no journal that anybody could start on.
+/// Copies the journal in `dir`, which may be in use, into `dest`, which must not be there or be
+/// empty. `publisher` is the id of a publisher that is started on the copy; random. Everything that
+/// was acknowledged before the call is in the copy. Blocks the thread while it copies. After an
+/// error `dest` holds no journal that anybody could start on.
 pub fn copy(
     dir: &Path,
     dest: &Path,
@@ -146,7 +150,8 @@ struct Plan {
     /// The last command known to be committed.
     mark: u64,
     base: Option<Checked>,
-    /// Files of which the snapshot names something, and their runs; then those with commands after it.
+    /// Files of which the snapshot names something, and their runs; then those with commands after
+    /// it.
     pieces: Vec<Wanted>,
 }
 
@@ -257,7 +262,8 @@ impl Copying<'_, '_> {
             self.source.check_room()?;
             self.piece(wanted, &mut last, log == 0, plan.mark)?;
         }
-        // Segments without the file that says whose they are cannot be taken for a new directory; a snapshot alone could.
+        // Segments without the file that says whose they are cannot be taken for a new directory; a
+        // snapshot alone could.
         let dir = self.target.directory.segments_dir();
         let synced = self.target.directory.files.sync_dir(&dir);
         synced.map_err(InspectError::io("syncing", &dir))?;
@@ -339,7 +345,8 @@ impl Copying<'_, '_> {
         self.finished(output)
     }
 
-    /// What a snapshot names. A record that has rotted is copied as it is: it buries its job there as it does here.
+    /// What a snapshot names. A record that has rotted is copied as it is: it buries its job there
+    /// as it does here.
     fn run(
         &mut self,
         piece: &SegmentFile,
@@ -377,8 +384,8 @@ impl Copying<'_, '_> {
         Ok(())
     }
 
-    /// The whole records that follow each other from `from` on. What comes after them was acknowledged by nobody when the copy
-    /// began, unless the mark or a later segment says so.
+    /// The whole records that follow each other from `from` on. What comes after them was
+    /// acknowledged by nobody when the copy began, unless the mark or a later segment says so.
     fn log(
         &mut self,
         piece: &SegmentFile,
@@ -480,7 +487,8 @@ impl Output {
     }
 }
 
-/// Where the copy goes. Nobody can start there while it is made, nor on what is left of one that was not finished.
+/// Where the copy goes. Nobody can start there while it is made, nor on what is left of one that
+/// was not finished.
 struct Target {
     directory: Directory,
     _lock: Box<dyn Send + Sync>,
@@ -524,8 +532,8 @@ impl Target {
         let path = dir.join(MARK_FILE);
         let io = || InspectError::io("making", &path);
         let file = files.create(&path).map_err(io())?;
-        let nothing = Mark::read(&*file, *journal).map_err(io())?;
-        let mark = Mark::new(file, path.clone(), *journal, nothing);
+        let nothing = CommitWatermark::read(&*file, *journal).map_err(io())?;
+        let mark = CommitWatermark::new(file, path.clone(), *journal, nothing);
         mark.reset(last_index).map_err(io())?;
         files.sync_dir(dir).map_err(InspectError::io("syncing", dir))?;
         identity::write(&**files, dir, identity).map_err(|error| match error {

@@ -1,4 +1,5 @@
-//! The records of a journal, one by one: also of one that no publisher starts on any more, and of a single file of it.
+//! The records of a journal, one by one: also of one that no publisher starts on any more, and of a
+//! single file of it.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,7 @@ use std::sync::Arc;
 
 use longshore_protocol::{PublisherId, WireError};
 
-use super::super::carried::{self, CarriedPart};
 use super::super::files::Files;
-use super::super::format::SEGMENT_HEADER_BYTES;
-use super::super::record::{FLAG_CARRIED, FLAG_FIRST};
 use super::super::snapshots::{self, SnapshotFileError};
 use super::segments::{self, BadHeader, SegmentFile};
 use super::source::{Source, identity_of};
@@ -17,6 +15,9 @@ use super::walk::{Record, Walk};
 use super::{InspectError, disk, name_of};
 use crate::Now;
 use crate::command::Command;
+use crate::journal::compaction::compacted::{self, CarriedPart};
+use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
+use crate::journal::wal::record::{FLAG_CARRIED, FLAG_FIRST};
 
 /// Which records are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +95,8 @@ pub enum Dumped {
     },
 }
 
-/// Gives what a journal holds, piece by piece: snapshots, then records in order. Blocks the thread while it reads.
+/// Gives what a journal holds, piece by piece: snapshots, then records in order. Blocks the thread
+/// while it reads.
 pub struct Dump {
     files: Arc<dyn Files>,
     journal: PublisherId,
@@ -126,7 +128,8 @@ struct Reading {
 }
 
 impl Dump {
-    /// Of the journal in a directory, which may be in use; or of one file that holds records, also one that was set aside.
+    /// Of the journal in a directory, which may be in use; or of one file that holds records, also
+    /// one that was set aside.
     pub fn open(path: &Path, options: DumpOptions) -> Result<Dump, InspectError> {
         Dump::open_on(&disk(), path, options)
     }
@@ -294,7 +297,7 @@ impl Reading {
         let header = record.header;
         let (index, now, kind) = (header.index, header.now, header.kind);
         if header.flags & FLAG_CARRIED != 0 {
-            let parts = carried::decode(&record.body());
+            let parts = compacted::decode(&record.body());
             return Dumped::Carried { file, offset, bytes, index, now, parts };
         }
         let begins_commit = header.flags & FLAG_FIRST != 0;
@@ -316,8 +319,9 @@ impl Part {
     }
 }
 
-/// The sequence in the name of a file that holds records, whether it is a carried one, and whether it is the end of one that was
-/// set aside: `0000000007.seg`, `901-0000000007.seg`, `901-0000000007-from-8192.part`, and the same with a number after them.
+/// The sequence in the name of a file that holds records, whether it is a carried one, and whether
+/// it is the end of one that was set aside: `0000000007.seg`, `901-0000000007.seg`,
+/// `901-0000000007-from-8192.part`, and the same with a number after them.
 fn file_name(name: &str) -> Option<(u64, bool, bool)> {
     let name = match name.rsplit_once('.') {
         Some((name, again)) if again.bytes().all(|b| b.is_ascii_digit()) => name,

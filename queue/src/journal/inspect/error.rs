@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::super::format::FORMAT_VERSION;
-use super::super::identity::LOSSES_MAX;
+use crate::journal::files::identity::LOSSES_MAX;
+use crate::journal::wal::format::FORMAT_VERSION;
 
-/// Why a journal cannot be looked at, or not be copied. Nothing in it was changed. [`InUse`](InspectError::InUse) and
-/// [`Changed`](InspectError::Changed) pass: try again later.
+/// Why a journal cannot be looked at, or not be copied. Nothing in it was changed.
+/// [`InUse`](InspectError::InUse) and [`Changed`](InspectError::Changed) pass: try again later.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// It is no publisher's data directory.

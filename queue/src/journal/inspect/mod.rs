@@ -1,5 +1,5 @@
-//! Looking at a journal from outside: what it holds, whether it is whole, its records one by one, a copy of it. Nothing here
-//! writes to the directory that is looked at.
+//! Looking at a journal from outside: what it holds, whether it is whole, its records one by one, a
+//! copy of it. Nothing here writes to the directory that is looked at.
 //!
 //! ```text
 //! at rest: stat │ verify │ dump          in use, too: stat │ dump │ copy
@@ -33,15 +33,17 @@ pub use self::findings::{Effect, Finding};
 pub use self::segments::SegmentKind;
 pub use self::stat::{JournalStat, SegmentStat, SnapshotStat, stat};
 pub use self::verify::{Verified, verify};
-pub use super::carried::CarriedPart;
 use super::files::{Disk, Files};
+pub use crate::journal::compaction::compacted::CarriedPart;
 
 /// Bytes read at a time: a disk that a publisher commits to serves it in between.
 const PIECE_BYTES: usize = 1024 * 1024;
-/// Bytes of a file after which memory lets go of it: what is read once would push out what is read often.
+/// Bytes of a file after which memory lets go of it: what is read once would push out what is read
+/// often.
 const FORGET_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Told now and then how far something is: bytes done, and about how many there are in all. Called on the thread that reads.
+/// Told now and then how far something is: bytes done, and about how many there are in all. Called
+/// on the thread that reads.
 pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
 
 fn disk() -> Arc<dyn Files> {

@@ -6,19 +6,20 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
-use super::super::directory::Directory;
 use super::super::files::{Files, JournalFile, unless_unreadable};
-use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
-use super::super::header_proof;
-use super::super::locations::Run;
 use super::InspectError;
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
+use crate::journal::wal::header_proof;
+use crate::journal::wal::locations::Run;
 
 /// What a file of `segments/` is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentKind {
     /// A segment of the log.
     Log,
-    /// A segment that was made ahead: it holds no record yet. Or one that was begun and whose header is not whole.
+    /// A segment that was made ahead: it holds no record yet. Or one that was begun and whose
+    /// header is not whole.
     Unused,
     /// What was wanted of segments that were given up.
     Carried,
@@ -126,8 +127,8 @@ impl SegmentFile {
     }
 }
 
-/// All files of `segments/` that hold records, or are to: those of the log by their first command, the unused and the carried by
-/// their sequence after them.
+/// All files of `segments/` that hold records, or are to: those of the log by their first command,
+/// the unused and the carried by their sequence after them.
 pub(super) fn list(directory: &Directory) -> Result<Vec<SegmentFile>, InspectError> {
     let dir = directory.segments_dir();
     let names = directory.files.list(&dir).map_err(InspectError::io("listing", &dir))?;

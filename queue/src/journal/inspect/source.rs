@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
-use super::super::budget::SMALL_BYTES;
-use super::super::directory::Directory;
 use super::super::files::Files;
-use super::super::identity::{self, Identity, IdentityError};
-use super::super::mark::{MARK_FILE, Mark};
 use super::super::{SEGMENT_BYTES, snapshots};
 use super::InspectError;
 use super::read_only::ReadOnly;
+use crate::journal::files::directory::Directory;
+use crate::journal::files::identity::{self, Identity, IdentityError};
+use crate::journal::space::budget::SMALL_BYTES;
+use crate::journal::wal::commit_watermark::{CommitWatermark, MARK_FILE};
 
 /// A journal that is looked at.
 pub(super) struct Source {
@@ -68,8 +68,8 @@ impl Source {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(InspectError::io("opening", &path)(error)),
         };
-        let read =
-            Mark::read(&*file, self.journal()).map_err(InspectError::io("reading", &path))?;
+        let read = CommitWatermark::read(&*file, self.journal())
+            .map_err(InspectError::io("reading", &path))?;
         Ok(read.index)
     }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use longshore_protocol::PublisherId;
 
-use super::super::ballast::BALLAST_FILE;
-use super::super::directory::LOST_DIR;
 use super::super::files::Files;
-use super::super::format::FORMAT_VERSION;
-use super::super::locations::Locations;
 use super::super::snapshots::{self, Head};
 use super::source::Source;
 use super::{InspectError, SegmentKind, disk, segments};
+use crate::journal::files::directory::LOST_DIR;
+use crate::journal::space::ballast::BALLAST_FILE;
+use crate::journal::wal::format::FORMAT_VERSION;
+use crate::journal::wal::locations::Locations;
 
 /// What a journal's files say of themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,8 @@ pub struct JournalStat {
     pub publisher: PublisherId,
     /// The last command known to be committed; none without a good mark.
     pub mark: Option<u64>,
-    /// The process that has the directory, if one does: then figures may change while they are read.
+    /// The process that has the directory, if one does: then figures may change while they are
+    /// read.
     pub holder: Option<String>,
     /// The newest first.
     pub snapshots: Vec<SnapshotStat>,
@@ -75,8 +76,8 @@ impl JournalStat {
     }
 }
 
-/// What the journal in `dir` says of itself. Reads the beginnings of its files alone; `dir` may be in use. Blocks the
-/// thread, but not for long.
+/// What the journal in `dir` says of itself. Reads the beginnings of its files alone; `dir` may be
+/// in use. Blocks the thread, but not for long.
 pub fn stat(dir: &Path) -> Result<JournalStat, InspectError> {
     stat_on(&disk(), dir)
 }
@@ -143,8 +144,8 @@ fn segments(
             SegmentKind::Log => {
                 let next = pieces.get(place + 1).and_then(segments::SegmentFile::first_index);
                 let first = piece.first_index();
-                // A segment that is gone may have stood between the two: then the snapshot knows the last one, unless it
-                // was taken halfway through this segment.
+                // A segment that is gone may have stood between the two: then the snapshot knows
+                // the last one, unless it was taken halfway through this segment.
                 let known = known.map(|known| known.1).filter(|&last| last < covered);
                 (first, known.or(next.map(|next| next.saturating_sub(1))))
             }

@@ -6,13 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::super::carried;
-use super::super::directory::Directory;
 use super::super::files::Files;
-use super::super::format::SEGMENT_HEADER_BYTES;
-use super::super::locations::{Locations, Run, RunRecords};
-use super::super::mark::MARK_FILE;
-use super::super::record::{FLAG_FIRST, NoRecord};
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{BadHeader, SegmentFile};
@@ -20,6 +14,12 @@ use super::source::Source;
 use super::walk::{Record, Walk};
 use super::{Finding, InspectError, Progress, disk, segments};
 use crate::command::Command;
+use crate::journal::compaction::compacted;
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::commit_watermark::MARK_FILE;
+use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
+use crate::journal::wal::locations::{Locations, Run, RunRecords};
+use crate::journal::wal::record::{FLAG_FIRST, NoRecord};
 
 /// What reading all of a journal came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,14 +43,16 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Whether anything that was acknowledged, or a file, is not as it was written. A torn tail is no damage.
+    /// Whether anything that was acknowledged, or a file, is not as it was written. A torn tail is
+    /// no damage.
     pub fn is_damaged(&self) -> bool {
         self.findings.iter().any(|finding| finding.effect != Effect::CutsOff)
     }
 }
 
-/// Reads everything in the journal of `dir`, which nobody may have open, and tells what is not as it was written. Writes
-/// nothing. Blocks the thread while it reads. Damage is no error: it is among the findings.
+/// Reads everything in the journal of `dir`, which nobody may have open, and tells what is not as
+/// it was written. Writes nothing. Blocks the thread while it reads. Damage is no error: it is
+/// among the findings.
 pub fn verify(dir: &Path, progress: &mut Progress<'_>) -> Result<Verified, InspectError> {
     let decodes = |kind, body| Command::decode(kind, body).is_ok();
     verify_on(&disk(), dir, &decodes, progress)
@@ -317,7 +319,7 @@ impl Check<'_, '_> {
     /// Parts that had rotted when they were to be carried.
     fn carried_parts(&mut self, piece: &SegmentFile, record: &Record) {
         let index = Some(record.header.index);
-        match carried::decode(&record.body()) {
+        match compacted::decode(&record.body()) {
             Some(parts) => {
                 for _ in parts.iter().filter(|part| part.bytes.is_none()) {
                     let what = "what is carried here had rotted before";
@@ -337,8 +339,8 @@ impl Check<'_, '_> {
             .map_err(InspectError::io("reading", &piece.path))
     }
 
-    /// Reads the log from where replay begins to its end; gives the last command before the first damage. `known` is the last one
-    /// known to be committed.
+    /// Reads the log from where replay begins to its end; gives the last command before the first
+    /// damage. `known` is the last one known to be committed.
     fn log(&mut self, base: &Base, known: u64) -> Result<u64, InspectError> {
         let resumed = |piece: &SegmentFile| {
             base.resume.filter(|resume| resume.sequence == piece.sequence && !piece.is_carried)
@@ -400,8 +402,8 @@ impl Check<'_, '_> {
         Ok(heights.sound.unwrap_or(heights.last))
     }
 
-    /// Reads one segment of the log from `from` on. `next` is the first command of the one after it. Gives where its whole records
-    /// end.
+    /// Reads one segment of the log from `from` on. `next` is the first command of the one after
+    /// it. Gives where its whole records end.
     fn segment(
         &mut self,
         piece: &SegmentFile,
@@ -423,7 +425,8 @@ impl Check<'_, '_> {
                     self.read(record.bytes.len() as u64);
                     continue;
                 }
-                // The next segment goes on where this one ends; what else there is in it is of no use to anybody.
+                // The next segment goes on where this one ends; what else there is in it is of no
+                // use to anybody.
                 _ if next.is_some_and(|next| next <= last + 1) => break at,
                 Ok(_) => "a record of another command stands here",
                 Err(NoRecord::Empty) => "nothing is written here, and more was committed",
@@ -468,7 +471,8 @@ impl Check<'_, '_> {
     }
 }
 
-/// Whether a record that begins a commit, later than the one that should follow `last`, stands anywhere after `from`.
+/// Whether a record that begins a commit, later than the one that should follow `last`, stands
+/// anywhere after `from`.
 fn later_commit(walk: &mut Walk, from: u64, last: u64) -> std::io::Result<bool> {
     let mut at = from;
     while let Some(found) = walk.next_good(at, last + 1)? {

@@ -1,4 +1,5 @@
-//! Reading the records of one file in pieces: in order, at given places, and past what is not whole.
+//! Reading the records of one file in pieces: in order, at given places, and past what is not
+//! whole.
 
 use std::io;
 use std::sync::Arc;
@@ -6,13 +7,15 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::super::files::JournalFile;
-use super::super::format::u64_at;
-use super::super::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use super::{FORGET_BYTES, PIECE_BYTES};
+use crate::journal::wal::format::u64_at;
+use crate::journal::wal::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 
-/// What was set aside of a segment ends with its last byte that is not zero: so many zeros may have followed.
+/// What was set aside of a segment ends with its last byte that is not zero: so many zeros may have
+/// followed.
 const ZEROS_AFTER: u64 = 32 * 1024 * 1024;
-/// A record further on than so many commands after the last one is not looked for: what looks like one is none.
+/// A record further on than so many commands after the last one is not looked for: what looks like
+/// one is none.
 const AHEAD_MAX: u64 = 1 << 40;
 
 /// A file that is read from its beginning to its end, about once.

@@ -2,12 +2,12 @@
 //! Without one, the log's beginning.
 
 use super::super::OpenError;
-use super::super::directory::Directory;
 use super::super::files::is_unreadable;
-use super::super::locations::{Locations, Run};
 use super::super::snapshots::{self, KIND_STATE, Resume, SnapshotFileError, SnapshotReader};
 use super::found::FoundFiles;
 use super::{Damage, LostPayloads};
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::locations::{Locations, Run};
 use crate::log::Rebuild;
 
 /// What replay begins with; without a good snapshot, nothing.
@@ -108,7 +108,8 @@ impl Base {
         }
         let path = directory.snapshot_path(self.index);
         let refused = |error| match refuse_or_damage(directory, error) {
-            // It was good a moment ago. What was rebuilt so far is of no use: the next start looks anew.
+            // It was good a moment ago. What was rebuilt so far is of no use: the next start looks
+            // anew.
             Ok(Damage { file, offset, why }) => OpenError::Damaged { file, offset, index: 1, why },
             Err(error) => error,
         };

@@ -3,16 +3,17 @@
 use std::io;
 
 use super::super::OpenError;
-use super::super::directory::{Directory, Segment};
 use super::super::files::JournalFile;
-use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed, u64_at};
-use super::super::locations::Locations;
-use super::super::record::{FLAG_FIRST, RECORD_HEADER_BYTES, RecordHeader};
 use super::found::{Found, Unused};
 use super::replay::Span;
 use super::{CHUNK_BYTES, CutTail, Damage};
+use crate::journal::files::directory::{Directory, Segment};
+use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed, u64_at};
+use crate::journal::wal::locations::Locations;
+use crate::journal::wal::record::{FLAG_FIRST, RECORD_HEADER_BYTES, RecordHeader};
 
-/// Looks for a sign that more was committed than was replayed: `known` is the last index that is known to have been.
+/// Looks for a sign that more was committed than was replayed: `known` is the last index that is
+/// known to have been.
 pub(super) fn proof_of_more(
     directory: &Directory,
     segments: &[Found],
@@ -21,7 +22,8 @@ pub(super) fn proof_of_more(
     known: u64,
     last_index: u64,
 ) -> Result<Option<Damage>, OpenError> {
-    // Where the next record should be: after the last one, or in a segment whose header is not whole.
+    // Where the next record should be: after the last one, or in a segment whose header is not
+    // whole.
     let expected = segments
         .last()
         .map(|last| (last.path.clone(), end))
@@ -55,7 +57,8 @@ pub(super) fn proof_of_more(
     Ok(None)
 }
 
-/// Whether a record that begins a commit, later than the one that should follow `last_index`, stands anywhere after `from`.
+/// Whether a record that begins a commit, later than the one that should follow `last_index`,
+/// stands anywhere after `from`.
 fn later_commit(
     file: &dyn JournalFile,
     from: u64,
@@ -136,8 +139,9 @@ pub(super) fn erase(file: &dyn JournalFile, from: u64, to: u64) -> io::Result<()
     file.sync_data()
 }
 
-/// Writes again, and syncs, what is not known to be on the disk, which is all beyond `known`: what was read may be in the page
-/// cache alone, and after a failed sync the system would not write it a second time by itself.
+/// Writes again, and syncs, what is not known to be on the disk, which is all beyond `known`: what
+/// was read may be in the page cache alone, and after a failed sync the system would not write it a
+/// second time by itself.
 pub(super) fn write_again(
     directory: &Directory,
     segments: &[Found],
@@ -177,7 +181,8 @@ pub(super) fn go_on(directory: &Directory, last: Found, end: u64) -> Result<Segm
     let file = last.open(directory)?;
     let Found { header, path, length, .. } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
-    // A file that was cut short is as long as it is: the next segment is as good as the bytes that it lacks.
+    // A file that was cut short is as long as it is: the next segment is as good as the bytes that
+    // it lacks.
     let capacity = length;
     Ok(Segment { file, path, sequence, seed, capacity, at: end, written_to: end })
 }

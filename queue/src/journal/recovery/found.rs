@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::OpenError;
-use super::super::directory::{Directory, UNFINISHED};
 use super::super::files::{JournalFile, unless_unreadable};
-use super::super::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
-use super::super::header_proof;
-use super::super::locations::{Locations, Run};
 use super::super::snapshots;
 use super::scan::Scan;
 use super::{Damage, FIRST_INDEX};
+use crate::journal::files::directory::{Directory, UNFINISHED};
+use crate::journal::wal::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
+use crate::journal::wal::header_proof;
+use crate::journal::wal::locations::{Locations, Run};
 
 /// A file whose header is known. It is opened when it is needed: there may be more of them than a
 /// process may have open.

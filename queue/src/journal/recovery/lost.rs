@@ -8,14 +8,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::OpenError;
-use super::super::directory::{Directory, LOST_DIR};
 use super::super::files::JournalFile;
 use super::super::opening::count_loss;
 use super::end::{end_of_data, erase};
 use super::found::Found;
 use super::{CHUNK_BYTES, Damage, Dropped};
+use crate::journal::files::directory::{Directory, LOST_DIR};
 
-/// Moves all from the damage on out of the way: the end of `tail` from that byte on, and the others whole.
+/// Moves all from the damage on out of the way: the end of `tail` from that byte on, and the others
+/// whole.
 pub(super) fn set_aside<'a>(
     directory: &Directory,
     damage: Damage,

@@ -1,13 +1,15 @@
-//! From the files to the journal as it was: the newest snapshot, replay of what came after it, and what to make of an end that
-//! is not whole.
+//! From the files to the journal as it was: the newest snapshot, replay of what came after it, and
+//! what to make of an end that is not whole.
 //!
 //! ```text
-//! find ─▶ choose a snapshot ─▶ restore ─▶ replay ─▶ torn tail: cut off │ damage: refuse, or set aside ─▶ remove what nothing needs
+//! find ─▶ choose a snapshot ─▶ restore ─▶ replay ─▶ torn tail: cut off │ damage: refuse, or set
+//! aside ─▶ remove what nothing needs
 //! ```
-//! What is not a whole record is one of two things. A **torn tail**: the last commit before a power cut, never acknowledged;
-//! it is cut off and said. Or **damage**: something acknowledged that the disk has not kept; start-up refuses. It is damage
-//! when the mark or a snapshot says that it was committed, when a later commit is there (each says that all before it was
-//! durable), or when a later segment is.
+//! What is not a whole record is one of two things. A **torn tail**: the last commit before a power
+//! cut, never acknowledged; it is cut off and said. Or **damage**: something acknowledged that the
+//! disk has not kept; start-up refuses. It is damage when the mark or a snapshot says that it was
+//! committed, when a later commit is there (each says that all before it was durable), or when a
+//! later segment is.
 
 mod base;
 mod end;
@@ -25,10 +27,10 @@ use self::base::Base;
 use self::found::{Found, FoundFiles};
 use self::replay::Played;
 use super::OpenError;
-use super::cleaner::{Fallback, GivenUp};
-use super::directory::{Directory, Segment};
-use super::locations::Locations;
-use super::pin::Pin;
+use crate::journal::compaction::compactor::{Fallback, GivenUp};
+use crate::journal::files::directory::{Directory, Segment};
+use crate::journal::files::pin::Pin;
+use crate::journal::wal::locations::Locations;
 use crate::log::Rebuild;
 
 /// Bytes read at a time.
@@ -66,7 +68,8 @@ pub struct RecoveredSnapshot {
     pub bytes: u64,
 }
 
-/// A tail that was cut off: the last commit before a power cut. Nobody was told that it was durable.
+/// A tail that was cut off: the last commit before a power cut. Nobody was told that it was
+/// durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CutTail {
     /// The file.
@@ -84,7 +87,8 @@ pub struct Dropped {
     pub file: PathBuf,
     /// Where the damage begins.
     pub offset: u64,
-    /// The first index that was dropped; all later ones went with it. 1 when all was: the journal begins anew.
+    /// The first index that was dropped; all later ones went with it. 1 when all was: the journal
+    /// begins anew.
     pub index: u64,
     /// The folder that holds what was dropped, as it was found.
     pub kept_in: PathBuf,
@@ -189,7 +193,8 @@ fn play(
     match damage {
         Some(damage) if !accept_loss => return Err(damage.refused(last_index + 1)),
         Some(damage) => {
-            // A segment that was not replayed is dropped whole; the one that was replayed in part, from there on.
+            // A segment that was not replayed is dropped whole; the one that was replayed in part,
+            // from there on.
             let later = segments.split_off(spans.len());
             let tail = segments.last().map(|last| (last, end));
             let newer = found.snapshots.iter().filter(|&&index| index > base.index);

@@ -1,12 +1,12 @@
 //! Replay: every whole record after the snapshot, in order.
 
-use super::super::directory::Directory;
-use super::super::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use super::super::snapshots::Resume;
 use super::super::{OpenError, Replayed};
 use super::found::Found;
 use super::scan::Scan;
 use super::{Damage, Recovery};
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use crate::log::Rebuild;
 
 /// A segment that was replayed.

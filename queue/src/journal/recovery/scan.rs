@@ -5,8 +5,8 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 
 use super::super::files::JournalFile;
-use super::super::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use super::CHUNK_BYTES;
+use crate::journal::wal::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 
 /// Reads a segment's records in order, many to a read.
 pub(crate) struct Scan<'a> {

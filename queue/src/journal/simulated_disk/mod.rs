@@ -1,5 +1,5 @@
-//! A disk in memory for tests: it loses what was not synced, tears it, fails any call, fills up, waits before it syncs, and
-//! flips bits. The same seed and the same calls make the same disk.
+//! A disk in memory for tests: it loses what was not synced, tears it, fails any call, fills up,
+//! waits before it syncs, and flips bits. The same seed and the same calls make the same disk.
 
 mod blocks;
 mod contents;
@@ -20,7 +20,8 @@ use rand::{RngExt, SeedableRng};
 use self::contents::{Change, Contents};
 use self::faults::Faults;
 pub(crate) use self::faults::{Call, Failure, Fault};
-use super::files::{Files, JournalFile, LockError, PinGuard, PinLock, read_whole};
+use super::files::disk::read_whole;
+use super::files::{Files, JournalFile, LockError, PinGuard, PinLock};
 
 /// A disk; clones are the same disk.
 #[derive(Clone)]
@@ -101,8 +102,8 @@ impl SimulatedDisk {
         self.lock().faults.add(fault);
     }
 
-    /// That changing call, counted from the disk's first, and all calls after it fail, and change nothing: as if the power
-    /// went.
+    /// That changing call, counted from the disk's first, and all calls after it fail, and change
+    /// nothing: as if the power went.
     pub(crate) fn fail_at(&self, call: u64) {
         let nth = call.saturating_sub(self.calls()).max(1);
         self.fail(Fault::nth_where(nth, |call, _| call.is_change()).for_good());
@@ -145,7 +146,8 @@ impl SimulatedDisk {
         self.shared.gate.notify_all();
     }
 
-    /// Syncs of these files wait, those of others go on. They are the files that were opened by these names.
+    /// Syncs of these files wait, those of others go on. They are the files that were opened by
+    /// these names.
     pub(crate) fn hold_syncs_of(&self, paths: impl IntoIterator<Item = PathBuf>) {
         self.lock().held = Held::Of(paths.into_iter().collect());
         self.shared.gate.notify_all();
@@ -168,7 +170,8 @@ impl SimulatedDisk {
 
     // What becomes of it.
 
-    /// The disk after a power cut: of what was not synced, each change is there, or not, or in part.
+    /// The disk after a power cut: of what was not synced, each change is there, or not, or in
+    /// part.
     pub(crate) fn after_power_cut(&self, seed: u64) -> SimulatedDisk {
         let mut random = StdRng::seed_from_u64(seed);
         let contents = self.lock().contents.after_power_cut(&mut random);

@@ -9,7 +9,7 @@
 
 use longshore_protocol::PublisherId;
 
-use super::super::format::{
+use crate::journal::wal::format::{
     FORMAT_VERSION, HEADER_CRC_AT, HeaderError, SEGMENT_HEADER_BYTES, header_crc, u32_at, u64_at,
 };
 
@@ -75,7 +75,8 @@ impl SnapshotHeader {
     }
 }
 
-/// A block of another snapshot, or of another place in this one, never passes: all three are in its checksum.
+/// A block of another snapshot, or of another place in this one, never passes: all three are in its
+/// checksum.
 fn block_crc(seed: u32, number: u64, counted: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &number.to_le_bytes()), counted)
 }

@@ -1,10 +1,10 @@
 //! The beginning of a snapshot file: what it says before the state.
 
-use super::super::directory::Directory;
-use super::super::locations::Locations;
 use super::format::{KIND_LOCATIONS, KIND_STATE};
 use super::read::{SnapshotFileError, SnapshotReader};
 use super::runs::Together;
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::locations::Locations;
 
 /// What a snapshot file says before the state; the state itself was not looked at.
 pub(crate) struct Head {

@@ -1,7 +1,9 @@
-//! The files that hold snapshots: `snapshots/IIIIIIIIIIIIIIIIIIII.snap`, the state after command `I`.
+//! The files that hold snapshots: `snapshots/IIIIIIIIIIIIIIIIIIII.snap`, the state after command
+//! `I`.
 //!
 //! ```text
-//! .snap.new: header │ resume │ locations … │ state … │ end ─sync, read back─▶ renamed to .snap ─▶ directory synced
+//! .snap.new: header │ resume │ locations … │ state … │ end ─sync, read back─▶ renamed to .snap ─▶
+//! directory synced
 //! ```
 //! A file of that name is whole and was checked: the rename is the one moment from which it counts.
 
@@ -22,8 +24,8 @@ pub(crate) use self::read::{Checked, SnapshotFileError, SnapshotReader, check};
 #[cfg(test)]
 pub(crate) use self::write::Written;
 pub(crate) use self::write::{WriteError, write};
-use super::directory::Directory;
-use super::removal;
+use crate::journal::files::directory::Directory;
+use crate::journal::space::removal;
 
 /// The last commands that there are snapshots of, the newest first.
 pub(crate) fn list(directory: &Directory) -> io::Result<Vec<u64>> {

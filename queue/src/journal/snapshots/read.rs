@@ -7,15 +7,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::PublisherId;
 
-use super::super::directory::Directory;
 use super::super::files::JournalFile;
-use super::super::format::HeaderError;
-use super::super::locations::Locations;
 use super::format::{
     BLOCK_HEADER_BYTES, End, HEADER_BYTES, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
     Resume, SnapshotHeader, body_len, is_block,
 };
 use super::runs::Together;
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::format::HeaderError;
+use crate::journal::wal::locations::Locations;
 
 /// Why a snapshot file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,8 @@ pub(crate) enum SnapshotFileError {
     Foreign { file: PathBuf, journal: PublisherId },
 }
 
-/// Bytes that are read at once, unless a block is longer: beside commits each read of a disk waits its turn, whatever its length.
+/// Bytes that are read at once, unless a block is longer: beside commits each read of a disk waits
+/// its turn, whatever its length.
 const READ_BYTES: usize = 256 * 1024;
 
 /// A block and where it begins.
@@ -50,7 +51,8 @@ pub(crate) struct SnapshotReader {
     /// Blocks read so far.
     blocks: u64,
     ended: bool,
-    /// What was read last, and where it begins: its memory is used again unless someone still holds a part of it.
+    /// What was read last, and where it begins: its memory is used again unless someone still holds
+    /// a part of it.
     ahead: Bytes,
     ahead_at: u64,
 }
@@ -141,7 +143,8 @@ impl SnapshotReader {
         self.blocks
     }
 
-    /// The next block; none when the file has been read to its end, and that is where its end block says.
+    /// The next block; none when the file has been read to its end, and that is where its end block
+    /// says.
     pub(crate) fn next(&mut self) -> Result<Option<Block>, SnapshotFileError> {
         if self.ended {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Locations in a snapshot: runs, in pieces, so that neither end ever holds more than a block of them beside its own.
+//! Locations in a snapshot: runs, in pieces, so that neither end ever holds more than a block of
+//! them beside its own.
 //!
 //! ```text
 //! block:  piece │ piece │ …
@@ -6,11 +7,11 @@
 //! log:    kind 0, end 4 before the entries; an entry is an offset 4
 //! carried: kind 1; an entry is index 8 │ at 4 │ offset 4
 //! ```
-//! A run with more entries than fit into a block goes on in the next one: a log run with the indexes that follow, a carried
-//! one under the same first and last.
+//! A run with more entries than fit into a block goes on in the next one: a log run with the
+//! indexes that follow, a carried one under the same first and last.
 
-use super::super::format::{SEGMENT_HEADER_BYTES, u32_at, u64_at};
-use super::super::locations::{CarriedAt, Locations, Run, RunRecords};
+use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, u32_at, u64_at};
+use crate::journal::wal::locations::{CarriedAt, Locations, Run, RunRecords};
 
 /// About how long a block of locations becomes, in bytes.
 const BLOCK_BYTES: usize = 64 * 1024;
@@ -22,15 +23,15 @@ const LOG_ENTRY_BYTES: usize = 4;
 const CARRIED_ENTRY_BYTES: usize = 16;
 
 /// Gives locations block by block.
-pub(super) struct Pieces<'a> {
+pub(super) struct BlockCache<'a> {
     runs: &'a [Run],
     /// Entries of the first run that were given.
     given: usize,
 }
 
-impl<'a> Pieces<'a> {
-    pub(super) fn of(locations: &'a Locations) -> Pieces<'a> {
-        Pieces { runs: locations.runs(), given: 0 }
+impl<'a> BlockCache<'a> {
+    pub(super) fn of(locations: &'a Locations) -> BlockCache<'a> {
+        BlockCache { runs: locations.runs(), given: 0 }
     }
 
     /// Appends the next block's body; false when there is none left.
@@ -113,7 +114,8 @@ impl Together {
         Together { index, runs: Vec::new() }
     }
 
-    /// Adds a block's body; none when it is not what [`Pieces`] gives: sorted, disjoint, complete.
+    /// Adds a block's body; none when it is not what [`BlockCache`] gives: sorted, disjoint,
+    /// complete.
     pub(super) fn add(&mut self, mut body: &[u8]) -> Option<()> {
         while !body.is_empty() {
             let (head, rest) = body.split_at_checked(PIECE_HEADER_BYTES)?;
@@ -239,7 +241,7 @@ mod tests {
     }
 
     fn blocks(locations: &Locations) -> Vec<Vec<u8>> {
-        let mut pieces = Pieces::of(locations);
+        let mut pieces = BlockCache::of(locations);
         let mut blocks = Vec::new();
         loop {
             let mut body = Vec::new();

@@ -1,19 +1,20 @@
-//! Writing a snapshot file: beside the commits, in small pieces, and counting only once it was read back.
+//! Writing a snapshot file: beside the commits, in small pieces, and counting only once it was read
+//! back.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::directory::Directory;
-use super::super::locations::Locations;
-use super::super::pace::PIECE_BYTES;
-use super::super::paced::{Paced, PacedFile};
 use super::format::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, End, KIND_END, KIND_LOCATIONS, KIND_RESUME, KIND_STATE,
     Resume, SnapshotHeader, seal_block,
 };
 use super::read::{SnapshotFileError, SnapshotReader};
-use super::runs::Pieces;
+use super::runs::BlockCache;
+use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::paced_file::{Paced, PacedFile};
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::locations::Locations;
 use crate::log::Snapshot;
 
 /// A snapshot that is on the disk for good.
@@ -39,9 +40,10 @@ pub(crate) enum WriteError {
     NotSwitched { file: PathBuf, error: io::Error },
 }
 
-/// Writes a snapshot with the locations of what it needs. Each piece is given to `pace` after it was written, and
-/// again after it was read back; an error of it gives the snapshot up. Once this returns well, it counts for
-/// good. Holds a few pieces in memory, and no more, unless one block is longer.
+/// Writes a snapshot with the locations of what it needs. Each piece is given to `pace` after it
+/// was written, and again after it was read back; an error of it gives the snapshot up. Once this
+/// returns well, it counts for good. Holds a few pieces in memory, and no more, unless one block is
+/// longer.
 pub(crate) fn write(
     directory: &Directory,
     snapshot: &mut dyn Snapshot,
@@ -95,8 +97,8 @@ fn write_unfinished(
     let mut paced = 0;
     while reader.next().map_err(not_as_written)?.is_some() {
         let read = (reader.at() - paced) as usize;
-        // Always short pieces: none costs a sync. They count as much as what is written: a disk reads before it writes, and
-        // four times as fast every second sync beside it took 10 ms.
+        // Always short pieces: none costs a sync. They count as much as what is written: a disk
+        // reads before it writes, and four times as fast every second sync beside it took 10 ms.
         if read >= PIECE_BYTES {
             pace(read).map_err(failed("reading back"))?;
             paced = reader.at();
@@ -130,7 +132,7 @@ impl Output<'_> {
             resume.encode(out);
             true
         })?;
-        let mut pieces = Pieces::of(locations);
+        let mut pieces = BlockCache::of(locations);
         while self.block(KIND_LOCATIONS, |out| pieces.next_block(out))? {}
         while self.block(KIND_STATE, |out| snapshot.next_block(out))? {}
         let SnapshotHeader { index, epoch, .. } = self.header;

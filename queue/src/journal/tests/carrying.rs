@@ -8,12 +8,12 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::RecordRef;
-use crate::journal::carry::{self, Carried, CarryError};
-use crate::journal::locations::{Bounds, Locations, Run, RunRecords};
-use crate::journal::pace::PIECE_BYTES;
-use crate::journal::record::RECORD_HEADER_BYTES;
-use crate::journal::records::JournalRecords;
+use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::rewrite::{self, Carried, CarryError};
 use crate::journal::simulated_disk::{Call, Fault};
+use crate::journal::wal::locations::{Bounds, Locations, Run, RunRecords};
+use crate::journal::wal::record::RECORD_HEADER_BYTES;
+use crate::journal::wal::records::JournalRecords;
 use crate::log::{ReadError, Records};
 
 /// Length of the bodies, so that a segment holds a few.
@@ -50,7 +50,7 @@ fn parts_of(commands: impl Iterator<Item = u64>) -> BTreeSet<RecordRef> {
 }
 
 fn carry(parts: &Parts, wanted: &[RecordRef]) -> Result<Carried, CarryError> {
-    carry::write(&parts.directory, &parts.records, wanted, &mut |_| Ok(PIECE_BYTES))
+    rewrite::write(&parts.directory, &parts.records, wanted, &mut |_| Ok(PIECE_BYTES))
 }
 
 /// Exchanges the files of these runs, and removes them.
@@ -148,7 +148,7 @@ fn small_parts_share_records_of_64_and_one_part_may_be_of_20_mib() {
     let large = RecordRef { index: 2, at: 3, length: long as u32 };
     let wanted: Vec<RecordRef> = small.chain([large]).collect();
     let mut pieces = Vec::new();
-    let carried = carry::write(&parts.directory, &parts.records, &wanted, &mut |bytes| {
+    let carried = rewrite::write(&parts.directory, &parts.records, &wanted, &mut |bytes| {
         pieces.push(bytes);
         Ok(PIECE_BYTES)
     });
@@ -230,7 +230,7 @@ fn giving_up_in_between_leaves_nothing() {
     let wanted: Vec<RecordRef> = parts_of(1..=6).into_iter().collect();
     let before = disk.paths();
     let mut left = 2;
-    let given_up = carry::write(&parts.directory, &parts.records, &wanted, &mut |_| {
+    let given_up = rewrite::write(&parts.directory, &parts.records, &wanted, &mut |_| {
         left -= 1;
         if left == 0 { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(PIECE_BYTES) }
     });

@@ -1,4 +1,5 @@
-//! Whole cycles, one call at a time: what they do on a disk with too little room, and what they leave behind.
+//! Whole cycles, one call at a time: what they do on a disk with too little room, and what they
+//! leave behind.
 
 use std::io;
 use std::sync::LazyLock;
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::snapshots::{Commands, path, segment, snapshots_of};
 use super::*;
 use crate::RecordRef;
-use crate::journal::cleaner::{Around, Cleaner, CycleError, CycleFigures};
-use crate::journal::pace::PIECE_BYTES;
-use crate::journal::pin::Pin;
+use crate::journal::compaction::compactor::{Around, Compactor, CycleError, CycleFigures};
+use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::files::pin::Pin;
 use crate::journal::simulated_disk::{Call, Failure, Fault};
 use crate::log::Records;
 
@@ -61,10 +62,10 @@ fn short() -> Alone {
     Alone { short: true, ..Alone::default() }
 }
 
-fn cleaner(journal: &Stepped) -> (Cleaner, Arc<CycleFigures>) {
+fn cleaner(journal: &Stepped) -> (Compactor, Arc<CycleFigures>) {
     let figures = Arc::new(CycleFigures::default());
     let (directory, records) = (Arc::clone(&journal.directory), Arc::clone(&journal.records));
-    (Cleaner::new(directory, records, Arc::clone(&figures), None, None, Vec::new()), figures)
+    (Compactor::new(directory, records, Arc::clone(&figures), None, None, Vec::new()), figures)
 }
 
 /// A state of no bytes after all commands, which names so much of each of some.
@@ -74,7 +75,8 @@ fn state(journal: &Stepped, wanted: impl Iterator<Item = (u64, u32)>) -> Command
     Commands { index: journal.committed(), blocks: [].into(), parts }
 }
 
-/// A disk with so many MiB free beside the ballast. Of a long command, in the second segment, half is wanted: 1.5 MB.
+/// A disk with so many MiB free beside the ballast. Of a long command, in the second segment, half
+/// is wanted: 1.5 MB.
 fn full(free_mib: u64) -> (SimulatedDisk, Stepped) {
     let disk = SimulatedDisk::default();
     let (mut journal, _, _) = Stepped::open(&disk).unwrap();
@@ -269,7 +271,7 @@ fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
     let figures = Arc::new(CycleFigures::default());
     let before = disk.paths();
     let Parts { directory, records, fallback, needless, .. } = parts;
-    let mut next = Cleaner::new(directory, records, figures, index, fallback, needless);
+    let mut next = Compactor::new(directory, records, figures, index, fallback, needless);
     let state = Commands { index: 12, parts: Vec::new(), ..Commands::up_to(12, 400_000) };
     next.cycle(Box::new(state), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000012.snap")]);
@@ -334,7 +336,8 @@ fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
             journal.write(2, 200_000).unwrap();
         }
         let (mut cleaner, figures) = cleaner(&journal);
-        // 4 MiB for 2.2: within twice that, with a segment and a snapshot's worth of log to come, and not with MiBs more.
+        // 4 MiB for 2.2: within twice that, with a segment and a snapshot's worth of log to come,
+        // and not with MiBs more.
         let wanted = |journal: &Stepped| state(journal, (1..=16).map(|index| (index, 144_000)));
         let mut around = Alone { grows, ..Alone::default() };
         cleaner.cycle(Box::new(wanted(&journal)), &mut around).unwrap();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::journal::identity::{self, Identity, LOSSES_MAX};
+use crate::journal::files::identity::{self, Identity, LOSSES_MAX};
 use crate::journal::inspect::InspectError;
 use crate::journal::simulated_disk::{Call, Fault};
 
@@ -40,7 +40,8 @@ fn a_segment_cut_short_at_any_byte_below_the_mark_is_damage() {
         let Err(OpenError::Damaged { file, offset, index, .. }) = opened.map(|_| ()) else {
             panic!("cut at {length}");
         };
-        // A header that ends in zeros is whole without them: then the first record is what is missing.
+        // A header that ends in zeros is whole without them: then the first record is what is
+        // missing.
         assert!(file == segment(1) && offset <= length.max(4096) as u64, "{length}: {offset}");
         assert!(index <= 10);
     }

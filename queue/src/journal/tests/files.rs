@@ -8,9 +8,9 @@ use super::*;
 use crate::RecordRef;
 use crate::conformance::log_conformance;
 use crate::journal::Journal;
-use crate::journal::budget::Budget;
-use crate::journal::directory::SEGMENTS_DIR;
 use crate::journal::files::LOCK_FILE;
+use crate::journal::files::directory::SEGMENTS_DIR;
+use crate::journal::space::budget::Budget;
 use crate::log::Log;
 
 fn open(dir: &Path, options: JournalOptions) -> Result<(Journal, Read), OpenError> {

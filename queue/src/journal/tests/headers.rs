@@ -7,11 +7,11 @@ use super::snapshots::path;
 use super::*;
 use crate::RecordRef;
 use crate::journal::LostPayloads;
-use crate::journal::carry;
+use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::rewrite;
 use crate::journal::inspect::Effect;
-use crate::journal::locations::{Run, RunRecords};
-use crate::journal::pace::PIECE_BYTES;
 use crate::journal::simulated_disk::{Call, Fault};
+use crate::journal::wal::locations::{Run, RunRecords};
 use crate::log::{ReadError, Records};
 
 const LENGTH: usize = 200_000;
@@ -112,7 +112,7 @@ fn compacted() -> (SimulatedDisk, PathBuf, [usize; 4]) {
     journal.firm_mark().unwrap();
     let wanted = CARRIED.map(part);
     let carried =
-        carry::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
+        rewrite::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
             .unwrap();
     let offsets = |run: &Run| match &run.records {
         RunRecords::Carried(records) => [records[0].offset as usize, records[1].offset as usize],

@@ -1,4 +1,5 @@
-//! What is told of a journal from outside is what a start makes of it; a copy is another journal with the same commands.
+//! What is told of a journal from outside is what a start makes of it; a copy is another journal
+//! with the same commands.
 
 use std::path::PathBuf;
 
@@ -7,13 +8,13 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::RecordRef;
-use crate::journal::carry;
+use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::compaction::rewrite;
+use crate::journal::files::pin::Pin;
 use crate::journal::inspect::{
     Copied, Dump, DumpOptions, Dumped, Effect, InspectError, SegmentKind, Verified, copy_on,
     stat_on, verify_on,
 };
-use crate::journal::pace::PIECE_BYTES;
-use crate::journal::pin::Pin;
 
 pub(super) const COPY: &str = "/copy";
 const OTHER: PublisherId = PublisherId([5; 16]);
@@ -92,8 +93,8 @@ fn what_is_told_of_a_bad_disk_is_what_a_start_makes_of_it() {
         // As after a power cut: the mark knows nothing of the last commits, or of any.
         if random.random_bool(0.7) {
             let file = disk.open(&Path::new(DIR).join("mark")).unwrap();
-            let nothing = Mark::read(&*file, PUBLISHER).unwrap();
-            let mark = Mark::new(file, Path::new(DIR).join("mark"), PUBLISHER, nothing);
+            let nothing = CommitWatermark::read(&*file, PUBLISHER).unwrap();
+            let mark = CommitWatermark::new(file, Path::new(DIR).join("mark"), PUBLISHER, nothing);
             mark.reset(random.random_range(0..8)).unwrap();
         }
         let paths: Vec<PathBuf> =
@@ -327,7 +328,7 @@ fn what_was_carried_is_read_copied_and_dumped() {
     let part = |index| RecordRef { index, at: 8, length: 5_000 };
     let wanted = [part(1), part(3)];
     let carried =
-        carry::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
+        rewrite::write(&journal.directory, &journal.records, &wanted, &mut |_| Ok(PIECE_BYTES))
             .unwrap();
     let file = journal.directory.carried_path(carried.sequence);
     journal.records.replace(carried.runs);

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_protocol::{Durability, PublisherId, WireError};
 
-use super::directory::{Directory, Segment};
 use super::files::{Files, JournalFile};
-use super::mark::Mark;
-use super::progress::Progress;
-use super::records::JournalRecords;
 use super::simulated_disk::SimulatedDisk;
-use super::writer::{Chores, Pending, Writer};
 use super::{JournalOptions, OpenError, Parts, Recovered, Replayed, SEGMENT_BYTES_MIN};
+use crate::journal::files::directory::{Directory, Segment};
+use crate::journal::wal::commit_watermark::CommitWatermark;
+use crate::journal::wal::progress::Progress;
+use crate::journal::wal::records::JournalRecords;
+use crate::journal::wal::writer::{Chores, Pending, Writer};
 use crate::log::Rebuild;
 use crate::state::SnapshotError;
 use crate::{Now, Poisoned};
@@ -58,7 +58,7 @@ struct Stepped {
     records: Arc<JournalRecords>,
     writer: Writer<Inline>,
     progress: Arc<Progress>,
-    mark: Arc<Mark>,
+    mark: Arc<CommitWatermark>,
     next: u64,
 }
 
@@ -90,7 +90,8 @@ fn open_parts(disk: &SimulatedDisk, options: JournalOptions) -> Result<(Parts, R
     Ok((parts, rebuilt.read))
 }
 
-/// A state that is no more than the commands that made it: a snapshot of it has a block for each of them.
+/// A state that is no more than the commands that made it: a snapshot of it has a block for each of
+/// them.
 #[derive(Default)]
 struct Rebuilt {
     read: Read,

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::cycles::Alone;
 use super::*;
-use crate::journal::cleaner::Cleaner;
-use crate::journal::format::SegmentHeader;
-use crate::journal::locations::CarriedAt;
-use crate::journal::pin::Pin;
+use crate::journal::compaction::compactor::Compactor;
+use crate::journal::files::pin::Pin;
 use crate::journal::simulated_disk::{Call, Fault};
+use crate::journal::wal::format::SegmentHeader;
+use crate::journal::wal::locations::CarriedAt;
 
 #[test]
 fn every_flipped_bit_and_every_truncation_of_a_snapshot_is_damage_told_with_its_place() {
@@ -162,7 +162,7 @@ fn what_a_copy_keeps_over_a_start_goes_with_the_first_cycle() {
     let directory = Arc::clone(&parts.directory);
     let figures = Arc::default();
     let mut cleaner =
-        Cleaner::new(parts.directory, parts.records, figures, Some(12), None, parts.needless);
+        Compactor::new(parts.directory, parts.records, figures, Some(12), None, parts.needless);
     let state = Commands { index: 16, blocks: VecDeque::new(), parts: Vec::new() };
     cleaner.cycle(Box::new(state), &mut Alone::default()).unwrap();
     assert!(!disk.paths().contains(&segment(1)));

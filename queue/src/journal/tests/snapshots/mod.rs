@@ -1,4 +1,5 @@
-//! A journal read back from a snapshot is the journal that it was, whatever happened while the snapshot was written.
+//! A journal read back from a snapshot is the journal that it was, whatever happened while the
+//! snapshot was written.
 
 mod choosing;
 mod writing;
@@ -8,9 +9,9 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::RecordRef;
-use crate::journal::locations::{Locations, Run, RunRecords};
-use crate::journal::pace::PIECE_BYTES;
+use crate::journal::compaction::pace::PIECE_BYTES;
 use crate::journal::snapshots::{self, Resume, WriteError, Written};
+use crate::journal::wal::locations::{Locations, Run, RunRecords};
 use crate::log::Snapshot;
 
 const EPOCH: u64 = 77;

@@ -1,9 +1,9 @@
 //! How a snapshot comes to be on the disk, and what follows it there.
 
 use super::*;
-use crate::journal::pin::Pin;
-use crate::journal::record::record_len;
-use crate::journal::removal;
+use crate::journal::files::pin::Pin;
+use crate::journal::space::removal;
+use crate::journal::wal::record::record_len;
 
 /// Of a whole snapshot file, worked out from the description alone, by another program.
 const GOLDEN_CRC: u32 = 0x5659_21c7;
@@ -90,7 +90,8 @@ fn without_the_segment_that_it_ended_in_a_snapshot_is_gone_on_from_in_a_new_one(
     let (mut journal, _, _) = Stepped::open(&disk).unwrap();
     journal.write(3, 50).unwrap();
     journal.snapshot(3, 50, |_| false).unwrap();
-    // The segment was full, and the one after it never got its first commit: so this one was let go.
+    // The segment was full, and the one after it never got its first commit: so this one was let
+    // go.
     disk.remove(&segment(1)).unwrap();
     drop(journal);
     let mut disk = disk.after_kill();
@@ -272,7 +273,8 @@ fn a_snapshot_file_has_exactly_these_bytes() {
     let disk = small();
     let read = disk.tamper(&snapshot_path(3), |bytes| bytes.clone());
     assert_eq!((read.len(), crc32c::crc32c(&read)), (4394, GOLDEN_CRC));
-    // What is not checked by eye in `snapshots/format.rs`: the order, and what the first and the last block say.
+    // What is not checked by eye in `snapshots/format.rs`: the order, and what the first and the
+    // last block say.
     let end =
         (4096 + 3 * record_len(8) + body(1, 10).len() + body(2, 10).len() + body(3, 10).len())
             .to_le_bytes();

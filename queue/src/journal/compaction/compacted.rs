@@ -1,0 +1,174 @@
+//! The body of a compacted record: the live parts of one command's body.
+//!
+//! ```text
+//! count 2 │ (at 4 │ length 4) × count │ the bytes of the parts, one after the other
+//! ```
+//! Parts rise by `at` and do not overlap. One that had rotted before it was carried has bit 31 of
+//! its length set, and no bytes.
+
+use bytes::Bytes;
+
+use crate::RecordRef;
+use crate::journal::wal::format::u32_at;
+
+/// Parts in a record.
+pub(crate) const CARRIED_PARTS_MAX: usize = 64;
+/// Bytes of parts in a record, unless one part alone is longer: what is read to read one of them.
+pub(crate) const CARRIED_BYTES_MAX: usize = 64 * 1024;
+
+const COUNT_BYTES: usize = 2;
+const PART_BYTES: usize = 8;
+const ROTTEN: u32 = 1 << 31;
+
+/// A part of a command that is carried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CarriedPart {
+    /// Where it begins in its command's body.
+    pub at: u32,
+    /// How long it is.
+    pub length: u32,
+    /// None when they had rotted.
+    pub bytes: Option<Bytes>,
+}
+
+/// What a carried record has of a part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CarriedRead {
+    Bytes(Bytes),
+    /// It had rotted before it was carried.
+    Rotten,
+    /// It was not carried: nobody wanted it.
+    NotHere,
+}
+
+/// Bytes of the body that holds these parts.
+pub(crate) fn body_len(parts: &[CarriedPart]) -> usize {
+    body_len_of(parts.iter().map(|part| part.bytes.as_ref().map_or(0, Bytes::len)))
+}
+
+/// Bytes of the body that holds parts of these lengths.
+pub(crate) fn body_len_of(lengths: impl Iterator<Item = usize>) -> usize {
+    COUNT_BYTES + lengths.map(|length| PART_BYTES + length).sum::<usize>()
+}
+
+/// Appends the body that holds these parts.
+pub(crate) fn encode(parts: &[CarriedPart], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(parts.len() as u16).to_le_bytes());
+    for part in parts {
+        let rotten = if part.bytes.is_none() { ROTTEN } else { 0 };
+        out.extend_from_slice(&part.at.to_le_bytes());
+        out.extend_from_slice(&(part.length | rotten).to_le_bytes());
+    }
+    for bytes in parts.iter().filter_map(|part| part.bytes.as_ref()) {
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// All parts of a body; none when they do not fit together.
+pub(crate) fn decode(body: &Bytes) -> Option<Vec<CarriedPart>> {
+    let count = body.get(..COUNT_BYTES)?;
+    let count = usize::from(u16::from_le_bytes([count[0], count[1]]));
+    let mut from = COUNT_BYTES + count * PART_BYTES;
+    let table = body.get(COUNT_BYTES..from)?;
+    let mut parts = Vec::with_capacity(count);
+    for part in table.chunks_exact(PART_BYTES) {
+        let (at, length) = (u32_at(part, 0), u32_at(part, 4));
+        let mut part = CarriedPart { at, length: length & !ROTTEN, bytes: None };
+        if length & ROTTEN == 0 {
+            let to = from.checked_add(length as usize).filter(|&to| to <= body.len())?;
+            part.bytes = Some(body.slice(from..to));
+            from = to;
+        }
+        parts.push(part);
+    }
+    (from == body.len()).then_some(parts)
+}
+
+/// Reads a part: one that was carried, or some of one. Its record was checked.
+pub(crate) fn part_of(body: &Bytes, wanted: RecordRef) -> CarriedRead {
+    let Some(count) = body.get(..COUNT_BYTES) else { return CarriedRead::NotHere };
+    let count = usize::from(u16::from_le_bytes([count[0], count[1]]));
+    let mut from = COUNT_BYTES + count * PART_BYTES;
+    let Some(table) = body.get(COUNT_BYTES..from) else { return CarriedRead::NotHere };
+    let ends = u64::from(wanted.at) + u64::from(wanted.length);
+    for part in table.chunks_exact(PART_BYTES) {
+        let (at, length) = (u32_at(part, 0), u32_at(part, 4));
+        let (rotten, length) = (length & ROTTEN != 0, length & !ROTTEN);
+        if at <= wanted.at && ends <= u64::from(at) + u64::from(length) {
+            if rotten {
+                return CarriedRead::Rotten;
+            }
+            let begins = from + (wanted.at - at) as usize;
+            let bytes = begins..begins + wanted.length as usize;
+            let here = bytes.end <= body.len();
+            return if here { CarriedRead::Bytes(body.slice(bytes)) } else { CarriedRead::NotHere };
+        }
+        from += if rotten { 0 } else { length as usize };
+    }
+    CarriedRead::NotHere
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts() -> Vec<CarriedPart> {
+        let part = |at, bytes: &'static [u8]| CarriedPart {
+            at,
+            length: bytes.len() as u32,
+            bytes: Some(Bytes::from_static(bytes)),
+        };
+        let rotten = CarriedPart { at: 20, length: 5, bytes: None };
+        vec![part(3, b"abc"), part(10, b""), rotten, part(25, b"defgh")]
+    }
+
+    fn body() -> Bytes {
+        let mut body = Vec::new();
+        encode(&parts(), &mut body);
+        body.into()
+    }
+
+    #[test]
+    fn a_body_has_exactly_these_bytes() {
+        let mut golden = vec![4, 0];
+        golden.extend_from_slice(&[3, 0, 0, 0, 3, 0, 0, 0]);
+        golden.extend_from_slice(&[10, 0, 0, 0, 0, 0, 0, 0]);
+        golden.extend_from_slice(&[20, 0, 0, 0, 5, 0, 0, 128]);
+        golden.extend_from_slice(&[25, 0, 0, 0, 5, 0, 0, 0]);
+        golden.extend_from_slice(b"abcdefgh");
+        assert_eq!(body(), golden);
+        assert_eq!(body_len(&parts()), golden.len());
+        assert_eq!(decode(&body()), Some(parts()));
+    }
+
+    #[test]
+    fn every_part_and_every_part_of_one_is_read_back() {
+        let read = |at, length| part_of(&body(), RecordRef { index: 1, at, length });
+        let bytes = |bytes: &'static [u8]| CarriedRead::Bytes(Bytes::from_static(bytes));
+        assert_eq!(read(3, 3), bytes(b"abc"));
+        assert_eq!(read(4, 1), bytes(b"b"));
+        assert_eq!(read(10, 0), bytes(b""));
+        assert_eq!((read(20, 5), read(21, 2)), (CarriedRead::Rotten, CarriedRead::Rotten));
+        assert_eq!((read(25, 5), read(28, 2)), (bytes(b"defgh"), bytes(b"gh")));
+        for (at, length) in [(2, 3), (3, 4), (6, 1), (10, 1), (19, 3), (24, 2), (28, 3), (31, 0)] {
+            assert_eq!(read(at, length), CarriedRead::NotHere, "{at} {length}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_a_read_panic() {
+        let whole = body();
+        for length in 0..whole.len() {
+            let cut = whole.slice(..length);
+            assert_eq!(decode(&cut), None);
+            for at in 0..40 {
+                part_of(&cut, RecordRef { index: 1, at, length: 3 });
+            }
+        }
+        let many = Bytes::from_static(&[255; 40]);
+        assert_eq!(
+            part_of(&many, RecordRef { index: 1, at: u32::MAX, length: u32::MAX }),
+            CarriedRead::NotHere
+        );
+    }
+}

@@ -1,0 +1,512 @@
+//! Cycles: a snapshot is written, and what it makes needless goes. Beside the commits, on a thread
+//! of its own.
+//!
+//! ```text
+//! count what is wanted ─▶ choose ─▶ carry ─▶ commit up to the snapshot ─▶ snapshot ─▶ rename ─▶
+//! snapshots before the last two go ─▶ segments go
+//!                                                                             └ the one moment at which anything changes
+//! ```
+//! A crash before the rename leaves the older snapshot and all that it needs. The snapshot before
+//! the newest is kept with what it needs, in case the newest rots: until the next one, or until the
+//! disk has no room to spare.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::journal::compaction::plan::{DiskBudget, Live, Plan};
+use crate::journal::compaction::rewrite::{self, CarryError};
+use crate::journal::files::directory::{Directory, poisoned};
+use crate::journal::files::pin::{PIN_FILE, Pin};
+use crate::journal::snapshots::{self, Resume, SnapshotFileError, WriteError};
+use crate::journal::space::ballast::is_full;
+use crate::journal::space::budget::SMALL_BYTES;
+use crate::journal::space::removal;
+use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
+use crate::journal::wal::locations::{Bounds, Locations, Run, RunRecords};
+use crate::journal::wal::records::JournalRecords;
+use crate::log::Snapshot;
+use crate::{Poisoned, RecordRef};
+
+/// How long a copy may keep files on a disk so short of room that new jobs are refused.
+pub(crate) const COPY_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Why a cycle came to nothing. What was there before it is as good as it was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CycleError {
+    /// The journal is closing.
+    #[error("the journal is closing")]
+    Closing,
+    /// There is no room for what has to be written, or no file can be opened: another cycle is
+    /// tried later.
+    #[error("{what} {file:?} failed: {error}")]
+    NotNow {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The journal has failed.
+    #[error(transparent)]
+    Failed(#[from] Poisoned),
+}
+
+/// What a cycle asks of those around it: time, commits, and how the disk is.
+pub(crate) trait Around {
+    /// Waits until everything up to `index` is on the disk, at every level of durability.
+    fn settle(&mut self, index: u64) -> Result<(), Poisoned>;
+
+    /// A piece was written, or read back. Says how many bytes the next one may have; an error of
+    /// kind `Interrupted` gives the cycle up.
+    fn pace(&mut self, bytes: usize) -> io::Result<usize>;
+
+    /// A step that wrote nothing and keeps the file system busy is done. An error of kind
+    /// `Interrupted` gives the cycle up.
+    fn give_way(&mut self) -> io::Result<()>;
+
+    /// Bytes of log written since the start.
+    fn log_bytes(&self) -> u64;
+
+    /// The disk is short of room.
+    fn is_short(&self) -> bool;
+
+    /// The time.
+    fn now(&self) -> Instant;
+}
+
+/// Takes snapshots and cleans. Decides nothing by time: the thread around it does that.
+pub(crate) struct Compactor {
+    directory: Arc<Directory>,
+    records: Arc<JournalRecords>,
+    figures: Arc<CycleFigures>,
+    /// The snapshot that counts.
+    newest: Option<u64>,
+    /// What a start falls back to if that one is bad.
+    fallback: Option<Fallback>,
+    /// Files that no location leads to any more: the next snapshot does not name them.
+    given_up: Vec<GivenUp>,
+    /// Files that neither the snapshot that counts needs, nor the fallback.
+    needless: Vec<GivenUp>,
+    /// Files that have lost the names by which they counted, and are still to be removed.
+    retired: Vec<GivenUp>,
+    /// Bytes by which the log grew during the last cycle.
+    grown: u64,
+    /// Since when a copy keeps files on a short disk.
+    waits_since: Option<Instant>,
+}
+
+/// A file that is to go.
+pub(crate) struct GivenUp {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+}
+
+/// The snapshot before the newest, and the files that it needs and the newest does not: those of
+/// its locations, and the log from it to the newest.
+pub(crate) struct Fallback {
+    /// Its index; 0 for none, where the log is there from its first command on.
+    pub(crate) snapshot: u64,
+    pub(crate) files: Vec<GivenUp>,
+}
+
+/// What cycles have come to since the start.
+#[derive(Default)]
+pub(crate) struct CycleFigures {
+    pub(crate) snapshots: AtomicU64,
+    /// Bytes of all snapshots.
+    pub(crate) snapshot_bytes: AtomicU64,
+    /// Bytes of the newest one, be it from before the start.
+    pub(crate) newest_bytes: AtomicU64,
+    /// How many its state had said that it would take, about; 0 if it is from before the start.
+    pub(crate) newest_about: AtomicU64,
+    pub(crate) carried_bytes: AtomicU64,
+}
+
+impl CycleFigures {
+    /// Bytes that a snapshot will take of which its state says `about`: the state counts rows, and
+    /// how long they are written shows with each snapshot. In one of a nearly empty state nearly
+    /// all is something else, where the log's commands are: that does not grow with the rows.
+    pub(crate) fn expected_bytes(&self, about: u64) -> u64 {
+        let newest = self.newest_bytes.load(Ordering::Relaxed);
+        let most = newest.saturating_add(about.saturating_mul(2));
+        match u128::from(self.newest_about.load(Ordering::Relaxed)) {
+            0 => about,
+            newest_about => {
+                let scaled = u128::from(about) * u128::from(newest) / newest_about;
+                u64::try_from(scaled).unwrap_or(most).min(most)
+            }
+        }
+    }
+}
+
+impl Compactor {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        records: Arc<JournalRecords>,
+        figures: Arc<CycleFigures>,
+        newest: Option<u64>,
+        fallback: Option<Fallback>,
+        needless: Vec<GivenUp>,
+    ) -> Compactor {
+        let (given_up, retired) = (Vec::new(), Vec::new());
+        let (grown, waits_since) = (0, None);
+        Compactor {
+            directory,
+            records,
+            figures,
+            newest,
+            fallback,
+            given_up,
+            needless,
+            retired,
+            grown,
+            waits_since,
+        }
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// One cycle. After an error everything that was there before is as good as it was, and another
+    /// may be tried.
+    pub(crate) fn cycle(
+        &mut self,
+        snapshot: Box<dyn Snapshot>,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
+        let before = around.log_bytes();
+        let done = self.take_and_clean(snapshot, around);
+        self.grown = around.log_bytes() - before;
+        // The ballast comes back at once, as far as there is room; a failed cycle has its own
+        // reason.
+        let resized = self.directory.resize_ballast();
+        done.and(resized.map_err(CycleError::Failed))
+    }
+
+    fn take_and_clean(
+        &mut self,
+        mut snapshot: Box<dyn Snapshot>,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
+        let index = snapshot.index();
+        // What is not committed has no place yet, and a snapshot is never ahead of the log.
+        around.settle(index)?;
+        // What is needless goes first: its room may be all that there is for the snapshot.
+        self.remove_or_wait(around)?;
+        self.clean(&*snapshot, around)?;
+        let locations = self.records.locations_up_to(index);
+        let resume = resume_after(index, &locations);
+        let mut pace = |bytes| around.pace(bytes);
+        let written =
+            snapshots::write(&self.directory, &mut *snapshot, &locations, resume, &mut pace)?;
+        self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
+        self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
+        self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
+        self.figures.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
+        // What was frozen is given free before all that is slow.
+        drop(snapshot);
+        self.supersede(index);
+        self.remove_or_wait(around)
+    }
+
+    /// The snapshot of `index` counts from now on, and the one before it is the fallback.
+    fn supersede(&mut self, index: u64) {
+        let files = std::mem::take(&mut self.given_up);
+        let before = self.newest.replace(index).unwrap_or(0);
+        let older = match &mut self.fallback {
+            // It has taken the place of one of the same command.
+            fallback if before == index => {
+                let kept = fallback.as_mut().map_or(&mut self.needless, |it| &mut it.files);
+                kept.extend(files);
+                return;
+            }
+            fallback => fallback.replace(Fallback { snapshot: before, files }),
+        };
+        self.needless.extend(older.into_iter().flat_map(|older| older.files));
+    }
+
+    /// Carries what is wanted out of segments that are mostly dead, and lets no location lead to
+    /// what is given up.
+    fn clean(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
+        let covered = snapshot.index();
+        let all = self.records.bounds();
+        let files = self.lengths(&all)?;
+        let length = |sequence| files.get(&sequence).map_or(0, |file| file.bytes);
+        let mut live = Live::of(&all, length);
+        snapshot.parts(&mut |part| live.count(part));
+        if live.astray() > 0 {
+            // Never so; if it were, something that the state names might be about to go.
+            tracing::error!(
+                parts = live.astray(),
+                "the state names what no segment holds; nothing is cleaned"
+            );
+            return Ok(());
+        }
+        // The one that is being written is the last.
+        let writing = all.last().map_or(0, |run| run.sequence);
+        let segment_bytes = self.directory.segment_bytes;
+        let snapshot_bytes = self.figures.expected_bytes(snapshot.about_bytes());
+        let plan = Plan::of(
+            &live,
+            DiskBudget {
+                covered,
+                writing,
+                snapshot_bytes,
+                growth_bytes: log_between(snapshot_bytes, segment_bytes) + self.grown,
+                short: around.is_short(),
+                segment_bytes,
+                carry_bytes: self.carry_bytes(around.is_short()),
+            },
+        );
+        let mut parts = plan.collect(&live, snapshot);
+        for (group, parts) in plan.groups.iter().zip(&mut parts) {
+            parts.sort_unstable();
+            let group = group.iter().map(|&place| live.segments()[place].sequence);
+            match self.carry(group, parts, &files, around) {
+                // The disk has become full meanwhile. The snapshot has room of its own, and pays
+                // for what was carried.
+                Err(error @ CycleError::NotNow { .. }) => {
+                    tracing::warn!(%error, "what could not be carried stays where it is");
+                    break;
+                }
+                done => done?,
+            }
+        }
+        self.give_up(plan.dead.into_iter(), &files);
+        Ok(())
+    }
+
+    /// Most bytes that a cycle may copy: none while what an earlier one has copied is still there
+    /// twice.
+    fn carry_bytes(&self, short: bool) -> u64 {
+        let is_paid =
+            [&self.given_up, &self.needless, &self.retired].map(Vec::is_empty) == [true; 3];
+        if is_paid { self.directory.ballast.compactable(short) } else { 0 }
+    }
+
+    /// Carries the wanted parts of these segments into one file, and gives the segments up.
+    fn carry(
+        &mut self,
+        segments: impl Iterator<Item = u64>,
+        parts: &[RecordRef],
+        files: &BTreeMap<u64, GivenUp>,
+        around: &mut dyn Around,
+    ) -> Result<(), CycleError> {
+        let mut pace = |bytes| around.pace(bytes);
+        match rewrite::write(&self.directory, &self.records, parts, &mut pace) {
+            Ok(carried) => {
+                self.figures.carried_bytes.fetch_add(carried.bytes, Ordering::Relaxed);
+                self.records.replace(carried.runs);
+                self.give_up(segments, files);
+                Ok(())
+            }
+            // They stay as they are; another cycle tries again.
+            Err(CarryError::Read(why)) => {
+                tracing::warn!(%why, "segments that cannot be read are not cleaned");
+                Ok(())
+            }
+            Err(CarryError::Io { what, file, error }) => Err(CycleError::of(what, file, error)),
+        }
+    }
+
+    /// The files of these runs, by sequence.
+    fn lengths(&self, runs: &[Bounds]) -> Result<BTreeMap<u64, GivenUp>, CycleError> {
+        let mut files = BTreeMap::new();
+        for run in runs {
+            if files.contains_key(&run.sequence) {
+                continue;
+            }
+            let path = self.directory.path_of(run.sequence, run.carried);
+            let length = self.directory.files.open(&path).and_then(|file| file.len());
+            let bytes = length.map_err(|error| CycleError::of("opening", path.clone(), error))?;
+            files.insert(run.sequence, GivenUp { path, bytes });
+        }
+        Ok(files)
+    }
+
+    fn give_up(&mut self, sequences: impl Iterator<Item = u64>, files: &BTreeMap<u64, GivenUp>) {
+        for sequence in sequences {
+            self.records.forget(sequence);
+            if let Some(GivenUp { path, bytes }) = files.get(&sequence) {
+                self.given_up.push(GivenUp { path: path.clone(), bytes: *bytes });
+            }
+        }
+    }
+
+    /// What nothing needs any more goes. On a short disk a copy that keeps it there is waited for:
+    /// the cycle is given up, so that another one is tried soon.
+    fn remove_or_wait(&mut self, around: &mut dyn Around) -> Result<(), CycleError> {
+        if self.remove(around)? || !around.is_short() {
+            return Ok(());
+        }
+        let (file, error) = (self.directory.dir.join(PIN_FILE), io::ErrorKind::WouldBlock);
+        Err(CycleError::NotNow { what: "taking", file, error: error.into() })
+    }
+
+    /// What nothing needs any more goes. On a disk without room to spare that is the fallback, too.
+    /// False while a copy is being made.
+    fn remove(&mut self, around: &mut dyn Around) -> Result<bool, CycleError> {
+        if around.is_short() || self.directory.ballast.is_tight() {
+            self.needless.extend(self.fallback.take().into_iter().flat_map(|it| it.files));
+        }
+        if !self.retire(around)? {
+            return Ok(false);
+        }
+        if !self.retired.is_empty() {
+            self.records.readers_have_ended();
+        }
+        while let Some(GivenUp { path, bytes }) = self.retired.last() {
+            removal::remove(&*self.directory.files, path, &mut || around.give_way())
+                .map_err(|error| CycleError::of("removing", path.clone(), error))?;
+            self.directory.bytes.fetch_sub(*bytes, Ordering::Relaxed);
+            self.retired.pop();
+        }
+        Ok(true)
+    }
+
+    /// Whether a copy has kept files on a short disk for long enough. One that can look fails by
+    /// itself below the low watermark; one that hangs cannot.
+    fn has_waited_for_a_copy(&mut self, around: &dyn Around) -> bool {
+        let Directory { files, dir, .. } = &*self.directory;
+        let is_full = files.free_bytes(dir).is_ok_and(|free| free < SMALL_BYTES);
+        if !around.is_short() {
+            self.waits_since = None;
+            return is_full;
+        }
+        let now = around.now();
+        let since = *self.waits_since.get_or_insert(now);
+        is_full || now.duration_since(since) >= COPY_WAIT_MAX
+    }
+
+    /// Older snapshots and what only they need count no more, for good. False, and nothing has
+    /// changed, while a copy is being made.
+    fn retire(&mut self, around: &dyn Around) -> Result<bool, CycleError> {
+        let Some(newest) = self.newest else { return Ok(true) };
+        let directory = Arc::clone(&self.directory);
+        let (files, dir) = (&*directory.files, &directory.dir);
+        let mut pin = Pin::to_delete(files, dir);
+        if matches!(pin, Ok(None)) && self.has_waited_for_a_copy(around) {
+            tracing::warn!("the disk is short of room: a copy that keeps files on it is ended");
+            pin = Pin::to_delete_from_readers(files, dir);
+        }
+        let pin = pin.map_err(|error| CycleError::of("pinning", dir.join(PIN_FILE), error))?;
+        let Some(_unpinned) = pin else {
+            tracing::info!("a copy is being made; what is no longer needed goes after it");
+            return Ok(false);
+        };
+        self.waits_since = None;
+        let dir = self.directory.snapshots_dir();
+        let kept = [newest, self.fallback.as_ref().map_or(newest, |it| it.snapshot)];
+        let snapshots = snapshots::retire_others(&self.directory, &kept)
+            .map_err(|error| poisoned("renaming older snapshots in", &dir, error))?;
+        // They are not among the bytes of the segments.
+        self.retired.extend(snapshots.into_iter().map(|path| GivenUp { path, bytes: 0 }));
+        let dir = self.directory.segments_dir();
+        let needless = std::mem::take(&mut self.needless);
+        let paths = needless.iter().map(|needless| needless.path.clone());
+        let segments = removal::retire(&*self.directory.files, &dir, paths)
+            .map_err(|error| poisoned("renaming segments in", &dir, error))?;
+        for (path, GivenUp { bytes, .. }) in segments.into_iter().zip(needless) {
+            match path {
+                Some(path) => self.retired.push(GivenUp { path, bytes }),
+                None => _ = self.directory.bytes.fetch_sub(bytes, Ordering::Relaxed),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// So many quarters of a snapshot's length are written to the log before the next. Of all that is
+/// written snapshots are a quarter at most: with three lengths that would be just so, and any
+/// stretch that begins before a snapshot and ends after one over it.
+const LOG_QUARTERS_PER_SNAPSHOT: u64 = 13;
+
+/// Bytes of log from one snapshot to the next.
+pub(crate) fn log_between(snapshot_bytes: u64, segment_bytes: u64) -> u64 {
+    segment_bytes.max(LOG_QUARTERS_PER_SNAPSHOT * (snapshot_bytes / 4))
+}
+
+/// Where the command after `index` stands, or would stand. Nowhere that is known when the segment
+/// of `index` is gone: then the next one begins with it.
+fn resume_after(index: u64, locations: &Locations) -> Resume {
+    match locations.runs().last() {
+        Some(Run { last, sequence, records: RunRecords::Log { end, .. }, .. })
+            if *last == index =>
+        {
+            Resume { sequence: *sequence, offset: u64::from(*end) }
+        }
+        _ => Resume { sequence: 0, offset: SEGMENT_HEADER_BYTES as u64 },
+    }
+}
+
+impl From<WriteError> for CycleError {
+    fn from(error: WriteError) -> CycleError {
+        match error {
+            WriteError::Io { what, file, error } => CycleError::of(what, file, error),
+            // It cannot be read, which need not be the disk's fault; or the disk has not kept it.
+            WriteError::NotAsWritten {
+                why: SnapshotFileError::Io { what, file, error }, ..
+            } => CycleError::of(what, file, error),
+            WriteError::NotAsWritten { file, why } => {
+                let error = io::Error::new(io::ErrorKind::InvalidData, why.to_string());
+                CycleError::Failed(poisoned("reading back", &file, error))
+            }
+            WriteError::NotSwitched { file, error } => {
+                CycleError::Failed(poisoned("syncing", &file, error))
+            }
+        }
+    }
+}
+
+/// The process, or the system, has as many open files as it may.
+fn is_out_of_files(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+impl CycleError {
+    pub(crate) fn of(what: &'static str, file: PathBuf, error: io::Error) -> CycleError {
+        match error.kind() {
+            io::ErrorKind::Interrupted => CycleError::Closing,
+            _ if is_full(&error) || is_out_of_files(&error) => {
+                CycleError::NotNow { what, file, error }
+            }
+            _ => CycleError::Failed(poisoned(what, &file, error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_snapshot_is_reckoned_from_the_last_and_never_far_above_both() {
+        const MIB: u64 = 1024 * 1024;
+        let figures = CycleFigures::default();
+        assert_eq!(figures.expected_bytes(68 * MIB), 68 * MIB, "nothing else is known");
+        figures.newest_bytes.store(550 * MIB, Ordering::Relaxed);
+        assert_eq!(figures.expected_bytes(680 * MIB), 680 * MIB, "one from before the start");
+        figures.newest_about.store(680 * MIB, Ordering::Relaxed);
+        assert_eq!(figures.expected_bytes(68 * MIB), 55 * MIB);
+        assert_eq!(figures.expected_bytes(0), 0);
+        // A nearly empty state, and where 600,000 commands are; then a million jobs wait.
+        figures.newest_bytes.store(2 * MIB, Ordering::Relaxed);
+        figures.newest_about.store(7_000, Ordering::Relaxed);
+        assert_eq!(figures.expected_bytes(7_000), 2 * MIB);
+        assert_eq!(figures.expected_bytes(68 * MIB), 138 * MIB);
+    }
+}

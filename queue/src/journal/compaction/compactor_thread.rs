@@ -1,0 +1,353 @@
+//! The compactor's thread: when a cycle is due, at which pace it goes, and how it ends.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::process::setpriority_process;
+
+use crate::Poisoned;
+use crate::journal::compaction::compactor::{Around, Compactor, CycleError, log_between};
+use crate::journal::compaction::pace::{GIVE_WAY, Pace};
+use crate::journal::files::directory::Directory;
+use crate::journal::housekeeper::Housekeeper;
+use crate::journal::wal::progress::Progress;
+use crate::log::Snapshot;
+
+/// While the disk is short, and after one that was given up, cycles follow each other after so many
+/// times as long as one took,
+const CYCLES_APART: u32 = 4;
+/// and this at least.
+const CYCLES_APART_MIN: Duration = Duration::from_secs(1);
+/// When a snapshot is due. Pure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    /// Bytes of log written since the last one.
+    pub(crate) log_bytes: u64,
+    /// Bytes that the next one will take.
+    pub(crate) expected_bytes: u64,
+    pub(crate) segment_bytes: u64,
+    /// The disk is short: room matters more than what is written.
+    pub(crate) short: bool,
+    /// The last cycle was given up.
+    pub(crate) again: bool,
+    /// The last cycle is over for long enough: see [`CompactorThread::is_rested`].
+    pub(crate) rested: bool,
+}
+
+impl Due {
+    pub(crate) fn is_due(self) -> bool {
+        if self.again || self.short {
+            // On a short disk a few settles may be all that kept whole segments from going.
+            return self.rested && (self.again || self.log_bytes > 0);
+        }
+        self.log_bytes >= log_between(self.expected_bytes, self.segment_bytes)
+    }
+}
+
+/// What the journal's handle and its compactor share.
+#[derive(Default)]
+pub(crate) struct CompactorThread {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// When the last cycle ended, and how long it took.
+    last: Option<(Instant, Duration)>,
+    snapshot: Option<Box<dyn Snapshot>>,
+    /// A cycle is under way, or one is about to be.
+    busy: bool,
+    /// The last cycle came to nothing.
+    given_up: bool,
+    closing: bool,
+}
+
+impl CompactorThread {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.waiting.lock().busy
+    }
+
+    /// The next cycle's snapshot. One that comes while another is under way is dropped: a later one
+    /// will cover it.
+    pub(crate) fn put(&self, snapshot: Box<dyn Snapshot>) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.busy && !waiting.closing {
+            waiting.busy = true;
+            waiting.snapshot = Some(snapshot);
+            self.wake.notify_all();
+        }
+    }
+
+    /// Ends the compactor's thread, and a cycle that is under way before its next piece.
+    pub(crate) fn close(&self) {
+        self.waiting.lock().closing = true;
+        self.wake.notify_all();
+    }
+
+    fn next(&self) -> Option<Box<dyn Snapshot>> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if waiting.closing {
+                return None;
+            }
+            if let Some(snapshot) = waiting.snapshot.take() {
+                return Some(snapshot);
+            }
+            self.wake.wait(&mut waiting);
+        }
+    }
+
+    /// Since the last cycle four times as long has passed as it took, and a second at least.
+    pub(crate) fn is_rested(&self) -> bool {
+        let last = self.waiting.lock().last;
+        last.is_none_or(|(ended, took)| {
+            ended.elapsed() >= CYCLES_APART_MIN.max(took * CYCLES_APART)
+        })
+    }
+
+    /// The last cycle came to nothing: what it was for is still to be done.
+    pub(crate) fn was_given_up(&self) -> bool {
+        self.waiting.lock().given_up
+    }
+
+    fn done(&self, took: Duration, given_up: bool) {
+        let mut waiting = self.waiting.lock();
+        waiting.busy = false;
+        waiting.given_up = given_up;
+        waiting.last = Some((Instant::now(), took));
+    }
+
+    /// Waits for that long; false once the journal is closing.
+    fn rest(&self, time: Duration) -> bool {
+        let mut waiting = self.waiting.lock();
+        if !waiting.closing && !time.is_zero() {
+            self.wake.wait_for(&mut waiting, time);
+        }
+        !waiting.closing
+    }
+}
+
+/// How much less of a processor a cycle gets than what serves links, where there are not enough for
+/// both.
+const NICENESS: i32 = 5;
+
+/// Runs cycles until the journal is closed or has failed.
+pub(crate) fn run(
+    desk: &CompactorThread,
+    mut cleaner: Compactor,
+    housekeeper: &Housekeeper,
+    progress: &Progress,
+) {
+    // Of this thread alone. Where the system refuses, a cycle is as quick as everything else.
+    let _refused = setpriority_process(None, NICENESS);
+    while let Some(snapshot) = desk.next() {
+        let index = snapshot.index();
+        let began = Instant::now();
+        let directory = Arc::clone(cleaner.directory());
+        let mut around = Surroundings::new(desk, housekeeper, progress, &directory);
+        let done = cleaner.cycle(snapshot, &mut around);
+        let mut given_up = false;
+        match done {
+            Ok(()) => tracing::debug!(index, took = ?began.elapsed(), "snapshot"),
+            Err(CycleError::Closing) => {}
+            Err(error @ CycleError::NotNow { .. }) => {
+                tracing::warn!(%error, "a cycle was given up; trying again");
+                given_up = true;
+            }
+            Err(CycleError::Failed(why)) => {
+                tracing::error!(%why, "the journal has failed; nothing is acknowledged any more");
+                progress.poison(why);
+                return;
+            }
+        }
+        desk.done(began.elapsed(), given_up);
+    }
+}
+
+/// The cycle's surroundings in a running journal.
+struct Surroundings<'a> {
+    desk: &'a CompactorThread,
+    housekeeper: &'a Housekeeper,
+    progress: &'a Progress,
+    directory: &'a Directory,
+    pace: Pace,
+    /// When its first piece began, and how long the log was.
+    began: (Instant, u64),
+}
+
+impl<'a> Surroundings<'a> {
+    fn new(
+        desk: &'a CompactorThread,
+        housekeeper: &'a Housekeeper,
+        progress: &'a Progress,
+        directory: &'a Directory,
+    ) -> Surroundings<'a> {
+        let began = (Instant::now(), progress.log_bytes());
+        Surroundings { desk, housekeeper, progress, directory, pace: Pace::new(), began }
+    }
+
+    fn rest_after(&mut self, bytes: usize) -> Duration {
+        let (began, log_bytes) = self.began;
+        let grown = self.log_bytes() - log_bytes;
+        // Also while the disk is short: what is done counts.
+        let rest = self.pace.rest_after(bytes, began.elapsed(), grown);
+        if self.is_short() { Duration::ZERO } else { rest }
+    }
+
+    fn rest(&self, time: Duration) -> io::Result<()> {
+        match self.desk.rest(time) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::Interrupted, "the journal is closing")),
+        }
+    }
+}
+
+impl Around for Surroundings<'_> {
+    fn settle(&mut self, index: u64) -> Result<(), Poisoned> {
+        self.housekeeper.settle(index)?;
+        self.began = (Instant::now(), self.log_bytes());
+        Ok(())
+    }
+
+    fn pace(&mut self, bytes: usize) -> io::Result<usize> {
+        let rest = self.rest_after(bytes);
+        self.rest(rest)?;
+        Ok(self.pace.piece_bytes())
+    }
+
+    fn give_way(&mut self) -> io::Result<()> {
+        let rest = if self.is_short() { Duration::ZERO } else { GIVE_WAY };
+        self.rest(rest)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.progress.log_bytes()
+    }
+
+    fn is_short(&self) -> bool {
+        self.directory.ballast.is_short()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    use longshore_protocol::PublisherId;
+
+    use super::*;
+    use crate::journal::compaction::pace::{PIECE_BYTES, REST_MIN};
+    use crate::journal::files::Files;
+    use crate::journal::simulated_disk::SimulatedDisk;
+    use crate::journal::wal::commit_watermark::CommitWatermark;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn due(log_bytes: u64, expected_bytes: u64) -> Due {
+        let (short, again, rested) = (false, false, true);
+        Due { log_bytes, expected_bytes, segment_bytes: MIB, short, again, rested }
+    }
+
+    #[test]
+    fn a_snapshot_is_at_most_a_quarter_of_what_is_written() {
+        assert!(!due(MIB - 1, 0).is_due(), "a small state waits for a segment");
+        assert!(due(MIB, 0).is_due());
+        assert!(!due(13 * 10 * MIB - 1, 40 * MIB).is_due());
+        assert!(due(13 * 10 * MIB, 40 * MIB).is_due());
+    }
+
+    #[test]
+    fn on_a_short_disk_anything_is_enough_but_not_all_the_time() {
+        let short = |log_bytes, rested| Due { short: true, rested, ..due(log_bytes, 10 * MIB) };
+        assert!(short(1, true).is_due());
+        assert!(!short(1, false).is_due());
+        assert!(!short(0, true).is_due(), "nothing has changed");
+    }
+
+    #[test]
+    fn a_cycle_that_was_given_up_is_tried_again_though_nothing_was_written() {
+        let again = |rested| Due { again: true, rested, ..due(0, 10 * MIB) };
+        assert!(again(true).is_due() && !again(false).is_due());
+        let desk = CompactorThread::default();
+        desk.done(Duration::ZERO, true);
+        assert!(desk.was_given_up());
+        desk.done(Duration::ZERO, false);
+        assert!(!desk.was_given_up());
+    }
+
+    #[test]
+    fn a_cycle_keeps_step_with_what_the_log_grows_by_since_it_began() {
+        let publisher = PublisherId([9; 16]);
+        let disk = SimulatedDisk::default();
+        let dir = Path::new("/data");
+        disk.create_dir(dir).unwrap();
+        let marks = disk.create(&dir.join("mark")).unwrap();
+        let nothing = CommitWatermark::read(&*marks, publisher).unwrap();
+        let mark = CommitWatermark::new(marks, dir.join("mark"), publisher, nothing);
+        let directory = Directory::new(Arc::new(disk.clone()), dir.to_owned(), publisher, MIB);
+        let (directory, progress) = (Arc::new(directory), Arc::new(Progress::new(0)));
+        directory.open_ballast().unwrap();
+        let (mark, desk) = (Arc::new(mark), CompactorThread::default());
+        let keeper = Housekeeper::new(Arc::clone(&directory), Arc::clone(&progress), mark);
+        let grows = |bytes: u64| progress.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+        grows(100 * MIB);
+        let mut around = Surroundings::new(&desk, &keeper, &progress, &directory);
+        // So much was written before it, and so much while it waited for its commits.
+        grows(100 * MIB);
+        around.settle(0).unwrap();
+        let longest = around.rest_after(PIECE_BYTES);
+        assert!(longest > Duration::ZERO, "the log has not grown: there is time");
+        assert_eq!(around.pace(0).unwrap(), PIECE_BYTES);
+        grows(4 * MIB);
+        assert_eq!(around.rest_after(PIECE_BYTES), REST_MIN, "it is behind");
+        assert_eq!(around.pace(PIECE_BYTES).unwrap(), 4 * PIECE_BYTES, "longer pieces catch up");
+        let mut around = Surroundings::new(&desk, &keeper, &progress, &directory);
+        assert_eq!(around.rest_after(PIECE_BYTES), longest);
+        // Room matters more than how long a commit takes.
+        disk.leave_free(0);
+        directory.ballast.measure();
+        assert!(directory.ballast.budget(0).short);
+        assert_eq!(around.rest_after(PIECE_BYTES), Duration::ZERO);
+    }
+
+    #[test]
+    fn one_cycle_at_a_time_and_none_once_it_closes() {
+        struct Nothing;
+        impl Snapshot for Nothing {
+            fn index(&self) -> u64 {
+                1
+            }
+            fn epoch(&self) -> u64 {
+                1
+            }
+            fn about_bytes(&self) -> u64 {
+                0
+            }
+            fn parts(&self, _: &mut dyn FnMut(crate::RecordRef)) {}
+            fn next_block(&mut self, _: &mut Vec<u8>) -> bool {
+                false
+            }
+        }
+        let desk = CompactorThread::default();
+        assert!(desk.is_rested() && !desk.is_busy());
+        desk.put(Box::new(Nothing));
+        assert!(desk.is_busy());
+        desk.put(Box::new(Nothing));
+        assert!(desk.next().is_some());
+        desk.done(Duration::ZERO, false);
+        assert!(!desk.is_busy() && !desk.is_rested(), "it has only just ended");
+        assert!(desk.rest(Duration::ZERO));
+        desk.close();
+        assert!(!desk.rest(Duration::ZERO) && desk.next().is_none());
+        desk.put(Box::new(Nothing));
+        assert!(!desk.is_busy());
+    }
+}

@@ -1,0 +1,106 @@
+//! A file that is written beside the commits: in pieces, each of them synced, with a rest after
+//! each.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::journal::compaction::pace::PIECE_BYTES;
+use crate::journal::files::JournalFile;
+use crate::journal::space::ballast::Ballast;
+
+/// Is given the bytes of each piece that was written, or read back, and says how many the next one
+/// may have. An error gives up what was being done.
+pub(crate) type Paced<'a> = &'a mut dyn FnMut(usize) -> io::Result<usize>;
+
+/// A file on its way.
+pub(crate) struct PacedFile<'a> {
+    file: Arc<dyn JournalFile>,
+    /// Of a file that was not allocated before.
+    ballast: Option<&'a Ballast>,
+    pace: Paced<'a>,
+    /// Bytes of the next piece.
+    piece_bytes: usize,
+    /// What is still to be written.
+    pub(crate) buffer: Vec<u8>,
+    /// How far it is written.
+    at: u64,
+}
+
+impl<'a> PacedFile<'a> {
+    /// From its beginning on. An error of `pace` gives the file up.
+    pub(crate) fn new(
+        file: Arc<dyn JournalFile>,
+        ballast: Option<&'a Ballast>,
+        pace: Paced<'a>,
+    ) -> PacedFile<'a> {
+        let buffer = Vec::with_capacity(2 * PIECE_BYTES);
+        PacedFile { file, ballast, pace, piece_bytes: PIECE_BYTES, buffer, at: 0 }
+    }
+
+    /// Where what comes next will stand.
+    pub(crate) fn end(&self) -> u64 {
+        self.at + self.buffer.len() as u64
+    }
+
+    /// Writes whole pieces; what is left waits for more.
+    pub(crate) fn write_pieces(&mut self) -> io::Result<()> {
+        self.drain(self.piece_bytes)
+    }
+
+    /// Writes the rest: all of it lasts once this returns.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.drain(1)
+    }
+
+    /// Writes pieces until less than `least` bytes wait.
+    fn drain(&mut self, least: usize) -> io::Result<()> {
+        let mut written = 0;
+        while self.buffer.len() - written >= least {
+            let piece = &self.buffer[written..];
+            let piece = &piece[..piece.len().min(self.piece_bytes)];
+            let (file, at, length) = (&self.file, self.at, piece.len() as u64);
+            match self.ballast {
+                Some(ballast) => {
+                    ballast.make_for_snapshot(length, || file.write_at(piece, at))?;
+                }
+                None => file.write_at(piece, at)?,
+            }
+            self.at += length;
+            written += piece.len();
+            self.file.sync_data()?;
+            self.piece_bytes = (self.pace)(piece.len())?;
+        }
+        self.buffer.drain(..written);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::journal::files::Files;
+    use crate::journal::simulated_disk::SimulatedDisk;
+
+    #[test]
+    fn a_piece_is_as_long_as_the_pace_allows_and_lasts_before_the_next_is_written() {
+        let (disk, path) = (SimulatedDisk::default(), Path::new("/data/file"));
+        disk.create_dir(Path::new("/data")).unwrap();
+        let file = disk.create(path).unwrap();
+        disk.sync_dir(Path::new("/data")).unwrap();
+        let (mut pieces, mut done) = (Vec::new(), 0);
+        let mut pace = |bytes| {
+            pieces.push(bytes);
+            done += bytes;
+            assert_eq!(disk.after_power_cut(1).bytes(path).len(), done);
+            Ok(3 * PIECE_BYTES)
+        };
+        let mut output = PacedFile::new(file, None, &mut pace);
+        output.buffer.resize(7 * PIECE_BYTES + 5, 7);
+        output.write_pieces().unwrap();
+        assert_eq!((output.buffer.len(), output.end()), (5, 7 * PIECE_BYTES as u64 + 5));
+        output.finish().unwrap();
+        assert_eq!(pieces, [PIECE_BYTES, 3 * PIECE_BYTES, 3 * PIECE_BYTES, 5]);
+    }
+}

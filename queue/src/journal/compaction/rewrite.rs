@@ -1,0 +1,287 @@
+//! Rewrites the live records of segments that are compacted.
+//!
+//! ```text
+//! 0000000003.seg      █ · · █ · · · ·  ┐
+//! 0000000005.carried  · █ · · · █ · ·  ┴─▶ 0000000009.carried  █ █ █ █
+//! ```
+//! Nothing in memory changes here, and nothing on the disk but the new file: it counts once its
+//! runs take the places of those that it speaks for, and after a crash once a snapshot names it.
+//! Every part is checked on its way.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::RecordRef;
+use crate::journal::compaction::compacted::{
+    self, CARRIED_BYTES_MAX, CARRIED_PARTS_MAX, CarriedPart,
+};
+use crate::journal::compaction::paced_file::{Paced, PacedFile};
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
+use crate::journal::wal::locations::{Bounds, CarriedAt, Run, RunRecords};
+use crate::journal::wal::record::{FLAG_CARRIED, RECORD_HEADER_BYTES, RecordHeader};
+use crate::journal::wal::records::{JournalRecords, Sideline};
+use crate::log::ReadError;
+
+/// The kind of a carried record: none of a command's.
+const KIND_CARRIED: u8 = 0;
+
+/// A file of carried parts that is on the disk for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Carried {
+    pub(crate) sequence: u64,
+    /// What takes the places of the runs that the parts were in: one for each, with its bounds. A
+    /// run without any part has none.
+    pub(crate) runs: Vec<Run>,
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+}
+
+/// Why nothing was carried. All is as it was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CarryError {
+    #[error("{what} {file:?} failed: {error}")]
+    Io { what: &'static str, file: PathBuf, error: io::Error },
+    /// A part is not there, or its file cannot be read: it may well be whole, so what holds it has
+    /// to stay.
+    #[error("reading what is to be carried: {0}")]
+    Read(ReadError),
+}
+
+/// Carries these parts, which are sorted, into one new file. Each piece that was written is given
+/// to `pace`; an error of it gives the file up. What has rotted is carried as such: its neighbours
+/// live on.
+pub(crate) fn write(
+    directory: &Directory,
+    records: &JournalRecords,
+    parts: &[RecordRef],
+    pace: Paced<'_>,
+) -> Result<Carried, CarryError> {
+    debug_assert!(parts.is_sorted(), "parts are sorted");
+    let planned = SEGMENT_HEADER_BYTES as u64 + Records::of(parts).map(|it| it.len()).sum::<u64>();
+    let sequence = directory.next_sequence();
+    let (path, unfinished) =
+        (directory.carried_path(sequence), directory.new_carried_path(sequence));
+    let sealed = write_unfinished(directory, records, parts, sequence, planned, &unfinished, pace)
+        .and_then(|written| {
+            let io = |error| CarryError::Io { what: "renaming", file: unfinished.clone(), error };
+            directory.files.rename(&unfinished, &path).map_err(io)?;
+            Ok(written)
+        });
+    let (runs, bytes) = sealed.inspect_err(|_| {
+        // Else it goes with the next start.
+        let _ = directory.files.remove(&unfinished);
+    })?;
+    let dir = directory.segments_dir();
+    let io = |error| CarryError::Io { what: "syncing", file: dir.clone(), error };
+    directory.files.sync_dir(&dir).map_err(io)?;
+    directory.bytes.fetch_add(bytes, Ordering::Relaxed);
+    Ok(Carried { sequence, runs, bytes })
+}
+
+fn write_unfinished(
+    directory: &Directory,
+    records: &JournalRecords,
+    parts: &[RecordRef],
+    sequence: u64,
+    planned: u64,
+    path: &Path,
+    pace: Paced<'_>,
+) -> Result<(Vec<Run>, u64), CarryError> {
+    let failed = |what| move |error| CarryError::Io { what, file: path.to_owned(), error };
+    if u32::try_from(planned).is_err() {
+        // Places in it are 32 bits. Nobody carries more than a segment at once, or one part that is
+        // longer.
+        return Err(failed("making")(io::Error::other("over 4 GiB are to be carried at once")));
+    }
+    let create = || {
+        let file = directory.files.create(path)?;
+        file.allocate(planned)?;
+        Ok(file)
+    };
+    let made = directory.ballast.make_for_compaction(planned, create);
+    let file = made.map_err(failed("making"))?;
+    let mut output = PacedFile::new(Arc::clone(&file), None, pace);
+    output.buffer.extend_from_slice(&SegmentHeader::carried(directory.journal, sequence).encode());
+    let seed = crc_seed(directory.journal, sequence);
+    let (mut runs, mut sideline) = (Runs { sequence, runs: Vec::new() }, Sideline::default());
+    for record in Records::of(parts) {
+        let index = record.index;
+        let missing = CarryError::Read(ReadError::NotThere { index });
+        let bounds = records.bounds_of(index).ok_or(missing)?;
+        let at = record.parts[0].0;
+        let mut carried = Vec::with_capacity(record.parts.len());
+        for &(at, length) in &record.parts {
+            let part = RecordRef { index, at, length };
+            let bytes = read(records, &mut sideline, part).map_err(CarryError::Read)?;
+            carried.push(CarriedPart { at, length, bytes });
+        }
+        let now = records.now_of(index, at).map_err(CarryError::Read)?;
+        runs.add(bounds, CarriedAt { index, at, offset: output.end() as u32 });
+        let body_len = compacted::body_len(&carried);
+        let (flags, kind) = (FLAG_CARRIED, KIND_CARRIED);
+        let header = RecordHeader { term: 0, flags, kind, index, now, body_len };
+        let mut body = Vec::with_capacity(body_len);
+        compacted::encode(&carried, &mut body);
+        header.encode(seed, &body, &[], &mut output.buffer);
+        output.write_pieces().map_err(failed("writing"))?;
+    }
+    output.finish().map_err(failed("writing"))?;
+    let bytes = output.end();
+    if bytes < planned {
+        // What had rotted took no room.
+        file.truncate(bytes).map_err(failed("shortening"))?;
+        file.sync_data().map_err(failed("syncing"))?;
+    }
+    Ok((runs.runs, bytes))
+}
+
+/// The bytes of a part; none when they are not what was written.
+fn read(
+    records: &JournalRecords,
+    sideline: &mut Sideline,
+    part: RecordRef,
+) -> Result<Option<Bytes>, ReadError> {
+    match records.part_aside(part, sideline) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(ReadError::Damaged { file, offset }) => {
+            let RecordRef { index, at, length } = part;
+            tracing::error!(
+                ?file,
+                offset,
+                command = index,
+                at,
+                length,
+                "a part of a command has rotted: it is carried as damaged"
+            );
+            Ok(None)
+        }
+        Err(why) => Err(why),
+    }
+}
+
+/// A record that is to be: parts of one command, as (at, length).
+struct Planned {
+    index: u64,
+    parts: Vec<(u32, u32)>,
+}
+
+impl Planned {
+    fn len(&self) -> u64 {
+        let lengths = self.parts.iter().map(|&(_, length)| length as usize);
+        (RECORD_HEADER_BYTES + compacted::body_len_of(lengths)) as u64
+    }
+}
+
+/// The records that sorted parts make. Those that overlap are one.
+struct Records<'a> {
+    parts: std::iter::Peekable<std::slice::Iter<'a, RecordRef>>,
+}
+
+impl<'a> Records<'a> {
+    fn of(parts: &'a [RecordRef]) -> Records<'a> {
+        Records { parts: parts.iter().peekable() }
+    }
+
+    /// The next part of that command, with all that overlap it, if it begins a record or fits into
+    /// one of so many bytes.
+    fn part(&mut self, index: u64, bytes: usize) -> Option<(u32, u32)> {
+        let mut ahead = self.parts.clone();
+        let first = ahead.next_if(|part| part.index == index)?;
+        let mut end = first.at.saturating_add(first.length);
+        while let Some(next) =
+            ahead.next_if(|it| it.index == index && (it.at < end || it.at == first.at))
+        {
+            end = end.max(next.at.saturating_add(next.length));
+        }
+        let length = end - first.at;
+        if bytes > 0 && bytes + length as usize > CARRIED_BYTES_MAX {
+            return None;
+        }
+        self.parts = ahead;
+        Some((first.at, length))
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Planned;
+
+    fn next(&mut self) -> Option<Planned> {
+        let index = self.parts.peek()?.index;
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        while parts.len() < CARRIED_PARTS_MAX
+            && let Some((at, length)) = self.part(index, bytes)
+        {
+            bytes += length as usize;
+            parts.push((at, length));
+        }
+        Some(Planned { index, parts })
+    }
+}
+
+/// The runs of a carried file so far.
+struct Runs {
+    sequence: u64,
+    runs: Vec<Run>,
+}
+
+impl Runs {
+    fn add(&mut self, bounds: Bounds, record: CarriedAt) {
+        if let Some(Run { first, records: RunRecords::Carried(records), .. }) = self.runs.last_mut()
+            && *first == bounds.first
+        {
+            records.push(record);
+            return;
+        }
+        let (Bounds { first, last, .. }, sequence) = (bounds, self.sequence);
+        let records = RunRecords::Carried(vec![record]);
+        self.runs.push(Run { first, last, sequence, records });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(parts: &[(u64, u32, u32)]) -> Vec<(u64, Vec<(u32, u32)>)> {
+        let mut parts: Vec<RecordRef> =
+            parts.iter().map(|&(index, at, length)| RecordRef { index, at, length }).collect();
+        parts.sort_unstable();
+        Records::of(&parts).map(|record| (record.index, record.parts)).collect()
+    }
+
+    #[test]
+    fn a_record_holds_parts_of_one_command_64_and_64_kib_at_most() {
+        assert_eq!(planned(&[]), []);
+        let some = [(1, 0, 10), (1, 10, 5), (2, 3, 4)];
+        assert_eq!(planned(&some), [(1, vec![(0, 10), (10, 5)]), (2, vec![(3, 4)])]);
+        let many: Vec<_> = (0..130).map(|n| (1, n * 10, 10)).collect();
+        let lengths: Vec<_> = planned(&many).iter().map(|(_, parts)| parts.len()).collect();
+        assert_eq!(lengths, [64, 64, 2]);
+        let long = [
+            (1, 0, 40_000),
+            (1, 50_000, 25_536),
+            (1, 80_000, 1),
+            (1, 90_000, 70_000),
+            (1, 200_000, 1),
+        ];
+        let wanted = [
+            (1, vec![(0, 40_000), (50_000, 25_536)]),
+            (1, vec![(80_000, 1)]),
+            (1, vec![(90_000, 70_000)]),
+            (1, vec![(200_000, 1)]),
+        ];
+        assert_eq!(planned(&long), wanted);
+    }
+
+    #[test]
+    fn parts_that_several_jobs_name_and_parts_of_others_are_carried_once() {
+        let parts =
+            [(1, 5, 10), (1, 5, 10), (1, 5, 3), (1, 12, 8), (1, 20, 1), (1, 30, 0), (1, 30, 0)];
+        assert_eq!(planned(&parts), [(1, vec![(5, 15), (20, 1), (30, 0)])]);
+    }
+}

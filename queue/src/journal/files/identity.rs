@@ -1,0 +1,181 @@
+//! Whose directory this is: a small text file, made once.
+//!
+//! ```text
+//! longshore journal 4
+//! journal ID          what its files begin with, and their checksums
+//! publisher ID        what its publisher calls itself: another one in a copy
+//! losses N            how often loss was accepted, or the directory copied; no line for 0
+//! crc32c XXXXXXXX     of the lines before
+//! ```
+//! The first line and the last are the same in every format.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use longshore_protocol::PublisherId;
+
+use crate::journal::files::Files;
+use crate::journal::wal::format::FORMAT_VERSION;
+
+/// The name of the file.
+pub(crate) const IDENTITY_FILE: &str = "publisher";
+pub(crate) const TEMPORARY: &str = "publisher.new";
+const BYTES_MAX: usize = 4096;
+/// Most losses that a directory counts: an epoch has 32 bits, and each loss takes 2^20 of them.
+pub(crate) const LOSSES_MAX: u64 = 4_095;
+
+/// What the file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) journal: PublisherId,
+    pub(crate) publisher: PublisherId,
+    /// How often something of the log was lost that may have held starts. Each loss has a range of
+    /// epochs of its own, so none is ever given twice.
+    pub(crate) losses: u64,
+}
+
+impl Identity {
+    /// With one loss more; none if no epochs are left for it.
+    pub(crate) fn after_a_loss(self) -> Option<Identity> {
+        let losses = self.losses + 1;
+        (losses <= LOSSES_MAX).then_some(Identity { losses, ..self })
+    }
+}
+
+/// Why the id is not known.
+#[derive(Debug)]
+pub(crate) enum IdentityError {
+    Io(PathBuf, io::Error),
+    /// The file is there and is not what was written.
+    Damaged(PathBuf),
+    /// A program of another format made it.
+    OtherFormat(PathBuf, u16),
+}
+
+/// Reads the ids; none in a directory without them.
+pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Option<Identity>, IdentityError> {
+    let path = dir.join(IDENTITY_FILE);
+    let file = match files.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(IdentityError::Io(path, error)),
+    };
+    let mut bytes = vec![0; BYTES_MAX];
+    let length = match file.read_at(&mut bytes, 0) {
+        Ok(length) => length,
+        Err(error) => return Err(IdentityError::Io(path, error)),
+    };
+    match std::str::from_utf8(&bytes[..length]).ok().and_then(parse) {
+        Some(Said::Identity(identity)) => Ok(Some(identity)),
+        Some(Said::OtherFormat(version)) => Err(IdentityError::OtherFormat(path, version)),
+        None => Err(IdentityError::Damaged(path)),
+    }
+}
+
+/// Writes the ids so that they are there whole or not at all, and last.
+pub(crate) fn write(
+    files: &dyn Files,
+    dir: &Path,
+    identity: Identity,
+) -> Result<(), IdentityError> {
+    let path = dir.join(TEMPORARY);
+    let last = dir.join(IDENTITY_FILE);
+    let text = text(identity);
+    let written = (|| {
+        let file = files.create(&path)?;
+        file.write_at(text.as_bytes(), 0)?;
+        file.sync_data()?;
+        files.rename(&path, &last)?;
+        files.sync_dir(dir)
+    })();
+    written.map_err(|error| IdentityError::Io(last, error))
+}
+
+fn text(identity: Identity) -> String {
+    let Identity { journal, publisher, losses } = identity;
+    let losses = if losses > 0 { format!("losses {losses}\n") } else { String::new() };
+    with_crc(format!(
+        "longshore journal {FORMAT_VERSION}\njournal {journal}\npublisher {publisher}\n{losses}"
+    ))
+}
+
+fn with_crc(says: String) -> String {
+    let crc = crc32c::crc32c(says.as_bytes());
+    format!("{says}crc32c {crc:08x}\n")
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Said {
+    Identity(Identity),
+    OtherFormat(u16),
+}
+
+fn parse(said: &str) -> Option<Said> {
+    let last = said.trim_end_matches('\n').rfind('\n')? + 1;
+    if said != with_crc(said[..last].to_owned()) {
+        return None;
+    }
+    let mut lines = said.lines();
+    let version = lines.next()?.strip_prefix("longshore journal ")?.parse().ok()?;
+    let mut id = |name| lines.next()?.strip_prefix(name)?.parse::<PublisherId>().ok();
+    if version != FORMAT_VERSION {
+        return Some(Said::OtherFormat(version));
+    }
+    let (journal, publisher) = (id("journal ")?, id("publisher ")?);
+    let losses = lines.next()?.strip_prefix("losses ").map_or(Some(0), |n| n.parse().ok())?;
+    let identity = Identity { journal, publisher, losses };
+    (losses <= LOSSES_MAX && said == text(identity)).then_some(Said::Identity(identity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_were_written_and_never_with_a_wrong_byte() {
+        let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
+        for losses in [0, 1, LOSSES_MAX] {
+            let identity = Identity { journal, publisher, losses };
+            let good = text(identity);
+            assert_eq!(parse(&good), Some(Said::Identity(identity)));
+            for at in 0..good.len() {
+                for bit in 0..8 {
+                    let mut bad = good.clone().into_bytes();
+                    bad[at] ^= 1 << bit;
+                    let read = std::str::from_utf8(&bad).ok().and_then(parse);
+                    assert_eq!(read, None, "byte {at}");
+                }
+                assert_eq!(parse(&good[..at]), None, "cut at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_losses_are_counted_than_have_epochs() {
+        let (journal, publisher) = (PublisherId([1; 16]), PublisherId([2; 16]));
+        let last = Identity { journal, publisher, losses: LOSSES_MAX };
+        let before = Identity { losses: LOSSES_MAX - 1, ..last };
+        assert_eq!(before.after_a_loss(), Some(last));
+        assert_eq!(last.after_a_loss(), None);
+        assert_eq!(parse(&text(Identity { losses: LOSSES_MAX + 1, ..last })), None);
+    }
+
+    #[test]
+    fn the_text_has_exactly_these_lines() {
+        let says = "longshore journal 4\njournal abababab-abab-abab-abab-abababababab\n\
+            publisher cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd\n";
+        let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
+        let identity = Identity { journal, publisher, losses: 0 };
+        assert_eq!(text(identity), with_crc(says.to_owned()));
+        let after = Identity { losses: 2, ..identity };
+        assert_eq!(text(after), with_crc(says.to_owned() + "losses 2\n"));
+    }
+
+    #[test]
+    fn another_format_is_told_whatever_its_other_lines_say() {
+        for version in [1, 3, 77] {
+            let text = with_crc(format!("longshore journal {version}\nwhatever\nlater\n"));
+            assert_eq!(parse(&text), Some(Said::OtherFormat(version)));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The nth call failing, for every n: nothing is told after it that is not true, and nothing is
+//! lost at the next start.
+
+use super::super::OpenError;
+use super::super::simulated_disk::{Call, Failure, Fault};
+use super::options;
+use super::phase::{Coverage, Phase};
+use super::world::World;
+
+/// Whose workers keep up, so that segments die, and what is left in them is carried.
+const SEED: u64 = 8;
+/// Steps of each run: together they make segments, and every kind of call.
+const STEPS: u32 = 40;
+/// Most bytes of a payload.
+const PAYLOAD_MAX: usize = 20_000;
+/// Runs of the publisher: the second one begins with something to recover.
+const RUNS: u32 = 2;
+
+/// Runs in which that fault may be met; then a power cut or a kill, and a start in which all has to
+/// be there. False when the fault was not met.
+fn live_with(fault: Fault, power_goes: bool, what: &str, coverage: &mut Coverage) -> bool {
+    let mut world = World::with_payloads(SEED, options(), PAYLOAD_MAX);
+    // A full disk is no failure while there is a reserve.
+    let may_go_on = fault.failure == Failure::Full;
+    world.disk.fail(fault);
+    let mut starting = false;
+    for _ in 0..RUNS {
+        let opened = world.open();
+        starting = world.disk.hit().is_some();
+        let mut run = match opened {
+            Ok(run) => run,
+            Err(OpenError::Io { .. }) if starting => break,
+            Err(why) => panic!("{what}: {why}"),
+        };
+        let lived = world.live(&mut run, STEPS);
+        let hit = world.disk.hit();
+        assert!(lived.is_ok() || hit.is_some(), "{what}: {lived:?}");
+        let is_fatal = hit.as_ref().is_some_and(|(call, path)| {
+            let phase = Phase::of(*call, path);
+            call.is_change()
+                && matches!(phase, Phase::Commit | Phase::CommitWatermark | Phase::Rotation)
+        });
+        let has_failed = lived.is_err() || is_fatal && !starting && !may_go_on;
+        if has_failed {
+            let told = world.told.index;
+            assert!(world.release(&mut run).is_err(), "{what}: it goes on after {hit:?}");
+            assert_eq!(world.told.index, told, "{what}: it tells more after {hit:?}");
+        }
+        if hit.is_some() {
+            break;
+        }
+    }
+    let met = world.disk.hit().is_some();
+    coverage.note(&world.disk, starting);
+    world.disk.heal();
+    world.disk = match power_goes {
+        true => world.disk.after_power_cut(1),
+        false => world.disk.after_kill(),
+    };
+    let mut run = world.open().unwrap_or_else(|why| panic!("{what}, at the next start: {why}"));
+    world.live(&mut run, 5).unwrap_or_else(|why| panic!("{what}, after the next start: {why}"));
+    met
+}
+
+/// The first call, the second one, and so on, until the workload passes untouched. Gives how many
+/// were met.
+fn each(what: &str, coverage: &mut Coverage, fault: impl Fn(u64) -> Fault) -> u64 {
+    for nth in 1.. {
+        let power_goes = nth % 2 == 0;
+        if !live_with(fault(nth), power_goes, &format!("{what} {nth}"), coverage) {
+            return nth - 1;
+        }
+    }
+    unreachable!("the workload ends")
+}
+
+#[test]
+fn whichever_call_fails_nothing_is_told_that_is_not_true() {
+    let mut coverage = Coverage::default();
+    let calls = each("call", &mut coverage, Fault::nth);
+    assert!(calls > 150, "{calls} calls");
+    let phases = [Phase::Recovery, Phase::Commit, Phase::CommitWatermark, Phase::Rotation];
+    let of_cycles = [Phase::SnapshotWrite, Phase::SnapshotSwitch, Phase::Carrying, Phase::Deletion];
+    coverage.assert(&phases, 2);
+    coverage.assert(&of_cycles, 2);
+}
+
+#[test]
+fn whichever_allocation_finds_the_disk_full_nothing_is_told_that_is_not_true() {
+    let coverage = &mut Coverage::default();
+    let full = |nth| Fault::nth_of(Call::Allocate, nth).with(Failure::Full);
+    let met = each("allocation", coverage, full);
+    assert!(met > 3, "{met} allocations");
+    let full = |nth| Fault::nth_of(Call::Write, nth).with(Failure::Full);
+    let met = each("write", coverage, full);
+    assert!(met > 20, "{met} writes");
+}
+
+#[test]
+fn whichever_file_cannot_be_opened_nothing_is_lost() {
+    let coverage = &mut Coverage::default();
+    for call in [Call::Open, Call::Create] {
+        let few = |nth| Fault::nth_of(call, nth).with(Failure::TooManyFiles);
+        let met = each("opening", coverage, few);
+        assert!(met > 3, "{met} calls to {call:?}");
+    }
+}

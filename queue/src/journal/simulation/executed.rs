@@ -1,0 +1,157 @@
+//! What a publisher did over a run: a simulation in which some kind of command never came to
+//! anything proves nothing about it.
+
+use std::collections::BTreeMap;
+
+use longshore_protocol::JobChange;
+use longshore_protocol::messages::work::{Action, ActionReport, ReplaceOutcome, Selection};
+
+use crate::{Command, Outcomes, Reply};
+
+/// How often each kind of command was executed, and how often each thing happened to a job.
+#[derive(Clone, Default)]
+pub(super) struct Executed {
+    commands: BTreeMap<&'static str, u64>,
+    changes: BTreeMap<JobChange, u64>,
+}
+
+/// Every kind of command that a client or time can cause while there is room, by what it did.
+pub(super) const ROOMY: [&str; 31] = [
+    "start",
+    "link up",
+    "link up with leases",
+    "link lost",
+    "subscribe",
+    "unsubscribe",
+    "credit",
+    "recall",
+    "enqueue",
+    "settle",
+    "expire unstarted",
+    "expire started",
+    "expire after a restart",
+    "expire at its run timeout",
+    "checkpoint",
+    "confirm by id",
+    "confirm by filter",
+    "cancel by id",
+    "cancel by filter",
+    "revive by id",
+    "revive by filter",
+    "revive at a pace",
+    "drop by id",
+    "drop by filter",
+    "replace",
+    "pause",
+    "resume",
+    "configure",
+    "reset",
+    "damaged",
+    "tick",
+];
+
+/// What there is besides on a disk that is short of room.
+pub(super) const SHORT: [&str; 3] = ["refuse", "limited", "unlimited"];
+
+impl Executed {
+    /// A command was applied, and brought that about. An action that was done to no job does not
+    /// count.
+    pub(super) fn note(&mut self, command: &Command, outcomes: &Outcomes) {
+        for event in &outcomes.events {
+            *self.changes.entry(event.change).or_default() += 1;
+        }
+        let mut count = |name| *self.commands.entry(name).or_default() += 1;
+        // A new kind of command needs a name here, in one of the two lists, and a client that
+        // causes it.
+        match command {
+            Command::Start(_) => count("start"),
+            Command::LinkUp { resume, .. } if resume.0.is_empty() => count("link up"),
+            Command::LinkUp { .. } => count("link up with leases"),
+            Command::LinkLost { .. } => count("link lost"),
+            Command::Subscribe { .. } => count("subscribe"),
+            Command::Unsubscribe { .. } => count("unsubscribe"),
+            Command::Credit { .. } => count("credit"),
+            Command::Recall { .. } => count("recall"),
+            Command::Enqueue { .. } => count("enqueue"),
+            Command::Settle { .. } => count("settle"),
+            Command::Expire { leases } => leases.iter().for_each(|lease| {
+                count(match lease {
+                    lease if lease.restart => "expire after a restart",
+                    lease if lease.timed_out => "expire at its run timeout",
+                    lease if lease.started => "expire started",
+                    _ => "expire unstarted",
+                });
+            }),
+            Command::Checkpoint { .. } => count("checkpoint"),
+            Command::Act { action, selection, pace, .. } if done(outcomes) > 0 => {
+                let by_id = matches!(selection, Selection::Ids(_));
+                count(match (action, by_id) {
+                    (Action::Confirm, true) => "confirm by id",
+                    (Action::Confirm, false) => "confirm by filter",
+                    (Action::Cancel, true) => "cancel by id",
+                    (Action::Cancel, false) => "cancel by filter",
+                    (Action::Revive, true) => "revive by id",
+                    (Action::Revive, false) => "revive by filter",
+                    (Action::Drop, true) => "drop by id",
+                    (Action::Drop, false) => "drop by filter",
+                });
+                if *action == Action::Revive && pace.is_some() {
+                    count("revive at a pace");
+                }
+            }
+            Command::Act { .. } => {}
+            Command::Replace { .. } => {
+                let done = |reply: &Reply| {
+                    matches!(reply, Reply::Replaced { outcome: ReplaceOutcome::Replaced, .. })
+                };
+                if outcomes.replies.iter().any(|(_, reply)| done(reply)) {
+                    count("replace");
+                }
+            }
+            Command::Pause { paused: true, .. } => count("pause"),
+            Command::Pause { paused: false, .. } => count("resume"),
+            Command::Drain { .. } => count("drain"),
+            Command::Configure { reset: false, .. } => count("configure"),
+            Command::Configure { reset: true, .. } => count("reset"),
+            Command::Damaged { .. } => count("damaged"),
+            Command::Tick => count("tick"),
+            Command::Refuse { .. } => count("refuse"),
+            Command::Handouts { budget: u64::MAX } => count("unlimited"),
+            Command::Handouts { .. } => count("limited"),
+        }
+    }
+
+    /// Those of another run, too.
+    pub(super) fn add(&mut self, other: &Executed) {
+        for (name, times) in &other.commands {
+            *self.commands.entry(name).or_default() += times;
+        }
+        for (change, times) in &other.changes {
+            *self.changes.entry(*change).or_default() += times;
+        }
+    }
+
+    /// Each of these was executed so often at least.
+    pub(super) fn assert_commands(&self, names: &[&'static str], least: u64) {
+        for name in names {
+            let times = self.commands.get(name).copied().unwrap_or_default();
+            assert!(times >= least, "{name}: {times} times: {:?}", self.commands);
+        }
+    }
+
+    /// All that can happen to a job has happened so often at least.
+    pub(super) fn assert_changes(&self, least: u64) {
+        for change in JobChange::ALL {
+            let times = self.changes.get(change).copied().unwrap_or_default();
+            assert!(times >= least, "{change:?}: {times} times: {:?}", self.changes);
+        }
+    }
+}
+
+fn done(outcomes: &Outcomes) -> u64 {
+    let report = |reply: &Reply| match reply {
+        Reply::Acted { report: ActionReport { done, .. }, .. } => *done,
+        _ => 0,
+    };
+    outcomes.replies.iter().map(|(_, reply)| report(reply)).sum()
+}

@@ -1,0 +1,201 @@
+//! Damage that somebody accepts: refused until then and nothing changed, then set aside whole. What
+//! was before it is there, what was told is never told again of something else, and the publisher
+//! goes on like any other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rand::RngExt;
+
+use super::super::simulated_disk::{Fault, SimulatedDisk};
+use super::super::{LostPayloads, OpenError};
+use super::damage::{end_of_data, is_segment, run_and_close};
+use super::power::Seed;
+use super::world::World;
+use super::{DIR, asked, options};
+use crate::journal::files::directory::{Directory, LOST_DIR};
+use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
+
+/// Damages of one journal.
+const TIMES: u64 = 20;
+
+/// What became of the damages.
+#[derive(Default, Debug)]
+struct Met {
+    /// Not refused: nothing that counts was hit.
+    harmless: u64,
+    accepted: u64,
+    /// Accepted, and the journal began anew.
+    all_lost: u64,
+    /// The start that accepted it was cut short by a power cut.
+    cut_short: u64,
+    /// What was before the damage was known, and was there.
+    exact: u64,
+}
+
+/// All files, by their names.
+fn contents(disk: &SimulatedDisk) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = disk.paths().into_iter();
+    paths.map(|path| (path.clone(), disk.bytes(&path))).collect()
+}
+
+/// Damages a disk somewhere; gives the file, and the byte from which on it is not as it was
+/// written.
+fn damage(world: &mut World, disk: &SimulatedDisk) -> (PathBuf, u64) {
+    let counts = |path: &PathBuf| !path.ends_with("publisher") && !path.ends_with("ballast");
+    let mut files: Vec<PathBuf> = disk.paths().into_iter().filter(counts).collect();
+    let segments: Vec<PathBuf> = files.iter().filter(|path| is_segment(path)).cloned().collect();
+    // Half of it in segments: there are not many of them.
+    files = if world.random.random_bool(0.5) { segments } else { files };
+    let path = files[world.random.random_range(0..files.len())].clone();
+    let end = end_of_data(disk, &path).max(1);
+    let at = world.random.random_range(0..end);
+    match world.random.random_range(0..3) {
+        0 => disk.flip(&path, at * 8 + world.random.random_range(0..8)),
+        1 => disk.tamper(&path, |bytes| bytes.truncate(at as usize)),
+        _ => disk.tamper(&path, |bytes| {
+            let to = bytes.len().min(at as usize + 3_000);
+            bytes[at as usize..to].fill(0xa5);
+        }),
+    }
+    (path, at)
+}
+
+/// The first command that a damage in a segment can cost, if it is one of those that were replayed.
+fn first_hit(places: &[(u64, u64, u64)], path: &Path, at: u64) -> Option<u64> {
+    let name = path.file_name()?.to_string_lossy();
+    let sequence = Directory::sequence_of(&name)?;
+    if at < SEGMENT_HEADER_BYTES as u64 {
+        return None;
+    }
+    let within = places.iter().filter(|&&(_, file, offset)| file == sequence && offset <= at);
+    within.map(|&(index, _, _)| index).max()
+}
+
+/// What was set aside is as it was found: whole files, and the end of the one that was replayed in
+/// part. No segment with a command after `last` is anywhere else.
+fn check_set_aside(before: &BTreeMap<PathBuf, Vec<u8>>, after: &SimulatedDisk, what: &str) {
+    let lost = Path::new(DIR).join(LOST_DIR);
+    let now = contents(after);
+    let aside: BTreeMap<String, &Vec<u8>> = now
+        .iter()
+        .filter(|(path, _)| path.parent() == Some(&lost) && !before.contains_key(*path))
+        .filter_map(|(path, bytes)| {
+            let name = path.file_name()?.to_string_lossy();
+            Some((name.split_once('-')?.1.to_owned(), bytes))
+        })
+        .collect();
+    for (name, bytes) in &aside {
+        let original = |name: &str| {
+            let path = before.keys().find(|path| path.file_name().is_some_and(|it| it == name));
+            before[path.unwrap_or_else(|| panic!("{what}: {name} was never there"))].as_slice()
+        };
+        match name.split_once("-from-") {
+            None => assert!(bytes.as_slice() == original(name), "{what}: {name}"),
+            Some((sequence, from)) => {
+                let from: usize =
+                    from.strip_suffix(".part").and_then(|it| it.parse().ok()).unwrap();
+                let rest = &original(&format!("{sequence}.seg"))[from..];
+                let end = rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+                assert!(bytes.as_slice() == &rest[..end], "{what}: {name}");
+            }
+        }
+    }
+}
+
+fn accept(world: &mut World, seed: u64, met: &mut Met, places: &[(u64, u64, u64)]) {
+    let disk = world.disk.after_kill();
+    let (path, at) = damage(world, &disk);
+    let what = format!("seed {seed}: {path:?} from {at} on");
+    let before = contents(&disk);
+    let mut after = world.fork(disk);
+    let mut lost_payloads = None;
+    let index = match after.open().map(|_| ()) {
+        Ok(()) => {
+            met.harmless += 1;
+            return;
+        }
+        Err(OpenError::Damaged { index, .. }) => Some(index).filter(|&index| index > 0),
+        // What lies in one file, and nothing of the log.
+        Err(OpenError::PayloadsLost { file, .. }) => {
+            assert_eq!(file, path, "{what}");
+            lost_payloads = Some(LostPayloads { file, files: 1 });
+            None
+        }
+        Err(why) => panic!("{what}: {why}"),
+    };
+    assert!(contents(&after.disk) == before, "{what}: it is refused, and changed");
+    after.options.accept_loss = true;
+    let (mut found, is_whole) = (None, world.random.random_bool(0.6));
+    if !is_whole {
+        let nth = world.random.random_range(1..20);
+        after.disk.fail(Fault::nth_where(nth, |call, _| call.is_change()).for_good());
+        found = after.open().ok().map(|run| run.recovered.last_index);
+        after.disk.heal();
+        after.disk = after.disk.after_power_cut(world.random.random());
+        met.cut_short += 1;
+    }
+    let mut run = after.open().unwrap_or_else(|why| panic!("{what}: {why}"));
+    let last = found.unwrap_or(run.recovered.last_index);
+    // The start that was cut short may have come as far as its own first command.
+    if let Some(index) = index {
+        let is_right = last + 1 == index || !is_whole && last == index;
+        assert!(is_right, "{what}: {index} is lost, and {last} is the last");
+    }
+    if let Some(hit) = first_hit(places, &path, at)
+        && index.is_some_and(|index| index > 1)
+    {
+        assert!(last + 1 >= hit, "{what}: command {hit} is hit, and {last} is the last");
+        met.exact += 1;
+    }
+    if lost_payloads.is_some() {
+        let there = places.iter().map(|&(index, ..)| index).max().unwrap_or(0);
+        assert!(last >= there, "{what}: {there} was there, and {last} is the last");
+        assert_eq!(run.recovered.dropped, None, "{what}");
+        assert!(!is_whole || run.recovered.lost_payloads == lost_payloads, "{what}");
+    }
+    if let Some(dropped) = run.recovered.dropped.as_ref().filter(|_| is_whole) {
+        assert_eq!(dropped.index, last + 1, "{what}");
+        check_set_aside(&before, &after.disk, &what);
+    }
+    met.accepted += 1;
+    met.all_lost += u64::from(last == 0);
+    // From here on it is a publisher like any other.
+    after.options.accept_loss = false;
+    after.live(&mut run, 15).unwrap_or_else(|why| panic!("{what}: {why}"));
+    drop(run);
+    for _ in 0..2 {
+        after.disk = after.disk.after_power_cut(world.random.random());
+        let mut run = after.open().unwrap_or_else(|why| panic!("{what}, after a cut: {why}"));
+        assert_eq!(run.recovered.dropped, None, "{what}");
+        after.live(&mut run, 5).unwrap_or_else(|why| panic!("{what}, after a cut: {why}"));
+    }
+}
+
+#[test]
+fn accepted_damage_is_set_aside_whole_and_all_before_it_is_there() {
+    let (wanted, mut met) = (asked("LONGSHORE_LOSSES", 200), Met::default());
+    for seed in 0.. {
+        let told = Seed(seed);
+        let mut world = World::new(seed, options());
+        let steps = world.random.random_range(10..50);
+        run_and_close(&mut world, steps, (seed % 3 == 0).then_some(10));
+        // Another start: what is damaged may be before it, or after it.
+        let mut run = world.open().expect("a good disk");
+        world.live(&mut run, 10).expect("a good disk");
+        run.hand.firm_mark().expect("a good disk");
+        let places = run.hand.places();
+        drop(run);
+        for _ in 0..TIMES {
+            accept(&mut world, seed, &mut met, &places);
+        }
+        drop(told);
+        if met.accepted >= wanted {
+            break;
+        }
+    }
+    let least = wanted / 20;
+    let each = [met.harmless, met.cut_short, met.exact];
+    assert!(each.iter().all(|&times| times >= least), "{met:?}");
+    assert!(met.all_lost < least, "one damage seldom costs everything: {met:?}");
+}

@@ -1,0 +1,66 @@
+//! What a publisher is doing when its disk fails, by the call that fails.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::super::simulated_disk::{Call, SimulatedDisk};
+
+/// What is going on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Phase {
+    /// A start reads, cuts, writes again, removes.
+    Recovery,
+    Commit,
+    CommitWatermark,
+    /// A segment is made.
+    Rotation,
+    SnapshotWrite,
+    /// The rename of a snapshot, and the sync of its directory.
+    SnapshotSwitch,
+    Carrying,
+    /// A segment, a carried file or an older snapshot is removed.
+    Deletion,
+    Other,
+}
+
+impl Phase {
+    /// Of a call outside of a start.
+    pub(super) fn of(call: Call, path: &Path) -> Phase {
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let ends = |end: &str| name.ends_with(end);
+        match call {
+            Call::Remove => Phase::Deletion,
+            _ if ends(".carried.new") || ends(".carried") => Phase::Carrying,
+            Call::Rename if ends(".snap.new") => Phase::SnapshotSwitch,
+            Call::SyncDir if ends("snapshots") => Phase::SnapshotSwitch,
+            _ if ends(".snap.new") => Phase::SnapshotWrite,
+            Call::Create | Call::Allocate if ends(".seg") => Phase::Rotation,
+            Call::SyncDir if ends("segments") => Phase::Rotation,
+            Call::Write | Call::Sync if ends(".seg") => Phase::Commit,
+            Call::Write | Call::Sync if ends("mark") => Phase::CommitWatermark,
+            _ => Phase::Other,
+        }
+    }
+}
+
+/// How often each phase met its fault.
+#[derive(Default)]
+pub(super) struct Coverage(BTreeMap<Phase, u64>);
+
+impl Coverage {
+    /// Notes the fault of a disk, if one was met.
+    pub(super) fn note(&mut self, disk: &SimulatedDisk, starting: bool) {
+        if let Some((call, path)) = disk.hit() {
+            let phase = if starting { Phase::Recovery } else { Phase::of(call, &path) };
+            *self.0.entry(phase).or_default() += 1;
+        }
+    }
+
+    /// A simulation that has not met these proves nothing about them.
+    pub(super) fn assert(&self, phases: &[Phase], least: u64) {
+        for phase in phases {
+            let met = self.0.get(phase).copied().unwrap_or_default();
+            assert!(met >= least, "{phase:?} met its fault {met} times: {:?}", self.0);
+        }
+    }
+}

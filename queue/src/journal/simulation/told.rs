@@ -1,0 +1,462 @@
+//! What the publisher has told its clients: nothing of it may ever turn out to be untrue. Knows
+//! nothing of how the state works, only what its answers promise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use longshore_protocol::messages::work::{ActOutcome, Action, Filter, JobsQuery};
+use longshore_protocol::{
+    DeathReason, EnqueueOutcome, Entry, Glob, JobId, JobState, NewJob, Path, QueueSettings, Token,
+};
+
+use super::reference::Reference;
+use super::session::Settle;
+use crate::log::{ReadError, Reader};
+use crate::{Handed, JobView, Now, RecordRef, State};
+
+/// What was told.
+#[derive(Clone, Default)]
+pub(super) struct Told {
+    /// All that was told is of commands up to this one.
+    pub(super) index: u64,
+    /// The highest token that was handed out.
+    token: Option<Token>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Dead jobs, and what took their places.
+    replaced: Vec<(JobId, JobId)>,
+    /// Queues that were asked to keep less than they do by themselves.
+    forgetful: BTreeSet<Path>,
+    /// By the pattern's text.
+    pauses: BTreeMap<String, Answered<bool>>,
+    settings: BTreeMap<Path, Answered<QueueSettings>>,
+    /// What a power cut cannot make untrue, where it may cost the end: what was told when the log
+    /// was last synced, with all that was asked for since.
+    synced: Option<Box<Told>>,
+}
+
+/// Something that is set, not added to: what was answered last, and what was asked for and not yet
+/// answered.
+#[derive(Clone, Default)]
+struct Answered<T> {
+    is: T,
+    open: u32,
+}
+
+#[derive(Clone)]
+struct Job {
+    path: Path,
+    payload: Bytes,
+    /// It stays readable once it has ended.
+    is_kept: bool,
+    /// It may end without anybody's doing.
+    may_expire: bool,
+    /// It was handed in prepared, and nobody has asked for it to be run.
+    is_unasked: bool,
+    /// It was told to be confirmed.
+    is_confirmed: bool,
+    /// It may have come and gone before anybody was told that it had come.
+    may_have_gone: bool,
+    firm: Firm,
+    /// The lease that was told to have ended it. None may be the second, unless somebody has wanted
+    /// the job revived.
+    ended_by: Option<Token>,
+    may_be_revived: bool,
+    /// What was asked for and not yet answered, and how often.
+    tried: BTreeMap<Try, u32>,
+}
+
+/// Where a prepared job may be without anybody having asked for it to be run.
+const WITHOUT_A_RUN: [JobState; 3] = [JobState::Prepared, JobState::Dead, JobState::Cancelled];
+
+/// The last thing that is certain of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Firm {
+    /// Nothing: it was handed in, and no answer came.
+    Unknown,
+    /// It is there.
+    There,
+    /// It has ended like that.
+    Ended(JobState),
+    /// It is not there any more.
+    Gone,
+}
+
+/// What may change a job without anybody having been told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Try {
+    End,
+    Drop,
+    Revive,
+    Confirm,
+}
+
+impl Try {
+    fn of(action: Action) -> Try {
+        match action {
+            Action::Drop => Try::Drop,
+            Action::Revive => Try::Revive,
+            Action::Confirm => Try::Confirm,
+            Action::Cancel => Try::End,
+        }
+    }
+}
+
+impl Told {
+    /// Everything that was told so far is on the disk.
+    pub(super) fn note_synced(&mut self) {
+        self.synced = None;
+        self.synced = Some(Box::new(self.clone()));
+    }
+
+    /// A power cut has cost the end: what is certain is what was told before the last sync. No
+    /// token comes again all the same.
+    pub(super) fn lose_end(&mut self) {
+        if let Some(synced) = self.synced.take() {
+            *self = Told { token: self.token, ..*synced };
+        }
+    }
+
+    /// Somebody has accepted a loss: nothing is certain but that no token comes again.
+    pub(super) fn accept_loss(&mut self) {
+        self.index = 0;
+        self.synced = None;
+        for job in self.jobs.values_mut() {
+            (job.firm, job.ended_by, job.is_confirmed) = (Firm::Unknown, None, false);
+            job.tried.clear();
+        }
+        self.pauses.values_mut().for_each(|told| told.open = 1);
+        self.settings.values_mut().for_each(|told| told.open = 1);
+    }
+
+    /// A job is handed in.
+    pub(super) fn submit(&mut self, job: &NewJob) {
+        if let Some(synced) = &mut self.synced {
+            synced.submit(job);
+        }
+        let told = Job {
+            path: job.path.clone(),
+            payload: job.payload.clone(),
+            is_kept: job.options.keep_ms != Some(0),
+            may_expire: job.options.expires_at.is_some(),
+            is_unasked: job.options.prepared,
+            is_confirmed: false,
+            may_have_gone: false,
+            firm: Firm::Unknown,
+            ended_by: None,
+            may_be_revived: false,
+            tried: BTreeMap::new(),
+        };
+        self.jobs.insert(job.id, told);
+    }
+
+    pub(super) fn enqueued(&mut self, id: JobId, outcome: EnqueueOutcome) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let taken = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
+        // An answer that comes again says nothing of what became of the job since.
+        if job.firm == Firm::Unknown && !(taken && job.may_have_gone) {
+            job.firm = if taken { Firm::There } else { Firm::Gone };
+        }
+    }
+
+    /// A job is delivered; gives which.
+    pub(super) fn handed(&mut self, handed: &Handed, entry: Bytes) -> JobId {
+        assert!(
+            self.token.is_none_or(|before| handed.token > before),
+            "token {:?} after {:?}",
+            handed.token,
+            self.token
+        );
+        self.token = Some(handed.token);
+        let entry = Entry::read(entry).expect("what was handed in");
+        let job = self.jobs.get(&entry.id).expect("a job that somebody has handed in");
+        assert!(entry.is_intact() && entry.payload == job.payload, "another payload");
+        assert!(!job.is_unasked, "{:?} was prepared, and nobody has asked for it", entry.id);
+        let has_ended = matches!(job.firm, Firm::Ended(_) | Firm::Gone);
+        let may_be_back = job.has_tried(Try::Revive);
+        assert!(!has_ended || may_be_back, "{:?} was delivered: {:?}", entry.id, job.firm);
+        entry.id
+    }
+
+    pub(super) fn try_(&mut self, id: JobId, what: Try) {
+        if let Some(synced) = &mut self.synced {
+            synced.try_(id, what);
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            *job.tried.entry(what).or_default() += 1;
+            job.may_be_revived |= what == Try::Revive;
+            job.is_unasked &= !matches!(what, Try::Confirm | Try::Revive);
+        }
+    }
+
+    pub(super) fn try_action(&mut self, id: JobId, action: Action) {
+        self.try_(id, Try::of(action));
+    }
+
+    /// An action is asked for whatever is in that queue.
+    pub(super) fn try_action_in(&mut self, path: &Path, action: Action) {
+        let within = self.jobs.iter().filter(|(_, job)| job.path == *path);
+        let within: Vec<JobId> = within.map(|(&id, _)| id).collect();
+        within.into_iter().for_each(|id| self.try_action(id, action));
+    }
+
+    /// A job is asked to take the place of a dead one.
+    pub(super) fn try_replace(&mut self, dead: JobId, job: &NewJob) {
+        self.submit(job);
+        self.try_(dead, Try::Drop);
+        self.replaced.push((dead, job.id));
+        if let Some(synced) = &mut self.synced {
+            synced.replaced.push((dead, job.id));
+        }
+    }
+
+    pub(super) fn replaced(&mut self, dead: JobId, new: JobId, done: bool) {
+        if let Some(job) = self.jobs.get_mut(&dead) {
+            job.answered(Try::Drop);
+            job.firm = if done { Firm::Gone } else { job.firm };
+        }
+        if let Some(job) = self.jobs.get_mut(&new)
+            && done
+            && job.firm == Firm::Unknown
+        {
+            job.firm = Firm::There;
+        }
+    }
+
+    pub(super) fn try_pause(&mut self, pattern: &Glob) {
+        if let Some(synced) = &mut self.synced {
+            synced.try_pause(pattern);
+        }
+        self.pauses.entry(pattern.as_str().to_owned()).or_default().open += 1;
+    }
+
+    pub(super) fn paused(&mut self, pattern: &Glob, paused: bool) {
+        self.pauses.entry(pattern.as_str().to_owned()).or_default().answered(paused);
+    }
+
+    pub(super) fn try_configure(&mut self, path: &Path, changes: &QueueSettings) {
+        if let Some(synced) = &mut self.synced {
+            synced.try_configure(path, changes);
+        }
+        self.settings.entry(path.clone()).or_default().open += 1;
+        if changes.keep_ms.is_some() || changes.keep_jobs.is_some() {
+            self.forgetful.insert(path.clone());
+        }
+    }
+
+    pub(super) fn configured(&mut self, path: Path, settings: QueueSettings) {
+        self.settings.entry(path).or_default().answered(settings);
+    }
+
+    /// A job was shown in that state.
+    pub(super) fn shown(&mut self, id: JobId, state: Option<JobState>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.firm = match (state, job.firm) {
+            (None, Firm::Unknown) => Firm::Unknown,
+            (None, _) => Firm::Gone,
+            (Some(end), _) if end.is_end() => Firm::Ended(end),
+            (Some(_), _) => Firm::There,
+        };
+    }
+
+    /// A settle was answered. An answer to one that was `resent` may be an old one: it says nothing
+    /// of what became of the job since.
+    pub(super) fn settled(&mut self, settle: &Settle, counts: bool, resent: bool) {
+        let Some(job) = self.jobs.get_mut(&settle.job) else { return };
+        let end = settle.end.filter(|_| counts);
+        if end.is_some() {
+            let by_another = job.ended_by.is_some_and(|before| before != settle.token);
+            assert!(!by_another || job.may_be_revived, "{:?} has ended twice", settle.job);
+            job.ended_by = Some(settle.token);
+        }
+        if !resent {
+            job.answered(Try::End);
+            job.firm = end.map_or(job.firm, Firm::Ended);
+        }
+    }
+
+    pub(super) fn acted(&mut self, id: JobId, action: Action, outcome: ActOutcome) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.answered(Try::of(action));
+        if outcome == ActOutcome::Done {
+            job.firm = match (action, job.firm) {
+                (Action::Drop, _) => Firm::Gone,
+                (Action::Cancel, _) => Firm::Ended(JobState::Cancelled),
+                (Action::Revive, _) | (Action::Confirm, Firm::Unknown) => Firm::There,
+                // It may have been confirmed long before.
+                (Action::Confirm, known) => known,
+            };
+            job.is_confirmed |= action == Action::Confirm;
+        }
+    }
+
+    /// The jobs that were handed in.
+    pub(super) fn jobs(&self) -> Vec<JobId> {
+        self.jobs.keys().copied().collect()
+    }
+
+    /// Those for which the action may come to something, as far as is known.
+    pub(super) fn jobs_for(&self, action: Action) -> Vec<JobId> {
+        let fits = |job: &Job| match action {
+            Action::Confirm => job.is_unasked,
+            Action::Cancel => matches!(job.firm, Firm::There),
+            Action::Revive => matches!(job.firm, Firm::Ended(JobState::Dead)),
+            Action::Drop => matches!(job.firm, Firm::Ended(_)),
+        };
+        self.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id).collect()
+    }
+
+    /// Whether the job was told to have been taken, and nothing else since.
+    pub(super) fn is_there(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.firm == Firm::There)
+    }
+
+    /// The queue of a job.
+    pub(super) fn path(&self, id: JobId) -> Option<&Path> {
+        self.jobs.get(&id).map(|job| &job.path)
+    }
+
+    /// Holds what was told against a state that was read back; from now on, what is in it is
+    /// certain. Gives how many parts are told to be damaged.
+    pub(super) fn check(
+        &mut self,
+        state: &State,
+        now: Now,
+        reader: &Reader,
+        reference: &Reference,
+    ) -> Result<u64, ReadError> {
+        state.invariant().expect("the state holds together");
+        for (id, job) in &mut self.jobs {
+            let there = state.job_state(id);
+            let is_as_told = match job.firm {
+                Firm::Unknown => true,
+                Firm::There => there.is_some() || job.may_be_gone(&self.forgetful),
+                Firm::Gone => there.is_none(),
+                Firm::Ended(end) if there == Some(end) => true,
+                Firm::Ended(JobState::Dead) if there.is_none() => {
+                    let may_have_ended = job.has_tried(Try::Revive) && job.has_tried(Try::End);
+                    let is_kept = job.is_kept(&self.forgetful);
+                    job.has_tried(Try::Drop) || may_have_ended && !is_kept
+                }
+                Firm::Ended(_) if there.is_none() => {
+                    !job.is_kept(&self.forgetful) || job.may_be_gone(&self.forgetful)
+                }
+                Firm::Ended(_) => job.has_tried(Try::Revive),
+            };
+            assert!(
+                is_as_told,
+                "{id:?} is {there:?}, and was told: {:?} {:?}",
+                job.firm, job.tried
+            );
+            let is_unknown = there.is_none() && job.firm == Firm::Unknown;
+            job.may_have_gone |= is_unknown && job.may_be_gone(&self.forgetful);
+            job.firm = match (there, job.firm) {
+                (None, Firm::Unknown) => Firm::Unknown,
+                (None, _) => Firm::Gone,
+                (Some(end), _) if end.is_end() => Firm::Ended(end),
+                (Some(_), _) => Firm::There,
+            };
+            let has_run = there.is_some_and(|state| !WITHOUT_A_RUN.contains(&state));
+            assert!(!job.is_unasked || !has_run, "{id:?} was prepared, and is {there:?}");
+            let is_prepared = there == Some(JobState::Prepared);
+            assert!(!job.is_confirmed || !is_prepared, "{id:?} was confirmed");
+            job.tried.clear();
+        }
+        for (dead, new) in &self.replaced {
+            let both = state.job_state(dead).is_some() && state.job_state(new).is_some();
+            assert!(!both, "{new:?} has taken the place of {dead:?}, and both are there");
+        }
+        self.check_set(state, now);
+        self.check_jobs(state, now, reader, reference)
+    }
+
+    /// What was set is set.
+    fn check_set(&mut self, state: &State, now: Now) {
+        for (pattern, told) in &mut self.pauses {
+            let is = state.pauses().any(|paused| paused.as_str() == pattern);
+            assert!(told.open > 0 || told.is == is, "{pattern:?}: paused {is}, {} told", told.is);
+            *told = Answered { is, open: 0 };
+        }
+        let stats = state.queue_stats(&Glob::everything(), now);
+        for (path, told) in &mut self.settings {
+            let stat = stats.iter().find(|stat| stat.path == *path);
+            let is = stat.map(|stat| stat.settings.clone()).unwrap_or_default();
+            let (is_as_told, was) = (told.is == is, &told.is);
+            assert!(told.open > 0 || is_as_told, "{path:?}: {is:?}, and {was:?} was told");
+            *told = Answered { is, open: 0 };
+        }
+    }
+
+    /// Every job that is there was handed in, once, and is all there.
+    fn check_jobs(
+        &self,
+        state: &State,
+        now: Now,
+        reader: &Reader,
+        reference: &Reference,
+    ) -> Result<u64, ReadError> {
+        let mut seen = BTreeSet::new();
+        let mut damaged = 0;
+        let filter = Filter::of("/**".parse().expect("a pattern"));
+        let mut query = JobsQuery { filter, cursor: 0, limit: 1_000, full: true };
+        loop {
+            let (views, next) = state.jobs(&query, now);
+            for view in views {
+                let id = view.info.id;
+                assert!(seen.insert(id), "{id:?} is there twice");
+                let job = self.jobs.get(&id).unwrap_or_else(|| panic!("{id:?} is a phantom"));
+                assert_eq!(view.info.path, job.path);
+                let unconfirmed = view.info.death == Some(DeathReason::Unconfirmed);
+                assert!(!unconfirmed || !job.is_confirmed, "{id:?} was confirmed");
+                for part in parts(&view) {
+                    match reader.read(part) {
+                        Ok(bytes) => assert!(bytes == reference.part(part), "{id:?}: {part:?}"),
+                        Err(ReadError::Damaged { .. }) => damaged += 1,
+                        Err(ReadError::Io { file, error }) => {
+                            return Err(ReadError::Io { file, error });
+                        }
+                        Err(why) => panic!("{id:?}: {part:?}: {why}"),
+                    }
+                }
+                let entry = Entry::read(reference.part(view.entry)).expect("an entry");
+                assert!(entry.id == id && entry.payload == job.payload);
+            }
+            match next {
+                Some(next) => query.cursor = next,
+                None => break,
+            }
+        }
+        assert_eq!(state.totals().jobs, seen.len() as u64);
+        Ok(damaged)
+    }
+}
+
+impl<T> Answered<T> {
+    fn answered(&mut self, is: T) {
+        self.is = is;
+        self.open = self.open.saturating_sub(1);
+    }
+}
+
+impl Job {
+    fn is_kept(&self, forgetful: &BTreeSet<Path>) -> bool {
+        self.is_kept && !forgetful.contains(&self.path)
+    }
+
+    fn may_be_gone(&self, forgetful: &BTreeSet<Path>) -> bool {
+        let may_have_ended = self.may_expire || self.has_tried(Try::End);
+        self.has_tried(Try::Drop) || !self.is_kept(forgetful) && may_have_ended
+    }
+
+    fn has_tried(&self, what: Try) -> bool {
+        self.tried.get(&what).is_some_and(|&times| times > 0)
+    }
+
+    fn answered(&mut self, what: Try) {
+        self.tried.entry(what).and_modify(|times| *times = times.saturating_sub(1));
+    }
+}
+
+fn parts(view: &JobView) -> impl Iterator<Item = RecordRef> {
+    let errors = view.attempt_errors.iter().copied().chain([view.error, view.result]).flatten();
+    [view.entry].into_iter().chain(errors).chain(view.checkpoints.iter().copied())
+}

@@ -1,0 +1,473 @@
+//! A disk that is full and stays so: nobody makes room but the journal itself. What waits is handed
+//! out and ends all the same, to the last job, however many leases run, however small the commits
+//! are, and whoever else keeps coming and being refused.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use longshore_protocol::limits::SMALL_BYTES_MAX;
+use longshore_protocol::messages::work::{
+    Action, BatchBuilder, Checkpoint, NewSettle, Selection, SettleBatch, SettleBatchBuilder,
+    Sources, Tokens,
+};
+use longshore_protocol::{
+    Backoff, EnqueueOutcome, JobError, JobId, JobOptions, LinkId, NewJob, Role, SessionId,
+    SettleOutcome, Token,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::super::simulated_disk::SimulatedDisk;
+use super::super::{JournalOptions, SEGMENT_BYTES_MIN};
+use super::hearing::poll_once;
+use super::log::{Hand, SteppedLog};
+use super::power::Seed;
+use super::{DIR, asked, options};
+use crate::clock::{ClockCore, Reading};
+use crate::journal::files::pin::Pin;
+use crate::store::StoreOptions;
+use crate::{Command, Now, Released, Replay, Reply, Store};
+
+const QUEUE: &str = "/full";
+const MIB: u64 = 1024 * 1024;
+/// Between two looks at what there is to do.
+const STEP_MS: u64 = 10;
+/// As long as it may take, of virtual time, until another job is done.
+const NEXT_WITHIN_MS: u64 = 20_000;
+/// The worker's link and its subscription.
+const WORKER: LinkId = LinkId(1);
+const SUBSCRIPTION: u32 = 1;
+/// The producer's, which stays.
+const PRODUCER: LinkId = LinkId(2);
+
+/// How everybody behaves, drawn from the seed.
+#[derive(Debug)]
+struct Habits {
+    disk_bytes: u64,
+    payload_bytes: usize,
+    /// Jobs of a batch while there is room.
+    batch_jobs: usize,
+    /// Credits of the worker.
+    credits: u32,
+    /// Jobs that the worker ends in one step.
+    ended_at_a_time: usize,
+    /// Settles that share a batch.
+    settled_together: usize,
+    /// Others come, are refused a job, and go: so many each second.
+    visitors: u64,
+    /// Steps from one cycle to the next.
+    cycle_steps: u64,
+    /// So much happens after each piece that a cycle writes.
+    between_pieces: u64,
+    /// Steps of filling after the first refusal.
+    hammered_steps: u64,
+    /// Ended jobs are kept.
+    keeps: bool,
+    /// Most bytes of a result, or of an error.
+    result_bytes: usize,
+    /// Of ten settles so many are failures, and the job is run again.
+    failures: u32,
+    /// Checkpoints in each step.
+    checkpoints: u64,
+    /// Jobs that a tool names each second; none of them is there.
+    named: usize,
+    /// Settles without a lease in each step, with results as long as may be.
+    stale: u64,
+    /// Seconds that somebody copies the journal, out of four.
+    copies: u64,
+}
+
+impl Habits {
+    fn of(random: &mut StdRng) -> Habits {
+        let mut one_of = |these: &[u64]| these[random.random_range(0..these.len())];
+        let payload_bytes = one_of(&[10, 300, 1_500, 4_000]);
+        let mut habits = Habits {
+            disk_bytes: one_of(&[12, 16, 24]) * MIB,
+            payload_bytes: payload_bytes as usize,
+            batch_jobs: one_of(&[10, 100]) as usize,
+            credits: one_of(&[1, 16, 516, 2_000]) as u32,
+            ended_at_a_time: one_of(&[16, 100]) as usize,
+            settled_together: one_of(&[1, 10, 100]) as usize,
+            visitors: one_of(&[0, 1, 20, 60]),
+            cycle_steps: one_of(&[3, 20, 100]),
+            between_pieces: one_of(&[0, 1, 4, 16]),
+            hammered_steps: one_of(&[0, 100, 1_000]),
+            // What is kept takes room: of very small jobs an end takes more than it gives free.
+            keeps: payload_bytes > 10 && one_of(&[0, 1]) == 1,
+            result_bytes: one_of(&[0, 100, SMALL_BYTES_MAX as u64, 2 * SMALL_BYTES_MAX as u64])
+                as usize,
+            failures: one_of(&[0, 1, 5]) as u32,
+            checkpoints: one_of(&[0, 0, 1, 10]),
+            named: one_of(&[0, 100, 10_000]) as usize,
+            stale: one_of(&[0, 0, 1, 20]),
+            copies: one_of(&[0, 0, 1, 3]),
+        };
+        // Results that are kept fill the disk, with nothing to be made free: no promise is made
+        // there.
+        if habits.keeps {
+            habits.result_bytes = 0;
+        }
+        habits
+    }
+}
+
+/// A settle on its way.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    token: Token,
+    ends: bool,
+    is_small: bool,
+    /// Its lease ended before.
+    is_stale: bool,
+}
+
+/// A publisher on its disk, a producer, a worker, and visitors.
+struct Site {
+    random: StdRng,
+    store: Store<SteppedLog>,
+    hand: Hand,
+    habits: Habits,
+    now: Now,
+    next_job: u64,
+    next_link: u64,
+    next_batch: u64,
+    next_settle: u64,
+    held: Vec<Token>,
+    /// Settles that were not answered yet, by their batch.
+    sent: BTreeMap<u64, Vec<Sent>>,
+    /// While somebody copies the journal.
+    copy: Option<Pin>,
+    disk: SimulatedDisk,
+    /// Jobs, as they were answered.
+    taken: u64,
+    refused: u64,
+    ended: u64,
+    /// Turns after which the budget of hand-outs was used up.
+    holds: u64,
+    /// When the disk is measured.
+    house_at: u64,
+    /// When a cycle begins.
+    cycle_at: u64,
+}
+
+impl Site {
+    fn start(mut random: StdRng) -> Site {
+        let habits = Habits::of(&mut random);
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(habits.disk_bytes));
+        let options = JournalOptions { segment_bytes: SEGMENT_BYTES_MIN, ..options() };
+        let mut replay = Replay::new();
+        let (log, hand, recovered) =
+            SteppedLog::open(&disk, options, &mut replay, Default::default()).expect("room");
+        let now = Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 };
+        let reading = Reading { boot_ms: now.mono_ms, wall_ms: now.wall_ms };
+        let stamp = ClockCore::start([1; 8], reading, None).stamp();
+        let secret = crate::Secret([0x5e; 16]);
+        let options = StoreOptions { secret, cache_bytes: 1 << 20, ..StoreOptions::default() };
+        let store = Store::start(log, replay, recovered.publisher, now, stamp, options);
+        let mut site = Site {
+            random,
+            store: store.expect("room"),
+            hand,
+            habits,
+            now,
+            next_job: 0,
+            next_link: PRODUCER.0 + 1,
+            next_batch: 1,
+            next_settle: 1,
+            held: Vec::new(),
+            sent: BTreeMap::new(),
+            copy: None,
+            disk,
+            taken: 0,
+            refused: 0,
+            ended: 0,
+            holds: 0,
+            house_at: 0,
+            cycle_at: 0,
+        };
+        site.link_up(PRODUCER, Role::Producer);
+        site
+    }
+
+    fn submit(&mut self, command: Command) {
+        self.store.submit(self.now, command).expect("a full disk is no failure");
+    }
+
+    fn link_up(&mut self, link: LinkId, role: Role) {
+        let mut session = [0; 16];
+        session[8..].copy_from_slice(&link.0.to_be_bytes());
+        let (name, resume) = (format!("client {}", link.0), Tokens::default());
+        self.submit(Command::LinkUp { link, role, session: SessionId(session), name, resume });
+    }
+
+    fn enqueue(&mut self, link: LinkId, sequence: u64, jobs: usize) {
+        let mut batch = BatchBuilder::new();
+        for _ in 0..jobs {
+            self.next_job += 1;
+            let mut random = [0; 10];
+            random[2..].copy_from_slice(&self.next_job.to_be_bytes());
+            let id = JobId::new_v7(self.now.wall_ms, random);
+            let payload = vec![7; self.habits.payload_bytes];
+            let job = NewJob::new(QUEUE.parse().expect("a path"), id, payload);
+            let options = JobOptions {
+                keep_ms: (!self.habits.keeps).then_some(0),
+                max_attempts: Some(1_000),
+                backoff: Some(Backoff::Fixed(0)),
+                ..job.options
+            };
+            batch.push(&NewJob { options, ..job });
+        }
+        let batch = batch.seal(false).to_batch(sequence).expect("within the limits");
+        self.submit(Command::Enqueue { link, batch });
+    }
+
+    /// Commits, and hears what became of it.
+    fn commit(&mut self) {
+        loop {
+            let mut released = Released::default();
+            let outcome = poll_once(self.store.released(&mut released));
+            let Released { handed, replies, revoked, .. } = released;
+            self.held.extend(handed.iter().map(|handed| handed.token));
+            self.held.retain(|token| !revoked.iter().any(|(.., revoked)| revoked == token));
+            for (_, reply) in replies {
+                match reply {
+                    Reply::Enqueued(answer) => {
+                        let outcome = answer.outcome.expect("no gap");
+                        let taken =
+                            outcome.iter().filter(|it| *it == EnqueueOutcome::Created).count()
+                                as u64;
+                        self.taken += taken;
+                        self.refused += outcome.len() as u64 - taken;
+                    }
+                    Reply::Settled(answer) => {
+                        let sent = self.sent.remove(&answer.sequence).expect("it was sent");
+                        assert_eq!(sent.len(), answer.outcomes.len());
+                        for (settle, outcome) in sent.into_iter().zip(answer.outcomes.iter()) {
+                            self.hear_settled(settle, outcome);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            match outcome {
+                Some(Ok(())) if !self.store.is_released() => {}
+                Some(outcome) => break outcome.expect("a full disk is no failure"),
+                None => break,
+            }
+        }
+    }
+
+    fn hear_settled(&mut self, settle: Sent, outcome: SettleOutcome) {
+        let Sent { token, ends, is_small, is_stale } = settle;
+        match outcome {
+            SettleOutcome::Accepted => self.ended += u64::from(ends),
+            // For now: it is said in fewer bytes.
+            SettleOutcome::NoSpace if !is_small || is_stale => {
+                self.habits.result_bytes = self.habits.result_bytes.min(SMALL_BYTES_MAX);
+                if !is_stale {
+                    self.held.push(token);
+                }
+            }
+            SettleOutcome::StaleToken if is_stale => {}
+            other => panic!("{settle:?}: {other:?}, {}", self.standing()),
+        }
+    }
+
+    /// Something is done; time passes; the journal does what it does beside; more is done between
+    /// the pieces of a cycle.
+    fn step(&mut self, mut something: impl FnMut(&mut Site)) {
+        something(self);
+        self.now.mono_ms += STEP_MS;
+        self.now.wall_ms += STEP_MS;
+        if self.now.mono_ms >= self.house_at {
+            self.house_at = self.now.mono_ms + 1_000;
+            self.hand.ballast().measure();
+        }
+        if self.now.mono_ms >= self.cycle_at {
+            self.cycle_at = self.now.mono_ms + self.habits.cycle_steps * STEP_MS;
+            self.hand.want_snapshot();
+        }
+        self.turn();
+        if self.hand.is_cycle_due() {
+            let hand = self.hand.clone();
+            let cycled = hand.cycle(&mut || {
+                let most = self.habits.between_pieces;
+                for _ in 0..self.random.random_range(0..=most) {
+                    something(self);
+                    self.turn();
+                }
+            });
+            cycled.expect("a full disk is no failure");
+        }
+    }
+
+    fn turn(&mut self) {
+        self.hand.make_segment().expect("a full disk is no failure");
+        self.store.turn(self.now).expect("a full disk is no failure");
+        self.holds += u64::from(self.store.state().handouts() == 0);
+        self.commit();
+    }
+
+    /// Somebody comes, asks for a job to be taken, and goes.
+    fn visit(&mut self) {
+        let link = LinkId(self.next_link);
+        self.next_link += 1;
+        self.link_up(link, Role::Producer);
+        self.enqueue(link, 1, 1);
+        self.commit();
+        self.submit(Command::LinkLost { link });
+    }
+
+    fn visits(&mut self) {
+        let steps = 1_000 / STEP_MS;
+        let step = self.now.mono_ms / STEP_MS % steps;
+        let visits = |step: u64| step * self.habits.visitors / steps;
+        for _ in visits(step)..visits(step + 1) {
+            self.visit();
+        }
+    }
+
+    fn fill(&mut self) {
+        let mut refused_steps = 0;
+        while refused_steps <= self.habits.hammered_steps {
+            // A producer that was refused waits longer and longer, up to a second.
+            let waits = refused_steps > 0 && !self.now.mono_ms.is_multiple_of(1_000);
+            self.step(|site| {
+                if !waits {
+                    let sequence = site.next_batch;
+                    site.next_batch += 1;
+                    site.enqueue(PRODUCER, sequence, site.habits.batch_jobs);
+                    site.commit();
+                }
+            });
+            if self.refused > 0 {
+                refused_steps += 1;
+                self.visits();
+            }
+        }
+    }
+
+    fn work_off(&mut self) {
+        self.link_up(WORKER, Role::Worker);
+        let sources = Sources::one(QUEUE.parse().expect("a pattern"));
+        self.submit(Command::Subscribe { link: WORKER, subscription: SUBSCRIPTION, sources });
+        let count = self.habits.credits;
+        self.submit(Command::Credit { link: WORKER, subscription: SUBSCRIPTION, count });
+        let (mut ended, mut since) = (0, self.now.mono_ms);
+        while self.ended < self.taken {
+            if self.ended > ended {
+                (ended, since) = (self.ended, self.now.mono_ms);
+            }
+            assert!(self.now.mono_ms <= since + NEXT_WITHIN_MS, "stuck: {}", self.standing());
+            self.step(|site| {
+                site.burden();
+                site.settle();
+            });
+            self.store.renew(self.now, WORKER, &Tokens(self.held.clone()));
+            self.visits();
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut left = self.habits.ended_at_a_time;
+        while left > 0 && !self.held.is_empty() {
+            let together = self.habits.settled_together.min(left).min(self.held.len());
+            left -= together;
+            let mut batch = SettleBatchBuilder::new();
+            let mut sent = Vec::new();
+            for token in self.held.drain(..together) {
+                let most = self.habits.result_bytes;
+                // The errors of a job are kept with it.
+                let fails =
+                    !self.habits.keeps && self.random.random_range(0..10) < self.habits.failures;
+                // A kind and a length beside it.
+                let bytes = self.random.random_range(0..=most);
+                let settle = match fails {
+                    true => NewSettle::Fail(JobError {
+                        kind: String::new(),
+                        message: "x".repeat(bytes.saturating_sub(8)),
+                    }),
+                    false => {
+                        NewSettle::Complete { result: (most > 0).then(|| vec![1; bytes].into()) }
+                    }
+                };
+                batch.push(token, &settle);
+                let (ends, is_small) = (!fails, most <= SMALL_BYTES_MAX);
+                sent.push(Sent { token, ends, is_small, is_stale: false });
+            }
+            self.send(batch, sent);
+            let (subscription, count) = (SUBSCRIPTION, together as u32);
+            self.submit(Command::Credit { link: WORKER, subscription, count });
+            self.commit();
+        }
+    }
+
+    fn send(&mut self, batch: SettleBatchBuilder, sent: Vec<Sent>) {
+        let batch = SettleBatch::decode(batch.seal(self.next_settle)).expect("it fits");
+        self.sent.insert(self.next_settle, sent);
+        self.next_settle += 1;
+        self.submit(Command::Settle { link: WORKER, batch });
+    }
+
+    /// What a worker and a tool send beside: it may all be refused.
+    fn burden(&mut self) {
+        for _ in 0..self.habits.stale {
+            let mut batch = SettleBatchBuilder::new();
+            let token = Token(u64::MAX);
+            let result = Some(vec![1; SMALL_BYTES_MAX].into());
+            batch.push(token, &NewSettle::Complete { result });
+            self.send(batch, vec![Sent { token, ends: false, is_small: true, is_stale: true }]);
+        }
+        for n in 0..self.habits.checkpoints {
+            let Some(&token) = self.held.first() else { break };
+            let sequence = self.now.mono_ms * 100 + n;
+            let body = Checkpoint::body_of(token, sequence, &vec![0; SMALL_BYTES_MAX].into());
+            let checkpoint = Checkpoint::decode(body).expect("within the limits");
+            self.submit(Command::Checkpoint { link: WORKER, checkpoint });
+        }
+        let second = self.now.mono_ms / 1_000;
+        if !self.now.mono_ms.is_multiple_of(1_000) {
+            return;
+        }
+        if self.habits.named > 0 {
+            let ids = (0..self.habits.named).map(|_| JobId(self.random.random())).collect();
+            let (link, selection) = (PRODUCER, Selection::Ids(ids));
+            let (action, pace) = (Action::Cancel, None);
+            self.submit(Command::Act { link, request: second, action, selection, pace });
+        }
+        let copies = second % 4 < self.habits.copies;
+        self.copy = self.copy.take().filter(|_| copies).or_else(|| {
+            copies.then(|| Pin::to_read(&self.disk, Path::new(DIR)).expect("nobody deletes now"))
+        });
+    }
+
+    fn standing(&self) -> String {
+        format!(
+            "{} of {} jobs ended, {} run; {:?}, {:?}; {:?}",
+            self.ended,
+            self.taken,
+            self.held.len(),
+            self.store.space(),
+            self.hand.ballast().budget(0),
+            self.habits,
+        )
+    }
+}
+
+#[test]
+fn what_waits_is_worked_off_on_a_disk_that_stays_full() {
+    let (mut short, mut held) = (0, 0);
+    for seed in 0..asked("LONGSHORE_WORKED_OFF", 15) {
+        let told = Seed(seed);
+        let mut site = Site::start(StdRng::seed_from_u64(seed));
+        site.fill();
+        assert!(site.taken > 100 && site.refused > 0, "nothing was filled: {}", site.standing());
+        short += u64::from(site.store.space().level.is_short());
+        site.work_off();
+        held += u64::from(site.holds > 0);
+        drop(told);
+    }
+    assert!(short > 0, "no disk was full when the worker came");
+    assert!(held > 0, "nothing was ever held");
+}

@@ -1,0 +1,236 @@
+//! What producers and workers do.
+
+use longshore_protocol::limits::SMALL_BYTES_MAX;
+use longshore_protocol::messages::work::{
+    BatchBuilder, Checkpoint, NewSettle, Order, Progress, SettleBatch, SettleBatchBuilder, Source,
+    Sources, Started, Tokens,
+};
+use longshore_protocol::{
+    Backoff, Due, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path, Role, Token,
+};
+use rand::RngExt;
+
+use super::session::Settle;
+use super::told::Try;
+use super::world::{Run, World};
+use crate::{Command, Poisoned};
+
+/// The queues.
+pub(super) const QUEUES: [&str; 3] = ["/a", "/a/b", "/c"];
+/// A session's subscriptions: the first is there whenever its link is, the second comes and goes.
+const SUBSCRIPTIONS: [u32; 2] = [1, 2];
+
+impl World {
+    /// A new link; what the last one left unanswered is sent again.
+    pub(super) fn attach(&mut self, run: &mut Run, place: usize) -> Result<(), Poisoned> {
+        let link = LinkId(self.next_link);
+        self.next_link += 1;
+        let session = &mut self.sessions[place];
+        session.link = Some(link);
+        session.resent = session.next_settle - 1;
+        session.credits.clear();
+        // Nobody asks a tool's question again.
+        session.asked.clear();
+        let unanswered = session.settles.values().flat_map(|(_, settles)| settles);
+        let mut tokens: Vec<Token> = unanswered.map(|settle| settle.token).collect();
+        tokens.extend(session.held.keys());
+        tokens.sort_unstable();
+        tokens.dedup();
+        let (id, role, name) = (session.id, session.role, format!("client {place}"));
+        let command = Command::LinkUp { link, role, session: id, name, resume: Tokens(tokens) };
+        run.store.submit(self.now, command)?;
+        self.release(run)?;
+        let session = &mut self.sessions[place];
+        session.check_attached();
+        for (&sequence, (batch, _)) in &session.batches {
+            let batch = batch.to_batch(sequence).expect("it was read before");
+            run.store.submit(self.now, Command::Enqueue { link, batch })?;
+        }
+        for (body, settles) in session.settles.values() {
+            settles.iter().for_each(|settle| self.told.try_(settle.job, Try::End));
+            let batch = SettleBatch::decode(body.clone()).expect("it was read before");
+            run.store.submit(self.now, Command::Settle { link, batch })?;
+        }
+        if role == Role::Worker {
+            let sources = Sources::one("/**".parse().expect("a pattern"));
+            let subscription = SUBSCRIPTIONS[0];
+            run.store.submit(self.now, Command::Subscribe { link, subscription, sources })?;
+        }
+        Ok(())
+    }
+
+    /// A link is lost, or another takes its place, at once or later.
+    pub(super) fn relink(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let place = self.random.random_range(0..self.sessions.len());
+        let lost = self.sessions[place].link.take();
+        // Sometimes the publisher hears of the new one first.
+        if let Some(link) = lost
+            && self.random.random_bool(0.7)
+        {
+            run.store.submit(self.now, Command::LinkLost { link })?;
+            if self.random.random_bool(0.4) {
+                return Ok(());
+            }
+        }
+        self.attach(run, place)
+    }
+
+    // Producers.
+
+    pub(super) fn enqueue(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Producer) else { return Ok(()) };
+        let count = if self.random.random_bool(0.1) { 60 } else { self.random.random_range(1..6) };
+        // A batch is about as long as its longest payload, not as many of those.
+        let most = self.payload_max * 3 / (count + 2);
+        let (mut batch, mut ids) = (BatchBuilder::new(), Vec::new());
+        for _ in 0..count {
+            let path = self.one_of(&QUEUES).parse().expect("a path");
+            let job = self.job(path, most);
+            ids.push(job.id);
+            self.told.submit(&job);
+            batch.push(&job);
+        }
+        let sealed = batch.seal(self.random.random_bool(0.2));
+        let session = &mut self.sessions[place];
+        let sequence = session.next_batch;
+        session.next_batch += 1;
+        let batch = sealed.to_batch(sequence).expect("within the limits");
+        session.batches.insert(sequence, (sealed, ids));
+        run.store.submit(self.now, Command::Enqueue { link, batch }).map(drop)
+    }
+
+    /// A new job.
+    pub(super) fn job(&mut self, path: Path, most: usize) -> NewJob {
+        self.next_job += 1;
+        let mut random = [0; 10];
+        random[2..].copy_from_slice(&self.next_job.to_be_bytes());
+        let id = JobId::new_v7(self.now.wall_ms, random);
+        let due = match self.random.random_range(0..10) {
+            0 => Due::After(2_000),
+            1 => Due::At(self.now.wall_ms + 2_000),
+            _ => Due::Now,
+        };
+        let backoffs = [Backoff::Fixed(100), Backoff::Fixed(0), Backoff::List(vec![10, 5_000])];
+        let options = JobOptions {
+            priority: if self.once_in(4) { self.random.random_range(-1..3) } else { 0 },
+            due,
+            prepared: self.once_in(8),
+            expires_at: self.once_in(8).then(|| self.now.wall_ms + 3_000),
+            max_attempts: self.once_in(3).then(|| self.random.random_range(1..4)),
+            lease_ms: self.once_in(3).then(|| self.one_of(&[1_000, 60_000, 12 * 3_600_000])),
+            run_timeout_ms: self.once_in(4).then(|| self.one_of(&[0, 400, 2_000])),
+            backoff: self.once_in(4).then(|| self.one_of(&backoffs)),
+            keep_ms: (self.once_in(3) || self.drains && !self.once_in(12)).then_some(0),
+            keep_result: self.once_in(2),
+        };
+        NewJob { options, ..NewJob::new(path, id, self.bytes(most)) }
+    }
+
+    // Workers.
+
+    pub(super) fn credit(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let most = if self.drains { 60 } else { 10 };
+        let (subscription, count) =
+            (self.one_of(&SUBSCRIPTIONS), self.random.random_range(1..most));
+        *self.sessions[place].credits.entry(subscription).or_default() += u64::from(count);
+        run.store.submit(self.now, Command::Credit { link, subscription, count }).map(drop)
+    }
+
+    pub(super) fn recall(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let (subscription, count) = (self.one_of(&SUBSCRIPTIONS), self.random.random_range(1..20));
+        run.store.submit(self.now, Command::Recall { link, subscription, count }).map(drop)
+    }
+
+    /// The second subscription ends, or is made, or made anew with other sources.
+    pub(super) fn change_sources(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let subscription = SUBSCRIPTIONS[1];
+        run.store.submit(self.now, Command::Unsubscribe { link, subscription })?;
+        if self.random.random_bool(0.3) {
+            return Ok(());
+        }
+        let order = self.one_of(Order::ALL);
+        let source = |(pattern, weight): (&str, u16)| {
+            let pattern = pattern.parse().expect("a pattern");
+            Source { pattern, weight }
+        };
+        let patterns = [("/c", 1), ("/a/**", 3)].map(source).into();
+        let sources = Sources { order, patterns };
+        run.store.submit(self.now, Command::Subscribe { link, subscription, sources }).map(drop)
+    }
+
+    pub(super) fn settle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let mut batch = SettleBatchBuilder::new();
+        let mut settles = Vec::new();
+        let most = if self.drains { 40 } else { 6 };
+        for _ in 0..self.random.random_range(1..most) {
+            let held = self.sessions[place].held.pop_first();
+            let Some((token, (job, checkpoints))) = held else { break };
+            let error = JobError { kind: "Bad".to_owned(), message: "x".repeat(200) };
+            let others = if self.drains { 30 } else { 10 };
+            let (settle, end) = match self.random.random_range(0..others) {
+                0..5 | 10.. => {
+                    let result = self.random.random_bool(0.5).then(|| self.bytes(5_000));
+                    (NewSettle::Complete { result }, Some(JobState::Completed))
+                }
+                5 | 6 => (NewSettle::Fail(error), None),
+                7 => (NewSettle::Release, None),
+                8 => (NewSettle::Snooze { ms: 1_000 }, None),
+                _ => (NewSettle::Bury(error), Some(JobState::Dead)),
+            };
+            batch.push(token, &settle);
+            self.told.try_(job, Try::End);
+            let is_large = matches!(&settle, NewSettle::Complete { result: Some(result) } if result.len() > SMALL_BYTES_MAX);
+            settles.push(Settle { token, job, end, checkpoints, is_large });
+        }
+        if settles.is_empty() {
+            return Ok(());
+        }
+        let session = &mut self.sessions[place];
+        let body = batch.seal(session.next_settle);
+        session.settles.insert(session.next_settle, (body.clone(), settles));
+        session.next_settle += 1;
+        let batch = SettleBatch::decode(body).expect("within the limits");
+        run.store.submit(self.now, Command::Settle { link, batch }).map(drop)
+    }
+
+    pub(super) fn checkpoint(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let Some((place, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        let bytes = self.bytes(6_000);
+        let Some(mut held) = self.sessions[place].held.first_entry() else { return Ok(()) };
+        let token = *held.key();
+        held.get_mut().1 += 1;
+        let body = Checkpoint::body_of(token, held.get().1, &bytes);
+        let checkpoint = Checkpoint::decode(body).expect("within the limits");
+        run.store.submit(self.now, Command::Checkpoint { link, checkpoint }).map(drop)
+    }
+
+    /// What is not logged: renewals, beginnings, progress.
+    pub(super) fn report(&mut self, run: &mut Run) {
+        let Some((place, link)) = self.link_of(Role::Worker) else { return };
+        let tokens: Vec<Token> = self.sessions[place].held.keys().copied().collect();
+        let progress = |&token| Progress { token, percent: 50, message: String::new() };
+        let progress = tokens.iter().take(3).map(progress).collect();
+        run.store.renew(self.now, link, &Tokens(tokens.clone()));
+        let started = Started { tokens: Tokens(tokens), running_ms: Vec::new() };
+        run.store.started(self.now, link, &started);
+        run.store.progress(self.now, link, progress);
+    }
+
+    /// What no worker could be given for want of its entry: its job is buried, and the credit goes
+    /// back.
+    pub(super) fn bury_unreadable(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        for (link, subscription, token) in std::mem::take(&mut self.unreadable) {
+            run.store.submit(self.now, Command::Damaged { token })?;
+            let count = 1;
+            if let Some(session) = self.sessions.iter_mut().find(|it| it.link == Some(link)) {
+                *session.credits.entry(subscription).or_default() += 1;
+            }
+            run.store.submit(self.now, Command::Credit { link, subscription, count })?;
+        }
+        Ok(())
+    }
+}

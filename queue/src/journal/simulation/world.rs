@@ -1,0 +1,368 @@
+//! A publisher, its clients and its disk, in virtual time: all of it drawn from one seed, so that a
+//! run can be repeated.
+
+use bytes::Bytes;
+use longshore_protocol::{Durability, Epoch, LinkId, Role, Token};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::super::simulated_disk::SimulatedDisk;
+use super::super::{JournalOptions, OpenError, Recovered};
+use super::executed::Executed;
+use super::log::{Hand, SteppedLog};
+use super::reference::Reference;
+use super::session::Session;
+use super::told::Told;
+use super::watcher::Watcher;
+use crate::clock::{ClockCore, Reading};
+use crate::log::ReadError;
+use crate::store::{StoreOptions, epoch_floor};
+use crate::{Now, Poisoned, Replay, Store};
+
+/// Everything that outlives a run of the publisher.
+pub(super) struct World {
+    pub(super) disk: SimulatedDisk,
+    pub(super) random: StdRng,
+    pub(super) told: Told,
+    pub(super) options: JournalOptions,
+    pub(super) now: Now,
+    pub(super) reference: Reference,
+    pub(super) sessions: Vec<Session>,
+    next_session: u64,
+    /// Follows the feed.
+    pub(super) watcher: Watcher,
+    /// Deliveries whose entry could not be read, with their links and subscriptions.
+    pub(super) unreadable: Vec<(LinkId, u32, Token)>,
+    /// Most bytes of a payload.
+    pub(super) payload_max: usize,
+    /// Workers keep up, and most jobs are forgotten at once: segments die, but for the little that
+    /// is kept.
+    pub(super) drains: bool,
+    /// Snapshots are taken now and then.
+    pub(super) takes_snapshots: bool,
+    /// The power has gone, and may have taken the end of what was told with it: acknowledgements
+    /// were not synced.
+    pub(super) may_lose_end: bool,
+    /// Commands that were told and lost.
+    pub(super) lost: u64,
+    /// The highest that a start has had.
+    epoch: Epoch,
+    /// Others on the disk take its room, and give it back.
+    pub(super) shares_disk: bool,
+    /// Settles that counted while the disk was short of room.
+    pub(super) settled_short: u64,
+    /// When the disk is measured.
+    measure_at: u64,
+    pub(super) next_job: u64,
+    pub(super) next_link: u64,
+    pub(super) next_request: u64,
+}
+
+/// One run of the publisher.
+pub(super) struct Run {
+    pub(super) store: Store<SteppedLog>,
+    pub(super) hand: Hand,
+    pub(super) recovered: Recovered,
+    /// Parts that were told to be damaged when all was read.
+    pub(super) damaged: u64,
+}
+
+impl World {
+    /// Before the publisher's first start; with payloads up to some length.
+    pub(super) fn new(seed: u64, options: JournalOptions) -> World {
+        let mut random = StdRng::seed_from_u64(seed);
+        let payload_max = [100, 2_000, 20_000, 100_000][random.random_range(0..4)];
+        World { random, ..World::with_payloads(seed, options, payload_max) }
+    }
+
+    /// The same with payloads up to that length.
+    pub(super) fn with_payloads(seed: u64, options: JournalOptions, payload_max: usize) -> World {
+        let random = StdRng::seed_from_u64(seed);
+        let roles = [Role::Producer, Role::Producer, Role::Worker, Role::Worker, Role::Tool];
+        let sessions: Vec<Session> =
+            (1..).zip(roles).map(|(number, role)| Session::new(number, role)).collect();
+        World {
+            disk: SimulatedDisk::default(),
+            random,
+            told: Told::default(),
+            options,
+            now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
+            reference: Reference::default(),
+            next_session: sessions.len() as u64,
+            sessions,
+            watcher: Watcher::default(),
+            unreadable: Vec::new(),
+            payload_max,
+            drains: seed.is_multiple_of(2),
+            takes_snapshots: true,
+            may_lose_end: false,
+            lost: 0,
+            epoch: Epoch(0),
+            shares_disk: false,
+            settled_short: 0,
+            measure_at: 0,
+            next_job: 0,
+            next_link: 0,
+            next_request: 0,
+        }
+    }
+
+    /// The same clients, told the same, with another disk.
+    pub(super) fn fork(&self, disk: SimulatedDisk) -> World {
+        World {
+            disk,
+            random: StdRng::seed_from_u64(0),
+            told: self.told.clone(),
+            options: self.options.clone(),
+            now: self.now,
+            reference: self.reference.fork(),
+            next_session: self.next_session,
+            sessions: self.sessions.clone(),
+            watcher: self.watcher.clone(),
+            unreadable: Vec::new(),
+            payload_max: self.payload_max,
+            drains: self.drains,
+            takes_snapshots: self.takes_snapshots,
+            may_lose_end: self.may_lose_end,
+            lost: 0,
+            epoch: self.epoch,
+            shares_disk: self.shares_disk,
+            settled_short: 0,
+            measure_at: self.measure_at,
+            next_job: self.next_job,
+            next_link: self.next_link,
+            next_request: self.next_request,
+        }
+    }
+
+    /// Starts the publisher on what is on the disk, and holds what it finds against what was told.
+    pub(super) fn open(&mut self) -> Result<Run, OpenError> {
+        let mut replay = Replay::new();
+        let submitted = self.reference.submitted();
+        let (log, hand, recovered) =
+            SteppedLog::open(&self.disk, self.options.clone(), &mut replay, submitted)?;
+        let (told, last) = (self.told.index, recovered.last_index);
+        if self.options.accept_loss {
+            self.told.accept_loss();
+            self.renew_clients();
+        } else if last < told && self.may_lose_end {
+            self.told.lose_end();
+            self.renew_clients();
+        }
+        self.lost += told.saturating_sub(last);
+        let told = self.told.index;
+        assert!(last >= told, "{told} was told, and the journal ends with {last}");
+        self.reference.recovered(last);
+        self.reference.compare(replay.state(), self.now);
+        let (since, upto, seen) = self.watcher.take(last);
+        let happened = self.reference.take_events(since, upto);
+        assert!(seen == happened, "after {since} up to {upto}: {seen:?}\n{happened:?}");
+        // What a start has found is certain, told or not.
+        self.told.index = last;
+        let checked = self.told.check(replay.state(), self.now, &hand.reader(), &self.reference);
+        let damaged = checked.map_err(|why| match why {
+            ReadError::Io { file, error } => {
+                let error = std::io::Error::new(error.kind(), error);
+                OpenError::Io { what: "reading", file, error }
+            }
+            why => panic!("{why}"),
+        })?;
+        self.now.mono_ms += 1;
+        let reading = Reading { boot_ms: self.now.mono_ms, wall_ms: self.now.wall_ms };
+        let stamp = ClockCore::start([1; 8], reading, None).stamp();
+        let secret = crate::Secret([0x5e; 16]);
+        let options = StoreOptions { secret, cache_bytes: 1 << 20, ..StoreOptions::default() };
+        let options = StoreOptions { durability: self.options.durability, ..options };
+        let publisher = recovered.publisher;
+        let floor = epoch_floor(recovered.losses);
+        let store = Store::start_above(floor, log, replay, publisher, self.now, stamp, options)?;
+        let epoch = store.identity().1;
+        assert!(epoch > self.epoch, "{epoch:?} after {:?}", self.epoch);
+        self.epoch = epoch;
+        self.told.index = store.committed();
+        if self.options.durability == Durability::None {
+            self.told.note_synced();
+            self.may_lose_end = false;
+        }
+        self.watcher.resume(store.tail(), recovered.snapshot.map(|snapshot| snapshot.index));
+        self.unreadable.clear();
+        self.next_link = store.state().next_link().0;
+        Ok(Run { store, hand, recovered, damaged })
+    }
+
+    /// The publisher runs for so many steps, or until it fails.
+    pub(super) fn live(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
+        for place in 0..self.sessions.len() {
+            // Some workers are away when their publisher starts.
+            let is_away = self.sessions[place].role == Role::Worker && self.once_in(6);
+            match is_away {
+                true => self.sessions[place].link = None,
+                false => self.attach(run, place)?,
+            }
+        }
+        self.steps(run, steps)
+    }
+
+    /// So many steps, with the clients as they are.
+    pub(super) fn steps(&mut self, run: &mut Run, steps: u32) -> Result<(), Poisoned> {
+        for _ in 0..steps {
+            self.step(run)?;
+        }
+        self.release(run)
+    }
+
+    /// A snapshot of all that there is, with nothing meanwhile.
+    pub(super) fn snapshot(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        run.hand.want_snapshot();
+        run.store.turn(self.now)?;
+        self.release(run)?;
+        run.hand.cycle(&mut || {})
+    }
+
+    fn step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        if run.hand.is_cycle_due() && self.random.random_bool(0.5) {
+            self.cycle(run)?;
+        }
+        if self.takes_snapshots && self.random.random_bool(0.05) {
+            run.hand.want_snapshot();
+        }
+        self.small_step(run)
+    }
+
+    /// A snapshot is written, while everything else goes on.
+    pub(super) fn cycle(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        let hand = run.hand.clone();
+        let mut met = Ok(());
+        let cycled = hand.cycle(&mut || {
+            for _ in 0..self.random.random_range(0..3) {
+                if met.is_ok() {
+                    met = self.small_step(run);
+                }
+            }
+        });
+        cycled.and(met)
+    }
+
+    /// Something that takes no snapshot.
+    fn small_step(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        self.bury_unreadable(run)?;
+        if self.shares_disk && self.once_in(12) {
+            let free = self.one_of(&[0, 0, 0, 100_000, 3 << 20, 8 << 20, 64 << 20]);
+            self.disk.leave_free(free);
+        }
+        self.keep_house(run);
+        match self.random.random_range(0..112) {
+            0..28 => self.enqueue(run)?,
+            28..38 => self.credit(run)?,
+            38..64 => self.settle(run)?,
+            64..69 => self.checkpoint(run)?,
+            69..77 => self.act(run)?,
+            77..80 => self.replace(run)?,
+            80..82 => self.configure(run)?,
+            82..84 => self.pause(run)?,
+            84..86 => self.show(run),
+            86..91 => self.report(run),
+            91..98 => self.pass(run)?,
+            98..102 => self.relink(run)?,
+            102..104 => self.change_sources(run)?,
+            104 | 105 => self.recall(run)?,
+            106..109 => self.firm_mark(run)?,
+            109 => run.hand.make_segment()?,
+            _ => run.hand.ballast().measure(),
+        }
+        run.store.turn(self.now)?;
+        // Otherwise the next step goes into the same commit.
+        match self.random.random_bool(0.6) {
+            true => self.release(run),
+            false => Ok(()),
+        }
+    }
+
+    fn firm_mark(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        run.hand.firm_mark()?;
+        if self.options.durability == Durability::None {
+            self.told.note_synced();
+        }
+        Ok(())
+    }
+
+    /// The clients start anew, too: they have heard what is no longer true.
+    fn renew_clients(&mut self) {
+        let mut renewed = Vec::new();
+        for session in &self.sessions {
+            self.next_session += 1;
+            renewed.push(Session::new(self.next_session, session.role));
+        }
+        self.sessions = renewed;
+    }
+
+    /// What is done once a second.
+    pub(super) fn keep_house(&mut self, run: &mut Run) {
+        if self.now.mono_ms < self.measure_at {
+            return;
+        }
+        self.measure_at = self.now.mono_ms + 1_000;
+        run.hand.ballast().measure();
+        if run.store.space().level.is_short() {
+            run.hand.want_snapshot();
+        }
+    }
+
+    /// So much time passes.
+    pub(super) fn pass_ms(&mut self, ms: u64) {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms;
+    }
+
+    /// Time passes: all at once, as if the publisher stood still, or while it looks at its leases.
+    /// An hour is rare: it is all that a prepared job waits, and many of them are the life of the
+    /// kept ones.
+    fn pass(&mut self, run: &mut Run) -> Result<(), Poisoned> {
+        // A session without a link would be forgotten.
+        let all_are_up = self.sessions.iter().all(|session| session.link.is_some());
+        if all_are_up && self.once_in(40) {
+            self.pass_ms(61 * 60 * 1_000);
+            return Ok(());
+        }
+        let ms = self.one_of(&[10, 500, 3_000, 6_000, 40_000]);
+        let at_once = if self.once_in(3) { ms } else { ms.min(1_000) };
+        for _ in 0..ms / at_once {
+            self.pass_ms(at_once);
+            run.store.turn(self.now)?;
+        }
+        Ok(())
+    }
+
+    /// A link with that role.
+    pub(super) fn link_of(&mut self, role: Role) -> Option<(usize, LinkId)> {
+        let with_role = self.sessions.iter().enumerate().filter(|(_, found)| found.role == role);
+        let linked = with_role.filter_map(|(place, found)| Some((place, found.link?)));
+        let linked: Vec<_> = linked.collect();
+        (!linked.is_empty()).then(|| linked[self.random.random_range(0..linked.len())])
+    }
+
+    /// One of them.
+    pub(super) fn one_of<T: Clone>(&mut self, these: &[T]) -> T {
+        these[self.random.random_range(0..these.len())].clone()
+    }
+
+    /// True once in so many times.
+    pub(super) fn once_in(&mut self, times: u32) -> bool {
+        self.random.random_range(0..times) == 0
+    }
+
+    pub(super) fn bytes(&mut self, most: usize) -> Bytes {
+        let length = match self.random.random_range(0..3) {
+            0 => self.random.random_range(0..=most),
+            _ => self.random.random_range(0..=most.min(300)),
+        };
+        let mut bytes = vec![0; length];
+        self.random.fill(&mut bytes[..]);
+        bytes.into()
+    }
+
+    /// What it has executed and kept, since it was last asked.
+    pub(super) fn executed(&mut self) -> Executed {
+        std::mem::take(&mut self.reference.executed)
+    }
+}

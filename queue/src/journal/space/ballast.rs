@@ -1,0 +1,403 @@
+//! The ballast: a file without content that keeps room on the disk for compaction, and becomes
+//! shorter when a write needs the room.
+//!
+//! Other programs write to the disk, too, so a number would not do: only what was allocated is
+//! there. Its length is [`Budget::ballast`]; it is brought to it at the start and after each cycle,
+//! as far as the disk has room.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::journal::SEGMENT_BYTES_MIN;
+use crate::journal::compaction::compactor::log_between;
+use crate::journal::files::{Files, JournalFile};
+use crate::journal::space::budget::{Budget, COMPACTION_SEGMENTS, LEASE_BYTES};
+
+/// The file's name in the data directory.
+pub(crate) const BALLAST_FILE: &str = "ballast";
+
+/// The ballast, and what is known of the disk. Used by all threads of a journal.
+pub(crate) struct Ballast {
+    files: Arc<dyn Files>,
+    dir: PathBuf,
+    segment_bytes: u64,
+    /// None until it is opened: a journal that is only read has no ballast.
+    file: Mutex<Option<Arc<dyn JournalFile>>>,
+    /// Its length.
+    bytes: AtomicU64,
+    /// Bytes of the disk that were free when it was last measured.
+    free: AtomicU64,
+    /// Bytes that can still be written into segments that are there.
+    in_segments: AtomicU64,
+    leases: AtomicU64,
+    snapshot_bytes: AtomicU64,
+    growth_bytes: AtomicU64,
+    /// Bytes that the cycle under way has copied, and those of its snapshot: the ballast is for
+    /// them, so they count as available until it ends, each up to its own part of the ballast.
+    compacted: AtomicU64,
+    in_snapshot: AtomicU64,
+    short: AtomicBool,
+}
+
+impl Ballast {
+    pub(crate) fn new(files: Arc<dyn Files>, dir: PathBuf, segment_bytes: u64) -> Ballast {
+        Ballast {
+            files,
+            dir,
+            segment_bytes,
+            file: Mutex::new(None),
+            bytes: AtomicU64::new(0),
+            free: AtomicU64::new(u64::MAX / 4),
+            in_segments: AtomicU64::new(0),
+            leases: AtomicU64::new(0),
+            snapshot_bytes: AtomicU64::new(0),
+            growth_bytes: AtomicU64::new(0),
+            compacted: AtomicU64::new(0),
+            in_snapshot: AtomicU64::new(0),
+            short: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens the file, or makes it, and brings it to its length as far as the disk has room.
+    pub(crate) fn open(&self) -> io::Result<()> {
+        let path = self.dir.join(BALLAST_FILE);
+        let file = match self.files.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.files.create(&path)?,
+            opened => opened?,
+        };
+        self.bytes.store(file.len()?, Ordering::Relaxed);
+        *self.file.lock() = Some(file);
+        if self.files.is_copy_on_write(&self.dir).unwrap_or(false) {
+            tracing::warn!(
+                dir = ?self.dir,
+                "a copy-on-write file system: room that is set apart may not be there when the disk is full; \
+                 give the publisher a disk, or a quota, of its own"
+            );
+        }
+        self.resize()
+    }
+
+    /// Brings the file to its length, as far as there is room. A full disk is no failure: a later
+    /// cycle tries again.
+    pub(crate) fn resize(&self) -> io::Result<()> {
+        self.compacted.store(0, Ordering::Relaxed);
+        self.in_snapshot.store(0, Ordering::Relaxed);
+        let file = self.file.lock();
+        let Some(file) = &*file else { return Ok(()) };
+        let wanted = self.budget(0).ballast();
+        let mut at = self.bytes.load(Ordering::Relaxed);
+        if wanted < at {
+            file.truncate(wanted)?;
+            at = wanted;
+        }
+        // All of it at once, or step by step what there is of it.
+        let mut step = wanted - at;
+        while at < wanted {
+            let next = (at + step).min(wanted);
+            match file.allocate(next) {
+                Ok(()) => at = next,
+                // It may have got a part of it.
+                Err(error) if is_full(&error) => file.truncate(at)?,
+                Err(error) => return Err(error),
+            }
+            if at < next && step <= SEGMENT_BYTES_MIN {
+                break;
+            }
+            step = SEGMENT_BYTES_MIN;
+        }
+        self.bytes.store(at, Ordering::Relaxed);
+        self.measure();
+        Ok(())
+    }
+
+    /// Asks the disk how much is free. If it cannot tell, what is known counts on.
+    pub(crate) fn measure(&self) {
+        if let Ok(free) = self.files.free_bytes(&self.dir) {
+            self.free.store(free, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes a file of `usual` bytes, or writes as many; on a full disk, of `least` bytes, in place
+    /// of the ballast if need be.
+    ///
+    /// # Errors
+    /// As `make` returned: with a full disk only once nothing is left of the ballast.
+    pub(crate) fn make<T>(
+        &self,
+        usual: u64,
+        least: u64,
+        mut make: impl FnMut(u64) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut made = make(usual);
+        if made.as_ref().is_err_and(is_full) && least < usual {
+            made = make(least);
+        }
+        let mut wanted = least;
+        while made.as_ref().is_err_and(is_full) && self.shorten(wanted) {
+            made = make(least);
+            // Others may have been quicker, or the file system needs some for itself.
+            wanted = SEGMENT_BYTES_MIN;
+        }
+        self.measure();
+        made
+    }
+
+    /// The same for what the cycle under way copies. It leaves the snapshot its room, however fast
+    /// others have filled the disk since the cycle began: without a snapshot nothing is ever free
+    /// again.
+    ///
+    /// # Errors
+    /// Also `StorageFull` where the snapshot, or the ends of leases, would have no room any more.
+    pub(crate) fn make_for_compaction<T>(
+        &self,
+        bytes: u64,
+        make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.measure();
+        let kept = self.budget(0).snapshot_share().saturating_add(SEGMENT_BYTES_MIN);
+        if self.takeable() < bytes.saturating_add(kept) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.make_for_cycle(bytes, &self.compacted, make)
+    }
+
+    /// The same for the snapshot of the cycle under way.
+    ///
+    /// # Errors
+    /// Also `StorageFull` where the ends of leases would have no room any more.
+    pub(crate) fn make_for_snapshot<T>(
+        &self,
+        bytes: u64,
+        make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.make_for_cycle(bytes, &self.in_snapshot, make)
+    }
+
+    fn make_for_cycle<T>(
+        &self,
+        bytes: u64,
+        written: &AtomicU64,
+        mut make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let ends = self.leases.load(Ordering::Relaxed).saturating_mul(LEASE_BYTES / 2);
+        let all = self.takeable().saturating_add(self.in_segments.load(Ordering::Relaxed));
+        if all < bytes.saturating_add(ends).saturating_add(SEGMENT_BYTES_MIN) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let made = self.make(bytes, bytes, |_| make())?;
+        written.fetch_add(bytes, Ordering::Relaxed);
+        Ok(made)
+    }
+
+    /// Bytes that a cycle may copy: until it ends they are on the disk twice, and its snapshot
+    /// needs room.
+    pub(crate) fn compactable(&self, short: bool) -> u64 {
+        let free = self.free.load(Ordering::Relaxed);
+        let most = if short { COMPACTION_SEGMENTS * self.segment_bytes } else { free / 2 };
+        let kept = self.budget(0).snapshot_share() + SEGMENT_BYTES_MIN;
+        most.min(self.takeable().saturating_sub(kept))
+    }
+
+    /// Bytes that are not in segments.
+    fn takeable(&self) -> u64 {
+        self.free.load(Ordering::Relaxed).saturating_add(self.bytes())
+    }
+
+    /// Gives the disk so many bytes of the file; false when nothing is left of it.
+    fn shorten(&self, bytes: u64) -> bool {
+        let file = self.file.lock();
+        let has = self.bytes.load(Ordering::Relaxed);
+        let left = has.saturating_sub(bytes);
+        let Some(file) = file.as_ref().filter(|_| left < has) else { return false };
+        let done = file.truncate(left).is_ok();
+        if done {
+            self.bytes.store(left, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// So many more bytes can be written into segments that are there.
+    pub(crate) fn add_in_segments(&self, bytes: u64) {
+        self.in_segments.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes have been written into segments, or will never be.
+    pub(crate) fn use_in_segments(&self, bytes: u64) {
+        self.in_segments.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The newest snapshot has so many bytes, the next one would have `next`.
+    pub(crate) fn note_snapshots(&self, newest: u64, next: u64) {
+        self.snapshot_bytes.store(newest.max(next), Ordering::Relaxed);
+        self.growth_bytes.store(next.saturating_sub(newest), Ordering::Relaxed);
+    }
+
+    /// So many leases run.
+    pub(crate) fn note_leases(&self, leases: u64) {
+        self.leases.store(leases, Ordering::Relaxed);
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether new work is refused.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Whether what nothing needs but a start that finds the newest snapshot bad has to go: new
+    /// work could be refused before the next cycle has ended.
+    pub(crate) fn is_tight(&self) -> bool {
+        let budget = self.budget(0);
+        let until_then = log_between(budget.snapshot_bytes, budget.segment_bytes);
+        budget.headroom() < budget.ballast().saturating_add(until_then)
+    }
+
+    /// What may be appended, when so many bytes have been and are not yet written. Cheap.
+    pub(crate) fn budget(&self, uncommitted: u64) -> Budget {
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let mut budget = Budget {
+            available: 0,
+            segment_bytes: self.segment_bytes,
+            snapshot_bytes: load(&self.snapshot_bytes),
+            growth_bytes: load(&self.growth_bytes),
+            leases: load(&self.leases),
+            short: self.is_short(),
+        };
+        let all = self.takeable().saturating_add(load(&self.in_segments));
+        let copies = COMPACTION_SEGMENTS * self.segment_bytes;
+        let compacted = load(&self.compacted).min(copies);
+        let by_cycle = compacted + load(&self.in_snapshot).min(budget.snapshot_share());
+        budget.available = all.saturating_add(by_cycle).saturating_sub(uncommitted);
+        let short = budget.is_short_after(budget.short);
+        if short != budget.short {
+            let (available, ballast) = (budget.available, self.bytes());
+            tracing::warn!(short, available, ballast, "the room on the disk has changed");
+            self.short.store(short, Ordering::Relaxed);
+            budget.short = short;
+        }
+        budget
+    }
+}
+
+/// Whether the disk, or what its user may have of it, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::journal::simulated_disk::SimulatedDisk;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn ballast(disk: &SimulatedDisk) -> Ballast {
+        let ballast = Ballast::new(Arc::new(disk.clone()), "/data".into(), MIB);
+        ballast.note_snapshots(8 * MIB, 0);
+        ballast.open().unwrap();
+        ballast
+    }
+
+    fn make(disk: &SimulatedDisk, ballast: &Ballast, name: &str, bytes: u64) -> io::Result<u64> {
+        ballast.make(bytes, MIB.min(bytes), |bytes| {
+            disk.create(Path::new(name))?.allocate(bytes)?;
+            Ok(bytes)
+        })
+    }
+
+    #[test]
+    fn it_takes_its_length_as_far_as_there_is_room_and_follows_snapshots() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(7 * MIB + 5));
+        let ballast = ballast(&disk);
+        assert_eq!(ballast.bytes(), 7 * MIB);
+        disk.set_capacity(Some(64 * MIB));
+        ballast.resize().unwrap();
+        assert_eq!(ballast.bytes(), 12 * MIB);
+        ballast.note_snapshots(0, 0);
+        assert_eq!(ballast.bytes(), 12 * MIB, "until a cycle ends");
+        ballast.resize().unwrap();
+        assert_eq!(ballast.bytes(), 2 * MIB);
+        drop(ballast);
+        // A crash leaves it as it is.
+        let disk = disk.after_kill();
+        disk.set_capacity(Some(2 * MIB));
+        let again = Ballast::new(Arc::new(disk), "/data".into(), MIB);
+        again.open().unwrap();
+        assert_eq!(again.bytes(), 2 * MIB);
+    }
+
+    #[test]
+    fn on_a_full_disk_files_are_short_and_take_its_place() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(13 * MIB + 100));
+        let ballast = ballast(&disk);
+        assert_eq!(make(&disk, &ballast, "/a", 3 * MIB).unwrap(), MIB, "no longer than it must be");
+        assert_eq!(ballast.bytes(), 12 * MIB);
+        for left in (0..12).rev() {
+            make(&disk, &ballast, &format!("/{left}"), MIB).unwrap();
+            assert_eq!(ballast.bytes(), left * MIB);
+        }
+        let error = make(&disk, &ballast, "/c", MIB).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "nothing is left of it");
+    }
+
+    #[test]
+    fn what_a_cycle_writes_counts_until_it_ends() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(20 * MIB));
+        let ballast = ballast(&disk);
+        let before = ballast.budget(0);
+        assert_eq!((before.available, before.headroom()), (20 * MIB, 4 * MIB));
+        assert_eq!([true, false].map(|short| ballast.compactable(short)), [2 * MIB, 4 * MIB]);
+        for n in 0..9 {
+            let allocate = || disk.create(Path::new(&format!("/{n}")))?.allocate(MIB);
+            match n {
+                0..2 => ballast.make_for_compaction(MIB, allocate).unwrap(),
+                _ => ballast.make_for_snapshot(MIB, allocate).unwrap(),
+            }
+        }
+        assert_eq!(ballast.budget(0), before);
+        ballast.resize().unwrap();
+        assert_eq!((ballast.budget(0).available, ballast.bytes()), (11 * MIB, 11 * MIB));
+        assert_eq!(ballast.compactable(true), 0, "the next snapshot has room");
+        // The ends of leases have theirs.
+        ballast.note_leases(10 * MIB / (LEASE_BYTES / 2));
+        let refused = ballast.make_for_snapshot(MIB, || Ok(())).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn copies_leave_the_snapshot_its_room_on_a_disk_that_others_fill() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(40 * MIB));
+        let ballast = ballast(&disk);
+        let copy = |n: u64| {
+            let allocate = || disk.create(Path::new(&format!("/copy-{n}")))?.allocate(MIB);
+            ballast.make_for_compaction(MIB, allocate)
+        };
+        let before = ballast.budget(0);
+        for n in 0..4 {
+            copy(n).unwrap();
+        }
+        let counted = before.available - ballast.budget(0).available;
+        assert_eq!(counted, 2 * MIB, "what is copied counts up to two segments");
+        disk.leave_free(0);
+        copy(5).unwrap();
+        assert_eq!(ballast.bytes(), 11 * MIB, "1.25 snapshots and a segment");
+        assert_eq!(copy(6).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let snapshot = || {
+            ballast.make_for_snapshot(MIB, || disk.create(Path::new("/snapshot"))?.allocate(MIB))
+        };
+        snapshot().unwrap();
+    }
+}

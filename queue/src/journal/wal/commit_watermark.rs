@@ -1,0 +1,104 @@
+//! How far commits have come, in a file of its own: what tells a torn tail from damage.
+//!
+//! ```text
+//! mark:  slot │ slot │ slot, each a block of 4096: magic 8 │ journal 16 │ index 8 │ count 8 │ CRC
+//! 4 │ 0 …
+//! ```
+//! The first slot is written after each commit and not synced: it outlives the process. The others
+//! are written in turn and synced within a second: one of them always outlives the power.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use longshore_protocol::PublisherId;
+
+use crate::journal::files::JournalFile;
+use crate::journal::wal::format::u64_at;
+
+/// The name of the file.
+pub(crate) const MARK_FILE: &str = "mark";
+const SLOT_BYTES: usize = 4096;
+const SLOTS: usize = 3;
+const MAGIC: &[u8; 8] = b"LONGMRK\n";
+const CRC_AT: usize = 40;
+const USED: usize = CRC_AT + 4;
+
+/// The mark of an open journal.
+pub(crate) struct CommitWatermark {
+    file: Arc<dyn JournalFile>,
+    pub(crate) path: PathBuf,
+    journal: PublisherId,
+    /// How many firm marks were written: picks the slot.
+    count: AtomicU64,
+}
+
+/// What the slots of a mark file say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Read {
+    /// The highest index of a good slot; none when there is no good slot.
+    pub(crate) index: Option<u64>,
+    count: u64,
+}
+
+impl CommitWatermark {
+    pub(crate) fn new(
+        file: Arc<dyn JournalFile>,
+        path: PathBuf,
+        journal: PublisherId,
+        read: Read,
+    ) -> CommitWatermark {
+        CommitWatermark { file, path, journal, count: AtomicU64::new(read.count) }
+    }
+
+    /// Reads every slot.
+    pub(crate) fn read(file: &dyn JournalFile, journal: PublisherId) -> io::Result<Read> {
+        let mut bytes = vec![0; SLOTS * SLOT_BYTES];
+        file.read_at(&mut bytes, 0)?;
+        let mut read = Read { index: None, count: 0 };
+        for slot in bytes.chunks_exact(SLOT_BYTES) {
+            let crc = u32::from_le_bytes([slot[40], slot[41], slot[42], slot[43]]);
+            let good = &slot[..8] == MAGIC
+                && slot[8..24] == journal.0
+                && crc32c::crc32c(&slot[..CRC_AT]) == crc;
+            if good {
+                read.index = read.index.max(Some(u64_at(slot, 24)));
+                read.count = read.count.max(u64_at(slot, 32));
+            }
+        }
+        Ok(read)
+    }
+
+    /// Notes a commit; not synced.
+    pub(crate) fn note(&self, index: u64) -> io::Result<()> {
+        let slot = self.slot(index, self.count.load(Ordering::Relaxed));
+        self.file.write_at(&slot[..USED], 0)
+    }
+
+    /// Notes a commit for good.
+    pub(crate) fn firm(&self, index: u64) -> io::Result<()> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let place = 1 + count % (SLOTS as u64 - 1);
+        self.file.write_at(&self.slot(index, count), place * SLOT_BYTES as u64)?;
+        self.file.sync_data()
+    }
+
+    /// Says that index in every slot, for good: also when it is lower than before.
+    pub(crate) fn reset(&self, index: u64) -> io::Result<()> {
+        self.file.write_at(&self.slot(index, self.count.load(Ordering::Relaxed)), 0)?;
+        self.firm(index)?;
+        self.firm(index)
+    }
+
+    fn slot(&self, index: u64, count: u64) -> [u8; SLOT_BYTES] {
+        let mut slot = [0; SLOT_BYTES];
+        slot[..8].copy_from_slice(MAGIC);
+        slot[8..24].copy_from_slice(&self.journal.0);
+        slot[24..32].copy_from_slice(&index.to_le_bytes());
+        slot[32..40].copy_from_slice(&count.to_le_bytes());
+        let crc = crc32c::crc32c(&slot[..CRC_AT]);
+        slot[CRC_AT..USED].copy_from_slice(&crc.to_le_bytes());
+        slot
+    }
+}

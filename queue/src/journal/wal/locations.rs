@@ -1,0 +1,320 @@
+//! Where each record lies. Pure.
+//!
+//! ```text
+//! runs:  │ 1 … 900 in 7 (carried) │ 901 … 1500 in 4 (log) │ 1501 … in 5 (log, still growing) │
+//! ```
+//! Runs are sorted and disjoint: an index is in one of them at most. What no run holds is gone.
+
+/// A stretch of commands whose records lie in one segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    /// The last index that this run speaks for; of a carried run, whether or not it still has a
+    /// part.
+    pub(crate) last: u64,
+    pub(crate) sequence: u64,
+    pub(crate) records: RunRecords,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RunRecords {
+    /// As they were written: one offset for each command, 4 bytes per command, however many jobs it
+    /// holds.
+    Log {
+        offsets: Vec<u32>,
+        /// Where the last one ends.
+        end: u32,
+    },
+    /// What was left of them, sorted by index, then by `at`.
+    Carried(Vec<CarriedAt>),
+}
+
+/// A carried record: parts of command `index`, the first of which begins at `at` in its body.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct CarriedAt {
+    pub(crate) index: u64,
+    pub(crate) at: u32,
+    pub(crate) offset: u32,
+}
+
+/// What a run speaks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) sequence: u64,
+    pub(crate) carried: bool,
+}
+
+impl Run {
+    pub(crate) fn is_carried(&self) -> bool {
+        matches!(self.records, RunRecords::Carried(_))
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        let carried = self.is_carried();
+        Bounds { first: self.first, last: self.last, sequence: self.sequence, carried }
+    }
+}
+
+/// Where a record stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) sequence: u64,
+    pub(crate) offset: u64,
+    /// Where it ends, which is known of a record in a log segment.
+    pub(crate) end: Option<u64>,
+    pub(crate) carried: bool,
+}
+
+/// Where every record of a journal lies that is still there.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Locations {
+    runs: Vec<Run>,
+}
+
+impl Locations {
+    /// Of these runs: sorted, disjoint.
+    pub(crate) fn of(runs: Vec<Run>) -> Locations {
+        debug_assert!(
+            runs.windows(2).all(|pair| pair[0].last < pair[1].first),
+            "runs are disjoint"
+        );
+        Locations { runs }
+    }
+
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Adds records that follow each other in one segment, after all others; the last one ends at
+    /// `end`.
+    pub(crate) fn extend(&mut self, sequence: u64, first: u64, offsets: &[u32], end: u32) {
+        let Some(more) = (offsets.len() as u64).checked_sub(1) else { return };
+        match self.runs.last_mut() {
+            Some(Run {
+                last,
+                sequence: of,
+                records: RunRecords::Log { offsets: known, end: known_end },
+                ..
+            }) if *of == sequence && *last + 1 == first => {
+                known.extend_from_slice(offsets);
+                (*last, *known_end) = (first + more, end);
+            }
+            _ => {
+                let records = RunRecords::Log { offsets: offsets.to_vec(), end };
+                self.runs.push(Run { first, last: first + more, sequence, records });
+            }
+        }
+    }
+
+    /// Whether anything lies in that file.
+    pub(crate) fn names(&self, sequence: u64) -> bool {
+        self.runs.iter().any(|run| run.sequence == sequence)
+    }
+
+    /// The run that speaks for a command.
+    pub(crate) fn run_of(&self, index: u64) -> Option<&Run> {
+        let after = self.runs.partition_point(|run| run.first <= index);
+        self.runs.get(after.checked_sub(1)?).filter(|run| index <= run.last)
+    }
+
+    /// Where the record stands that holds the part of command `index` which begins at `at`.
+    pub(crate) fn locate(&self, index: u64, at: u32) -> Option<Place> {
+        let run = self.run_of(index)?;
+        let sequence = run.sequence;
+        match &run.records {
+            RunRecords::Log { offsets, end } => {
+                let place = usize::try_from(index - run.first).ok()?;
+                let offset = u64::from(*offsets.get(place)?);
+                let end = offsets.get(place + 1).unwrap_or(end);
+                Some(Place { sequence, offset, end: Some(u64::from(*end)), carried: false })
+            }
+            RunRecords::Carried(records) => {
+                let after =
+                    records.partition_point(|record| (record.index, record.at) <= (index, at));
+                let record =
+                    records.get(after.checked_sub(1)?).filter(|record| record.index == index)?;
+                let offset = u64::from(record.offset);
+                Some(Place { sequence, offset, end: None, carried: true })
+            }
+        }
+    }
+
+    /// Puts carried runs in the places of those that they speak for: each has the bounds of one run
+    /// before it.
+    pub(crate) fn replace(&mut self, carried: Vec<Run>) {
+        for run in carried {
+            match self.runs.binary_search_by_key(&run.first, |known| known.first) {
+                Ok(place) if self.runs[place].last == run.last => self.runs[place] = run,
+                _ => debug_assert!(false, "a carried run speaks for exactly one run before it"),
+            }
+        }
+    }
+
+    /// Forgets every run in that segment.
+    pub(crate) fn forget(&mut self, sequence: u64) {
+        self.runs.retain(|run| run.sequence != sequence);
+    }
+
+    /// The runs up to `index`, as they are now: what a snapshot keeps of them.
+    pub(crate) fn up_to(&self, index: u64) -> Locations {
+        let mut runs: Vec<Run> = Vec::new();
+        for run in self.runs.iter().take_while(|run| run.first <= index) {
+            let mut run = run.clone();
+            if let RunRecords::Log { offsets, end } = &mut run.records
+                && run.last > index
+            {
+                let keep = (index - run.first + 1) as usize;
+                // The last one kept ends where the first one left out begins.
+                *end = offsets.get(keep).copied().unwrap_or(*end);
+                offsets.truncate(keep);
+                run.last = index;
+            }
+            runs.push(run);
+        }
+        Locations { runs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    /// What is wanted: every part's place, and each command's file.
+    #[derive(Default)]
+    struct Model {
+        parts: BTreeMap<(u64, u32), Place>,
+        /// The length of every command's body, in parts: parts begin at 0, 10, 20 …
+        parts_of: BTreeMap<u64, u32>,
+    }
+
+    impl Model {
+        fn check(&self, locations: &Locations) {
+            for (&(index, at), &place) in &self.parts {
+                assert_eq!(locations.locate(index, at), Some(place), "{index} {at}");
+                let bounds = locations.run_of(index).unwrap().bounds();
+                assert!(bounds.first <= index && index <= bounds.last);
+                assert!(locations.names(place.sequence));
+            }
+            for &index in self.parts_of.keys() {
+                let any = self.parts.range((index, 0)..=(index, u32::MAX)).next();
+                let located = locations.locate(index, u32::MAX);
+                assert_eq!(located.is_some(), any.is_some(), "{index}");
+            }
+            let runs = locations.runs();
+            assert!(runs.windows(2).all(|pair| pair[0].last < pair[1].first));
+        }
+    }
+
+    #[test]
+    fn every_part_is_found_where_it_lies_after_any_changes() {
+        for seed in 0..300 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let (mut locations, mut model) = (Locations::default(), Model::default());
+            let (mut index, mut sequence, mut log) = (1, 1, 1);
+            let mut end = 4096;
+            for _ in 0..random.random_range(1..40) {
+                match random.random_range(0..10) {
+                    0..5 => {
+                        if random.random_bool(0.3) {
+                            (sequence, end) = (sequence + 1, 4096);
+                            log = sequence;
+                        }
+                        let mut offsets = Vec::new();
+                        let first = index;
+                        for _ in 0..random.random_range(0..5) {
+                            let parts = random.random_range(1..4);
+                            model.parts_of.insert(index, parts);
+                            offsets.push(end);
+                            let offset = u64::from(end);
+                            end += random.random_range(40..100);
+                            let ends = Some(u64::from(end));
+                            let place = Place { sequence: log, offset, end: ends, carried: false };
+                            for part in 0..parts {
+                                model.parts.insert((index, part * 10), place);
+                            }
+                            index += 1;
+                        }
+                        locations.extend(log, first, &offsets, end);
+                    }
+                    5..8 => {
+                        // Some runs, not the one that is written, are carried into one file.
+                        sequence += 1;
+                        let mut carried = Vec::new();
+                        let mut offset = 4096;
+                        for run in locations.runs().iter().filter(|run| run.sequence != log) {
+                            if random.random_bool(0.5) {
+                                continue;
+                            }
+                            let mut records = Vec::new();
+                            for index in run.first..=run.last {
+                                let live = random.random_bool(0.5);
+                                let mut place = None;
+                                let parts = model.parts.range_mut((index, 0)..=(index, u32::MAX));
+                                for (&(_, at), part) in parts {
+                                    // Several parts share a record, or not.
+                                    if place.is_none() || random.random_bool(0.5) {
+                                        offset += 50;
+                                        place = Some(offset);
+                                        records.push(CarriedAt { index, at, offset });
+                                    }
+                                    let offset = u64::from(offset);
+                                    *part = Place { sequence, offset, end: None, carried: true };
+                                }
+                                if !live {
+                                    records.retain(|record| record.index != index);
+                                    model.parts.retain(|&(of, _), _| of != index);
+                                }
+                            }
+                            let records = RunRecords::Carried(records);
+                            carried.push(Run { sequence, records, ..run.clone() });
+                        }
+                        locations.replace(carried);
+                    }
+                    8 => {
+                        let gone = random.random_range(0..=sequence);
+                        if gone != log {
+                            locations.forget(gone);
+                            model.parts.retain(|_, place| place.sequence != gone);
+                            assert!(!locations.names(gone));
+                        }
+                    }
+                    _ => {
+                        let upto = random.random_range(0..=index);
+                        let kept = locations.up_to(upto);
+                        for (&(index, at), &place) in &model.parts {
+                            if index <= upto {
+                                assert_eq!(kept.locate(index, at), Some(place));
+                            } else if !place.carried {
+                                assert_eq!(kept.locate(index, at), None);
+                            }
+                        }
+                    }
+                }
+                model.check(&locations);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_snapshot_keeps_goes_on_where_it_was_cut() {
+        let mut locations = Locations::default();
+        locations.extend(1, 1, &[4096, 4200, 4300], 4400);
+        locations.extend(1, 4, &[4400], 4500);
+        assert_eq!(locations.runs().len(), 1, "one segment is one run");
+        let mut kept = locations.up_to(2);
+        let records = RunRecords::Log { offsets: vec![4096, 4200], end: 4300 };
+        assert_eq!(kept.runs(), [Run { first: 1, last: 2, sequence: 1, records }]);
+        kept.extend(1, 3, &[4300], 4400);
+        kept.extend(1, 4, &[4400], 4500);
+        assert_eq!(kept, locations);
+        assert_eq!(locations.up_to(4), locations);
+        assert_eq!(locations.up_to(0), Locations::default());
+    }
+}

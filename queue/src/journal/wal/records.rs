@@ -1,0 +1,242 @@
+//! The records of an open journal: where they lie, and their parts, from any thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use crate::journal::compaction::compacted::{self, CarriedRead};
+use crate::journal::files::JournalFile;
+use crate::journal::files::directory::Directory;
+use crate::journal::wal::block_cache::BlockCache;
+use crate::journal::wal::format::crc_seed;
+use crate::journal::wal::locations::{Bounds, Locations, Place, Run};
+use crate::journal::wal::reading::{AHEAD_BYTES, Read, Reading, damaged, failed};
+use crate::log::{Piece, ReadError, Records};
+use crate::{Now, RecordRef};
+
+/// Files kept open for reading.
+const OPEN_FILES_MAX: usize = 64;
+/// The records of a journal, readable from any thread.
+pub(crate) struct JournalRecords {
+    directory: Arc<Directory>,
+    locations: RwLock<Locations>,
+    open: Mutex<VecDeque<(u64, Arc<dyn JournalFile>)>>,
+    pieces: Mutex<BlockCache>,
+    /// Shared by those who read a file, from its name to its bytes.
+    reading: RwLock<()>,
+}
+
+impl JournalRecords {
+    pub(crate) fn new(directory: Arc<Directory>, locations: Locations) -> JournalRecords {
+        JournalRecords {
+            directory,
+            locations: RwLock::new(locations),
+            open: Mutex::default(),
+            pieces: Mutex::default(),
+            reading: RwLock::default(),
+        }
+    }
+
+    /// Adds committed records that follow each other in one segment; the last one ends at `end`.
+    pub(crate) fn extend(&self, sequence: u64, first: u64, offsets: &[u32], end: u32) {
+        self.locations.write().extend(sequence, first, offsets, end);
+    }
+
+    /// Where all records up to `index` are now.
+    pub(crate) fn locations_up_to(&self, index: u64) -> Locations {
+        self.locations.read().up_to(index)
+    }
+
+    /// What each file speaks for, from the oldest commands on.
+    pub(crate) fn bounds(&self) -> Vec<Bounds> {
+        self.locations.read().runs().iter().map(Run::bounds).collect()
+    }
+
+    /// Reads these runs from their carried files from now on.
+    pub(crate) fn replace(&self, carried: Vec<Run>) {
+        self.locations.write().replace(carried);
+        self.close_unnamed();
+    }
+
+    /// Forgets all that lies in that file, which is about to be removed.
+    pub(crate) fn forget(&self, sequence: u64) {
+        self.locations.write().forget(sequence);
+        self.close_unnamed();
+    }
+
+    /// Waits until nobody reads what was forgotten before this call and has no name any more: a
+    /// file that a reader has open must not become shorter.
+    pub(crate) fn readers_have_ended(&self) {
+        drop(self.reading.write());
+    }
+
+    /// Gives up the files that no run names any more: while they are open, removing them frees
+    /// nothing.
+    fn close_unnamed(&self) {
+        let mut open = self.open.lock();
+        let locations = self.locations.read();
+        open.retain(|(sequence, _)| locations.names(*sequence));
+    }
+
+    /// Keeps files as they are, as a reader does.
+    #[cfg(test)]
+    pub(crate) fn read_on(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
+        self.reading.read()
+    }
+
+    /// Whether anybody reads a file.
+    #[cfg(test)]
+    pub(crate) fn is_read(&self) -> bool {
+        self.reading.try_write().is_none()
+    }
+
+    /// The sequences of the files that are open.
+    #[cfg(test)]
+    pub(crate) fn open_files(&self) -> std::collections::BTreeSet<u64> {
+        self.open.lock().iter().map(|(sequence, _)| *sequence).collect()
+    }
+
+    fn file(&self, sequence: u64, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
+        let mut open = self.open.lock();
+        if let Some((_, file)) = open.iter().find(|(open, _)| *open == sequence) {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.directory.files.open(path)?;
+        // One that is given up meanwhile is not kept: it would never be closed.
+        if !self.locations.read().names(sequence) {
+            return Ok(file);
+        }
+        if open.len() == OPEN_FILES_MAX {
+            open.pop_front();
+        }
+        open.push_back((sequence, Arc::clone(&file)));
+        Ok(file)
+    }
+}
+
+impl Records for JournalRecords {
+    fn piece(&self, at: RecordRef) -> Result<Piece, ReadError> {
+        self.piece_with(at, &self.pieces)
+    }
+}
+
+/// For one who reads much once: what is kept for all others stays as it is.
+#[derive(Default)]
+pub(crate) struct Sideline {
+    pieces: Mutex<BlockCache>,
+}
+
+impl JournalRecords {
+    /// The same as [`Records::part`].
+    pub(crate) fn part_aside(
+        &self,
+        at: RecordRef,
+        sideline: &mut Sideline,
+    ) -> Result<Bytes, ReadError> {
+        self.piece_with(at, &sideline.pieces)?.part_or_error(at)
+    }
+
+    /// When a command was logged, as its record or the carried record of that part says; nothing
+    /// checks it.
+    pub(crate) fn now_of(&self, index: u64, at: u32) -> Result<Now, ReadError> {
+        let located = self.locations.read().locate(index, at);
+        let place = located.ok_or(ReadError::NotThere { index })?;
+        let path = self.directory.path_of(place.sequence, place.carried);
+        let _reading = self.reading.read();
+        let file = self.file(place.sequence, &path).map_err(|error| failed(&path, error))?;
+        self.reading(&*file, place, &path).now()
+    }
+
+    /// What the run that speaks for a command speaks for.
+    pub(crate) fn bounds_of(&self, index: u64) -> Option<Bounds> {
+        self.locations.read().run_of(index).map(Run::bounds)
+    }
+
+    fn piece_with(&self, at: RecordRef, pieces: &Mutex<BlockCache>) -> Result<Piece, ReadError> {
+        let mut missing = None;
+        loop {
+            let located = self.locations.read().locate(at.index, at.at);
+            let place = located.ok_or(ReadError::NotThere { index: at.index })?;
+            match self.read(place, at, pieces) {
+                // Carried elsewhere, and its file removed, since it was looked up.
+                Err(ReadError::Io { error, .. })
+                    if error.kind() == io::ErrorKind::NotFound && missing != Some(place) =>
+                {
+                    missing = Some(place);
+                }
+                read => return read,
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        place: Place,
+        at: RecordRef,
+        pieces: &Mutex<BlockCache>,
+    ) -> Result<Piece, ReadError> {
+        if place.carried {
+            self.carried_piece(place, at, pieces)
+        } else {
+            self.log_piece(place, at, pieces)
+        }
+    }
+
+    fn log_piece(
+        &self,
+        place: Place,
+        at: RecordRef,
+        pieces: &Mutex<BlockCache>,
+    ) -> Result<Piece, ReadError> {
+        let record = (place.sequence, place.offset);
+        // Most parts are found here: nothing is allocated for them, not even a name.
+        if let Some(piece) = pieces.lock().get(record, at) {
+            return Ok(piece);
+        }
+        let path = &self.directory.path_of(place.sequence, false);
+        let _reading = self.reading.read();
+        let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
+        let Read { piece, is_whole } = self.reading(&*file, place, path).log_piece(at)?;
+        // Nobody asks again for a piece that holds this part alone.
+        if is_whole || piece.bytes.len() <= AHEAD_BYTES {
+            pieces.lock().keep(record, piece.clone());
+        }
+        Ok(piece)
+    }
+
+    fn carried_piece(
+        &self,
+        place: Place,
+        at: RecordRef,
+        pieces: &Mutex<BlockCache>,
+    ) -> Result<Piece, ReadError> {
+        let record = (place.sequence, place.offset);
+        let path = || self.directory.path_of(place.sequence, true);
+        let kept = pieces.lock().whole(record);
+        let body = match kept {
+            Some(body) => body,
+            None => {
+                let path = &path();
+                let _reading = self.reading.read();
+                let file = self.file(place.sequence, path).map_err(|error| failed(path, error))?;
+                let body = self.reading(&*file, place, path).carried_body(at.index)?;
+                pieces.lock().keep(record, Piece { from: 0, bytes: body.clone() });
+                body
+            }
+        };
+        match compacted::part_of(&body, at) {
+            // What lies beside it in a carried record is not what lay beside it in the command.
+            CarriedRead::Bytes(bytes) => Ok(Piece { from: at.at as usize, bytes }),
+            CarriedRead::Rotten => Err(damaged(&path(), place.offset)),
+            CarriedRead::NotHere => Err(ReadError::NotThere { index: at.index }),
+        }
+    }
+
+    fn reading<'a>(&self, file: &'a dyn JournalFile, place: Place, path: &'a Path) -> Reading<'a> {
+        Reading { file, path, seed: crc_seed(self.directory.journal, place.sequence), place }
+    }
+}
