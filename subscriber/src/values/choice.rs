@@ -17,10 +17,13 @@ pub(crate) const FAILURE_REMEMBERED: Duration = Duration::from_secs(60);
 /// Most publishers whose failures are remembered; with more, the one that failed first is forgotten.
 pub(crate) const FAILURES_MAX: usize = 16_384;
 
+/// Subscriptions that go to one of the same publishers.
+type Group = (Arc<[Publication]>, Vec<Arc<Sub>>);
+
 /// Subscriptions by the publishers of their values: paths of the same publishers, on the same terms, go to the same one.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    pub(crate) groups: Vec<(Arc<[Publication]>, Vec<Arc<Sub>>)>,
+    pub(crate) groups: Vec<Group>,
     by_terms: HashMap<Vec<(PublisherId, Epoch, u16, u16)>, usize>,
     /// The set that came last, and its group. An answer has few sets, but those of its slices are equal, not the same.
     last: Option<(Arc<[Publication]>, usize)>,
