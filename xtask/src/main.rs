@@ -1,6 +1,7 @@
 //! Longshore's chores. `cargo xtask test` runs everything that has to hold before a change is taken.
 
 mod bench;
+mod count;
 mod flaky;
 mod mutants;
 mod report;
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test [--long]                      formatting, clippy, all tests (they run the examples) and doc tests
+cargo xtask count [--bless]                    instructions, allocations and system calls of a job and of a value
 cargo xtask flaky [--minutes N]                every test in random order beside a busy machine, for an hour
 cargo xtask mutants [--list] [--only NAME]… [--since REV]
                                                plants faults one after another; the suite has to fail on each
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["test", ref asked @ ..] => test::command(asked),
+        ["count", ref asked @ ..] => count::command(asked),
         ["flaky", ref asked @ ..] => flaky::command(asked),
         ["mutants", ref asked @ ..] => mutants::command(asked),
         ["bench", "resolver" | "values", ..] => bench::command(&words[1..]),

@@ -70,6 +70,7 @@ fn steps(long: bool) -> Vec<Step> {
             "check --manifest-path bench/Cargo.toml --no-default-features --target-dir target",
         ),
         tests,
+        Step::cargo("costs are as counted", "xtask count"),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ]
 }

@@ -15,9 +15,7 @@ mod write;
 
 use bytes::Bytes;
 
-pub use answer::{
-    Column, Listed, PathAnswer, PathListed, Resolved, SetMember, TableAnswer,
-};
+pub use answer::{Column, Listed, PathAnswer, PathListed, Resolved, SetMember, TableAnswer};
 pub use digest::{Digest, KeyHash};
 pub use path_texts::{PathText, PathTexts, PathTextsIter};
 pub use read::{List, ListMatching, Resolve, Table};

@@ -1,0 +1,97 @@
+//! A fixed amount of work on one thread, for `cargo xtask count`: `count jobs|values NUMBER`.
+
+use std::time::Duration;
+
+use longshore::embedded::{RunningReplica, System, SystemOptions};
+use longshore::prelude::*;
+use longshore::values::{
+    SubscribeOptions, Subscriber, Updates, ValuePublisher, ValuePublisherOptions,
+};
+use longshore::{BatchOptions, Durability, Value};
+
+/// What a job or a value has for its payload.
+const BYTES: usize = 256;
+/// Jobs that are enqueued at once.
+const BATCH: u64 = 1_000;
+/// Values that are followed, all of them updated in each round.
+const VALUES: u64 = 100;
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [workload, number] = &arguments[..] else { anyhow::bail!("count jobs|values NUMBER") };
+    let number: u64 = number.parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match workload.as_str() {
+        "jobs" => runtime.block_on(jobs(number)),
+        "values" => runtime.block_on(values(number)),
+        other => anyhow::bail!("no workload '{other}'"),
+    }
+}
+
+/// Enqueues jobs in batches, then has a worker complete all of them.
+async fn jobs(number: u64) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut options = SystemOptions::new(folder.path());
+    // How often the disk is synced depends on its speed.
+    options.publisher.durability = Durability::None;
+    let system = System::start_with(options).await?;
+    let (producer, path) = (system.producer(), Path::new("/jobs/count")?);
+    for _ in 0..number / BATCH {
+        let jobs = (0..BATCH).map(|_| new_job(path.clone(), vec![7; BYTES])).collect();
+        for receipt in producer.enqueue_all(jobs, BatchOptions::default()).await {
+            receipt.outcome?;
+        }
+    }
+    let worker = system.worker().durable_subscribe("/jobs/count").concurrency(64).prefetch(1_000);
+    let (handle, stats) = (worker.handle(), worker.stats());
+    let working = tokio::spawn(worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) }));
+    while stats.now().completed < number {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    handle.drain();
+    working.await??;
+    system.stop().await?;
+    Ok(())
+}
+
+/// Updates all values again and again; each round is received before the next begins.
+async fn values(number: u64) -> anyhow::Result<()> {
+    let resolver = RunningReplica::local().await?;
+    let cluster = Some(resolver.cluster());
+    let options = ValuePublisherOptions { cluster, ..ValuePublisherOptions::default() };
+    let publisher = ValuePublisher::open(options).await?;
+    let paths = (0..VALUES).map(|n| Path::new(&format!("/values/{n}")));
+    let paths: Vec<Path> = paths.collect::<Result<_, _>>()?;
+    let values = publisher.values();
+    let published =
+        paths.iter().map(|path| values.publish(path.clone(), Value::Bytes(vec![0; BYTES].into())));
+    let published: Vec<_> = published.collect::<Result<_, _>>()?;
+    if let Some(registry) = publisher.write_client() {
+        registry.flushed(1).await;
+    }
+    let subscriber = Subscriber::connect(resolver.cluster()).await?;
+    let mut updates = Updates::new(2 * VALUES as usize);
+    let options = SubscribeOptions { into: Some(updates.sink()), ..SubscribeOptions::default() };
+    let followed = subscriber.durable_subscribe_all(paths, &options);
+    receive(&mut updates).await;
+    let mut batch = values.batch();
+    for round in 0..number / VALUES {
+        for value in &published {
+            batch.update(value, Value::Bytes(vec![round as u8; BYTES].into()))?;
+        }
+        batch.commit();
+        receive(&mut updates).await;
+    }
+    drop(followed);
+    publisher.stop().await;
+    resolver.stop().await?;
+    Ok(())
+}
+
+/// Takes one update of every value.
+async fn receive(updates: &mut Updates) {
+    let mut received = 0;
+    while received < VALUES as usize {
+        received += updates.next().await.len();
+    }
+}
