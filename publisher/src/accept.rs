@@ -10,7 +10,8 @@ use tracing::{error, info, warn};
 
 use crate::values::Values;
 
-/// Serves each link in a task of its own until `closing`; then waits at most `goodbye` for all of them to take their goodbye.
+/// Serves each link in a task of its own until `closing`; then waits at most `goodbye` for all of
+/// them to take their goodbye.
 pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
     mut listener: Listener,
     values: Values,

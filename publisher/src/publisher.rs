@@ -231,7 +231,8 @@ impl Publisher {
             let (values, inputs) = (of_values.clone(), inputs.clone());
             async move {
                 match hello.role {
-                    // On the heap: workers' links, of which there are thousands, have no room for it.
+                    // On the heap: workers' links, of which there are thousands, have no room for
+                    // it.
                     Role::Values => Box::pin(values::serve(values, hello, sender, receiver)).await,
                     _ => link::serve(id, hello, sender, receiver, inputs).await,
                 }

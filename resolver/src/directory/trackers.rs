@@ -1,7 +1,7 @@
 //! The revision at which something that can be seen came or went last, at and below each path.
 //!
-//! Only paths with others below them have a number of their own; a change writes it to each path above
-//! the changed one.
+//! Only paths with others below them have a number of their own; a change writes it to each path
+//! above the changed one.
 
 use crate::directory::tree::{NodeId, ROOT, Tree};
 

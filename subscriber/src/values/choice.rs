@@ -17,15 +17,20 @@ pub(crate) const FAILURE_REMEMBERED: Duration = Duration::from_secs(60);
 /// Most publishers whose failures are remembered; with more, the one that failed first is forgotten.
 pub(crate) const FAILURES_MAX: usize = 16_384;
 
-/// Subscriptions that go to one of the same publishers.
-type Group = (Arc<[Publication]>, Vec<Arc<Sub>>);
+/// What decides which publisher is chosen: who it is, its priority and its weight.
+type Offer = (PublisherId, Epoch, u16, u16);
 
-/// Subscriptions by the publishers of their values: paths of the same publishers, on the same terms, go to the same one.
+/// Publishers, and the subscriptions that are to be held at one of them.
+pub(crate) type Group = (Arc<[Publication]>, Vec<Arc<Sub>>);
+
+/// Subscriptions by the publishers of their values: paths of the same publishers, on the same
+/// terms, go to the same one.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) groups: Vec<Group>,
-    by_terms: HashMap<Vec<(PublisherId, Epoch, u16, u16)>, usize>,
-    /// The set that came last, and its group. An answer has few sets, but those of its slices are equal, not the same.
+    by_offers: HashMap<Vec<Offer>, usize>,
+    /// The set that came last, and its group. An answer has few sets, but those of its slices are
+    /// equal, not the same.
     last: Option<(Arc<[Publication]>, usize)>,
 }
 
@@ -34,7 +39,7 @@ impl Groups {
     pub(crate) fn add(&mut self, set: Arc<[Publication]>, sub: Arc<Sub>) {
         let at = match &self.last {
             Some((last, at)) if Arc::ptr_eq(last, &set) => *at,
-            _ => *self.by_terms.entry(terms(&set)).or_insert_with(|| {
+            _ => *self.by_offers.entry(offers(&set)).or_insert_with(|| {
                 self.groups.push((set.clone(), Vec::new()));
                 self.groups.len() - 1
             }),
@@ -44,16 +49,15 @@ impl Groups {
     }
 }
 
-/// What decides which publisher is chosen.
-fn terms(set: &[Publication]) -> Vec<(PublisherId, Epoch, u16, u16)> {
+fn offers(set: &[Publication]) -> Vec<Offer> {
     let values = set.iter().filter(|one| one.terms.kind == PublicationKind::Value);
-    let mut terms: Vec<_> = values
+    let mut offers: Vec<Offer> = values
         .map(|Publication { publisher, terms }| {
             (publisher.id, publisher.epoch, terms.priority, terms.weight)
         })
         .collect();
-    terms.sort_unstable();
-    terms
+    offers.sort_unstable();
+    offers
 }
 
 /// Orders publishers, and remembers which of them failed.

@@ -1,5 +1,6 @@
-//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them at once, and sends a
-//! [`Party`] to the publishers of each set, in the order of [`Choice`]. Each publisher has one link, served by one task.
+//! Makes subscriptions: takes those that are new or due together, asks the resolver for all of them
+//! at once, and sends a [`Party`] to the publishers of each set, in the order of [`Choice`]. Each
+//! publisher has one link, served by one task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -52,7 +52,8 @@ impl ValueLink {
         self.table.lock().closed().is_none()
     }
 
-    /// Holds these from now on. Those that it cannot hold, or that the publisher refuses, go to `refusals`.
+    /// Holds these from now on. Those that it cannot hold, or that the publisher refuses, go to
+    /// `refusals`.
     pub(crate) fn hold(
         self: &Arc<ValueLink>,
         now: Duration,

@@ -1,9 +1,10 @@
 //! Live values: followed at one publisher each, over one link to each publisher.
 //!
-//! The cores have no clock, socket or randomness of their own: `choice` (which publishers, in which order), `retries` (when to
-//! try again), `table` with `sinks`, `holders` and `kept` (what a link holds, and where its updates go), `writes`. `race` tries
-//! publishers beside each other, `party` one after the other; `director` and `link` are the tasks around them; `net` is the
-//! world that they act on.
+//! The cores have no clock, socket or randomness of their own: `choice` (which publishers, in which
+//! order), `retries` (when to try again), `table` with `sinks`, `holders` and `kept` (what a link
+//! holds, and where its updates go), `writes`. `race` tries publishers beside each other, `party`
+//! one after the other; `director` and `link` are the tasks around them; `net` is the world that
+//! they act on.
 
 /// What counts as for ever: a clock cannot count to any end.
 const FOR_EVER: std::time::Duration = std::time::Duration::from_secs(30 * 365 * 24 * 3_600);

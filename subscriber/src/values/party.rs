@@ -1,8 +1,8 @@
 //! Subscriptions on their way from publisher to publisher.
 //!
-//! A party has an ordered list of candidates. It races them for a link, asks the winner for all of its subscriptions, and
-//! is done when all are answered. Those that the publisher refuses go on at once as a party of their own, with the
-//! candidates that are left.
+//! A party has an ordered list of candidates. It races them for a link, asks the winner for all of
+//! its subscriptions, and is done when all are answered. Those that the publisher refuses go on at
+//! once as a party of their own, with the candidates that are left.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use super::race::race;
 use super::sub::{Lost, Refusals, Sub};
 use super::subscriber::SubscribeError;
 
-/// The longest that a publisher may take to answer those that are subscribed together; it gives its program 10 s to make
-/// a value. One that has welcomed the link and sends nothing counts as failed.
+/// The longest that a publisher may take to answer those that are subscribed together; it gives its
+/// program 10 s to make a value. One that has welcomed the link and sends nothing counts as failed.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Subscriptions that are made together.
@@ -69,7 +69,8 @@ impl Party {
                     some.extend(withdraw(&subs, &link, &refusals));
                 }
             }
-            // Whoever is being refused at this moment holds the table: all of the frame is here after it.
+            // Whoever is being refused at this moment holds the table: all of the frame is here
+            // after it.
             drop(link.table.lock());
             some.extend(std::iter::from_fn(|| refused.try_recv().ok()));
             let done = some.is_empty() || answered.is_err();
@@ -80,8 +81,8 @@ impl Party {
         }
     }
 
-    /// These were refused: they try the next publisher, or the same one if its link closed for want of subscriptions just
-    /// before they came.
+    /// These were refused: they try the next publisher, or the same one if its link closed for want
+    /// of subscriptions just before they came.
     fn go_on<N: Net>(&self, director: &Arc<Director<N>>, publisher: &PublisherInfo, refused: Lost) {
         let refused = refused.into_iter().filter(|(sub, _)| !sub.is_dropped());
         let (idle, refused): (Vec<_>, Vec<_>) = refused.partition(|(_, reason)| **reason == *IDLE);

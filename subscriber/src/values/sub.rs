@@ -19,8 +19,8 @@ use super::writes::{Answer, WriteError};
 /// Subscriptions that are not held any more, or were not to be, and why.
 pub(crate) type Lost = Vec<(Arc<Sub>, Arc<str>)>;
 
-/// Where subscriptions go that are asked of a publisher together and come to nothing. The channel closes once all are
-/// answered. It holds each of them at most once.
+/// Where subscriptions go that are asked of a publisher together and come to nothing. The channel
+/// closes once all are answered. It holds each of them at most once.
 pub(crate) type Refusals = mpsc::UnboundedSender<(Arc<Sub>, Arc<str>)>;
 
 /// How a durable subscription of a value stands. Times are counted from the subscriber's start.
@@ -178,8 +178,8 @@ impl Sub {
         }
     }
 
-    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not there, or came there
-    /// again since in another party.
+    /// Takes it back from a link where it does not stand yet. False if it stands there, or is not
+    /// there, or came there again since in another party.
     pub(crate) fn withdraw(&self, from: &Arc<ValueLink>, refusals: &Refusals) -> bool {
         let Some((link, slot)) = self.place() else { return false };
         let mut table = link.table.lock();
