@@ -201,7 +201,7 @@ async fn is_passed_over(kind: Kind, theirs: &TlsAcceptor, honest: TlsAcceptor, o
 #[tokio::test]
 async fn a_replica_whose_certificate_nobody_knows_is_passed_over_too() {
     let (ours, strange) = (Pem::new(), Pem::new().acceptor(None));
-    is_passed_over(Kind::Stranger, &strange, ours.acceptor(None), &ours.dialer(None)).await;
+    is_passed_over(Kind::Stranger, &strange, ours.acceptor(None), &ours.dialer(None, None)).await;
 }
 
 #[tokio::test]
@@ -209,8 +209,9 @@ async fn a_replica_that_does_not_take_the_clients_certificate_is_passed_over_too
     let (servers, clients, others) = (Pem::new(), Pem::new(), Pem::new());
     let theirs = servers.acceptor(Some(&others));
     // Without one the honest replica asks for none, and with one it knows whose it is.
-    is_passed_over(Kind::Demanding, &theirs, servers.acceptor(None), &servers.dialer(None)).await;
-    let (honest, ours) = (servers.acceptor(Some(&clients)), servers.dialer(Some(&clients)));
+    is_passed_over(Kind::Demanding, &theirs, servers.acceptor(None), &servers.dialer(None, None))
+        .await;
+    let (honest, ours) = (servers.acceptor(Some(&clients)), servers.dialer(None, Some(&clients)));
     is_passed_over(Kind::Demanding, &theirs, honest, &ours).await;
 }
 

@@ -3,6 +3,7 @@
 
 pub mod crowd;
 pub mod hostile;
+#[path = "../../../../tests/pem.rs"]
 pub mod pem;
 pub mod process;
 pub mod relay;

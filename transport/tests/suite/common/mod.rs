@@ -1,6 +1,7 @@
 //! What the link stories share: a listener, a dialler, a raw peer that says what it likes.
 #![allow(dead_code, unreachable_pub)]
 
+#[path = "../../../../tests/pem.rs"]
 pub mod pem;
 
 use std::net::SocketAddr;
@@ -117,4 +118,14 @@ pub async fn raw_answer(stream: &mut TcpStream) -> HelloAnswer {
 /// Waits for it, and fails instead of hanging.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it takes far too long")
+}
+
+impl pem::Pem {
+    pub fn listening(&self, clients: Option<&pem::Pem>) -> ListenerOptions {
+        ListenerOptions { tls: Some(self.acceptor(clients)), ..listening() }
+    }
+
+    pub fn dialling(&self, name: Option<&str>, identity: Option<&pem::Pem>) -> LinkOptions {
+        LinkOptions { tls: Some(self.dialer(name, identity)), ..dialling() }
+    }
 }

@@ -7,7 +7,8 @@ use longshore_transport::{TlsAcceptor, TlsDialer};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// PEM files: an authority, and a certificate that it has signed for 127.0.0.1.
+/// PEM files: an authority, and a certificate that it has signed for 127.0.0.1 and
+/// `longshore.test`.
 pub struct Pem {
     directory: TempDir,
 }
@@ -19,9 +20,9 @@ impl Pem {
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority =
             CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        let names = ["127.0.0.1".to_owned(), "longshore.test".to_owned()];
         let key = KeyPair::generate().unwrap();
-        let names = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let chain = names.signed_by(&key, &authority).unwrap();
+        let chain = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
         let pem = Pem { directory };
         fs::write(pem.file("authority.pem"), authority.pem()).unwrap();
         fs::write(pem.file("chain.pem"), chain.pem()).unwrap();
@@ -29,21 +30,22 @@ impl Pem {
         pem
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// With `clients`, only those come in whose certificate is of that authority.
+    /// With `clients`, only clients with a certificate of that authority are accepted.
     pub fn acceptor(&self, clients: Option<&Pem>) -> TlsAcceptor {
         let clients = clients.map(|pem| pem.file("authority.pem"));
         let (chain, key) = (self.file("chain.pem"), self.file("key.pem"));
         TlsAcceptor::from_pem(&chain, &key, clients.as_deref()).unwrap()
     }
 
-    /// With `identity`, it shows that certificate.
-    pub fn dialer(&self, identity: Option<&Pem>) -> TlsDialer {
+    /// `name` has to be in the server's certificate; with `identity`, the dialler presents that
+    /// certificate.
+    pub fn dialer(&self, name: Option<&str>, identity: Option<&Pem>) -> TlsDialer {
         let files = identity.map(|pem| (pem.file("chain.pem"), pem.file("key.pem")));
         let identity = files.as_ref().map(|(chain, key)| (chain.as_path(), key.as_path()));
-        TlsDialer::from_pem(&self.file("authority.pem"), None, identity).unwrap()
+        TlsDialer::from_pem(&self.file("authority.pem"), name, identity).unwrap()
     }
 }
