@@ -27,12 +27,9 @@ struct Story {
 impl Story {
     fn new() -> Story {
         let rules = Rules {
-            writer_ttl: Duration::from_secs(120),
-            stand_still_max: Duration::from_secs(15),
-            fresh: true,
             publishers_max: 1_000,
             paths_max: 100_000,
-            watches_max: 4,
+            ..Rules::small(Duration::from_secs(120))
         };
         let directory = Directory::new(Instant::now(), Incarnation([5; 16]), rules);
         let mut story = Story { directory, held: [BTreeSet::new(), BTreeSet::new()] };

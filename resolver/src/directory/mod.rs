@@ -115,6 +115,21 @@ pub(crate) struct Rules {
     pub(crate) watches_max: usize,
 }
 
+#[cfg(test)]
+impl Rules {
+    /// Of a small replica that has never run before.
+    pub(crate) fn small(writer_ttl: Duration) -> Rules {
+        Rules {
+            writer_ttl,
+            stand_still_max: writer_ttl / 8,
+            fresh: true,
+            publishers_max: 16,
+            paths_max: 1_000,
+            watches_max: 16,
+        }
+    }
+}
+
 /// Whether a path is `/sys` or lies below it.
 fn is_reserved(path: &str) -> bool {
     path.strip_prefix("/sys").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -290,14 +290,7 @@ struct Pair {
 impl Pair {
     fn new() -> Pair {
         let now = Instant::now();
-        let rules = Rules {
-            writer_ttl: TTL,
-            stand_still_max: TTL,
-            fresh: true,
-            publishers_max: 16,
-            paths_max: 100,
-            watches_max: 16,
-        };
+        let rules = Rules { stand_still_max: TTL, ..Rules::small(TTL) };
         let directory = Directory::new(now, Incarnation([9; 16]), rules);
         Pair {
             now,

@@ -18,14 +18,7 @@ const WAIT: Duration = Duration::from_secs(15);
 const SHORT: Duration = Duration::from_secs(5);
 
 fn rules(fresh: bool) -> Rules {
-    Rules {
-        writer_ttl: TTL,
-        stand_still_max: TTL / 8,
-        fresh,
-        publishers_max: 8,
-        paths_max: 1_000,
-        watches_max: 2,
-    }
+    Rules { fresh, ..Rules::small(TTL) }
 }
 
 fn info(number: u8) -> PublisherInfo {

@@ -14,14 +14,7 @@ const TTL: Duration = Duration::from_secs(120);
 const INSTANT: Duration = Duration::from_nanos(1);
 
 fn rules() -> Rules {
-    Rules {
-        writer_ttl: TTL,
-        stand_still_max: TTL / 8,
-        fresh: true,
-        publishers_max: 2,
-        paths_max: 3,
-        watches_max: 2,
-    }
+    Rules { publishers_max: 2, paths_max: 3, watches_max: 2, ..Rules::small(TTL) }
 }
 
 fn publisher(number: u8, epoch: u64) -> PublisherInfo {

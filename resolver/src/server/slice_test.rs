@@ -28,14 +28,7 @@ const WRITER: Client = Client(1);
 const TTL: Duration = Duration::from_secs(120);
 
 fn directory(now: Instant) -> Directory {
-    let rules = Rules {
-        writer_ttl: TTL,
-        stand_still_max: TTL,
-        fresh: true,
-        publishers_max: 2,
-        paths_max: PATHS,
-        watches_max: 2,
-    };
+    let rules = Rules { paths_max: PATHS, ..Rules::small(TTL) };
     let mut directory = Directory::new(now, Incarnation([1; 16]), rules);
     let publisher =
         PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "left", [([127, 0, 0, 1], 4000)]);
@@ -301,14 +294,7 @@ fn fill(mut fits: impl FnMut(LaterFields) -> bool) {
 fn the_longest_answer_about_a_path_and_its_default_fits_a_frame() {
     let now = Instant::now();
     let publishers = 2 * PUBLISHERS_PER_PATH_MAX;
-    let rules = Rules {
-        writer_ttl: TTL,
-        stand_still_max: TTL,
-        fresh: true,
-        publishers_max: publishers,
-        paths_max: 2,
-        watches_max: 1,
-    };
+    let rules = Rules { publishers_max: publishers, ..Rules::small(TTL) };
     let mut directory = Directory::new(now, Incarnation([1; 16]), rules);
     for n in 0..publishers as u16 {
         let client = Client(u64::from(n) + 1);

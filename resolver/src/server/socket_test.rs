@@ -295,14 +295,7 @@ async fn a_replica_whose_directory_dies_ends_with_the_reason() {
     let address = "127.0.0.1:0".parse().unwrap();
     let mut server = ResolverServer::bind(address, options).await.unwrap();
     // Its first publisher would be silent for too long at a time that cannot be told: as good a defect as any.
-    let rules = Rules {
-        writer_ttl: Duration::MAX,
-        stand_still_max: quick().request_timeout_min,
-        fresh: true,
-        publishers_max: 1,
-        paths_max: 1,
-        watches_max: 1,
-    };
+    let rules = Rules::small(Duration::MAX);
     let directory = Directory::new(now(), Incarnation([1; 16]), rules);
     let (said, received) = mpsc::channel(SAID_MAX);
     server.desk = Desk::new("left".into(), directory, received, said.downgrade());

@@ -56,29 +56,6 @@ fn update(text: &str, value: impl Into<Value>) -> Heard {
 }
 
 #[test]
-fn a_subscriber_gets_the_value_as_it_is_and_then_every_update_in_order() {
-    let mut world = World::new();
-    let a = world.publish("/a", 1u64);
-    let b = world.publish("/b", "x");
-    let link = world.link();
-    world.set(a, 2u64);
-    world.subscribe(&link, 0, "/a", Policy::Conflate);
-    world.set(a, 3u64);
-    world.subscribe(&link, 1, "/b", Policy::Disconnect);
-    world.core.commit(&[(a, 4u64.into()), (b, "y".into()), (a, 5u64.into())]);
-    let heard = [
-        Heard::Subscribed("/a".into(), 2u64.into()),
-        update("/a", 3u64),
-        Heard::Subscribed("/b".into(), "x".into()),
-        update("/a", 4u64),
-        update("/b", "y"),
-        update("/a", 5u64),
-    ];
-    assert_eq!(link.heard(), heard);
-    assert_eq!(world.core.current(a), Some(Value::U64(5)));
-}
-
-#[test]
 fn updates_are_encoded_once_for_all_links_of_a_set() {
     let mut world = World::new();
     let keys: Vec<_> = (0..50).map(|n| world.publish(&format!("/{n}"), 0u64)).collect();
@@ -143,33 +120,6 @@ fn a_subscription_that_leaves_out_nothing_ends_alone_when_something_would_be() {
     assert_eq!(link.heard(), [Heard::Subscribed("/a".into(), 3u64.into()), update("/a", 4u64)]);
     assert_eq!(other.ended(), None);
     assert_eq!(other.heard()[1..], [1u64, 2, 3, 4].map(|n| update("/a", n)));
-}
-
-#[test]
-fn one_of_ten_that_is_stopped_costs_the_others_nothing() {
-    let mut world = World::new();
-    let keys: Vec<_> = (0..100).map(|n| world.publish(&format!("/{n}"), 0u64)).collect();
-    let links: Vec<_> = (0..10).map(|_| world.link()).collect();
-    for (number, link) in links.iter().flat_map(|link| (0..100).map(move |n| (n, link))) {
-        let policy = if number % 2 == 0 { Policy::Conflate } else { Policy::DropOldest };
-        world.subscribe(link, number, &format!("/{number}"), policy);
-    }
-    links.iter().for_each(|link| drop(link.heard()));
-    links[3].stop();
-    for n in 1..=1_000u64 {
-        let updates: Vec<_> = keys.iter().map(|key| (*key, Value::U64(n))).collect();
-        world.core.commit(&updates);
-        for (place, link) in links.iter().enumerate().filter(|(place, _)| *place != 3) {
-            assert_eq!(link.heard().len(), 100, "link {place}, commit {n}");
-        }
-    }
-    links[3].go_on(&mut world.core);
-    let heard = links[3].heard();
-    for number in 0..100 {
-        let text = format!("/{number}");
-        let last = heard.iter().rfind(|heard| matches!(heard, Heard::Update(of, _) if *of == text));
-        assert_eq!(last, Some(&update(&text, 1_000u64)));
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longshore_protocol::messages::resolver::{
     Change, Digest, Group, KeyHash, RefusedPath, RequestRefusal,
@@ -51,14 +51,7 @@ impl Replica {
     pub(super) fn new(now: Instant) -> Replica {
         match KIND.get() {
             Kind::Directory => {
-                let rules = Rules {
-                    writer_ttl: 2 * HALF_TTL,
-                    stand_still_max: Duration::from_secs(15),
-                    fresh: true,
-                    publishers_max: 16,
-                    paths_max: 2_000_000,
-                    watches_max: 16,
-                };
+                let rules = Rules { paths_max: 2_000_000, ..Rules::small(2 * HALF_TTL) };
                 Replica::Directory(Box::new(Directory::new(now, Incarnation([1; 16]), rules)))
             }
             Kind::Model(buckets) => {
