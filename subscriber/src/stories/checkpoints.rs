@@ -57,18 +57,15 @@ async fn one_running(
 
 #[tokio::test]
 async fn a_checkpoint_returns_its_number_once_its_publisher_has_it() {
-    let mut publisher = FakePublisher::start(1).await;
-    let worker = work(
+    let (_publisher, worker, mut link) = linked(
         ONE,
-        &[&publisher],
         handler(|_: Job<Bytes>, ctx: JobContext| async move {
             let first = ctx.checkpoint("half").await?;
             let second = ctx.checkpoint(vec![7; 64 * 1024]).await?;
             Ok(format!("{first} {second}"))
         }),
-    );
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    )
+    .await;
     link.deliver(&[(11, "x")]);
     assert_eq!(checkpoint(&mut link).await, (11, 1, "half".into()));
     assert_eq!(worker.desk.stats().checkpoints, 0);
@@ -253,16 +250,14 @@ async fn a_checkpoint_that_its_handler_did_not_wait_for_ends_with_the_attempt() 
 
 #[tokio::test]
 async fn a_worker_that_stops_lets_its_handlers_leave_a_checkpoint_within_their_grace() {
-    let mut publisher = FakePublisher::start(1).await;
     let handler = handler(|_: Job<Bytes>, ctx: JobContext| async move {
         ctx.cancelled().await;
         ctx.checkpoint("as far as it came").await?;
         Err::<(), _>(JobFailure::Release)
     });
     let cancel_grace = Duration::from_secs(25);
-    let worker = work(Bound { grace: Duration::ZERO, cancel_grace, ..ONE }, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) =
+        linked(Bound { grace: Duration::ZERO, cancel_grace, ..ONE }, handler).await;
     link.deliver(&[(1, "x")]);
     link.started().await;
     worker.until(|stats| stats.running == 1).await;
@@ -349,18 +344,15 @@ async fn a_question_refused_as_stale_cancels_its_context_and_other_refusals_do_n
 
 #[tokio::test]
 async fn a_handler_that_blocks_its_thread_reads_and_leaves_checkpoints() {
-    let mut publisher = FakePublisher::start(1).await;
-    let worker = work(
+    let (_publisher, worker, mut link) = linked(
         ONE,
-        &[&publisher],
         Blocking::new(|_: Job<Bytes>, ctx: JobContext| {
             let earlier = ctx.checkpoints_blocking()?;
             let number = ctx.checkpoint_blocking(format!("after {}", earlier.len()))?;
             Ok(number.to_string())
         }),
-    );
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    )
+    .await;
     link.deliver_all([Delivery { attempt: 2, deliveries: 2, checkpoints: 1, ..delivery(1) }]);
     let (id, _) = question(&mut link).await;
     let kept = vec![left(1, 1, "a")];
@@ -374,18 +366,15 @@ async fn a_handler_that_blocks_its_thread_reads_and_leaves_checkpoints() {
 
 #[tokio::test]
 async fn a_thread_that_waits_for_an_answer_past_every_grace_is_told_as_its_job_goes_back() {
-    let mut publisher = FakePublisher::start(1).await;
     let (ended, mut end) = mpsc::unbounded_channel();
-    let worker = work(
+    let (_publisher, worker, mut link) = linked(
         Bound { grace: Duration::ZERO, cancel_grace: Duration::ZERO, ..ONE },
-        &[&publisher],
         Blocking::new(move |_: Job<Bytes>, ctx: JobContext| {
             let _ = ended.send(ctx.checkpoint_blocking("never answered"));
             Ok(())
         }),
-    );
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    )
+    .await;
     link.deliver(&[(1, "x")]);
     checkpoint(&mut link).await;
     worker.handle.drain();
@@ -399,18 +388,15 @@ async fn a_thread_that_waits_for_an_answer_past_every_grace_is_told_as_its_job_g
 
 #[tokio::test]
 async fn a_stopped_worker_leaves_no_thread_waiting_for_an_answer() {
-    let mut publisher = FakePublisher::start(1).await;
     let (ended, mut end) = mpsc::unbounded_channel();
-    let worker = work(
+    let (_publisher, worker, mut link) = linked(
         ONE,
-        &[&publisher],
         Blocking::new(move |_: Job<Bytes>, ctx: JobContext| {
             let _ = ended.send(ctx.checkpoint_blocking("never answered"));
             Ok(())
         }),
-    );
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    )
+    .await;
     link.deliver(&[(1, "x")]);
     checkpoint(&mut link).await;
     let kept_by_whoever_watches = worker.desk.clone();

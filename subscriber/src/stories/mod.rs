@@ -28,7 +28,7 @@ use crate::{
     Blocking, CancelReason, FromPayload, InPlace, Job, JobContext, JobFailure, JobOutput,
     JobService, ShutdownHandle, Standing, Take, WorkerReport,
 };
-use fake_publisher::{FakePublisher, ends, entry, within};
+use fake_publisher::{FakeLink, FakePublisher, ends, entry, within};
 
 /// A worker under test.
 struct Running {
@@ -74,6 +74,15 @@ const ONE: Bound = Bound {
 
 fn work(bound: Bound, publishers: &[&FakePublisher], handler: impl JobService) -> Running {
     work_on(bound, "/jobs/**".into(), &[publishers], handler)
+}
+
+/// A worker with one publisher that has all of its credits.
+async fn linked(bound: Bound, handler: impl JobService) -> (FakePublisher, Running, FakeLink) {
+    let mut publisher = FakePublisher::start(1).await;
+    let worker = work(bound, &[&publisher], handler);
+    let (mut link, _) = publisher.attach(1, &[]).await;
+    link.granted((bound.concurrency + bound.prefetch) as u32).await;
+    (publisher, worker, link)
 }
 
 /// A worker that takes from several patterns, each of which has these publishers.
@@ -177,12 +186,9 @@ async fn a_job_is_announced_run_and_settled_with_its_result() {
 
 #[tokio::test]
 async fn only_jobs_that_have_a_lane_are_announced_as_started() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
     let bound = Bound { concurrency: 2, prefetch: 3, ..ONE };
-    let worker = work(bound, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(5).await;
+    let (_publisher, worker, mut link) = linked(bound, handler).await;
     link.deliver(&[(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]);
     assert_eq!(link.started().await, [1, 2]);
     within(begun.recv()).await.unwrap();
@@ -244,10 +250,8 @@ async fn what_a_handler_says_becomes_of_its_job() {
 
 #[tokio::test]
 async fn a_payload_that_does_not_decode_is_buried_and_a_damaged_one_is_a_failed_attempt() {
-    let mut publisher = FakePublisher::start(1).await;
-    let worker = work(ONE, &[&publisher], handler(|_: Job<Vec<u32>>, _| async move { Ok(()) }));
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) =
+        linked(ONE, handler(|_: Job<Vec<u32>>, _| async move { Ok(()) })).await;
     link.deliver(&[(1, "not json")]);
     let batch = link.settle().await;
     assert!(matches!(ends(&batch)[..], [(1, Verdict::Bury(_))]));
@@ -266,12 +270,9 @@ async fn a_payload_that_does_not_decode_is_buried_and_a_damaged_one_is_a_failed_
 
 #[tokio::test]
 async fn a_new_link_resumes_every_token_without_an_answered_settle_and_no_other() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
     let bound = Bound { concurrency: 1, prefetch: 3, ..ONE };
-    let worker = work(bound, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(4).await;
+    let (mut publisher, worker, mut link) = linked(bound, handler).await;
     link.deliver(&[(1, "answered"), (2, "settled"), (3, "running"), (4, "waiting")]);
     go.add_permits(1);
     let batch = link.settle().await;
@@ -349,12 +350,9 @@ async fn a_prefetched_job_waits_for_its_publisher_once_the_grace_is_over() {
 #[tokio::test]
 async fn a_token_gone_after_a_reconnect_cancels_its_context_and_its_result_is_refused_and_counted()
 {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
     let bound = Bound { concurrency: 1, prefetch: 1, ..ONE };
-    let worker = work(bound, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(2).await;
+    let (mut publisher, worker, link) = linked(bound, handler).await;
     link.deliver(&[(1, "running"), (2, "waiting")]);
     let ctx = within(begun.recv()).await.unwrap();
     drop(link);
@@ -375,11 +373,9 @@ async fn a_token_gone_after_a_reconnect_cancels_its_context_and_its_result_is_re
 
 #[tokio::test]
 async fn a_cancelled_job_has_its_context_cancelled_and_its_failure_is_not_sent() {
-    let mut publisher = FakePublisher::start(1).await;
     let (began, mut begun) = mpsc::unbounded_channel();
-    let worker = work(
+    let (_publisher, worker, mut link) = linked(
         ONE,
-        &[&publisher],
         handler(move |_: Job<Bytes>, ctx: JobContext| {
             let began = began.clone();
             async move {
@@ -392,9 +388,8 @@ async fn a_cancelled_job_has_its_context_cancelled_and_its_failure_is_not_sent()
                 Ok(())
             }
         }),
-    );
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    )
+    .await;
     link.deliver(&[(1, "x")]);
     within(begun.recv()).await.unwrap();
     link.revoke(Revoked::Cancelled, 1);
@@ -407,11 +402,8 @@ async fn a_cancelled_job_has_its_context_cancelled_and_its_failure_is_not_sent()
 
 #[tokio::test]
 async fn a_running_job_is_renewed_and_one_whose_renewals_stay_unanswered_is_cancelled() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, _go) = told();
-    let worker = work(ONE, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) = linked(ONE, handler).await;
     link.deliver_with_lease(1, 300);
     let ctx = within(begun.recv()).await.unwrap();
     let first_deadline = ctx.deadline();
@@ -425,12 +417,9 @@ async fn a_running_job_is_renewed_and_one_whose_renewals_stay_unanswered_is_canc
 
 #[tokio::test]
 async fn a_drain_finishes_what_runs_gives_back_what_does_not_and_wants_no_more() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
     let bound = Bound { concurrency: 1, prefetch: 2, ..ONE };
-    let worker = work(bound, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(3).await;
+    let (_publisher, worker, mut link) = linked(bound, handler).await;
     link.deliver(&[(1, "running"), (2, "waiting")]);
     let ctx = within(begun.recv()).await.unwrap();
     worker.handle.drain();
@@ -459,11 +448,9 @@ async fn a_drain_finishes_what_runs_gives_back_what_does_not_and_wants_no_more()
 
 #[tokio::test]
 async fn after_the_grace_contexts_are_cancelled_and_what_still_runs_is_given_back() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, _go) = told();
-    let worker = work(Bound { grace: Duration::ZERO, ..ONE }, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) =
+        linked(Bound { grace: Duration::ZERO, ..ONE }, handler).await;
     link.deliver(&[(1, "stuck")]);
     let ctx = within(begun.recv()).await.unwrap();
     worker.handle.drain();
@@ -477,7 +464,6 @@ async fn after_the_grace_contexts_are_cancelled_and_what_still_runs_is_given_bac
 
 #[tokio::test]
 async fn a_handler_that_does_not_return_is_dropped_before_its_job_goes_back() {
-    let mut publisher = FakePublisher::start(1).await;
     let (began, mut begun) = mpsc::unbounded_channel();
     let running = Arc::new(());
     let runs = Arc::downgrade(&running);
@@ -491,9 +477,8 @@ async fn a_handler_that_does_not_return_is_dropped_before_its_job_goes_back() {
             Ok(())
         }
     });
-    let worker = work(Bound { grace: Duration::ZERO, ..ONE }, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) =
+        linked(Bound { grace: Duration::ZERO, ..ONE }, handler).await;
     link.deliver(&[(1, "deaf")]);
     within(begun.recv()).await.unwrap();
     worker.handle.drain();
@@ -506,12 +491,9 @@ async fn a_handler_that_does_not_return_is_dropped_before_its_job_goes_back() {
 
 #[tokio::test]
 async fn a_grace_without_an_end_lets_handlers_finish() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
     let for_ever = Bound { grace: Duration::MAX, cancel_grace: Duration::MAX, ..ONE };
-    let worker = work(for_ever, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) = linked(for_ever, handler).await;
     link.deliver(&[(1, "long")]);
     within(begun.recv()).await.unwrap();
     worker.handle.drain();
@@ -524,12 +506,9 @@ async fn a_grace_without_an_end_lets_handlers_finish() {
 
 #[tokio::test]
 async fn a_new_link_is_granted_the_bound_and_nothing_that_was_meant_for_the_old_one() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
     let bound = Bound { concurrency: 2, prefetch: 0, ..ONE };
-    let worker = work(bound, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(2).await;
+    let (mut publisher, worker, mut link) = linked(bound, handler).await;
     link.deliver(&[(1, "a"), (2, "b")]);
     for _ in 0..2 {
         within(begun.recv()).await.unwrap();
@@ -549,7 +528,6 @@ async fn a_new_link_is_granted_the_bound_and_nothing_that_was_meant_for_the_old_
 
 #[tokio::test]
 async fn a_handler_that_returns_when_it_is_cancelled_decides_what_becomes_of_its_job() {
-    let mut publisher = FakePublisher::start(1).await;
     let (began, mut begun) = mpsc::unbounded_channel();
     let handler = handler(move |_: Job<Bytes>, ctx: JobContext| {
         let _ = began.send(());
@@ -559,9 +537,8 @@ async fn a_handler_that_returns_when_it_is_cancelled_decides_what_becomes_of_its
         }
     });
     let cancel_grace = Duration::from_secs(25);
-    let worker = work(Bound { grace: Duration::ZERO, cancel_grace, ..ONE }, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) =
+        linked(Bound { grace: Duration::ZERO, cancel_grace, ..ONE }, handler).await;
     link.deliver(&[(1, "x")]);
     within(begun.recv()).await.unwrap();
     worker.handle.drain();
@@ -573,11 +550,8 @@ async fn a_handler_that_returns_when_it_is_cancelled_decides_what_becomes_of_its
 
 #[tokio::test]
 async fn stop_now_waits_for_nothing() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, _go) = told();
-    let worker = work(ONE, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, link) = linked(ONE, handler).await;
     link.deliver(&[(1, "stuck")]);
     within(begun.recv()).await.unwrap();
     worker.handle.drain();
@@ -620,13 +594,11 @@ async fn a_new_publisher_is_taken_up_and_a_resolver_that_is_down_closes_nothing(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocking_handlers_run_side_by_side_and_their_panics_are_caught() {
-    let mut publisher = FakePublisher::start(1).await;
     let both = Arc::new(std::sync::Barrier::new(2));
     let meet = both.clone();
     let bound = Bound { concurrency: 2, prefetch: 0, ..ONE };
-    let worker = work(
+    let (_publisher, worker, mut link) = linked(
         bound,
-        &[&publisher],
         Blocking::new(move |job: Job<String>, _: JobContext| {
             meet.wait();
             if job.payload == "panic" {
@@ -634,9 +606,8 @@ async fn blocking_handlers_run_side_by_side_and_their_panics_are_caught() {
             }
             Ok(job.payload)
         }),
-    );
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(2).await;
+    )
+    .await;
     link.deliver(&[(1, "fine"), (2, "panic")]);
     worker.until(|stats| stats.panicked == 1).await;
     let mut seen = Vec::new();

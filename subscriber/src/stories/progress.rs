@@ -17,12 +17,9 @@ async fn progress(link: &mut FakeLink) -> Vec<(u64, u8, String)> {
 
 #[tokio::test]
 async fn the_newest_word_of_each_job_is_told_and_no_other() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
     let bound = Bound { concurrency: 2, prefetch: 0, ..ONE };
-    let worker = work(bound, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(2).await;
+    let (mut publisher, worker, mut link) = linked(bound, handler).await;
     link.deliver(&[(1, "a"), (2, "b")]);
     let (one, two) = (within(begun.recv()).await.unwrap(), within(begun.recv()).await.unwrap());
     for percent in 1..=50 {
@@ -52,11 +49,8 @@ async fn the_newest_word_of_each_job_is_told_and_no_other() {
 #[tokio::test]
 async fn an_attempt_that_ran_for_too_long_is_cancelled_at_once_and_its_result_refused_and_counted()
 {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
-    let worker = work(ONE, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) = linked(ONE, handler).await;
     link.deliver(&[(1, "x")]);
     let ctx = within(begun.recv()).await.unwrap();
     link.revoke(Revoked::TimedOut, 1);

@@ -165,11 +165,8 @@ async fn asked_for_the_opposite_before_it_has_answered_it_says_how_it_is() {
 
 #[tokio::test]
 async fn a_quiet_worker_drains_as_ever() {
-    let mut publisher = FakePublisher::start(1).await;
     let (handler, mut begun, go) = told();
-    let worker = work(ONE, &[&publisher], handler);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, worker, mut link) = linked(ONE, handler).await;
     link.deliver(&[(1, "runs")]);
     within(begun.recv()).await.unwrap();
     link.ask(1, true);

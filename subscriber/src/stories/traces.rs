@@ -108,13 +108,10 @@ async fn a_handler_runs_in_a_span_that_names_its_job_and_its_trace() {
 async fn a_blocking_handler_runs_in_the_span_too() {
     let lines = Lines::default();
     let _kept = lines.kept();
-    let mut publisher = FakePublisher::start(1).await;
     let blocks = Blocking::new(|_: Job<Bytes>, _: JobContext| {
         Ok(std::thread::current().name().unwrap_or_default().to_owned())
     });
-    let _worker = work(ONE, &[&publisher], blocks);
-    let (mut link, _) = publisher.attach(1, &[]).await;
-    link.granted(1).await;
+    let (_publisher, _worker, mut link) = linked(ONE, blocks).await;
     link.deliver(&[(1, "x")]);
     let batch = link.settle().await;
     let [(1, Verdict::Complete(Some(span)))] = ends(&batch)[..] else { panic!("{batch:?}") };
