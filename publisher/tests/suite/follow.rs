@@ -13,7 +13,7 @@ use longshore_protocol::messages::work::{
 use longshore_protocol::{Backoff, Epoch, FrameWriter, JobChange, JobId, JobState, Role};
 use tokio::task::JoinHandle;
 
-use crate::client::{A_WHILE, Client, LONG, MIB, error, glob, id, job, job_in, usual};
+use crate::client::{A_WHILE, Client, LONG, MIB, error, fresh, glob, id, job, job_in, usual};
 
 async fn ended(client: &mut Client, number: u64) -> Option<JobInfo> {
     match client.answer(number).await.unwrap() {
@@ -24,8 +24,7 @@ async fn ended(client: &mut Client, number: u64) -> Option<JobInfo> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_job_is_told_in_full_when_it_comes_or_at_once_if_it_has() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut wanted = job(1, 100);
     wanted.options.keep_result = true;
@@ -50,8 +49,7 @@ async fn the_end_of_a_job_is_told_in_full_when_it_comes_or_at_once_if_it_has() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_kind_of_end_is_told_and_a_job_that_is_not_there_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let nobody = tool.request(Request::Await { id: id(99) });
     assert_eq!(ended(&mut tool, nobody).await, None);
@@ -74,8 +72,7 @@ async fn every_kind_of_end_is_told_and_a_job_that_is_not_there_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_forgotten_is_not_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tool.enqueue([job(1, 10)]).await;
     let forgotten = tool.request(Request::Await { id: id(1) });
@@ -129,8 +126,7 @@ async fn a_wait_is_taken_up_again_over_a_restart_of_the_publisher() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_and_a_feed_begin_long_after_a_start_when_nothing_is_recorded_any_more() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     tokio::time::sleep(Duration::from_secs(11)).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
@@ -150,8 +146,7 @@ async fn a_wait_and_a_feed_begin_long_after_a_start_when_nothing_is_recorded_any
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_waits_for_ten_thousand_ends_and_one_more_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tool.enqueue([job(1, 10)]).await;
     let mut out = FrameWriter::new();
@@ -182,8 +177,7 @@ async fn a_link_waits_for_ten_thousand_ends_and_one_more_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ends_wait_for_a_link_that_reads_slowly() {
     const JOBS: u32 = 128;
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     for n in 0..JOBS / 8 {
         tool.enqueue((0..8).map(|m| job(n * 8 + m, MIB))).await;
@@ -257,8 +251,7 @@ async fn happened(tool: &mut Client, n: usize) -> (Vec<(String, JobId, JobChange
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_feed_tells_what_happens_in_its_queues_in_order_until_it_is_forgotten() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tool.enqueue([job(1, 10)]).await;
     let (number, begins) = open(&mut tool, "/jobs/{a,c}", None).await.unwrap();
@@ -316,8 +309,7 @@ async fn a_feed_goes_on_where_it_was_after_its_link_and_after_the_publisher_were
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_too_old_or_was_never_reached_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let (_, begins) = open(&mut tool, "/jobs/none", None).await.unwrap();
     let later = FeedPosition { index: begins.index + 1_000, ..begins };
@@ -333,8 +325,7 @@ async fn a_place_that_is_too_old_or_was_never_reached_is_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_feed_is_told_how_far_it_has_come_so_that_it_does_not_grow_old() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let (_, begins) = open(&mut tool, "/jobs/none", None).await.unwrap();
     let mut producer = Client::attach(&running, Role::Producer, 2).await;
@@ -348,8 +339,7 @@ async fn a_silent_feed_is_told_how_far_it_has_come_so_that_it_does_not_grow_old(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_feed_that_is_too_slow_is_told_so_and_has_no_gap_before_that() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut feeds = BTreeMap::new();
     for _ in 0..FEEDS_MAX {
@@ -387,8 +377,7 @@ async fn a_feed_that_is_too_slow_is_told_so_and_has_no_gap_before_that() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_and_the_feed_after_it_are_the_truth_under_load() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let load = [produce(running.address, 10), work(running.address, 11), work(running.address, 12)];
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     tokio::time::sleep(A_WHILE).await;

@@ -11,7 +11,7 @@ use longshore_protocol::{DeathReason, Due, FrameWriter, Glob, Path, Role};
 use longshore_publisher::{OpenError, Publisher, PublisherOptions};
 use tokio::task::JoinHandle;
 
-use crate::client::{A_WHILE, Client, LONG, MIB, Running, everything, id, job, publisher, usual};
+use crate::client::{A_WHILE, Client, LONG, MIB, Running, everything, fresh, id, job, publisher};
 
 /// Turns a bit of the first such bytes in the journal.
 fn rot(dir: &FilePath, bytes: &[u8]) {
@@ -72,8 +72,7 @@ async fn a_worker_that_reads_slowly_gets_a_cold_backlog_on_one_link() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_cancelled_while_it_waits_for_its_link_is_not_sent_and_its_credit_comes_back() {
     const JOBS: u32 = 48;
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut producer = Client::attach(&running, Role::Producer, 1).await;
     for n in 0..JOBS / 8 {
         producer.enqueue((0..8).map(|m| job(n * 8 + m, MIB))).await;
@@ -113,8 +112,7 @@ async fn a_publisher_that_is_dropped_while_it_runs_lets_go_of_its_links_and_its_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delayed_job_comes_due_while_input_never_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.take(1);
     let floods: Vec<_> = [10, 11, 12, 13].map(|session| flood(&running, session)).into();

@@ -17,7 +17,7 @@ use longshore_protocol::{
     SettleOutcome, Token,
 };
 
-use crate::client::{Client, error, glob, id, job, job_in, path, running, usual};
+use crate::client::{Client, error, fresh, glob, id, job, job_in, path, running};
 use longshore_publisher::PublisherOptions;
 
 const STALE: Token = Token(1);
@@ -117,8 +117,7 @@ fn entry_of(job: &NewJob) -> Bytes {
 
 #[tokio::test]
 async fn a_message_of_a_later_version_is_answered_and_the_link_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let running = usual(folder.path()).await;
+    let running = fresh().await;
     let mut client = Client::attach(&running, Role::Tool, 1).await;
     let mut out = FrameWriter::new();
     out.message(24, |out| {
@@ -136,8 +135,7 @@ async fn a_message_of_a_later_version_is_answered_and_the_link_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_later_attempt_reads_what_earlier_ones_left() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut wanted = job(1, 10);
     wanted.options.backoff = Some(Backoff::Fixed(0));
@@ -185,8 +183,7 @@ async fn a_later_attempt_reads_what_earlier_ones_left() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_checkpoint_is_refused_by_name_and_its_link_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.enqueue([job(1, 10)]).await;
     worker.take(1);
@@ -204,8 +201,7 @@ async fn a_bad_checkpoint_is_refused_by_name_and_its_link_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_settle_batch_has_no_outcomes_and_its_link_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.enqueue([job(1, 10)]).await;
     worker.take(1);
@@ -237,8 +233,7 @@ async fn a_bad_settle_batch_has_no_outcomes_and_its_link_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_speaks_of_a_lease_that_it_does_not_hold_is_told_at_once_and_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let mut other = Client::attach(&running, Role::Worker, 3).await;
     worker.enqueue([job(1, 10)]).await;
@@ -280,8 +275,7 @@ async fn whoever_speaks_of_a_lease_that_it_does_not_hold_is_told_at_once_and_cou
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_to_nothing_is_refused_with_its_reason_and_its_link_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let mut out = FrameWriter::new();
     out.message(tag::SUBSCRIBE, |out| {
@@ -306,8 +300,7 @@ async fn a_subscription_to_nothing_is_refused_with_its_reason_and_its_link_goes_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_that_does_not_decode_is_passed_over_and_its_link_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let mut out = FrameWriter::new();
     out.message(tag::PROGRESS, |out| {
@@ -323,8 +316,7 @@ async fn progress_that_does_not_decode_is_passed_over_and_its_link_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_a_running_job_reaches_its_worker_at_once_and_its_settle_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue([job(1, 10)]).await;
@@ -345,8 +337,7 @@ async fn cancelling_a_running_job_reaches_its_worker_at_once_and_its_settle_is_r
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_queue_delivers_none_and_a_closed_one_accepts_none_until_they_go_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue([job(1, 10)]).await;
@@ -426,8 +417,7 @@ async fn jobs_beyond_the_memory_that_they_may_take_are_refused_until_others_have
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_pause_too_many_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut out = FrameWriter::new();
     for n in 0..=PAUSES_MAX as u64 {
@@ -445,8 +435,7 @@ async fn one_pause_too_many_is_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_are_asked_to_be_quiet_and_the_tool_is_told_who_said_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut first = Client::attach(&running, Role::Worker, 2).await;
     let mut second = Client::attach(&running, Role::Worker, 3).await;
@@ -479,8 +468,7 @@ async fn workers_are_asked_to_be_quiet_and_the_tool_is_told_who_said_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_does_not_know_how_to_be_quiet_is_named_after_a_while() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let began = Instant::now();
@@ -494,8 +482,7 @@ async fn a_worker_that_does_not_know_how_to_be_quiet_is_named_after_a_while() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_pattern_of_workers_too_many_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let most = vec!["w"; WORKER_PATTERNS_MAX];
     let asked = tool.ask_workers(&most, false).await;
@@ -507,8 +494,7 @@ async fn one_pattern_of_workers_too_many_is_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_is_given_settings_which_its_jobs_obey() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut set = async |queue: &str, changes: QueueSettings, reset| match tool
         .ask(Request::Configure { path: path(queue), changes, reset })
@@ -533,8 +519,7 @@ async fn a_queue_is_given_settings_which_its_jobs_obey() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_job_is_replaced_by_a_new_one_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue([job(1, 10), job(2, 10)]).await;
@@ -565,8 +550,7 @@ async fn a_dead_job_is_replaced_by_a_new_one_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prepared_jobs_run_once_they_are_confirmed() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     worker.take(2);
@@ -591,8 +575,7 @@ async fn prepared_jobs_run_once_they_are_confirmed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_are_grouped_and_revived_at_a_pace() {
     const JOBS: u32 = 30;
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     tool.enqueue((0..JOBS).map(|n| job(n, 10))).await;
@@ -640,8 +623,7 @@ async fn dead_letters_are_grouped_and_revived_at_a_pace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_confirmed_clock_is_done_and_the_status_says_that_nothing_is_held() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     assert_eq!(tool.ask(Request::ConfirmClock).await, Answer::Done);
     assert!(!tool.status().await.clock_held);
@@ -650,8 +632,7 @@ async fn a_confirmed_clock_is_done_and_the_status_says_that_nothing_is_held() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_runs_for_too_long_is_taken_from_its_worker_renewed_or_not() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut worker = Client::attach(&running, Role::Worker, 2).await;
     let mut wanted = job(1, 10);
@@ -672,8 +653,7 @@ async fn an_attempt_that_runs_for_too_long_is_taken_from_its_worker_renewed_or_n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_the_publisher_does_not_know_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = usual(dir.path()).await;
+    let running = fresh().await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
     let mut out = FrameWriter::new();
     out.message(tag::REQUEST, |out| {

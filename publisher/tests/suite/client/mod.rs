@@ -16,6 +16,7 @@ use longshore_protocol::{
 };
 use longshore_publisher::{Publisher, PublisherOptions};
 use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
+use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -29,6 +30,8 @@ pub(crate) struct Running {
     pub(crate) address: std::net::SocketAddr,
     stop: oneshot::Sender<()>,
     done: JoinHandle<()>,
+    /// Removed with it.
+    dir: Option<TempDir>,
 }
 
 pub(crate) async fn publisher(dir: &FilePath, cache_bytes: usize) -> Running {
@@ -49,12 +52,19 @@ pub(crate) async fn running(options: PublisherOptions) -> Running {
             .await
             .unwrap();
     });
-    Running { address, stop, done }
+    Running { address, stop, done, dir: None }
 }
 
 /// A publisher that keeps recent payloads in memory.
 pub(crate) async fn usual(dir: &FilePath) -> Running {
     publisher(dir, PublisherOptions::CACHE_BYTES).await
+}
+
+/// The same with a data directory of its own.
+pub(crate) async fn fresh() -> Running {
+    let dir = tempfile::tempdir().unwrap();
+    let running = usual(dir.path()).await;
+    Running { dir: Some(dir), ..running }
 }
 
 impl Running {
