@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../protocol/tests/shared/bodies.rs"]
+#[path = "../../protocol/tests/suite/bodies.rs"]
 #[allow(dead_code)]
 mod bodies;
 

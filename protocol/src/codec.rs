@@ -505,14 +505,6 @@ impl<T: Decode> Bounded for Vec<T> {
     }
 }
 
-impl Bounded for u32 {
-    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<u32, WireError> {
-        let offset = r.offset();
-        let value = r.u32()?;
-        within(offset, what, value as usize, limit).map(|()| value)
-    }
-}
-
 /// Folds a signed number so that small magnitudes stay short in LEB128.
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64

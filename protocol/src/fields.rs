@@ -9,6 +9,7 @@
 //! | `cut(what, limit)` | text that the writer cuts to `limit` bytes; refused over it as well |
 //! | `valid(what, holds)` | refused as an invalid `what` unless `holds(&value)` |
 //! | `read_by(function)` | read and checked by `fn(&mut Reader) -> Result<Type, WireError>` |
+//! | `read_by(function, any)` | the same; tests make one by `any(&mut Source)` |
 //! | `with(module)` | written by `module::put`, read by `module::read` |
 //! | `body()` | the whole body of a message: read by `Type::decode`, written from `Type::body` |
 //!
@@ -48,6 +49,14 @@ macro_rules! fields {
                     $(let $field = $crate::fields::read!(r, $type $(, $kind $args)?);)*
                     Ok($name { $($field,)* })
                 })
+            }
+        }
+
+        #[cfg(test)]
+        impl $crate::tests::Arbitrary for $name {
+            fn arbitrary(source: &mut $crate::tests::Source) -> $name {
+                $(let $field = $crate::fields::any!(source, $type $(, $kind $args)?);)*
+                $name { $($field,)* }
             }
         }
 
@@ -97,6 +106,22 @@ macro_rules! fields {
                         $({ $($field: $crate::fields::read!(r, $type $(, $kind $args)?),)* })?,)*
                     _ => return Err(unknown),
                 })
+            }
+        }
+
+        #[cfg(test)]
+        impl $crate::tests::Arbitrary for $name {
+            #[allow(unused_variables)]
+            fn arbitrary(source: &mut $crate::tests::Source) -> $name {
+                let variants: &[fn(&mut $crate::tests::Source) -> $name] = &[
+                    $(|source| $name::$variant
+                        $(($crate::fields::any!(
+                            source, $inner_type $(, $inner_kind $inner_args)?
+                        )))?
+                        $({ $($field: $crate::fields::any!(source, $type $(, $kind $args)?),)* })?,
+                    )*
+                ];
+                variants[source.below(variants.len())](source)
             }
         }
 
@@ -179,13 +204,36 @@ macro_rules! messages {
                     }
                 }
             }
+
+            #[cfg(test)]
+            impl $crate::tests::Arbitrary for $name {
+                #[allow(unused_variables)]
+                fn arbitrary(source: &mut $crate::tests::Source) -> $name {
+                    let variants: &[fn(&mut $crate::tests::Source) -> $name] = &[
+                        $(|source| $name::$variant
+                            $(($crate::fields::any!(
+                                source, $inner_type $(, $inner_kind $inner_args)?
+                            )))?
+                            $({
+                                $($field: $crate::fields::any!(source, $type $(, $kind $args)?),)*
+                            })?,
+                        )*
+                    ];
+                    variants[source.below(variants.len())](source)
+                }
+            }
         )*
     };
 }
 
 /// Declares enums whose variants are numbers on the wire, each with what it says to people.
 macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $code:literal, $text:literal;)* }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $what:literal {
+            $($(#[$vdoc:meta])* $variant:ident = $code:literal, $text:literal;)*
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
         pub enum $name {
@@ -219,6 +267,13 @@ macro_rules! codes {
                 $name::from_code(r.u8()?).ok_or(invalid)
             }
         }
+
+        #[cfg(test)]
+        impl $crate::tests::Arbitrary for $name {
+            fn arbitrary(source: &mut $crate::tests::Source) -> $name {
+                source.one_of($name::ALL)
+            }
+        }
     };
 }
 
@@ -242,7 +297,7 @@ macro_rules! read {
     ($r:ident, $type:ty, valid($what:expr, $holds:expr)) => {
         $r.valid::<$type>($what, $holds)?
     };
-    ($r:ident, $type:ty, read_by($read:expr)) => {
+    ($r:ident, $type:ty, read_by($read:expr $(, $any:expr)?)) => {
         $read(&mut *$r)?
     };
     ($r:ident, $type:ty, with($module:ident)) => {
@@ -267,4 +322,23 @@ macro_rules! put {
     };
 }
 
+/// Any content of one field of a kind, for tests.
+#[cfg(test)]
+macro_rules! any {
+    ($source:ident, $type:ty, valid($what:expr, $holds:expr)) => {
+        $source.such::<$type>($holds)
+    };
+    ($source:ident, $type:ty, read_by($read:expr)) => {
+        $source.readable::<$type>(|r| $read(r).is_ok())
+    };
+    ($source:ident, $type:ty, read_by($read:expr, $any:expr)) => {
+        $any(&mut *$source)
+    };
+    ($source:ident, $type:ty $(, $kind:ident $args:tt)?) => {
+        $source.of::<$type>()
+    };
+}
+
+#[cfg(test)]
+pub(crate) use any;
 pub(crate) use {codes, fields, messages, put, read};

@@ -22,6 +22,8 @@ pub mod refusal;
 pub mod runs;
 pub mod settings;
 pub mod terms;
+#[cfg(test)]
+mod tests;
 pub mod timing;
 pub mod trace;
 pub mod value;

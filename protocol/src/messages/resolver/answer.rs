@@ -29,9 +29,15 @@ fields! {
         /// The terms that the sets name.
         pub terms: Vec<Terms> = at_most("terms", TERMS_MAX),
         /// The sets that the answers name.
-        pub sets: Vec<Vec<SetMember>> = read_by(|r| sets(r, publishers.len(), terms.len())),
+        pub sets: Vec<Vec<SetMember>> = read_by(
+            |r| sets(r, publishers.len(), terms.len()),
+            |source| crate::tests::sets(source, publishers.len(), terms.len())
+        ),
         /// One answer for each path.
-        pub answers: Vec<PathAnswer> = read_by(|r| answers(r, sets.len())),
+        pub answers: Vec<PathAnswer> = read_by(
+            |r| answers(r, sets.len()),
+            |source| crate::tests::answers(source, sets.len())
+        ),
     }
 
     /// A publisher in a set.

@@ -1,6 +1,6 @@
 //! Subscriptions, credits, and lists of tokens.
 
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Decode, Encode, Reader, WireError, within};
 use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
@@ -69,7 +69,7 @@ fields! {
         /// The subscription.
         pub subscription: u32,
         /// How many.
-        pub count: u32 = at_most("credits", CREDITS_MAX as usize),
+        pub count: u32 = read_by(credits),
     }
 
     /// Jobs that wait for a credit.
@@ -85,6 +85,11 @@ fields! {
 /// Tokens, in any order. On the wire each is the difference from the one before: neighbours cost a byte.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tokens(pub Vec<Token>);
+
+fn credits(r: &mut Reader) -> Result<u32, WireError> {
+    let (offset, count) = (r.offset(), r.u32()?);
+    within(offset, "credits", count as usize, CREDITS_MAX as usize).map(|()| count)
+}
 
 fn patterns(r: &mut Reader) -> Result<Vec<Source>, WireError> {
     r.some("subscription without a pattern", "patterns of a subscription", SOURCES_MAX)

@@ -21,7 +21,10 @@ fields! {
         /// Which.
         pub tokens: Tokens,
         /// For how long each has run, in milliseconds; empty when all of them begin now.
-        pub running_ms: Vec<u64> = read_by(|r| running_times(r, tokens.0.len())),
+        pub running_ms: Vec<u64> = read_by(
+            |r| running_times(r, tokens.0.len()),
+            |source| crate::tests::running_times(source, tokens.0.len())
+        ),
     }
 }
 

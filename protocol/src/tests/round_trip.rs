@@ -1,88 +1,91 @@
 //! Every type, with any content, comes back from its bytes as it went in.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod shared;
-mod strategies;
+use std::fmt::Debug;
 
 use bytes::Bytes;
-use longshore_protocol::limits::*;
-use longshore_protocol::messages::values;
-use longshore_protocol::messages::work::*;
-use longshore_protocol::*;
-use proptest::collection::vec;
 use proptest::prelude::*;
-use shared::samples::Sample;
-use strategies::*;
 
-fn comes_back(sample: Sample) {
-    assert_eq!(sample.decode(sample.encode()), Ok(sample));
+use super::{Arbitrary, Source};
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::frame::{self, FrameWriter};
+use crate::limits::FRAME_BYTES_MAX;
+use crate::messages::resolver::{FromReplica, ToReplica};
+use crate::messages::values::{self, FromValuePublisher, ToValuePublisher};
+use crate::messages::work::*;
+use crate::*;
+
+/// The only message of a frame's body.
+fn one_message(body: Bytes) -> (u8, Bytes) {
+    let mut messages = Messages::new(body);
+    let message = messages.next().unwrap().unwrap();
+    assert!(messages.next().is_none());
+    message
+}
+
+fn comes_back<T: Arbitrary + Encode + Decode + PartialEq + Debug>(seed: u64) {
+    let thing: T = Source(seed).of();
+    let mut out = FrameWriter::new();
+    thing.encode(&mut out);
+    assert_eq!(T::decode(&mut Reader::new(out.into_body())), Ok(thing));
+}
+
+fn message_comes_back<T: Arbitrary + PartialEq + Debug>(
+    seed: u64,
+    encode: fn(&T, &mut FrameWriter),
+    decode: fn(u8, Bytes) -> Result<Option<T>, WireError>,
+) {
+    let message: T = Source(seed).of();
+    let mut out = FrameWriter::new();
+    encode(&message, &mut out);
+    let (tag, body) = one_message(out.into_body());
+    assert_eq!(decode(tag, body), Ok(Some(message)));
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn hellos_come_back(hello in hello()) {
-        comes_back(Sample::Hello(hello));
+    fn hellos_come_back(seed: u64) {
+        comes_back::<Hello>(seed);
+        comes_back::<HelloAnswer>(seed);
     }
 
     #[test]
-    fn hello_answers_come_back(answer in hello_answer()) {
-        comes_back(Sample::HelloAnswer(answer));
+    fn messages_of_work_links_come_back(seed: u64) {
+        message_comes_back(seed, ToPublisher::encode, ToPublisher::decode);
+        message_comes_back(seed, FromPublisher::encode, FromPublisher::decode);
     }
 
     #[test]
-    fn entries_come_back(job in job()) {
-        comes_back(Sample::Entry(job));
+    fn messages_of_resolver_links_come_back(seed: u64) {
+        message_comes_back(seed, ToReplica::encode, ToReplica::decode);
+        message_comes_back(seed, FromReplica::encode, FromReplica::decode);
     }
 
     #[test]
-    fn what_clients_say_comes_back(message in to_publisher()) {
-        comes_back(Sample::To(message));
+    fn messages_of_value_links_come_back(seed: u64) {
+        message_comes_back(seed, ToValuePublisher::encode, ToValuePublisher::decode);
+        message_comes_back(seed, FromValuePublisher::encode, FromValuePublisher::decode);
     }
 
     #[test]
-    fn what_publishers_say_comes_back(message in from_publisher()) {
-        comes_back(Sample::From(message));
-    }
-
-    #[test]
-    fn what_a_replica_hears_comes_back(message in to_replica()) {
-        comes_back(Sample::ToReplica(message));
-    }
-
-    #[test]
-    fn what_a_replica_says_comes_back(message in from_replica()) {
-        comes_back(Sample::FromReplica(message));
-    }
-
-    #[test]
-    fn values_come_back_and_their_length_is_told(value in value()) {
-        let mut out = frame::FrameWriter::new();
+    fn values_come_back_and_their_length_is_known(seed: u64) {
+        let value: Value = Source(seed).of();
+        let mut out = FrameWriter::new();
         value.encode(&mut out);
-        let body = out.into_body();
-        prop_assert_eq!(value.encoded_len(), Ok(body.len()));
-        prop_assert_eq!(Value::decode(&mut Reader::new(body)), Ok(value));
+        prop_assert_eq!(value.encoded_len(), Ok(out.body_len()));
+        comes_back::<Value>(seed);
     }
 
     #[test]
-    fn what_subscribers_of_values_say_comes_back(message in to_values()) {
-        comes_back(Sample::ToValues(message));
-    }
-
-    #[test]
-    fn what_publishers_of_values_say_comes_back(message in from_values()) {
-        comes_back(Sample::FromValues(message));
-    }
-
-    #[test]
-    fn a_frame_of_updates_holds_each_in_order(updates in vec((any::<u32>(), value()), 0..40)) {
+    fn a_frame_of_updates_holds_each_in_order(seed: u64) {
+        let updates: Vec<(u32, Value)> = Source(seed).list(40, |s| (s.of(), s.of()));
         let mut writer = values::UpdatesWriter::with_capacity(64);
         updates.iter().for_each(|(number, value)| writer.push(*number, value));
         let length = writer.body_len();
         let frame = Bytes::from(writer.finish().parts().concat());
         prop_assert_eq!(length, frame.len() - frame::FRAME_HEADER_BYTES);
-        let (tag, body) = shared::samples::one_message(frame.slice(4..)).unwrap();
+        let (tag, body) = one_message(frame.slice(frame::FRAME_HEADER_BYTES..));
         let message = values::Updates::new(body);
         let mut by_kind = message.iter();
         for wanted in &updates {
@@ -98,16 +101,28 @@ proptest! {
     }
 
     #[test]
-    fn frames_of_many_messages_come_back_in_order(messages in vec(from_publisher(), 0..20)) {
-        comes_back(Sample::Frame(messages));
+    fn frames_of_many_messages_come_back_in_order(seed: u64) {
+        let messages: Vec<FromPublisher> = Source(seed).list(20, Source::of);
+        let mut out = FrameWriter::new();
+        messages.iter().for_each(|message| message.encode(&mut out));
+        let frame = Bytes::from(out.finish().parts().concat());
+        let mut r = Reader::new(frame);
+        prop_assert_eq!(r.u32_fixed().unwrap() as usize, r.left());
+        let read = Messages::new(r.take_rest()).map(|message| {
+            let (tag, body) = message.unwrap();
+            FromPublisher::decode(tag, body).unwrap().unwrap()
+        });
+        prop_assert_eq!(read.collect::<Vec<_>>(), messages);
     }
 
     #[test]
-    fn a_batch_holds_each_job_in_order(jobs in vec(job(), 0..40), atomic: bool, sequence: u64) {
+    fn a_batch_holds_each_job_in_order(seed: u64, atomic: bool, sequence: u64) {
+        let jobs: Vec<NewJob> = Source(seed).list(40, Source::of);
         let mut builder = BatchBuilder::new();
         jobs.iter().for_each(|job| builder.push(job));
         let batch = builder.seal(atomic).to_batch(sequence).unwrap();
-        prop_assert_eq!((batch.sequence, batch.atomic, batch.len()), (sequence, atomic, jobs.len()));
+        prop_assert_eq!((batch.sequence, batch.atomic), (sequence, atomic));
+        prop_assert_eq!(batch.len(), jobs.len());
         for (job, entry) in jobs.iter().zip(batch.entries()) {
             let head = entry.head.unwrap();
             let bytes = batch.body().slice(entry.at as usize..(entry.at + entry.length) as usize);
@@ -123,33 +138,25 @@ proptest! {
             prop_assert_eq!(head.options.unwrap_or_default(), job.options.clone());
             let read = Entry::read(bytes).unwrap();
             prop_assert!(read.is_intact());
-            prop_assert_eq!((read.id, &read.payload, &read.headers), (job.id, &job.payload, &job.headers));
+            prop_assert_eq!((read.id, &read.options), (job.id, &job.options));
+            prop_assert_eq!((&read.payload, &read.headers), (&job.payload, &job.headers));
         }
     }
 
     #[test]
-    fn a_batch_of_settles_holds_each_in_order(settles in vec((any::<u64>(), settle()), 0..60)) {
+    fn a_batch_of_settles_holds_each_in_order(seed: u64) {
+        let settles: Vec<(Token, NewSettle)> = Source(seed).list(60, |s| (s.of(), s.of()));
         let mut builder = SettleBatchBuilder::new();
-        settles.iter().for_each(|(token, settle)| builder.push(Token(*token), settle));
+        settles.iter().for_each(|(token, settle)| builder.push(*token, settle));
         let batch = SettleBatch::decode(builder.seal(7)).unwrap();
         prop_assert_eq!(batch.len(), settles.len());
-        for ((token, settle), item) in settles.iter().zip(batch.items()) {
-            prop_assert_eq!(item.token, Token(*token));
-            let bytes = |span: Span| batch.body().slice(span.at as usize..(span.at + span.length) as usize);
-            let error = |span| JobError::decode(&mut Reader::new(bytes(span))).unwrap();
-            let read = match item.verdict {
-                Verdict::Complete(span) => NewSettle::Complete { result: span.map(bytes) },
-                Verdict::Fail(span) => NewSettle::Fail(error(span)),
-                Verdict::Release => NewSettle::Release,
-                Verdict::Snooze(ms) => NewSettle::Snooze { ms },
-                Verdict::Bury(span) => NewSettle::Bury(error(span)),
-            };
-            prop_assert_eq!(&read, settle);
-        }
+        let settle = |item: SettleItem| (item.token, NewSettle::of(batch.body(), item.verdict));
+        prop_assert_eq!(batch.items().map(settle).collect::<Vec<_>>(), settles);
     }
 
     #[test]
-    fn runs_are_the_sequence_they_were_made_from(values in vec(settle_outcome(), 0..200)) {
+    fn runs_are_the_sequence_they_were_made_from(seed: u64) {
+        let values: Vec<SettleOutcome> = Source(seed).list(200, Source::of);
         let runs: Runs<SettleOutcome> = values.iter().copied().collect();
         prop_assert_eq!(runs.len(), values.len());
         prop_assert!(runs.runs().windows(2).all(|pair| pair[0].0 != pair[1].0));
@@ -158,7 +165,7 @@ proptest! {
 
     #[test]
     fn numbers_come_back(unsigned: u64, signed: i64) {
-        let mut out = frame::FrameWriter::new();
+        let mut out = FrameWriter::new();
         out.u64(unsigned);
         out.i64(signed);
         let mut r = Reader::new(out.into_body());
@@ -178,7 +185,7 @@ proptest! {
 fn large_payloads_are_chained_and_stand_in_their_place() {
     let large = Bytes::from(vec![7u8; frame::CHAIN_BYTES_MIN]);
     let small = large.slice(1..);
-    let write = |out: &mut frame::FrameWriter| {
+    let write = |out: &mut FrameWriter| {
         out.message(9, |out| {
             out.u8(1);
             out.bytes_shared(large.clone());
@@ -186,11 +193,11 @@ fn large_payloads_are_chained_and_stand_in_their_place() {
             out.put_shared(large.clone());
         });
     };
-    let (mut direct, mut inner, mut appended) = <(frame::FrameWriter, _, _)>::default();
+    let (mut direct, mut inner, mut appended) = <(FrameWriter, _, _)>::default();
     write(&mut direct);
     write(&mut inner);
-    frame::FrameWriter::append(&mut appended, inner);
-    let mut frames = frame::FrameWriter::new();
+    FrameWriter::append(&mut appended, inner);
+    let mut frames = FrameWriter::new();
     let direct = direct.finish();
     frames.append_frame(&direct);
     assert!(direct.parts().iter().any(|part| part.as_ptr() == large.as_ptr()));
@@ -199,7 +206,7 @@ fn large_payloads_are_chained_and_stand_in_their_place() {
     assert_eq!(whole.len(), direct.len());
     assert_eq!(appended.finish().parts().concat(), whole);
     assert_eq!(frames.finish().parts().concat(), whole);
-    let (tag, body) = shared::samples::one_message(Bytes::from(whole).slice(4..)).unwrap();
+    let (tag, body) = one_message(Bytes::from(whole).slice(4..));
     let mut r = Reader::new(body);
     assert_eq!((tag, r.u8()), (9, Ok(1)));
     assert_eq!(r.bytes("large", FRAME_BYTES_MAX), Ok(large.clone()));

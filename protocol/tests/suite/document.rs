@@ -1,15 +1,12 @@
 //! `docs/PROTOCOL.md` says what the code does: its tables and examples are compared with the source and the golden vectors.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod shared;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::vectors;
 use longshore_protocol::messages::{resolver, values, work};
 use longshore_protocol::*;
-use shared::golden;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -86,18 +83,7 @@ fn every_code_is_in_its_table_and_no_other() {
             tables.insert(stringify!($name), all.collect());
         )*};
     }
-    codes! {
-        Role: Role, HelloRefusal: HelloRefusal, Refusal: Refusal, BatchRefusal: BatchRefusal,
-        SettleOutcome: SettleOutcome, Revoked: Revoked, Gate: Gate, Durability: Durability, JobState: JobState,
-        DeathReason: DeathReason, Action: work::Action, RequestError: work::RequestError,
-        Change: resolver::Change, RequestRefusal: resolver::RequestRefusal,
-        AttemptOutcome: AttemptOutcome, CheckpointOutcome: CheckpointOutcome,
-        JobChange: JobChange, Order: work::Order, FeedEnd: work::FeedEnd,
-        ReplaceOutcome: work::ReplaceOutcome, Room: work::Room, QuietEnd: work::QuietEnd,
-        PublicationKind: PublicationKind, Departure: resolver::Departure,
-        Policy: values::Policy, ValueRefusal: values::ValueRefusal,
-        SubscriptionEnd: values::SubscriptionEnd, WriteRefusal: values::WriteRefusal,
-    }
+    every_code!(codes);
     for (heading, codes) in &tables {
         assert_eq!(&numbered(&document, heading), codes, "{heading}");
     }
@@ -121,13 +107,13 @@ fn every_limit_is_in_the_table_with_its_value_and_no_other() {
 
 #[test]
 fn every_example_is_its_golden_vector() {
-    let vectors: BTreeMap<String, Vec<u8>> = golden::vectors().into_iter().collect();
+    let known: BTreeMap<String, Vec<u8>> = vectors::vectors().into_iter().collect();
     let document = document();
     let mut examples = 0;
     for example in document.split("```hex ").skip(1) {
         let (name, rest) = example.split_once('\n').expect("a name");
         let (hex, _) = rest.split_once("```").expect("an end");
-        assert_eq!(Some(&golden::from_text(hex)), vectors.get(name), "{name}");
+        assert_eq!(Some(&vectors::from_text(hex)), known.get(name), "{name}");
         examples += 1;
     }
     assert!(examples >= 3);

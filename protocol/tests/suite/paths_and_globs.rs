@@ -1,5 +1,4 @@
 //! What is a path, what is a glob, and which paths a glob matches: against a naive matcher that nobody can get wrong.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use longshore_protocol::{Glob, Path};
 use proptest::prelude::*;

@@ -1,5 +1,4 @@
 //! Waits, timeouts and back-off: exact at their ends, within their bounds between them.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
 

@@ -1,17 +1,14 @@
 //! The fuzz bodies on stable: golden vectors bent in every way that a broken peer bends them, and random bytes.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod shared;
 
 use std::sync::LazyLock;
 
+use super::bodies::{self, Body};
+use super::vectors::{folder, vectors};
 use proptest::prelude::*;
-use shared::bodies::{self, Body};
-use shared::golden;
 
 /// What a body takes: vectors as they are, and messages without their length as well.
 static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-    let vectors = golden::vectors().into_iter().map(|(_, bytes)| bytes);
+    let vectors = vectors().into_iter().map(|(_, bytes)| bytes);
     vectors
         .flat_map(|bytes| {
             let message = bytes
@@ -123,7 +120,7 @@ proptest! {
 /// `LONGSHORE_BLESS=1` writes it.
 #[test]
 fn the_corpus_is_there_and_passes() {
-    let corpus = golden::folder().join("../../../fuzz/corpus");
+    let corpus = folder().join("../../../fuzz/corpus");
     for (name, body) in bodies::ALL {
         let dir = corpus.join(name);
         if std::env::var_os("LONGSHORE_BLESS").is_some() {
@@ -153,7 +150,7 @@ fn seeds_of(body: &str) -> Vec<(String, Vec<u8>)> {
         other => other,
     };
     let prefix = prefix.replace('_', "-");
-    let vectors = golden::vectors().into_iter().filter(|(name, _)| name.starts_with(&prefix));
+    let vectors = vectors().into_iter().filter(|(name, _)| name.starts_with(&prefix));
     // Bodies take messages without their length; one frame has them all.
     let message = |bytes: Vec<u8>| [&bytes[..1], &bytes[5..]].concat();
     let with_length = matches!(body, "entry" | "hello" | "hello_answer");
