@@ -445,7 +445,7 @@ macro_rules! codec {
             #[inline]
             fn encode(&self, $out: &mut FrameWriter) {
                 let $value = self;
-                $put;
+                $put
             }
         }
 
@@ -458,6 +458,7 @@ macro_rules! codec {
     )*};
 }
 codec! {
+    (): |_nothing, _out| (), |_| Ok(());
     bool: |flag, out| out.bool(*flag), Reader::bool;
     u8: |byte, out| out.u8(*byte), Reader::u8;
     u16: |number, out| out.u64(u64::from(*number)), Reader::u16;
@@ -472,7 +473,7 @@ codec! {
     Token: |token, out| out.u64(token.0), |r: &mut Reader| r.u64().map(Token);
     Epoch: |epoch, out| out.u64(epoch.0), |r: &mut Reader| r.u64().map(Epoch);
     LinkId: |link, out| out.u64(link.0), |r: &mut Reader| r.u64().map(LinkId);
-    Fingerprint: |print, out| out.u64_fixed(print.0), |r: &mut Reader| r.u64_fixed().map(Fingerprint);
+    Fingerprint: |id, out| out.u64_fixed(id.0), |r: &mut Reader| r.u64_fixed().map(Fingerprint);
 }
 
 impl Encode for String {

@@ -18,13 +18,14 @@
 
 /// Declares structs and enums with their `Encode` and `Decode`.
 ///
-/// `struct Name as record` has its length before its fields, so that later versions may add some.
+/// `struct Name as record` has its length before its fields, so that later versions may add some;
+/// `as record(what, limit)` refuses a length over its limit.
 /// An enum's variants have their number before them, and its literal names it in errors.
 macro_rules! fields {
     () => {};
     (
         $(#[$meta:meta])*
-        pub struct $name:ident $(as $record:ident)? {
+        pub struct $name:ident $(as $record:ident $(($($limit:tt)*))?)? {
             $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(= $kind:ident $args:tt)?,)*
         }
         $($rest:tt)*
@@ -45,7 +46,7 @@ macro_rules! fields {
 
         impl $crate::codec::Decode for $name {
             fn decode(r: &mut $crate::codec::Reader) -> Result<$name, $crate::codec::WireError> {
-                $crate::fields::read!(@all r $($record)? {
+                $crate::fields::read!(@all r $($record $(($($limit)*))?)? {
                     $(let $field = $crate::fields::read!(r, $type $(, $kind $args)?);)*
                     Ok($name { $($field,)* })
                 })
@@ -277,6 +278,29 @@ macro_rules! codes {
     };
 }
 
+/// Writes which of these options are there, a bit each, then those that are, in their order.
+macro_rules! put_masked {
+    ($out:ident, $($bit:literal => $value:expr,)*) => {
+        $out.u64(0 $(| u64::from($value.is_some()) << $bit)*);
+        $(if let Some(value) = &$value {
+            $crate::codec::Encode::encode(value, $out);
+        })*
+    };
+}
+
+/// Reads into variables what `put_masked` wrote. A bit that is not known is an error, not skipped:
+/// an option that is not obeyed would be a broken promise.
+macro_rules! read_masked {
+    ($r:ident, $mask:ident, $unknown:literal, $($bit:literal => $name:ident: $read:expr,)*) => {
+        let unknown = $r.invalid($unknown);
+        let $mask = $r.u64()?;
+        if $mask & !(0 $(| 1 << $bit)*) != 0 {
+            return Err(unknown);
+        }
+        $(let $name = if $mask & 1 << $bit != 0 { Some($read(&mut *$r)?) } else { None };)*
+    };
+}
+
 /// Reads one field of a kind.
 macro_rules! read {
     (@all $r:ident $body:tt) => {
@@ -284,6 +308,9 @@ macro_rules! read {
     };
     (@all $r:ident record $body:tt) => {
         $r.record(|$r| $body)
+    };
+    (@all $r:ident record($what:expr, $limit:expr) $body:tt) => {
+        $r.record_within($what, $limit, |$r| $body)
     };
     ($r:ident, $type:ty) => {
         <$type as $crate::codec::Decode>::decode($r)?
@@ -341,4 +368,4 @@ macro_rules! any {
 
 #[cfg(test)]
 pub(crate) use any;
-pub(crate) use {codes, fields, messages, put, read};
+pub(crate) use {codes, fields, messages, put, put_masked, read, read_masked};

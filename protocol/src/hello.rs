@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Bounded, Decode, Encode, Reader, WireError};
 use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::id::SessionId;
@@ -52,27 +52,32 @@ impl Role {
     }
 }
 
-/// What the dialling side says first.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hello {
-    /// The oldest version it speaks.
-    pub version_min: u16,
-    /// The newest.
-    pub version_max: u16,
-    /// What it has come for.
-    pub role: Role,
-    /// This run of the process: links of one session replace each other.
-    pub session: SessionId,
-    /// What operators see: a worker's or producer's name.
-    pub name: String,
-    /// The timing it would like; the shorter of both sides' holds.
-    pub timing: LinkTiming,
-    /// The longest frame body it takes, in bytes; at least 4 KiB.
-    pub frame_bytes_max: u32,
-    /// What it can do beyond its version, a bit each: [`FEATURES`], unless a test says otherwise.
-    pub features: u64,
-    /// What it proves by who it is. Empty, and ignored by every server yet.
-    pub credential: Credential,
+fields! {
+    /// What the dialling side says first.
+    pub struct Hello {
+        /// The oldest version it speaks.
+        pub version_min: u16,
+        /// The newest.
+        pub version_max: u16 = read_by(
+                |r| version_max(r, version_min),
+                |source: &mut crate::tests::Source| source.of::<u16>().max(version_min)
+            ),
+        /// What it has come for.
+        pub role: Role,
+        /// This run of the process: links of one session replace each other.
+        pub session: SessionId,
+        /// What operators see: a worker's or producer's name.
+        pub name: String = at_most("name", NAME_BYTES_MAX),
+        /// The timing it would like; the shorter of both sides' holds.
+        pub timing: LinkTiming,
+        /// The longest frame body it takes, in bytes; at least 4 KiB.
+        pub frame_bytes_max: u32 = read_by(frame_bytes_max),
+        /// What it can do beyond its version, a bit each: [`FEATURES`], unless a test says
+        /// otherwise.
+        pub features: u64,
+        /// What it proves by who it is. Empty, and ignored by every server yet.
+        pub credential: Credential = at_most("credential", CREDENTIAL_BYTES_MAX),
+    }
 }
 
 /// What a dialler proves by who it is: at most 2,048 bytes, of a meaning that the accepting side gives them. Not shown by `Debug`.
@@ -187,41 +192,24 @@ impl Decode for LinkTiming {
     }
 }
 
+/// The newest version of a range that begins with `version_min`, the first field of a hello.
+fn version_max(r: &mut Reader, version_min: u16) -> Result<u16, WireError> {
+    let reversed = WireError::Invalid { offset: 0, what: "version range" };
+    r.u16().and_then(|max| if max < version_min { Err(reversed) } else { Ok(max) })
+}
+
+impl Encode for Credential {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.bytes(&self.0);
+    }
+}
+
+impl Bounded for Credential {
+    fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Credential, WireError> {
+        r.bytes(what, limit).map(Credential)
+    }
+}
+
 fn frame_bytes_max(r: &mut Reader) -> Result<u32, WireError> {
     r.valid("frame limit under 4 KiB", |bytes: &u32| *bytes as usize >= HELLO_FRAME_BYTES_MAX)
-}
-
-impl Encode for Hello {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.version_min));
-        out.u64(u64::from(self.version_max));
-        self.role.encode(out);
-        self.session.encode(out);
-        out.string(&self.name);
-        self.timing.encode(out);
-        out.u64(u64::from(self.frame_bytes_max));
-        out.u64(self.features);
-        out.bytes(&self.credential.0);
-    }
-}
-
-impl Decode for Hello {
-    fn decode(r: &mut Reader) -> Result<Hello, WireError> {
-        let reversed = r.invalid("version range");
-        let (version_min, version_max) = (r.u16()?, r.u16()?);
-        if version_min > version_max {
-            return Err(reversed);
-        }
-        Ok(Hello {
-            version_min,
-            version_max,
-            role: Role::decode(r)?,
-            session: SessionId::decode(r)?,
-            name: r.string("name", NAME_BYTES_MAX)?,
-            timing: LinkTiming::decode(r)?,
-            frame_bytes_max: frame_bytes_max(r)?,
-            features: r.u64()?,
-            credential: Credential(r.bytes("credential", CREDENTIAL_BYTES_MAX)?),
-        })
-    }
 }

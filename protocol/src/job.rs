@@ -9,7 +9,7 @@
 use bytes::Bytes;
 
 use crate::codec::{Decode, Encode, Reader, WireError, within};
-use crate::fields::fields;
+use crate::fields::{fields, put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::id::JobId;
 use crate::limits::{
@@ -17,7 +17,7 @@ use crate::limits::{
     RUN_AT_MS_MAX, WAIT_MS_MAX,
 };
 use crate::path::Path;
-use crate::settings::{read_lease, read_max_attempts};
+use crate::settings::{lease_ms, max_attempts};
 
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
@@ -252,105 +252,62 @@ fn scale(random: u64, most: u64) -> u64 {
     ((u128::from(random) * (u128::from(most) + 1)) >> 64) as u64
 }
 
-/// An option's bit in the mask that comes first. A bit that a reader does not know is an error, not skipped: an option
-/// that is not obeyed would be a broken promise.
-mod bit {
-    pub(super) const PRIORITY: u64 = 1 << 0;
-    pub(super) const DELAY: u64 = 1 << 1;
-    pub(super) const RUN_AT: u64 = 1 << 2;
-    pub(super) const MAX_ATTEMPTS: u64 = 1 << 3;
-    pub(super) const LEASE: u64 = 1 << 4;
-    pub(super) const BACKOFF: u64 = 1 << 5;
-    pub(super) const KEEP_RESULT: u64 = 1 << 6;
-    pub(super) const PREPARED: u64 = 1 << 7;
-    pub(super) const EXPIRES_AT: u64 = 1 << 8;
-    pub(super) const RUN_TIMEOUT: u64 = 1 << 9;
-    pub(super) const KEEP: u64 = 1 << 10;
-    pub(super) const ALL: u64 = (1 << 11) - 1;
-}
-
 impl Encode for JobOptions {
     fn encode(&self, out: &mut FrameWriter) {
-        let mut mask = match self.due {
-            Due::Now => 0,
-            Due::After(_) => bit::DELAY,
-            Due::At(_) => bit::RUN_AT,
+        let (delay, run_at) = match self.due {
+            Due::Now => (None, None),
+            Due::After(ms) => (Some(ms), None),
+            Due::At(ms) => (None, Some(ms)),
         };
-        for (said, bit) in [
-            (self.priority != 0, bit::PRIORITY),
-            (self.max_attempts.is_some(), bit::MAX_ATTEMPTS),
-            (self.lease_ms.is_some(), bit::LEASE),
-            (self.backoff.is_some(), bit::BACKOFF),
-            (self.keep_result, bit::KEEP_RESULT),
-            (self.prepared, bit::PREPARED),
-            (self.expires_at.is_some(), bit::EXPIRES_AT),
-            (self.run_timeout_ms.is_some(), bit::RUN_TIMEOUT),
-            (self.keep_ms.is_some(), bit::KEEP),
-        ] {
-            mask |= if said { bit } else { 0 };
-        }
-        out.u64(mask);
-        if self.priority != 0 {
-            out.i64(i64::from(self.priority));
-        }
-        match self.due {
-            Due::Now => {}
-            Due::After(ms) | Due::At(ms) => out.u64(ms),
-        }
-        if let Some(most) = self.max_attempts {
-            out.u64(u64::from(most));
-        }
-        if let Some(ms) = self.lease_ms {
-            out.u64(u64::from(ms));
-        }
-        if let Some(backoff) = &self.backoff {
-            backoff.encode(out);
-        }
-        for ms in [self.expires_at, self.run_timeout_ms, self.keep_ms].into_iter().flatten() {
-            out.u64(ms);
+        put_masked! {
+            out,
+            0 => (self.priority != 0).then_some(self.priority),
+            1 => delay,
+            2 => run_at,
+            3 => self.max_attempts,
+            4 => self.lease_ms,
+            5 => self.backoff,
+            6 => self.keep_result.then_some(()),
+            7 => self.prepared.then_some(()),
+            8 => self.expires_at,
+            9 => self.run_timeout_ms,
+            10 => self.keep_ms,
         }
     }
 }
 
 impl Decode for JobOptions {
     fn decode(r: &mut Reader) -> Result<JobOptions, WireError> {
-        let mut options = JobOptions::default();
-        let unknown = r.invalid("job option that this version does not know");
-        let mask = r.u64()?;
-        if mask & !bit::ALL != 0 {
-            return Err(unknown);
-        }
-        if mask & bit::PRIORITY != 0 {
-            options.priority = r.i32()?;
-        }
-        let two_dues = r.invalid("job with both a delay and a time");
-        options.due = match (mask & bit::DELAY != 0, mask & bit::RUN_AT != 0) {
-            (false, false) => Due::Now,
-            (true, false) => Due::After(at_most(r, "delay in milliseconds", WAIT_MS_MAX)?),
-            (false, true) => Due::At(at_most(r, "time in milliseconds", RUN_AT_MS_MAX)?),
-            (true, true) => return Err(two_dues),
+        let delay = |r: &mut Reader, two_dues: bool| match two_dues {
+            true => Err(r.invalid("job with both a delay and a time")),
+            false => at_most(r, "delay in milliseconds", WAIT_MS_MAX),
         };
-        if mask & bit::MAX_ATTEMPTS != 0 {
-            options.max_attempts = Some(read_max_attempts(r)?);
+        read_masked! {
+            r, mask, "job option that this version does not know",
+            0 => priority: Reader::i32,
+            1 => after: |r| delay(r, mask & 1 << 2 != 0),
+            2 => run_at: |r| at_most(r, "time in milliseconds", RUN_AT_MS_MAX),
+            3 => max_attempts: max_attempts,
+            4 => lease_ms: lease_ms,
+            5 => backoff: Backoff::decode,
+            6 => keep_result: <()>::decode,
+            7 => prepared: <()>::decode,
+            8 => expires_at: |r| at_most(r, "time in milliseconds", RUN_AT_MS_MAX),
+            9 => run_timeout_ms: |r| at_most(r, "run timeout in milliseconds", WAIT_MS_MAX),
+            10 => keep_ms: |r| at_most(r, "keep in milliseconds", WAIT_MS_MAX),
         }
-        if mask & bit::LEASE != 0 {
-            options.lease_ms = Some(read_lease(r)?);
-        }
-        if mask & bit::BACKOFF != 0 {
-            options.backoff = Some(Backoff::decode(r)?);
-        }
-        options.keep_result = mask & bit::KEEP_RESULT != 0;
-        options.prepared = mask & bit::PREPARED != 0;
-        if mask & bit::EXPIRES_AT != 0 {
-            options.expires_at = Some(at_most(r, "time in milliseconds", RUN_AT_MS_MAX)?);
-        }
-        if mask & bit::RUN_TIMEOUT != 0 {
-            options.run_timeout_ms = Some(at_most(r, "run timeout in milliseconds", WAIT_MS_MAX)?);
-        }
-        if mask & bit::KEEP != 0 {
-            options.keep_ms = Some(at_most(r, "keep in milliseconds", WAIT_MS_MAX)?);
-        }
-        Ok(options)
+        Ok(JobOptions {
+            priority: priority.unwrap_or_default(),
+            due: after.map(Due::After).or(run_at.map(Due::At)).unwrap_or_default(),
+            prepared: prepared.is_some(),
+            expires_at,
+            max_attempts,
+            lease_ms,
+            run_timeout_ms,
+            backoff,
+            keep_ms,
+            keep_result: keep_result.is_some(),
+        })
     }
 }
 
@@ -386,13 +343,7 @@ impl EntryHead {
     /// anywhere within the entry.
     pub fn read(r: &mut Reader, length: usize) -> Result<EntryHead, WireError> {
         let end = r.offset() + length;
-        let id = JobId(r.id()?);
-        let wrong_flags = r.invalid("entry flags");
-        let flags = r.u8()?;
-        if flags & !(HAS_OPTIONS | HAS_HEADERS) != 0 {
-            return Err(wrong_flags);
-        }
-        let crc = r.u32_fixed()?;
+        let (id, flags, crc) = read_start(r)?;
         let options = if flags & HAS_OPTIONS != 0 { Some(JobOptions::decode(r)?) } else { None };
         if flags & HAS_HEADERS != 0 {
             Headers::check(r)?;
@@ -409,6 +360,13 @@ impl EntryHead {
         let payload = entry.len().checked_sub(self.payload_len).and_then(|at| entry.get(at..));
         payload.is_some_and(|payload| crc32c::crc32c(payload) == self.crc)
     }
+}
+
+/// What every entry begins with: its id, its flags, the checksum of its payload.
+fn read_start(r: &mut Reader) -> Result<(JobId, u8, u32), WireError> {
+    let id = JobId(r.id()?);
+    let flags = r.valid("entry flags", |flags| flags & !(HAS_OPTIONS | HAS_HEADERS) == 0)?;
+    Ok((id, flags, r.u32_fixed()?))
 }
 
 /// An entry, read whole: what a worker makes of it.
@@ -430,13 +388,7 @@ impl Entry {
     /// Reads an entry; the bytes are the entry and nothing else.
     pub fn read(bytes: Bytes) -> Result<Entry, WireError> {
         let mut r = Reader::new(bytes);
-        let id = JobId(r.id()?);
-        let wrong_flags = r.invalid("entry flags");
-        let flags = r.u8()?;
-        if flags & !(HAS_OPTIONS | HAS_HEADERS) != 0 {
-            return Err(wrong_flags);
-        }
-        let crc = r.u32_fixed()?;
+        let (id, flags, crc) = read_start(&mut r)?;
         let options = if flags & HAS_OPTIONS != 0 {
             JobOptions::decode(&mut r)?
         } else {

@@ -1,11 +1,15 @@
 //! A publisher as the directory knows it.
 
 use crate::address::Address;
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Encode, Reader, WireError};
+use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::{Epoch, PublisherId};
 use crate::later_fields::LaterFields;
 use crate::limits::{ADDRESSES_MAX, NAME_BYTES_MAX, PUBLISHER_BYTES_MAX};
+
+/// Bytes of a record's length field.
+const RECORD_LENGTH_BYTES: usize = 4;
 
 /// Why a publisher cannot be registered: no replica takes it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -21,19 +25,22 @@ pub enum PublisherInfoError {
     TooLong(usize),
 }
 
-/// Who a publisher is and where it listens: what the resolver tells of it, and what `Producer::to_publishers` takes.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct PublisherInfo {
-    /// Its id, as long as its data directory lives.
-    pub id: PublisherId,
-    /// Its start; a higher one replaces a lower one.
-    pub epoch: Epoch,
-    /// Its name, as operators gave it: 1 to 128 bytes. Two publishers may have the same.
-    pub name: String,
-    /// Where it listens, best first. At least one, at most 16.
-    pub addresses: Vec<Address>,
-    /// Fields of later versions, relayed byte for byte.
-    pub later: LaterFields,
+fields! {
+    /// Who a publisher is and where it listens: what the resolver tells of it, and what
+    /// `Producer::to_publishers` takes.
+    #[derive(Hash)]
+    pub struct PublisherInfo as record("bytes of a publisher", PUBLISHER_BYTES_MAX) {
+        /// Its id, as long as its data directory lives.
+        pub id: PublisherId,
+        /// Its start; a higher one replaces a lower one.
+        pub epoch: Epoch,
+        /// Its name, as operators gave it: 1 to 128 bytes. Two publishers may have the same.
+        pub name: String = at_most("publisher name", NAME_BYTES_MAX),
+        /// Where it listens, best first. At least one, at most 16.
+        pub addresses: Vec<Address> = read_by(addresses),
+        /// Fields of later versions, relayed byte for byte.
+        pub later: LaterFields,
+    }
 }
 
 impl PublisherInfo {
@@ -54,48 +61,22 @@ impl PublisherInfo {
             return Err(PublisherInfoError::TooManyAddresses(self.addresses.len()));
         }
         let mut out = FrameWriter::new();
-        self.fields(&mut out);
-        match out.body_len() {
+        self.encode(&mut out);
+        match out.body_len() - RECORD_LENGTH_BYTES {
             0..=PUBLISHER_BYTES_MAX => Ok(()),
             bytes => Err(PublisherInfoError::TooLong(bytes)),
         }
     }
-
-    fn fields(&self, out: &mut FrameWriter) {
-        self.id.encode(out);
-        self.epoch.encode(out);
-        out.string(&self.name);
-        self.addresses.encode(out);
-        self.later.encode(out);
-    }
 }
 
-impl Encode for PublisherInfo {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.record(|out| self.fields(out));
-    }
-}
-
-impl Decode for PublisherInfo {
-    fn decode(r: &mut Reader) -> Result<PublisherInfo, WireError> {
-        r.record_within("bytes of a publisher", PUBLISHER_BYTES_MAX, |r| {
-            let id = PublisherId::decode(r)?;
-            let epoch = Epoch::decode(r)?;
-            let name = r.string("publisher name", NAME_BYTES_MAX)?;
-            let none = r.invalid("publisher without an address");
-            let addresses: Vec<Address> = r.list("publisher addresses", ADDRESSES_MAX)?;
-            if addresses.is_empty() {
-                return Err(none);
-            }
-            let later = LaterFields::decode(r)?;
-            Ok(PublisherInfo { id, epoch, name, addresses, later })
-        })
-    }
+fn addresses(r: &mut Reader) -> Result<Vec<Address>, WireError> {
+    r.some("publisher without an address", "publisher addresses", ADDRESSES_MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Decode;
 
     #[test]
     fn a_publisher_longer_than_its_limit_is_refused_on_both_sides() {

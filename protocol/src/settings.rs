@@ -1,6 +1,7 @@
 //! What a queue says of its jobs, where they say nothing themselves.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::{put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::job::{Backoff, at_most};
 use crate::limits::{KEEP_JOBS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
@@ -52,96 +53,49 @@ impl QueueSettings {
     }
 }
 
-/// A setting's bit in the mask that comes first. As with a job's options, a bit that a reader does not know is an error.
-mod bit {
-    pub(super) const MAX_ATTEMPTS: u64 = 1 << 0;
-    pub(super) const LEASE: u64 = 1 << 1;
-    pub(super) const RUN_TIMEOUT: u64 = 1 << 2;
-    pub(super) const BACKOFF: u64 = 1 << 3;
-    pub(super) const KEEP: u64 = 1 << 4;
-    pub(super) const KEEP_JOBS: u64 = 1 << 5;
-    pub(super) const KEEP_DEAD: u64 = 1 << 6;
-    pub(super) const ALL: u64 = (1 << 7) - 1;
-}
-
 impl Encode for QueueSettings {
     fn encode(&self, out: &mut FrameWriter) {
-        let mut mask = 0;
-        for (said, bit) in [
-            (self.max_attempts.is_some(), bit::MAX_ATTEMPTS),
-            (self.lease_ms.is_some(), bit::LEASE),
-            (self.run_timeout_ms.is_some(), bit::RUN_TIMEOUT),
-            (self.backoff.is_some(), bit::BACKOFF),
-            (self.keep_ms.is_some(), bit::KEEP),
-            (self.keep_jobs.is_some(), bit::KEEP_JOBS),
-            (self.keep_dead_ms.is_some(), bit::KEEP_DEAD),
-        ] {
-            mask |= if said { bit } else { 0 };
-        }
-        out.u64(mask);
-        if let Some(most) = self.max_attempts {
-            out.u64(u64::from(most));
-        }
-        if let Some(ms) = self.lease_ms {
-            out.u64(u64::from(ms));
-        }
-        if let Some(ms) = self.run_timeout_ms {
-            out.u64(ms);
-        }
-        if let Some(backoff) = &self.backoff {
-            backoff.encode(out);
-        }
-        for number in [self.keep_ms, self.keep_jobs, self.keep_dead_ms].into_iter().flatten() {
-            out.u64(number);
+        put_masked! {
+            out,
+            0 => self.max_attempts,
+            1 => self.lease_ms,
+            2 => self.run_timeout_ms,
+            3 => self.backoff,
+            4 => self.keep_ms,
+            5 => self.keep_jobs,
+            6 => self.keep_dead_ms,
         }
     }
 }
 
 impl Decode for QueueSettings {
     fn decode(r: &mut Reader) -> Result<QueueSettings, WireError> {
-        let unknown = r.invalid("queue setting that this version does not know");
-        let mask = r.u64()?;
-        if mask & !bit::ALL != 0 {
-            return Err(unknown);
+        read_masked! {
+            r, mask, "queue setting that this version does not know",
+            0 => max_attempts: max_attempts,
+            1 => lease_ms: lease_ms,
+            2 => run_timeout_ms: |r| at_most(r, "run timeout in milliseconds", WAIT_MS_MAX),
+            3 => backoff: Backoff::decode,
+            4 => keep_ms: |r| at_most(r, "keep in milliseconds", WAIT_MS_MAX),
+            5 => keep_jobs: |r| at_most(r, "jobs to keep", KEEP_JOBS_MAX),
+            6 => keep_dead_ms: |r| at_most(r, "keep of dead letters in milliseconds", WAIT_MS_MAX),
         }
-        let mut settings = QueueSettings::default();
-        if mask & bit::MAX_ATTEMPTS != 0 {
-            settings.max_attempts = Some(read_max_attempts(r)?);
-        }
-        if mask & bit::LEASE != 0 {
-            settings.lease_ms = Some(read_lease(r)?);
-        }
-        if mask & bit::RUN_TIMEOUT != 0 {
-            let ms = at_most(r, "run timeout in milliseconds", WAIT_MS_MAX)?;
-            settings.run_timeout_ms = Some(ms);
-        }
-        if mask & bit::BACKOFF != 0 {
-            settings.backoff = Some(Backoff::decode(r)?);
-        }
-        if mask & bit::KEEP != 0 {
-            settings.keep_ms = Some(at_most(r, "keep in milliseconds", WAIT_MS_MAX)?);
-        }
-        if mask & bit::KEEP_JOBS != 0 {
-            settings.keep_jobs = Some(at_most(r, "jobs to keep", KEEP_JOBS_MAX)?);
-        }
-        if mask & bit::KEEP_DEAD != 0 {
-            let what = "keep of dead letters in milliseconds";
-            settings.keep_dead_ms = Some(at_most(r, what, WAIT_MS_MAX)?);
-        }
-        Ok(settings)
+        Ok(QueueSettings {
+            max_attempts,
+            lease_ms,
+            run_timeout_ms,
+            backoff,
+            keep_ms,
+            keep_jobs,
+            keep_dead_ms,
+        })
     }
 }
 
-pub(crate) fn read_max_attempts(r: &mut Reader) -> Result<u16, WireError> {
-    let zero = r.invalid("max_attempts of 0; the least is 1");
-    match r.u16()? {
-        0 => Err(zero),
-        most => Ok(most),
-    }
+pub(crate) fn max_attempts(r: &mut Reader) -> Result<u16, WireError> {
+    r.valid("max_attempts of 0; the least is 1", |most| *most > 0)
 }
 
-pub(crate) fn read_lease(r: &mut Reader) -> Result<u32, WireError> {
-    let out_of_range = r.invalid("lease outside 1 s to 12 h");
-    let ms = r.u32()?;
-    if (LEASE_MS_MIN..=LEASE_MS_MAX).contains(&ms) { Ok(ms) } else { Err(out_of_range) }
+pub(crate) fn lease_ms(r: &mut Reader) -> Result<u32, WireError> {
+    r.valid("lease outside 1 s to 12 h", |ms| (LEASE_MS_MIN..=LEASE_MS_MAX).contains(ms))
 }

@@ -167,11 +167,6 @@ arbitrary! {
         0 => LaterFields::new(&vec![source.of(); source.below(300)]).expect("few bytes"),
         _ => LaterFields::default(),
     };
-    PublisherInfo: |source| {
-        let addresses: Vec<Address> = (0..=source.below(8)).map(|_| source.of()).collect();
-        let info = PublisherInfo::new(source.of(), source.of(), source.of::<String>(), addresses);
-        PublisherInfo { later: source.of(), ..info }
-    };
     Terms: |source| Terms {
         kind: source.of(),
         flags: source.of(),
@@ -224,18 +219,7 @@ arbitrary! {
         let [heartbeat, hang] = [heartbeat, hang].map(Duration::from_millis);
         LinkTiming { heartbeat, hang }
     };
-    Hello: |source| {
-        let (a, b): (u16, u16) = (source.of(), source.of());
-        let hello = Hello::new(source.of(), source.of(), source.of::<String>(), source.of());
-        Hello {
-            version_min: a.min(b),
-            version_max: a.max(b),
-            frame_bytes_max: source.of::<u32>().max(HELLO_FRAME_BYTES_MAX as u32),
-            features: source.of(),
-            credential: Credential(source.list(CREDENTIAL_BYTES_MAX + 1, Source::of::<u8>).into()),
-            ..hello
-        }
-    };
+    Credential: |source| Credential(source.list(CREDENTIAL_BYTES_MAX, Source::of::<u8>).into());
     Tokens: |source| Tokens(source.list(20, Source::of));
     Progress: |source| Progress {
         token: source.of(),
