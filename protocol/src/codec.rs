@@ -1,8 +1,8 @@
 //! Reading and writing the fields of messages.
 //!
-//! Integers are LEB128 unless they are called *fixed*: those are little-endian. Strings, bytes and lists carry their length
-//! first. [`Reader`] borrows: the bytes that it gives out are slices of the frame it reads. It never allocates from a
-//! length that it has not compared with what is left.
+//! Integers are LEB128 unless they are called *fixed*: those are little-endian. Strings, bytes and
+//! lists carry their length first. [`Reader`] borrows: the bytes that it gives out are slices of
+//! the frame it reads. It never allocates from a length that it has not compared with what is left.
 
 use bytes::Bytes;
 
@@ -63,7 +63,8 @@ pub trait Encode {
     fn encode(&self, out: &mut FrameWriter);
 }
 
-/// What can be read from a message body. Fields after the last known one are for the caller to skip.
+/// What can be read from a message body. Fields after the last known one are for the caller to
+/// skip.
 pub trait Decode: Sized {
     /// Reads the fields in their order.
     fn decode(r: &mut Reader) -> Result<Self, WireError>;
@@ -75,8 +76,8 @@ pub(crate) trait Bounded: Sized {
     fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Self, WireError>;
 }
 
-/// Reads fields from the body of a message, keeping count of where it is. Numbers are read in place; only what is
-/// given out as [`Bytes`] costs a reference.
+/// Reads fields from the body of a message, keeping count of where it is. Numbers are read in
+/// place; only what is given out as [`Bytes`] costs a reference.
 #[derive(Clone, Debug)]
 pub struct Reader {
     body: Bytes,
@@ -262,7 +263,8 @@ impl Reader {
             .map_err(|_| WireError::Invalid { offset, what: "signed 32-bit number" })
     }
 
-    /// A count of things that each take at least `each` bytes: refused over `limit`, or if they cannot all be there.
+    /// A count of things that each take at least `each` bytes: refused over `limit`, or if they
+    /// cannot all be there.
     pub fn count(
         &mut self,
         what: &'static str,

@@ -1,7 +1,7 @@
-//! How a link begins. First bytes each way: the magic `LSH1`. Then one frame each way, of at most 4 KiB, whose body is a
-//! [`Hello`] from the side that dialled, and a [`HelloAnswer`] (no tag, no message around them: nothing else can come here).
-//! The highest version that both speak is spoken from then on. These two are the same in every version, but for fields at
-//! their ends.
+//! How a link begins. First bytes each way: the magic `LSH1`. Then one frame each way, of at most 4
+//! KiB, whose body is a [`Hello`] from the side that dialled, and a [`HelloAnswer`] (no tag, no
+//! message around them: nothing else can come here). The highest version that both speak is spoken
+//! from then on. These two are the same in every version, but for fields at their ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -80,7 +80,8 @@ fields! {
     }
 }
 
-/// What a dialler proves by who it is: at most 2,048 bytes, of a meaning that the accepting side gives them. Not shown by `Debug`.
+/// What a dialler proves by who it is: at most 2,048 bytes, of a meaning that the accepting side
+/// gives them. Not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credential(pub Bytes);
 
@@ -158,7 +159,8 @@ codes! {
         Version = 1, "no common protocol version";
         /// As many connections as there may be: try another server.
         Busy = 2, "as many connections as there may be";
-        /// This kind of server does not serve that role: a publisher's address was taken for a resolver's, or the reverse.
+        /// This kind of server does not serve that role: a publisher's address was taken for a
+        /// resolver's, or the reverse.
         WrongRole = 3, "this server does not serve that role";
         /// The hello did not decode.
         Malformed = 4, "malformed hello";

@@ -1,5 +1,6 @@
-//! A job as a producer hands it in, and its one encoding: an *entry*. The bytes that the producer writes are the bytes in
-//! the publisher's journal and the bytes that the worker reads; nothing on the way encodes them again.
+//! A job as a producer hands it in, and its one encoding: an *entry*. The bytes that the producer
+//! writes are the bytes in the publisher's journal and the bytes that the worker reads; nothing on
+//! the way encodes them again.
 //!
 //! ```text
 //! entry:  id (16) │ flags (1) │ CRC32C of the payload (4, fixed) │ [options] │ [headers] │ payload, to the end
@@ -65,8 +66,8 @@ impl NewJob {
     }
 }
 
-/// A small map of strings, in the order it was made; the text of a key may come twice, then the first counts. At most 1,024,
-/// at most 8 KiB of keys and values together.
+/// A small map of strings, in the order it was made; the text of a key may come twice, then the
+/// first counts. At most 1,024, at most 8 KiB of keys and values together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Headers(pub Vec<(String, String)>);
 
@@ -119,35 +120,40 @@ impl Decode for Headers {
     }
 }
 
-/// How a job is to be run. Options at their defaults cost no byte on the wire or on disk. What is `None` is as the queue's
-/// [`QueueSettings`](crate::QueueSettings) say, and where they say nothing, as the constants here. What is out of its range
-/// is refused when the job is handed in ([`Refusal::BadOptions`](crate::Refusal::BadOptions)).
+/// How a job is to be run. Options at their defaults cost no byte on the wire or on disk. What is
+/// `None` is as the queue's [`QueueSettings`](crate::QueueSettings) say, and where they say
+/// nothing, as the constants here. What is out of its range is refused when the job is handed in
+/// ([`Refusal::BadOptions`](crate::Refusal::BadOptions)).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct JobOptions {
     /// Higher first; those of one priority in the order in which they were enqueued. 0 by default.
     pub priority: i32,
     /// When it may run first. At once by default.
     pub due: Due,
-    /// Written, and not to be run until it is confirmed; `due` counts from then. Unconfirmed for an hour, it is buried.
+    /// Written, and not to be run until it is confirmed; `due` counts from then. Unconfirmed for an
+    /// hour, it is buried.
     pub prepared: bool,
-    /// If no attempt has begun by then it expires: wall clock, milliseconds since 1970. At most the end of the year 9999.
+    /// If no attempt has begun by then it expires: wall clock, milliseconds since 1970. At most the
+    /// end of the year 9999.
     pub expires_at: Option<u64>,
-    /// Attempts before it goes to the dead letters: 1 to 65,535. 25 by default: about three weeks with the
-    /// default back-off.
+    /// Attempts before it goes to the dead letters: 1 to 65,535. 25 by default: about three weeks
+    /// with the default back-off.
     pub max_attempts: Option<u16>,
-    /// How long a delivery may go without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12 h). Workers renew by
-    /// themselves, so this is how soon a dead worker is noticed, not how long a job may run. 30 s by default.
+    /// How long a delivery may go without renewal, in milliseconds: 1,000 to 43,200,000 (1 s to 12
+    /// h). Workers renew by themselves, so this is how soon a dead worker is noticed, not how long
+    /// a job may run. 30 s by default.
     pub lease_ms: Option<u32>,
-    /// How long one attempt may run, renewed or not, in milliseconds; 0 for as long as it likes. At most 100 years. An hour
-    /// by default.
+    /// How long one attempt may run, renewed or not, in milliseconds; 0 for as long as it likes. At
+    /// most 100 years. An hour by default.
     pub run_timeout_ms: Option<u64>,
     /// The wait after a failed attempt. [`Backoff::Quartic`] by default.
     pub backoff: Option<Backoff>,
-    /// How long the job stays readable once it has completed, expired or was cancelled, in milliseconds; 0 for not at all.
-    /// At most 100 years. 24 hours by default. How long dead letters stay is their queue's setting.
+    /// How long the job stays readable once it has completed, expired or was cancelled, in
+    /// milliseconds; 0 for not at all. At most 100 years. 24 hours by default. How long dead
+    /// letters stay is their queue's setting.
     pub keep_ms: Option<u64>,
-    /// Whether what the handler returned is kept for readers, for as long as the job is. False by default: then a waiter
-    /// hears that the job is done, and nothing else.
+    /// Whether what the handler returned is kept for readers, for as long as the job is. False by
+    /// default: then a waiter hears that the job is done, and nothing else.
     pub keep_result: bool,
 }
 
@@ -156,9 +162,11 @@ impl JobOptions {
     pub const MAX_ATTEMPTS: u16 = 25;
     /// A lease's length in milliseconds, where neither job nor queue says otherwise.
     pub const LEASE_MS: u32 = 30_000;
-    /// How long an attempt may run, in milliseconds, where neither job nor queue says otherwise: an hour.
+    /// How long an attempt may run, in milliseconds, where neither job nor queue says otherwise: an
+    /// hour.
     pub const RUN_TIMEOUT_MS: u64 = 60 * 60 * 1_000;
-    /// How long ended jobs stay readable, in milliseconds, where neither job nor queue says otherwise: 24 hours.
+    /// How long ended jobs stay readable, in milliseconds, where neither job nor queue says
+    /// otherwise: 24 hours.
     pub const KEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 }
 
@@ -168,11 +176,11 @@ pub enum Due {
     /// At once.
     #[default]
     Now,
-    /// So many milliseconds after the publisher took it, or after it was confirmed: monotonic time, not moved by clock
-    /// changes. At most 100 years.
+    /// So many milliseconds after the publisher took it, or after it was confirmed: monotonic time,
+    /// not moved by clock changes. At most 100 years.
     After(u64),
-    /// At a time of the publisher's wall clock, in milliseconds since 1970; at once if that is past. At most the end of the
-    /// year 9999.
+    /// At a time of the publisher's wall clock, in milliseconds since 1970; at once if that is
+    /// past. At most the end of the year 9999.
     At(u64),
 }
 
@@ -217,8 +225,8 @@ impl Backoff {
     /// The longest list.
     pub const LIST_MAX: usize = 64;
 
-    /// The wait in milliseconds after attempt `n` (from 1) failed, for a `random` from the whole range of u64. At most
-    /// 100 years.
+    /// The wait in milliseconds after attempt `n` (from 1) failed, for a `random` from the whole
+    /// range of u64. At most 100 years.
     pub fn wait_ms(&self, n: u16, random: u64) -> u64 {
         let n = u64::from(n.max(1));
         let wait = match self {
@@ -324,8 +332,8 @@ fn read_waits(r: &mut Reader) -> Result<Vec<u32>, WireError> {
     r.some("empty back-off list", "back-off waits", Backoff::LIST_MAX)
 }
 
-/// What a publisher needs to know of an entry. Reading it checks the headers, leaves the payload untouched, and allocates
-/// nothing, except for a list of back-off waits.
+/// What a publisher needs to know of an entry. Reading it checks the headers, leaves the payload
+/// untouched, and allocates nothing, except for a list of back-off waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryHead {
     /// The job.
@@ -339,8 +347,8 @@ pub struct EntryHead {
 }
 
 impl EntryHead {
-    /// Reads the head of an entry of `length` bytes, and passes over the rest of it. After an error the reader stands
-    /// anywhere within the entry.
+    /// Reads the head of an entry of `length` bytes, and passes over the rest of it. After an error
+    /// the reader stands anywhere within the entry.
     pub fn read(r: &mut Reader, length: usize) -> Result<EntryHead, WireError> {
         let end = r.offset() + length;
         let (id, flags, crc) = read_start(r)?;

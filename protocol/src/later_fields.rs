@@ -43,8 +43,8 @@ impl Encode for LaterFields {
     }
 }
 
-/// Everything to the record's end, copied: it outlives the frame. Longer ones are refused, not cut: what is cut, a writer would write
-/// again for ever.
+/// Everything to the record's end, copied: it outlives the frame. Longer ones are refused, not cut:
+/// what is cut, a writer would write again for ever.
 impl Decode for LaterFields {
     fn decode(r: &mut Reader) -> Result<LaterFields, WireError> {
         let offset = r.offset();

@@ -12,13 +12,16 @@ codes! {
         IdConflict = 1, "IdConflict: the id belongs to a job with another payload; make a new id";
         /// The payload is over 16 MiB or the headers are over 8 KiB. Hand in a reference instead.
         TooLarge = 2, "TooLarge: the payload is over 16 MiB or the headers over 8 KiB; hand in a reference instead";
-        /// The publisher has neither the path nor a default for it: it was set up otherwise, or the wrong one was asked.
+        /// The publisher has neither the path nor a default for it: it was set up otherwise, or the
+        /// wrong one was asked.
         NotHere = 3, "NotHere: this publisher has neither the path nor a default for it; declare one with --path or --default";
         /// Paths at and below `/sys` are Longshore's own. Use another path.
         Reserved = 4, "Reserved: paths below /sys are Longshore's own";
-        /// The queue holds as many open jobs as it may: 100,000,000. Try again once workers have caught up.
+        /// The queue holds as many open jobs as it may: 100,000,000. Try again once workers have
+        /// caught up.
         QueueFull = 5, "QueueFull: the queue holds as many jobs as it may; try again once workers have caught up";
-        /// The publisher's disk has no room for it. Try again later: once there is room, it resumes by itself.
+        /// The publisher's disk has no room for it. Try again later: once there is room, it resumes
+        /// by itself.
         NoSpace = 6, "NoSpace: the publisher's disk has no room for it; free some, and it resumes by itself";
         /// An option is out of its range, or the publisher's version does not know it.
         BadOptions = 7, "BadOptions: an option is out of its range, or this publisher's version does not know it";
@@ -28,9 +31,11 @@ codes! {
         BadPath = 9, "BadPath: jobs need a path below the root";
         /// The publisher holds as many queues as it may: 100,000. Use fewer paths.
         TooManyQueues = 10, "TooManyQueues: the publisher holds as many queues as it may; use fewer paths";
-        /// Somebody has closed the queue to new jobs. Try again once the pattern that closes it is opened.
+        /// Somebody has closed the queue to new jobs. Try again once the pattern that closes it is
+        /// opened.
         QueueClosed = 11, "QueueClosed: the queue takes no new jobs until the pattern that closes it is opened (longshore stat names it; longshore queue open PATTERN opens it)";
-        /// The publisher has a live value at the path. Use another path, or stop publishing the value.
+        /// The publisher has a live value at the path. Use another path, or stop publishing the
+        /// value.
         IsValue = 12, "IsValue: this publisher has a live value at the path; enqueue to another path, or stop publishing the value";
         /// The publisher's jobs take all the memory that they may. Try again once workers have
         /// caught up, and what is kept of ended jobs has gone.
@@ -39,20 +44,20 @@ codes! {
 }
 
 codes! {
-    /// Why a publisher does not take a whole batch. None of its jobs was taken. The producer meets most of these itself: by
-    /// resending, by another link.
+    /// Why a publisher does not take a whole batch. None of its jobs was taken. The producer meets
+    /// most of these itself: by resending, by another link.
     BatchRefusal, "batch refusal" {
         /// A batch before this one is missing. Batches are to come in order.
         SequenceGap = 1, "SequenceGap: a batch before this one has not arrived; send the batches in order";
-        /// The publisher has forgotten this producer (an hour without a link), or its batch is older than the last 64.
-        /// Whether the batch was taken before is not known.
+        /// The publisher has forgotten this producer (an hour without a link), or its batch is
+        /// older than the last 64. Whether the batch was taken before is not known.
         UnknownProducer = 2, "UnknownProducer: the publisher no longer knows whether it has this batch; treat its jobs as unknown";
         /// The batch's bytes are not a batch.
         Malformed = 3, "Malformed: the batch does not decode; client and publisher disagree about the protocol";
         /// The batch is over 10,000 jobs, 16 MiB of payload or 18 MiB encoded. Split it.
         TooLarge = 4, "TooLarge: the batch is over 10,000 jobs, 16 MiB of payload or 18 MiB encoded; split it";
-        /// The publisher is being drained: whatever the path, it takes no new jobs. Send the batch to
-        /// another one; it used up no number.
+        /// The publisher is being drained: whatever the path, it takes no new jobs. Send the batch
+        /// to another one; it used up no number.
         Draining = 5, "Draining: the publisher is being drained and takes no new jobs (longshore publisher drain NAME --undo ends that); send them to another publisher";
     }
 }
@@ -75,12 +80,14 @@ codes! {
     SettleOutcome, "settle outcome" {
         /// It counted.
         Accepted = 0, "accepted";
-        /// The token no longer holds a lease: the job was given to another worker, cancelled, or has ended.
+        /// The token no longer holds a lease: the job was given to another worker, cancelled, or
+        /// has ended.
         StaleToken = 1, "StaleToken: the lease ended; the job belongs to another worker now or has ended";
         /// The result is over its limit; the lease still runs.
         ResultTooLarge = 2, "ResultTooLarge: a result may have 1 MiB";
-        /// The disk is short of room, and one of the batch's results or errors is over 4 KiB: none of the batch counted, and
-        /// every lease still runs. Send the small ones again at once, the others later.
+        /// The disk is short of room, and one of the batch's results or errors is over 4 KiB: none
+        /// of the batch counted, and every lease still runs. Send the small ones again at once, the
+        /// others later.
         NoSpace = 3, "NoSpace: the publisher's disk has no room for results over 4 KiB; send it again later";
     }
 }
@@ -108,9 +115,11 @@ codes! {
 }
 
 codes! {
-    /// How durable an acknowledgement is. A publisher is started with one or the other; every receipt says which.
+    /// How durable an acknowledgement is. A publisher is started with one or the other; every
+    /// receipt says which.
     Durability, "durability" {
-        /// Synced to the publisher's disk (`fdatasync`) before the acknowledgement: it outlives a power cut. The default.
+        /// Synced to the publisher's disk (`fdatasync`) before the acknowledgement: it outlives a
+        /// power cut. The default.
         Fsync = 1, "fsync";
         /// Written, not synced: a power cut loses what the system had not yet written back.
         None = 2, "none";
@@ -152,11 +161,13 @@ codes! {
     DeathReason, "reason" {
         /// Its last attempt failed, with none left.
         AttemptsExhausted = 1, "attempts_exhausted";
-        /// Three of its attempts lost their worker, which died, hung past its lease or was cut off; or its last attempt did.
+        /// Three of its attempts lost their worker, which died, hung past its lease or was cut off;
+        /// or its last attempt did.
         WorkerLost = 2, "worker_lost";
         /// Its worker said that no attempt will ever succeed.
         Buried = 3, "buried";
-        /// It was delivered max(30, 3 × `max_attempts`) times, at most 255, and no attempt ever began.
+        /// It was delivered max(30, 3 × `max_attempts`) times, at most 255, and no attempt ever
+        /// began.
         Undeliverable = 4, "undeliverable";
         /// Its payload is not what its producer wrote.
         PayloadDamaged = 5, "payload_damaged";

@@ -1,4 +1,5 @@
-//! Answers to batches, run-length encoded: most batches have one answer for all, and cost two bytes.
+//! Answers to batches, run-length encoded: most batches have one answer for all, and cost two
+//! bytes.
 
 use crate::codec::{Bounded, Decode, Encode, Reader, WireError, within};
 use crate::frame::FrameWriter;

@@ -1,5 +1,6 @@
-//! The fuzz bodies: each takes any bytes and must neither panic nor hang nor hold more than the bytes justify. What decodes
-//! must encode to something that decodes to the same. `fuzz/` runs them under libFuzzer, `fuzz_bodies.rs` under proptest.
+//! The fuzz bodies: each takes any bytes and must neither panic nor hang nor hold more than the
+//! bytes justify. What decodes must encode to something that decodes to the same. `fuzz/` runs them
+//! under libFuzzer, `fuzz_bodies.rs` under proptest.
 
 use bytes::Bytes;
 use longshore_protocol::frame::FrameWriter;
@@ -71,7 +72,7 @@ pub fn fuzz_hello_answer(data: &[u8]) {
 
 /// A tag, then the body of a message to a publisher.
 pub fn fuzz_to_publisher(data: &[u8]) {
-    let message = message(data, ToPublisher::decode, |message, out| message.encode(out));
+    let message = message(data, ToPublisher::decode, ToPublisher::encode);
     match &message {
         Some(ToPublisher::Enqueue(batch)) => check_batch(batch),
         Some(ToPublisher::Settle(batch)) => check_settles(batch),
@@ -90,7 +91,7 @@ pub fn fuzz_to_publisher(data: &[u8]) {
 
 /// A tag, then the body of a message from a publisher.
 pub fn fuzz_from_publisher(data: &[u8]) {
-    let message = message(data, FromPublisher::decode, |message, out| message.encode(out));
+    let message = message(data, FromPublisher::decode, FromPublisher::encode);
     match message {
         Some(FromPublisher::Deliver(deliver)) => {
             for job in deliver.jobs {
@@ -110,7 +111,7 @@ pub fn fuzz_from_publisher(data: &[u8]) {
 
 /// A tag, then the body of a message to a replica.
 pub fn fuzz_to_replica(data: &[u8]) {
-    message(data, ToReplica::decode, |message, out| message.encode(out));
+    message(data, ToReplica::decode, ToReplica::encode);
     if let Some((_, body)) = data.split_first() {
         ToReplica::id_of_damaged(&Bytes::copy_from_slice(body));
     }
@@ -118,7 +119,7 @@ pub fn fuzz_to_replica(data: &[u8]) {
 
 /// A tag, then the body of a message from a replica.
 pub fn fuzz_from_replica(data: &[u8]) {
-    message(data, FromReplica::decode, |message, out| message.encode(out));
+    message(data, FromReplica::decode, FromReplica::encode);
 }
 
 /// A job's entry: the publisher's short reading and the worker's whole one agree.
@@ -187,12 +188,12 @@ pub fn fuzz_value(data: &[u8]) {
 
 /// A tag, then the body of a message to a publisher of values.
 pub fn fuzz_to_values(data: &[u8]) {
-    message(data, ToValuePublisher::decode, |message, out| message.encode(out));
+    message(data, ToValuePublisher::decode, ToValuePublisher::encode);
 }
 
 /// A tag, then the body of a message from a publisher of values.
 pub fn fuzz_from_values(data: &[u8]) {
-    let message = message(data, FromValuePublisher::decode, |message, out| message.encode(out));
+    let message = message(data, FromValuePublisher::decode, FromValuePublisher::encode);
     if let Some(FromValuePublisher::Updates(updates)) = message {
         let read: Vec<_> = updates.iter().take_while(|update| update.is_ok()).flatten().collect();
         let again: Updates = read.iter().map(|(number, value)| (*number, value)).collect();
@@ -270,7 +271,7 @@ fn check_batch(batch: &EnqueueBatch) {
         assert!(entry.path < batch.paths.len());
         let (at, length) = (entry.at as usize, entry.length as usize);
         let bytes = &batch.body()[at..at + length];
-        // A damaged entry is one job's refusal, whatever comes after it: its neighbours are read where they are.
+        // A damaged entry is one job's refusal: its neighbours are read where they are.
         if entry.head.is_ok() {
             fuzz_entry(bytes);
         }

@@ -1,4 +1,5 @@
-//! `docs/PROTOCOL.md` says what the code does: its tables and examples are compared with the source and the golden vectors.
+//! `docs/PROTOCOL.md` says what the code does: its tables and examples are compared with the source
+//! and the golden vectors.
 
 use std::collections::BTreeMap;
 use std::fs;

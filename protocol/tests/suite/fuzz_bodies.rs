@@ -1,4 +1,5 @@
-//! The fuzz bodies on stable: golden vectors bent in every way that a broken peer bends them, and random bytes.
+//! The fuzz bodies on stable: golden vectors bent in every way that a broken peer bends them, and
+//! random bytes.
 
 use std::sync::LazyLock;
 

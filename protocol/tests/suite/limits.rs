@@ -1,4 +1,5 @@
-//! Bytes that are too short, too long, too many or too new: each gets its typed answer, and none costs memory first.
+//! Bytes that are too short, too long, too many or too new: each gets its typed answer, and none
+//! costs memory first.
 
 use std::collections::BTreeSet;
 
@@ -32,8 +33,9 @@ fn a_message_cut_at_any_byte_is_an_error_that_says_where() {
     }
 }
 
-/// A shorter payload is still an entry, an absent age still a heartbeat, and the last messages of a frame's body, or the last
-/// updates of a message, may be missing without a trace: frames and messages carry their length.
+/// A shorter payload is still an entry, an absent age still a heartbeat, and the last messages of a
+/// frame's body, or the last updates of a message, may be missing without a trace: frames and
+/// messages carry their length.
 fn has_no_end_of_its_own(sample: &Sample) -> bool {
     use longshore_protocol::messages::values::FromValuePublisher::Updates;
     let updates = matches!(sample, Sample::FromValues(Updates(_)));
@@ -508,7 +510,8 @@ fn the_paths_of_a_write_are_counted_over_all_its_groups() {
     );
 }
 
-/// An option, flag or code that is not obeyed would be a broken promise: only a later version may send it.
+/// An option, flag or code that is not obeyed would be a broken promise: only a later version may
+/// send it.
 #[test]
 fn unknown_options_flags_and_codes_are_refused_not_skipped() {
     let plain = sample("entry").encode();

@@ -1,4 +1,5 @@
-//! What is a path, what is a glob, and which paths a glob matches: against a naive matcher that nobody can get wrong.
+//! What is a path, what is a glob, and which paths a glob matches: against a naive matcher that
+//! nobody can get wrong.
 
 use longshore_protocol::{Glob, Path};
 use proptest::prelude::*;
@@ -163,7 +164,8 @@ fn some_path_below(glob: &Glob, base: &str, left: usize) -> bool {
         })
 }
 
-/// Every alternative of the first innermost braces, by text; then segment by segment, character by character, trying all.
+/// Every alternative of the first innermost braces, by text; then segment by segment, character by
+/// character, trying all.
 fn naive(glob: &str, path: &str) -> bool {
     if let Some(close) = glob.find('}') {
         let open = glob[..close].rfind('{').expect("its partner");

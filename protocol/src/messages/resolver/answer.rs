@@ -13,14 +13,14 @@ use crate::publisher_info::PublisherInfo;
 use crate::terms::Terms;
 
 fields! {
-    /// Answers to the next paths of a request, in their order. A publisher is told of once, a set
+    /// Answers to the next paths of a request, in their order. A publisher is sent once, a set
     /// of publishers too: paths with the same publishers cost three bytes each.
     pub struct Resolved {
         /// The request's number.
         pub id: u64,
         /// The request is answered whole.
         pub last: bool,
-        /// False while the replica is warming: a "no" may mean that it has not been told yet.
+        /// False while the replica is warming: a missing path may not have been announced yet.
         pub complete: bool,
         /// As of when.
         pub tracker: Tracker,
@@ -60,8 +60,8 @@ pub enum PathAnswer {
     Published {
         /// The set's place in [`Resolved::sets`].
         set: u32,
-        /// The publishers of the nearest default at or above it, if there is one: the next candidates
-        /// for a new job while none of `set` can be reached.
+        /// The publishers of the nearest default at or above it, if there is one: the next
+        /// candidates for a new job while none of `set` can be reached.
         default: Option<u32>,
     },
     /// Nobody publishes it; these have declared the default nearest above it.
@@ -74,7 +74,7 @@ pub enum PathAnswer {
         /// Why, for people.
         reason: String,
     },
-    /// The replica said something that this version does not know: as good as a refusal.
+    /// The replica sent an answer that this version does not know: treat it as a refusal.
     Unknown {
         /// Which.
         kind: u8,
@@ -88,7 +88,7 @@ fields! {
         pub id: u64,
         /// The request is answered whole.
         pub last: bool,
-        /// False while the replica is warming: what is not listed may not have been told of yet.
+        /// False while the replica is warming: a missing path may not have been announced yet.
         pub complete: bool,
         /// As of when the listing began: what changed since is a change.
         pub tracker: Tracker,
@@ -130,7 +130,7 @@ fields! {
         pub tracker: Tracker,
         /// Names of rows, none twice within one request, in no promised order.
         pub rows: Vec<String> = read_by(row_names),
-        /// Columns of rows told of since the message before; those of all messages are to be added
+        /// Columns of rows sent since the message before; those of all messages are to be added
         /// up.
         pub columns: Vec<Column> = at_most("columns of a table", RESOLVER_BATCH_PATHS_MAX),
     }
@@ -171,7 +171,8 @@ fn row_names(r: &mut Reader) -> Result<Vec<String>, WireError> {
     })
 }
 
-/// Kinds of answers from here on, of later versions (a referral, say), are records: who does not know them passes over them.
+/// Kinds of answers from here on, of later versions (a referral, say), are records: readers that do
+/// not know them skip them.
 const UNKNOWN_ANSWER_MIN: u8 = 4;
 
 impl PathAnswer {

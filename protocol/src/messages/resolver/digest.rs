@@ -36,7 +36,8 @@ impl KeyHash {
         KeyHash { high, low: mix(low ^ high) }
     }
 
-    /// Its place among `buckets`, a power of two: its topmost bits. Of twice as many buckets, it is in one of the two that make up this one.
+    /// Its place among `buckets`, a power of two: its topmost bits. Of twice as many buckets, it is
+    /// in one of the two that make up this one.
     pub fn bucket(self, buckets: usize) -> usize {
         debug_assert!(buckets.is_power_of_two(), "{buckets} buckets");
         match buckets.trailing_zeros() {
@@ -51,7 +52,8 @@ impl KeyHash {
         self.low
     }
 
-    /// What a digest adds for it. The sum of bare hashes would not tell *a on terms 1, b on terms 2* from *a on terms 2, b on terms 1*.
+    /// What a digest adds for it. The sum of bare hashes would not tell *a on terms 1, b on terms
+    /// 2* from *a on terms 2, b on terms 1*.
     fn on(self, terms: u64) -> u128 {
         let high = mix(self.high ^ terms);
         u128::from(high) << 64 | u128::from(mix(self.low ^ high))
@@ -65,11 +67,13 @@ fn mix(mut word: u64) -> u64 {
     word ^ word >> 33
 }
 
-/// A digest of a set of paths and defaults, each with its terms: how many there are, and the sum of their hashes. It changes by one
-/// addition for each that comes or goes, in any order; that of two sets together is the sum of theirs.
+/// A digest of a set of paths and defaults, each with its terms: how many there are, and the sum of
+/// their hashes. It changes by one addition for each that comes or goes, in any order; that of two
+/// sets together is the sum of theirs.
 ///
-/// It tells apart honest sets; it does not withstand an opponent, and need not: a publisher could fool only itself. It is no
-/// key of a table either: whoever chooses paths chooses their buckets, and a replica finds what is in one by a hash of its own.
+/// It tells apart honest sets; it does not withstand an opponent, and need not: a publisher could
+/// fool only itself. It is no key of a table either: whoever chooses paths chooses their buckets,
+/// and a replica finds what is in one by a hash of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Digest {
     /// How many.
@@ -103,7 +107,8 @@ impl Digest {
         self.sum = self.sum.wrapping_sub(other.sum);
     }
 
-    /// The digests of fewer, larger buckets; both numbers are powers of two. Fewer digests than that stay as they are.
+    /// The digests of fewer, larger buckets; both numbers are powers of two. Fewer digests than
+    /// that stay as they are.
     pub fn fold(digests: &[Digest], buckets: usize) -> Vec<Digest> {
         let each = (digests.len() / buckets.max(1)).max(1);
         let sum = |some: &[Digest]| {

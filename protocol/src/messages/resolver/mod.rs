@@ -1,8 +1,9 @@
 //! Messages between a resolver replica and its clients.
 //!
-//! A *reader* asks and watches; a *writer* announces its publisher first, then writes for that publisher only. Every request
-//! carries a number of the client's choosing, and so do its answers. A replica answers the requests of one link in their
-//! order; the answer to a large request comes in several messages, of which the last says so.
+//! A *reader* asks and watches; a *writer* announces its publisher first, then writes for that
+//! publisher only. Every request carries a number of the client's choosing, and so do its answers.
+//! A replica answers the requests of one link in their order; the answer to a large request comes
+//! in several messages, of which the last is marked.
 
 mod answer;
 mod digest;
@@ -40,7 +41,7 @@ messages! {
         pub const REQUESTS: std::ops::RangeInclusive<u8> = 50..=69;
     }
 
-    /// What a client says to a replica.
+    /// What a client sends to a replica.
     pub enum ToReplica {
         /// Who publishes these paths?
         RESOLVE = 50 => Resolve(resolve: Resolve),
@@ -95,7 +96,7 @@ messages! {
         },
     }
 
-    /// What a replica says to a client.
+    /// What a replica sends to a client.
     pub enum FromReplica {
         /// Some, or the last, answers to [`ToReplica::Resolve`].
         RESOLVED = 70 => Resolved(resolved: Resolved),
@@ -105,7 +106,7 @@ messages! {
         REPLICA_STATUS_ANSWER = 72 => Status {
             /// The request's number.
             id: u64,
-            /// The figures.
+            /// The statistics.
             status: ReplicaStatus,
         },
         /// All publishers of a watch.
@@ -118,7 +119,7 @@ messages! {
         WRITTEN = 75 => Written(written: Written),
         /// A whole request was refused. Nothing of it was done.
         REQUEST_REFUSED = 76 => Refused {
-            /// The request's number; 0 where the request was too damaged to tell.
+            /// The request's number; 0 where the request was too damaged to read it.
             id: u64,
             /// For programs.
             code: RequestRefusal,
@@ -149,7 +150,7 @@ codes! {
         Superseded = 3, "Superseded: a newer link or a later start of the same publisher has taken over";
         /// As many publishers as the replica takes.
         TooManyPublishers = 4, "TooManyPublishers: the replica knows as many publishers as it may";
-        /// The replica's version does not know it; the reason says its tag.
+        /// The replica's version does not know it; the reason names its tag.
         UnknownRequest = 5, "UnknownRequest: the replica's version does not know the request; upgrade the replica";
         /// A part of it is over its limit; the reason names both.
         OverLimit = 6, "OverLimit: a part of the request is over its limit; send less at once";
@@ -183,7 +184,8 @@ impl ToReplica {
         }
     }
 
-    /// The request's number in a body that did not decode, or is not known: the first field of every request. 0 if that is damaged, too.
+    /// The request's number in a body that did not decode, or is not known: the first field of
+    /// every request. 0 if that is damaged, too.
     pub fn id_of_damaged(body: &Bytes) -> u64 {
         Reader::new(body.clone()).u64().unwrap_or(0)
     }

@@ -9,8 +9,8 @@ use crate::frame::FrameWriter;
 use crate::limits::PATH_TEXT_BYTES_MAX;
 use crate::path::Path;
 
-/// A text that should be a path, as it came: checked one by one by whoever acts on it, so that one bad path never costs
-/// the others their answer.
+/// A text that should be a path, as it came: checked one by one by whoever acts on it, so that one
+/// bad path never costs the others their answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathText<'a>(&'a [u8]);
 
@@ -49,8 +49,9 @@ impl<'a> From<&'a Path> for PathText<'a> {
     }
 }
 
-/// Texts that should be paths, in one piece of memory: a replica reads a million of them a second, and none costs an allocation or a
-/// count of references. What was read takes no memory beside its frame.
+/// Texts that should be paths, in one piece of memory: a replica reads a million of them a second,
+/// and none costs an allocation or a count of references. What was read takes no memory beside its
+/// frame.
 #[derive(Clone, Default)]
 pub struct PathTexts {
     /// One text behind the other, each with its length first: as on the wire.

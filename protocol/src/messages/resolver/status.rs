@@ -11,7 +11,7 @@ use crate::path::Path;
 use crate::publisher_info::PublisherInfo;
 
 fields! {
-    /// Figures of a replica.
+    /// Statistics of a replica.
     pub struct ReplicaStatus as record {
         /// Its name, as operators gave it.
         pub name: String = at_most("replica name", NAME_BYTES_MAX),
@@ -19,7 +19,7 @@ fields! {
         pub incarnation: Incarnation,
         /// How long it has run, in milliseconds.
         pub uptime_ms: u64,
-        /// It started too recently to know that it has been told everything.
+        /// It started too recently: publishers may not have announced themselves yet.
         pub warming: bool,
         /// Publishers that it knows.
         pub publishers: u64,
@@ -35,12 +35,12 @@ fields! {
         pub warming_left_ms: u64,
         /// Publishers that are hidden, and whose paths are being taken out.
         pub hidden: u64,
-        /// Connections that were told `Busy` since it started.
+        /// Connections refused as `Busy` since it started.
         pub refused_busy: u64,
         /// The longest that one pass over requests, sweeping and watches has taken since it
         /// started, in microseconds.
         pub slice_max_us: u64,
-        /// Resident memory of its process, in bytes; 0 where it cannot be told.
+        /// Resident memory of its process, in bytes; 0 where it cannot be read.
         pub memory_bytes: u64,
         /// Most publishers.
         pub publishers_max: u64,
@@ -55,7 +55,8 @@ fields! {
     }
 }
 
-/// Requests of a replica by kind, since it started. A batch counts once, however many paths it is about.
+/// Requests of a replica by kind, since it started. A batch counts once, however many paths it is
+/// about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestCounts([u64; RequestCounts::KINDS.len()]);
 

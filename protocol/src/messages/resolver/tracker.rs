@@ -4,7 +4,7 @@ use crate::fields::fields;
 use crate::id::Incarnation;
 
 fields! {
-    /// What a replica had been told when it answered. Those of two incarnations do not compare:
+    /// What a replica knew when it answered. Those of two incarnations do not compare:
     /// whoever moves to another replica, or finds one started again, asks anew.
     #[derive(Copy, Hash)]
     pub struct Tracker {

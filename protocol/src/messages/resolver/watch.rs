@@ -28,14 +28,15 @@ fields! {
         pub watch: u32,
         /// As of when.
         pub tracker: Tracker,
-        /// False while the replica is warming: who is missing may not have been told of yet.
+        /// False while the replica is warming: a missing publisher may not have announced itself
+        /// yet.
         pub complete: bool,
         /// The publishers, by id.
         pub publishers: Vec<PublisherInfo> = at_most("publishers", RESOLVER_PUBLISHERS_MAX),
     }
 
-    /// One publisher is gone from these watches: said in place of the whole set, to watchers that
-    /// have been told it.
+    /// One publisher is gone from these watches: sent in place of the whole set, to watchers that
+    /// have received it.
     pub struct PublisherGone {
         /// Which watches.
         pub watches: Vec<u32> = at_most("watches", RESOLVER_WATCHES_MAX),
@@ -53,11 +54,13 @@ fields! {
 codes! {
     /// Why a publisher can no longer be seen.
     Departure, "departure" {
-        /// It was silent for a `writer_ttl` (120 s unless told otherwise): it hangs, died, or is cut off. It may come back.
+        /// It was silent for a `writer_ttl` (120 s unless told otherwise): it hangs, died, or is
+        /// cut off. It may come back.
         Silent = 1, "silent";
-        /// It said that it stops, and took its paths back.
+        /// It stopped in order, and withdrew its paths.
         Stopped = 2, "stopped";
-        /// It was there when the replica stopped, and has not come back since the replica's restart.
+        /// It was there when the replica stopped, and has not come back since the replica's
+        /// restart.
         NotBack = 3, "not back since the replica's restart";
     }
 }
@@ -79,13 +82,13 @@ fields! {
     pub struct PathSnapshot {
         /// Which watch.
         pub watch: u32,
-        /// A snapshot begins: what was told before is to be compared with it, and what it lacks is
+        /// A snapshot begins: what was sent before is to be compared with it, and what it lacks is
         /// gone. So does every watch, and so it starts over when its client did not read fast
         /// enough for changes to be kept for it.
         pub first: bool,
         /// The snapshot is whole. Changes follow.
         pub last: bool,
-        /// False while the replica is warming: what is missing may not have been told of yet.
+        /// False while the replica is warming: a missing path may not have been announced yet.
         pub complete: bool,
         /// As of when it was begun.
         pub tracker: Tracker,
@@ -93,8 +96,8 @@ fields! {
         pub paths: Vec<PathListed> = at_most("paths of a snapshot", RESOLVER_BATCH_PATHS_MAX),
     }
 
-    /// What has changed since a watch was told last. It says what is so now: a change told twice
-    /// does no harm.
+    /// What has changed since the last message of a watch. It holds the present state: a change
+    /// sent twice does no harm.
     pub struct PathChanges {
         /// For all of these watches.
         pub watches: Vec<u32> = at_most("watches", RESOLVER_WATCHES_MAX),

@@ -1,4 +1,4 @@
-//! What a writer says for its publisher, and the answers.
+//! What a writer sends for its publisher, and the answers.
 
 use crate::codec::{Bounded, Decode, Encode, Reader, WireError, within};
 use crate::fields::{codes, fields};
@@ -59,7 +59,7 @@ impl Change {
     }
 }
 
-/// Paths to which the same is done. The head is a record: later versions say more about the paths.
+/// Paths to which the same is done. The head is a record: later versions may add fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     /// What is done.

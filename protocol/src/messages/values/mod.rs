@@ -1,7 +1,8 @@
 //! Messages of a *value* link: between a publisher and those who follow its live values.
 //!
-//! The subscriber speaks first, by [`ToValuePublisher::Subscribe`]. The publisher answers each subscription with the value and the
-//! number by which it calls it from then on; updates name that number and nothing else.
+//! The subscriber speaks first, by [`ToValuePublisher::Subscribe`]. The publisher answers each
+//! subscription with the value and the number by which it calls it from then on; updates name that
+//! number and nothing else.
 
 mod subscribe;
 mod updates;
@@ -21,7 +22,7 @@ messages! {
     pub mod tag {
     }
 
-    /// What a subscriber says to a publisher of values.
+    /// What a subscriber sends to a publisher of values.
     pub enum ToValuePublisher {
         /// These values are to be followed. Each is answered by [`FromValuePublisher::Subscribed`]
         /// or [`FromValuePublisher::Refused`].
@@ -33,7 +34,7 @@ messages! {
         WRITE_VALUE = 92 => Write(write: WriteValue),
     }
 
-    /// What a publisher of values says to a subscriber.
+    /// What a publisher of values sends to a subscriber.
     pub enum FromValuePublisher {
         /// These subscriptions stand, each with its value as it is now.
         SUBSCRIBED = 110 => Subscribed(subscribed: Vec<Subscribed> = at_most("subscriptions", VALUE_BATCH_MAX)),

@@ -38,14 +38,17 @@ fields! {
 }
 
 codes! {
-    /// What becomes of a value's updates that a subscriber is too slow for. [`Conflate`](Policy::Conflate) unless told
-    /// otherwise.
+    /// What becomes of a value's updates that a subscriber is too slow for.
+    /// [`Conflate`](Policy::Conflate) unless told otherwise.
     Policy, "policy" {
-        /// The newest value is sent when there is room; what it supersedes is left out. The last value always arrives.
+        /// The newest value is sent when there is room; what it supersedes is left out. The last
+        /// value always arrives.
         Conflate = 1, "conflate";
-        /// Up to 1,024 updates wait, in order; when there are more, the oldest are left out. The last value always arrives.
+        /// Up to 1,024 updates wait, in order; when there are more, the oldest are left out. The
+        /// last value always arrives.
         DropOldest = 2, "drop oldest";
-        /// None is left out: when there is no more room, the subscription ends, and others of the link go on.
+        /// None is left out: when there is no more room, the subscription ends, and others of the
+        /// link go on.
         Disconnect = 3, "disconnect";
     }
 }

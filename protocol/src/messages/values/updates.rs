@@ -1,5 +1,5 @@
-//! Updates: numbers and values to the end of the message. They are the hot path: no count, no header of their own, and what was
-//! written once goes to every link.
+//! Updates: numbers and values to the end of the message. They are the hot path: no count, no
+//! header of their own, and what was written once goes to every link.
 
 use bytes::Bytes;
 
@@ -58,8 +58,8 @@ pub struct UpdatesIter {
 }
 
 impl UpdatesIter {
-    /// The next update, if it is of a number, as most are: the same as `next`, without a copy of what may be an error. None of
-    /// anything else, and at the end.
+    /// The next update, if it is of a number, as most are: the same as `next`, without a copy of
+    /// what may be an error. None of anything else, and at the end.
     #[inline]
     pub fn next_number(&mut self) -> Option<(u32, Value)> {
         take_number_and_plain(&mut self.rest)

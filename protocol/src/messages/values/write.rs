@@ -43,13 +43,14 @@ fields! {
 codes! {
     /// Why a write was not taken.
     WriteRefusal, "write refusal" {
-        /// The program said no, or dropped the write without an answer. It was not taken.
+        /// The program refused the write, or dropped it without an answer. It was not taken.
         Refused = 1, "the publisher's program refused the write";
         /// The program takes no writes to this value. Nothing was taken.
         NotWritable = 2, "the value takes no writes";
         /// The program did not answer within the write's deadline. It may have taken the value.
         Late = 3, "the publisher's program did not answer in time; it may have taken the value";
-        /// As many writes wait as may, of this value or of this link. Nothing was taken: try again once some are answered.
+        /// As many writes wait as may, of this value or of this link. Nothing was taken: try again
+        /// once some are answered.
         TooMany = 4, "as many writes wait for their answers as may; wait for some";
         /// There is no such subscription, or no longer. Nothing was taken.
         NotSubscribed = 5, "the subscription does not stand";

@@ -75,7 +75,7 @@ fields! {
         /// Named jobs that the publisher does not have.
         pub unknown: u64,
         /// There are more that it was not done to yet. `Queues::act` asks until there are none;
-        /// after a dry run it says *at least*.
+        /// after a dry run `done` is a lower bound.
         pub more: bool,
         /// Of named jobs: what became of each, in their order.
         pub outcomes: Runs<ActOutcome> = at_most("outcomes of an action", BATCH_JOBS_MAX),
@@ -136,7 +136,7 @@ fields! {
 codes! {
     /// What became of a replacement.
     ReplaceOutcome, "outcome of a replacement" {
-        /// The new job is there, the dead one is gone. The same said again has the same answer.
+        /// The new job is there, the dead one is gone. The same request again has the same answer.
         Replaced = 0, "replaced";
         /// The publisher has no such job.
         Unknown = 1, "Unknown: the publisher has no such job";

@@ -38,7 +38,8 @@ fields! {
 }
 
 codes! {
-    /// In which order a subscription takes from several sources. Within one, jobs come by priority, then age.
+    /// In which order a subscription takes from several sources. Within one, jobs come by priority,
+    /// then age.
     Order, "order of sources" {
         /// By priority, then age, as if all of them were one queue.
         Age = 0, "age";
@@ -82,7 +83,8 @@ fields! {
     }
 }
 
-/// Tokens, in any order. On the wire each is the difference from the one before: neighbours cost a byte.
+/// Tokens, in any order. On the wire each is the difference from the one before: neighbours cost a
+/// byte.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tokens(pub Vec<Token>);
 

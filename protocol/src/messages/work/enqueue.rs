@@ -19,8 +19,9 @@ use crate::path::Path;
 use crate::refusal::{BatchRefusal, EnqueueOutcome};
 use crate::runs::Runs;
 
-/// What stands for a path at which a live value is published, in a batch as the publisher's log has it: the log knows of no values, which end
-/// with their publisher. Jobs that go there are refused with [`Refusal::IsValue`](crate::Refusal::IsValue).
+/// What stands for a path at which a live value is published, in a batch as the publisher's log has
+/// it: the log knows of no values, which end with their publisher. Jobs that go there are refused
+/// with [`Refusal::IsValue`](crate::Refusal::IsValue).
 pub const PATH_OF_A_VALUE: &str = "/sys/value";
 const ATOMIC: u8 = 1;
 /// The length of a path takes at most this many bytes.
@@ -61,10 +62,12 @@ impl BatchBuilder {
         self.entries.body_len()
     }
 
-    /// True when `job` still fits within the limits of a batch. An empty batch takes any job within the limits of a job.
+    /// True when `job` still fits within the limits of a batch. An empty batch takes any job within
+    /// the limits of a job.
     pub fn fits(&self, job: &NewJob) -> bool {
-        // What an entry adds to its payload: id, checksum, lengths and options (512 bytes hold the longest), headers with
-        // two bytes of length for each name and value, and the path, counted as new, with two bytes of length.
+        // What an entry adds to its payload: id, checksum, lengths and options (512 bytes hold the
+        // longest), headers with two bytes of length for each name and value, and the path, counted
+        // as new, with two bytes of length.
         let overhead = 512
             + job.headers.bytes()
             + 4 * job.headers.0.len()
@@ -102,7 +105,8 @@ impl BatchBuilder {
     }
 }
 
-/// A finished batch, cheap to clone: what a producer keeps until it is answered, and resends if need be.
+/// A finished batch, cheap to clone: what a producer keeps until it is answered, and resends if
+/// need be.
 #[derive(Clone, Debug)]
 pub struct SealedBatch {
     atomic: bool,
@@ -205,7 +209,8 @@ impl EnqueueBatch {
         Ok(EnqueueBatch { sequence, atomic: flags & ATOMIC != 0, paths, count, entries_at, body })
     }
 
-    /// The same batch with [`PATH_OF_A_VALUE`] in place of those of its paths for which `is_value` holds. `None` if it would be too long then.
+    /// The same batch with [`PATH_OF_A_VALUE`] in place of those of its paths for which `is_value`
+    /// holds. `None` if it would be too long then.
     pub fn with_values_marked(&self, is_value: impl Fn(&Path) -> bool) -> Option<EnqueueBatch> {
         let mark = Path::new(PATH_OF_A_VALUE).ok()?;
         let marked = |path: &Path| if is_value(path) { mark.clone() } else { path.clone() };

@@ -1,8 +1,9 @@
 //! The feed of transitions: what happened to which job, in order, from a known index on.
 //!
-//! A client opens a feed ([`Request::Feed`](super::Request::Feed)), is told the index from which it follows, and then takes a
-//! snapshot by listing jobs: a page names the index that it reflects, and events up to it are in it already. The publisher
-//! keeps a bounded tail of events; a client that falls behind it is told so, and takes a new snapshot: never a gap.
+//! A client opens a feed ([`Request::Feed`](super::Request::Feed)), is told the index from which it
+//! follows, and then takes a snapshot by listing jobs: a page names the index that it reflects, and
+//! events up to it are in it already. The publisher keeps a bounded tail of events; a client that
+//! falls behind it is told so, and takes a new snapshot: never a gap.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fields::{codes, fields};

@@ -1,4 +1,4 @@
-//! What a publisher tells of a job.
+//! What a publisher reports of a job.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::path::Path;
 use crate::refusal::{AttemptOutcome, DeathReason, JobState};
 
 fields! {
-    /// What a publisher tells of a job.
+    /// What a publisher reports of a job.
     pub struct JobInfo as record {
         /// The job.
         pub id: JobId,
@@ -59,7 +59,7 @@ fields! {
         pub error: Option<JobError>,
         /// The dead job that this one has replaced.
         pub replaces: Option<JobId>,
-        /// Of a running job: how far it is, as its worker last said.
+        /// Of a running job: its progress, as its worker last reported it.
         pub progress: Option<ProgressInfo>,
         /// The attempts that have ended, oldest first: the last 32. Their errors and those before
         /// the last are there if more than the state was asked for.
@@ -74,7 +74,7 @@ fields! {
         pub headers: Option<Headers>,
         /// The result, if there is one and it was asked for.
         pub result: Option<Bytes> = at_most("result", RESULT_BYTES_MAX),
-        /// What its producer said of how it is to be run, if it was asked for.
+        /// Its options, if they were asked for.
         pub options: Option<JobOptions>,
     }
 
@@ -84,7 +84,7 @@ fields! {
         pub percent: u8,
         /// What it is doing.
         pub message: String = cut("progress message", PROGRESS_BYTES_MAX),
-        /// When its worker said so, in milliseconds since 1970.
+        /// When its worker reported it, in milliseconds since 1970.
         pub at: u64,
     }
 
@@ -100,7 +100,7 @@ fields! {
         pub ended_at: u64,
         /// How.
         pub outcome: AttemptOutcome,
-        /// What its worker said of a failure.
+        /// The error that its worker reported.
         pub error: Option<JobError>,
         /// What the error has in common with others like it.
         pub fingerprint: Option<Fingerprint>,

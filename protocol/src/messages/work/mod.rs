@@ -1,7 +1,7 @@
 //! Messages of a *work* link: between a publisher and its producers, workers and tools.
 //!
-//! A client first sends [`Attach`]; the publisher answers [`Attached`] once the link is in its journal. Everything that a
-//! publisher says on a work link reflects durable state only.
+//! A client first sends [`Attach`]; the publisher answers [`Attached`] once the link is in its
+//! journal. Everything that a publisher sends on a work link reflects durable state only.
 
 mod answer;
 mod attach;
@@ -50,7 +50,7 @@ messages! {
         pub const OF_CLIENTS: std::ops::RangeInclusive<u8> = 10..=29;
     }
 
-    /// What a client says to a publisher.
+    /// What a client sends to a publisher.
     pub enum ToPublisher {
         /// First on every link.
         ATTACH = 10 => Attach(attach: Attach),
@@ -86,12 +86,12 @@ messages! {
         /// The feed, or the end of a job, that the client asked for by that number is wanted no
         /// more.
         FORGET = 22 => Forget(request: u64),
-        /// Whether the worker is quiet: the answer to [`FromPublisher::WorkerQuiet`], or since
-        /// something else has told it.
+        /// Whether the worker is quiet: the answer to [`FromPublisher::WorkerQuiet`], or to a
+        /// change on the worker's side.
         QUIETED = 23 => Quieted(quiet: Quiet),
     }
 
-    /// What a publisher says to a client.
+    /// What a publisher sends to a client.
     pub enum FromPublisher {
         /// The link is known; what became of what it resumed.
         ATTACHED = 30 => Attached(attached: Attached),
@@ -162,8 +162,9 @@ messages! {
 }
 
 impl ToPublisher {
-    /// The number by which the sender knows a message, even one that does not decode: a batch's sequence or a request's id.
-    /// With it a publisher can answer `Malformed`, `TooLarge` or `Unknown`, and the link goes on.
+    /// The number by which the sender knows a message, even one that does not decode: a batch's
+    /// sequence or a request's id. With it a publisher can answer `Malformed`, `TooLarge` or
+    /// `Unknown`, and the link goes on.
     pub fn number(body: &Bytes) -> Option<u64> {
         Reader::new(body.clone()).u64().ok()
     }

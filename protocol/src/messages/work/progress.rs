@@ -1,4 +1,4 @@
-//! What workers say of attempts that run: that they begin, how far they are, and what a later attempt is to know.
+//! What workers report of running attempts: their start, their progress, their checkpoints.
 
 use bytes::Bytes;
 
@@ -28,7 +28,7 @@ fields! {
     }
 }
 
-/// How far an attempt is. Soft: told to who looks, not logged.
+/// The progress of an attempt. Soft: reported to readers, not logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// The attempt's lease.
@@ -81,7 +81,8 @@ pub(super) fn read(r: &mut Reader) -> Result<Vec<Progress>, WireError> {
     (0..count).map(|_| read_one()).collect()
 }
 
-/// A checkpoint as the publisher reads it: something durable that later attempts of the job can read.
+/// A checkpoint as the publisher reads it: something durable that later attempts of the job can
+/// read.
 ///
 /// ```text
 /// body:  token │ sequence │ length │ bytes
@@ -116,7 +117,8 @@ impl Checkpoint {
         Ok(Checkpoint { token, sequence, at, length: length as u32, body })
     }
 
-    /// The body of a checkpoint's message. Of bytes over the limit only one too many is sent: the refusal is the same.
+    /// The body of a checkpoint's message. Of bytes over the limit only one too many is sent: the
+    /// refusal is the same.
     pub fn body_of(token: Token, sequence: u64, bytes: &Bytes) -> Bytes {
         let mut out = FrameWriter::with_capacity(32);
         token.encode(&mut out);

@@ -13,8 +13,9 @@ use crate::limits::NAME_BYTES_MAX;
 /// Hex digits of a session that are enough to name it: as many as tools show.
 const SESSION_DIGITS_MIN: usize = 8;
 
-/// Which workers are meant (`Queues::quiet_workers`): a name, in which `*` stands for any characters and `?` for one, or how
-/// a session's id begins, eight hex digits at least. Names need not be unique, sessions are. 1 to 128 bytes.
+/// Which workers are meant (`Queues::quiet_workers`): a name, in which `*` stands for any
+/// characters and `?` for one, or how a session's id begins, eight hex digits at least. Names need
+/// not be unique, sessions are. 1 to 128 bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WorkerPattern(String);
 
@@ -47,7 +48,8 @@ impl WorkerPattern {
         matches_segment(&self.0, name) || self.begins(session)
     }
 
-    /// Whether its digits are the session's first ones. Nothing is allocated: a publisher asks this of each of its workers.
+    /// Whether its digits are the session's first ones. Nothing is allocated: a publisher asks this
+    /// of each of its workers.
     fn begins(&self, session: SessionId) -> bool {
         let mut of_session = session.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
         let mut digits = 0;
@@ -77,11 +79,11 @@ impl fmt::Display for WorkerPattern {
 }
 
 fields! {
-    /// Whether a worker is quiet: as a publisher asks it to be, or as it says that it is.
+    /// Whether a worker is quiet: as a publisher requests, or as the worker reports.
     #[derive(Copy)]
     pub struct Quiet {
         /// The publisher's number for what it asks, rising; the worker's answer carries the newest.
-        /// 0 when a worker says it of itself.
+        /// 0 when a worker reports on its own account.
         pub ask: u64,
         /// It is to begin no job, or begins none.
         pub quiet: bool,
@@ -103,9 +105,9 @@ codes! {
     QuietEnd, "end of asking a worker" {
         /// It was only looked for.
         Matched = 0, "it would be asked";
-        /// The worker says so itself: it begins nothing since, or goes on.
+        /// The worker has reported it: it begins nothing since, or goes on.
         Confirmed = 1, "confirmed";
-        /// It did not say so within 5 s, or its link ended. It may do so all the same: ask again.
+        /// It did not report within 5 s, or its link ended. It may do so all the same: ask again.
         NotAnswered = 2, "NotAnswered: it did not say so in time; its version may not know how to";
         /// It was asked for the opposite meanwhile.
         Otherwise = 3, "Otherwise: it was asked for the opposite meanwhile";

@@ -16,9 +16,9 @@ use crate::settings::QueueSettings;
 fields! {
     /// What a client asks of a publisher.
     pub enum Request, "request" {
-        /// Figures of the publisher itself.
+        /// Statistics of the publisher itself.
         1 = Status,
-        /// Figures of every queue that matches.
+        /// Statistics of every queue that matches.
         2 = Queues {
             /// Which.
             pattern: Glob,
@@ -84,7 +84,7 @@ fields! {
             token: Token,
         },
         /// Everything that happens to jobs, from now or from an earlier place on. Answered by
-        /// [`Answer::Feed`](super::Answer::Feed); the events follow until the client says
+        /// [`Answer::Feed`](super::Answer::Feed); the events follow until the client sends
         /// [`ToPublisher::Forget`](super::ToPublisher::Forget) or falls behind.
         12 = Feed {
             /// Of the queues that match.
@@ -96,20 +96,20 @@ fields! {
         13 = ConfirmClock,
         /// The publisher is to take no new jobs, or to take them again; what it has goes on. Holds
         /// until the contrary is asked for, over restarts. Answered by
-        /// [`Answer::Done`](super::Answer::Done); said again, it changes nothing.
+        /// [`Answer::Done`](super::Answer::Done); a repetition changes nothing.
         15 = Drain {
             /// True to take none, false to take them again.
             draining: bool,
         },
         /// Workers are to begin no job, or to go on: the worker's whole process, at every
         /// publisher. Answered by [`Answer::Quieted`](super::Answer::Quieted) once each of them has
-        /// said that it does, or 5 s are over.
+        /// reported that it does, or 5 s are over.
         14 = Quiet {
             /// Those that any of these means; at most 64.
             workers: Vec<WorkerPattern> = at_most("patterns of workers", WORKER_PATTERNS_MAX),
             /// True to begin no job, false to go on.
             quiet: bool,
-            /// Only say which they are.
+            /// Only report which they are.
             dry_run: bool,
         },
     }
@@ -128,14 +128,16 @@ fields! {
 }
 
 codes! {
-    /// What may be done to jobs. A job in a state that an action is not for is left alone, and said to be.
+    /// What may be done to jobs. A job in a state that an action is not for is left alone, and
+    /// reported so.
     Action, "action" {
-        /// Cancel jobs that have not ended, prepared ones too. Those that run are taken from their workers: their handlers
-        /// are told to stop, and whatever they return is refused.
+        /// Cancel jobs that have not ended, prepared ones too. Those that run are taken from their
+        /// workers: their handlers are told to stop, and whatever they return is refused.
         Cancel = 1, "cancel";
         /// Make dead jobs ready again, with all their attempts; their history stays.
         Revive = 2, "revive";
-        /// Delete jobs that have ended: they are gone for good. By a filter without a state, dead letters only.
+        /// Delete jobs that have ended: they are gone for good. By a filter without a state, dead
+        /// letters only.
         Drop = 3, "drop";
         /// Let prepared jobs run. Said again, it is done again.
         Confirm = 4, "confirm";
@@ -158,19 +160,20 @@ codes! {
     /// Why a request has no answer. Nothing was changed. [`TooMany`](RequestError::TooMany) and
     /// [`NoSpace`](RequestError::NoSpace) pass by themselves.
     RequestError, "request error" {
-        /// It asks for more than a page may hold (1,000 jobs), or names more jobs than one action may (10,000), or more
-        /// workers (10,000, by 64 patterns) than one request may.
+        /// It asks for more than a page may hold (1,000 jobs), or names more jobs than one action
+        /// may (10,000), or more workers (10,000, by 64 patterns) than one request may.
         OverLimit = 1, "OverLimit: a page holds at most 1,000 jobs, an action names at most 10,000, one request 64 patterns of workers and 10,000 workers";
         /// The publisher's journal could not be read; its log says where. Its operator has to look.
         Unreadable = 2, "Unreadable: the publisher could not read its journal; its log says where";
         /// The publisher does not know that request: its version is older.
         Unknown = 3, "Unknown: the publisher's version does not know that request";
-        /// As many requests of this link wait for their answers as may: 64, 16 feeds, 10,000 ends of jobs. Ask again once
-        /// some are answered.
+        /// As many requests of this link wait for their answers as may: 64, 16 feeds, 10,000 ends
+        /// of jobs. Ask again once some are answered.
         TooMany = 4, "TooMany: as many requests of this link wait as may (64, 16 feeds, 10,000 ends of jobs); send the next one after one of them";
         /// More has happened since than the publisher keeps. Take a snapshot again.
         TooOld = 5, "TooOld: more has happened since than the publisher keeps; take a snapshot again";
-        /// The publisher has lost what the client saw: its acknowledgements are not synced. Take a snapshot again.
+        /// The publisher has lost what the client saw: its acknowledgements are not synced. Take a
+        /// snapshot again.
         Rewound = 6, "Rewound: the publisher started again before that index; take a snapshot again";
         /// The token no longer holds a lease of this session.
         StaleToken = 7, "StaleToken: the lease ended; the job belongs to another worker now or has ended";

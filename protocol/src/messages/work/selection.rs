@@ -53,7 +53,8 @@ impl Filter {
         Filter { state: state.into(), ..self }
     }
 
-    /// True when a job that ended at that time fits; one that has not ended only fits a filter without times.
+    /// True when a job that ended at that time fits; one that has not ended only fits a filter
+    /// without times.
     pub fn takes_end(&self, ended_at: Option<u64>) -> bool {
         match ended_at {
             None => self.ended_from.is_none() && self.ended_before.is_none(),

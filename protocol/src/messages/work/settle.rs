@@ -4,7 +4,8 @@
 //! body:     sequence │ count │ count × (token, as the difference from the one before │ verdict)
 //! verdict:  0 complete │ 1 complete, result │ 2 fail, error │ 3 release │ 4 snooze, milliseconds │ 5 bury, error
 //! ```
-//! The publisher writes the body to its journal as it came; results and errors are read back from there.
+//! The publisher writes the body to its journal as it came; results and errors are read back from
+//! there.
 
 use bytes::Bytes;
 
@@ -41,7 +42,7 @@ pub enum NewSettle {
 }
 
 impl NewSettle {
-    /// What an item of a batch with that body says.
+    /// The settle of an item of a batch with that body.
     pub fn of(body: &Bytes, verdict: Verdict) -> NewSettle {
         let part = |span: Span| body.slice(span.at as usize..(span.at + span.length) as usize);
         // The batch was decoded: so do its errors.
@@ -85,7 +86,8 @@ impl SettleBatchBuilder {
         self.count >= SETTLES_MAX || self.items.body_len() > BATCH_BYTES_MAX / 2
     }
 
-    /// Adds the end of a lease. Of a result over its limit only one byte too many is sent: its refusal is the same.
+    /// Adds the end of a lease. Of a result over its limit only one byte too many is sent: its
+    /// refusal is the same.
     pub fn push(&mut self, token: Token, settle: &NewSettle) {
         put_token(&mut self.items, &mut self.before, token);
         match settle {

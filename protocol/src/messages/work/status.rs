@@ -1,4 +1,4 @@
-//! Figures of publishers and queues.
+//! Statistics of publishers and queues.
 
 use crate::fields::{codes, fields};
 use crate::glob::Glob;
@@ -8,7 +8,7 @@ use crate::refusal::{Durability, JobState};
 use crate::settings::QueueSettings;
 
 fields! {
-    /// Figures of a publisher.
+    /// Statistics of a publisher.
     pub struct PublisherStatus as record {
         /// Its name.
         pub name: String = at_most("publisher name", NAME_BYTES_MAX),
@@ -59,7 +59,8 @@ fields! {
 }
 
 codes! {
-    /// What a publisher's journal still takes. It comes back to [`Open`](Room::Open) by itself once its disk has room.
+    /// What a publisher's journal still takes. It comes back to [`Open`](Room::Open) by itself once
+    /// its disk has room.
     Room, "room" {
         /// Everything.
         Open = 0, "open";
@@ -131,7 +132,7 @@ impl JobCounts {
 }
 
 fields! {
-    /// Figures of a queue.
+    /// Statistics of a queue.
     pub struct QueueStat as record {
         /// The queue.
         pub path: Path,
