@@ -20,7 +20,6 @@ use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{self, SegmentFile};
 use super::source::Source;
-use super::walk::Walk;
 use super::{Finding, InspectError, PIECE_BYTES, Progress, disk};
 use crate::journal::files::directory::{Directory, SEGMENTS_DIR};
 use crate::journal::files::identity::{self, IDENTITY_FILE, Identity};
@@ -29,6 +28,7 @@ use crate::journal::wal::commit_watermark::{CommitWatermark, MARK_FILE};
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::locations::{Run, RunRecords};
 use crate::journal::wal::record::NoRecord;
+use crate::journal::wal::walk::Walk;
 
 /// How often the source is looked at anew when a file goes between the look and the copy.
 const TRIES_MAX: usize = 5;
@@ -315,7 +315,7 @@ impl Copying<'_, '_> {
         }
         let io = || InspectError::io("reading", &piece.path);
         let file = piece.open(&*self.source.directory.files)?;
-        let mut walk = Walk::new(file, piece.seed(self.source.journal())).map_err(io())?;
+        let mut walk = Walk::once(file, piece.seed(self.source.journal())).map_err(io())?;
         let target = &self.target.directory;
         let to = target.path_of(piece.sequence, piece.is_carried);
         let mut output = Output::make(self.target, to)?;

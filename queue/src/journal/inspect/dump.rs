@@ -11,13 +11,13 @@ use super::super::files::Files;
 use super::super::snapshots::{self, SnapshotFileError};
 use super::segments::{self, BadHeader, SegmentFile};
 use super::source::{Source, identity_of};
-use super::walk::{Record, Walk};
 use super::{InspectError, disk, name_of};
 use crate::Now;
 use crate::command::Command;
 use crate::journal::compaction::compacted::{self, CarriedPart};
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::record::{FLAG_CARRIED, FLAG_FIRST};
+use crate::journal::wal::walk::{Record, Walk};
 
 /// Which records are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,7 +223,7 @@ impl Dump {
                 let file = self.files.open_to_read(&part.path);
                 let walk = file.and_then(|file| match part.is_end {
                     true => Walk::of_part(file, part.seed),
-                    false => Walk::new(file, part.seed),
+                    false => Walk::once(file, part.seed),
                 });
                 let walk = walk.map_err(InspectError::io("reading", &part.path))?;
                 let Part { path, from: at, header, .. } = part;

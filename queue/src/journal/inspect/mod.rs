@@ -14,7 +14,6 @@ mod segments;
 mod source;
 mod stat;
 mod verify;
-mod walk;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,9 +37,6 @@ pub use crate::journal::compaction::compacted::CarriedPart;
 
 /// Bytes read at a time: a disk that a publisher commits to serves it in between.
 const PIECE_BYTES: usize = 1024 * 1024;
-/// Bytes of a file after which memory lets go of it: what is read once would push out what is read
-/// often.
-const FORGET_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Told now and then how far something is: bytes done, and about how many there are in all. Called
 /// on the thread that reads.

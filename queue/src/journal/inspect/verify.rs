@@ -11,7 +11,6 @@ use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{BadHeader, SegmentFile};
 use super::source::Source;
-use super::walk::{Record, Walk};
 use super::{Finding, InspectError, Progress, disk, segments};
 use crate::command::Command;
 use crate::journal::compaction::compacted;
@@ -19,7 +18,8 @@ use crate::journal::files::directory::Directory;
 use crate::journal::wal::commit_watermark::MARK_FILE;
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::locations::{Locations, Run, RunRecords};
-use crate::journal::wal::record::{FLAG_FIRST, NoRecord};
+use crate::journal::wal::record::NoRecord;
+use crate::journal::wal::walk::{Record, Walk};
 
 /// What reading all of a journal came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -335,7 +335,7 @@ impl Check<'_, '_> {
 
     fn walk(&self, piece: &SegmentFile) -> Result<Walk, InspectError> {
         let file = piece.open(&*self.directory.files)?;
-        Walk::new(file, piece.seed(self.directory.journal))
+        Walk::once(file, piece.seed(self.directory.journal))
             .map_err(InspectError::io("reading", &piece.path))
     }
 
@@ -379,7 +379,8 @@ impl Check<'_, '_> {
         // A commit in a segment whose header does not say that it was begun.
         for piece in unused {
             let mut walk = self.walk(piece)?;
-            let found = later_commit(&mut walk, SEGMENT_HEADER_BYTES as u64, heights.last)
+            let found = walk
+                .has_later_commit(SEGMENT_HEADER_BYTES as u64, heights.last)
                 .map_err(InspectError::io("reading", &piece.path))?;
             self.read(piece.bytes);
             if found {
@@ -433,7 +434,7 @@ impl Check<'_, '_> {
                 Err(NoRecord::Bad) => "a record is not what was written, and more was committed",
             };
             let is_known = next.is_some() || known > last;
-            if !is_known && !later_commit(&mut walk, at, last).map_err(io())? {
+            if !is_known && !walk.has_later_commit(at, last).map_err(io())? {
                 let data_end = walk.end_of_data(at).map_err(io())?;
                 if data_end > at {
                     let what = "a torn tail: the end of a commit that nobody was told of";
@@ -469,19 +470,6 @@ impl Check<'_, '_> {
             self.findings.add(Effect::Refuses, &piece.path, offset, index, what);
         }
     }
-}
-
-/// Whether a record that begins a commit, later than the one that should follow `last`, stands
-/// anywhere after `from`.
-fn later_commit(walk: &mut Walk, from: u64, last: u64) -> std::io::Result<bool> {
-    let mut at = from;
-    while let Some(found) = walk.next_good(at, last + 1)? {
-        if found.header.flags & FLAG_FIRST != 0 {
-            return Ok(true);
-        }
-        at = found.end();
-    }
-    Ok(false)
 }
 
 /// Where a snapshot is damaged; an error when the disk fails.

@@ -1,6 +1,7 @@
 //! The end of the log: what tells a torn tail from damage, and making either fit to go on from.
 
 use std::io;
+use std::sync::Arc;
 
 use super::super::OpenError;
 use super::super::files::JournalFile;
@@ -8,9 +9,9 @@ use super::found::{Found, Unused};
 use super::replay::Span;
 use super::{CHUNK_BYTES, CutTail, Damage};
 use crate::journal::files::directory::{Directory, Segment};
-use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed, u64_at};
+use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use crate::journal::wal::locations::Locations;
-use crate::journal::wal::record::{FLAG_FIRST, RECORD_HEADER_BYTES, RecordHeader};
+use crate::journal::wal::walk::Walk;
 
 /// Looks for a sign that more was committed than was replayed: `known` is the last index that is
 /// known to have been.
@@ -40,76 +41,25 @@ pub(super) fn proof_of_more(
         let why = "the disk cannot read where its first command would stand";
         return Ok(Some(Damage { file: file.path.clone(), offset: 0, why }));
     }
-    let tail = segments
-        .last()
-        .map(|last| (last.open(directory), &last.path, last.header.sequence, end, last.length));
+    let tail =
+        segments.last().map(|last| (last.open(directory), &last.path, last.header.sequence, end));
     let others = unused.iter().map(|unused| {
         let from = SEGMENT_HEADER_BYTES as u64;
-        (unused.open(directory), &unused.path, unused.sequence, from, unused.length)
+        (unused.open(directory), &unused.path, unused.sequence, from)
     });
-    for (file, path, sequence, from, length) in tail.into_iter().chain(others) {
-        let seed = crc_seed(directory.journal, sequence);
-        let io = |error| OpenError::io("reading", path, error);
-        if later_commit(&*file?, from, length, seed, last_index).map_err(io)? {
+    for (file, path, sequence, from) in tail.into_iter().chain(others) {
+        let walk = Walk::new(file?, crc_seed(directory.journal, sequence));
+        let later = walk.and_then(|mut walk| walk.has_later_commit(from, last_index));
+        if later.map_err(|error| OpenError::io("reading", path, error))? {
             return damage("a later commit shows that this one was committed");
         }
     }
     Ok(None)
 }
 
-/// Whether a record that begins a commit, later than the one that should follow `last_index`,
-/// stands anywhere after `from`.
-fn later_commit(
-    file: &dyn JournalFile,
-    from: u64,
-    length: u64,
-    seed: u32,
-    last_index: u64,
-) -> io::Result<bool> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut at = from;
-    while at + (RECORD_HEADER_BYTES as u64) <= length {
-        let n = file.read_at(&mut chunk, at)?;
-        if n < RECORD_HEADER_BYTES {
-            break;
-        }
-        let bytes = &chunk[..n];
-        if bytes.iter().any(|&byte| byte != 0) {
-            for place in 0..=n - RECORD_HEADER_BYTES {
-                let begins_a_commit = bytes[place + 14] & FLAG_FIRST != 0;
-                if !begins_a_commit || u64_at(bytes, place + 16) <= last_index + 1 {
-                    continue;
-                }
-                let offset = at + place as u64;
-                let claimed = RecordHeader::claimed_len(&bytes[place..], length - offset);
-                let Ok(claimed) = claimed else { continue };
-                let mut record = vec![0; claimed];
-                file.read_at(&mut record, offset)?;
-                if RecordHeader::decode(&record, seed).is_ok() {
-                    return Ok(true);
-                }
-            }
-        }
-        at += (n - (RECORD_HEADER_BYTES - 1)) as u64;
-    }
-    Ok(false)
-}
-
 /// Where the last byte that is not zero ends, from `from` on.
-pub(super) fn end_of_data(file: &dyn JournalFile, from: u64, length: u64) -> io::Result<u64> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let (mut at, mut end) = (from, from);
-    while at < length {
-        let n = file.read_at(&mut chunk, at)?;
-        if n == 0 {
-            break;
-        }
-        if let Some(last) = chunk[..n].iter().rposition(|&byte| byte != 0) {
-            end = at + last as u64 + 1;
-        }
-        at += n as u64;
-    }
-    Ok(end)
+pub(super) fn end_of_data(file: &Arc<dyn JournalFile>, from: u64) -> io::Result<u64> {
+    Walk::new(Arc::clone(file), 0)?.end_of_data(from)
 }
 
 /// Writes zeros over a torn tail: what is left of it must never follow a later record.
@@ -120,7 +70,7 @@ pub(super) fn cut_tail(
 ) -> Result<Option<CutTail>, OpenError> {
     let io = |error| OpenError::io("cutting the torn tail of", &last.path, error);
     let file = last.open(directory)?;
-    let data_end = end_of_data(&*file, end, last.length).map_err(io)?;
+    let data_end = end_of_data(&file, end).map_err(io)?;
     if data_end == end {
         return Ok(None);
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::super::OpenError;
 use super::super::files::{JournalFile, unless_unreadable};
 use super::super::snapshots;
-use super::scan::Scan;
 use super::{Damage, FIRST_INDEX};
 use crate::journal::files::directory::{Directory, UNFINISHED};
 use crate::journal::wal::format::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, crc_seed};
 use crate::journal::wal::header_proof;
 use crate::journal::wal::locations::{Locations, Run};
+use crate::journal::wal::walk::Walk;
 
 /// A file whose header is known. It is opened when it is needed: there may be more of them than a
 /// process may have open.
@@ -183,11 +183,12 @@ impl FoundFiles {
             // What the disk cannot read is no better than what is not there.
             let Ok(file) = segment.open(directory) else { return false };
             let seed = crc_seed(directory.journal, segment.header.sequence);
-            let mut scan = Scan::new(&*file, segment.length, seed, SEGMENT_HEADER_BYTES as u64);
-            while let Ok(Ok((_, header, _))) = scan.next()
-                && header.index == next
+            let Ok(mut walk) = Walk::new(file, seed) else { return false };
+            let mut at = SEGMENT_HEADER_BYTES as u64;
+            while let Ok(Ok(record)) = walk.record(at)
+                && record.header.index == next
             {
-                next += 1;
+                (next, at) = (next + 1, record.end());
             }
         }
         next > index

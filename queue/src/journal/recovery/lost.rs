@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::super::OpenError;
 use super::super::files::JournalFile;
@@ -30,7 +31,7 @@ pub(super) fn set_aside<'a>(
         .map(|(segment, from)| segment.open(directory).map(|file| (segment, file, from)))
         .transpose()?;
     if let Some((segment, file, from)) = &tail {
-        aside.copy_end(segment, &**file, *from)?;
+        aside.copy_end(segment, file, *from)?;
     }
     // After what may fail each time, so that a start that is tried again and again counts once.
     count_loss(directory)?;
@@ -45,7 +46,7 @@ pub(super) fn set_aside<'a>(
     if let Some((segment, file, from)) = &tail {
         // Only now: until the copy lasts, this is the only one.
         let io = |error| OpenError::io("cutting the end of", &segment.path, error);
-        let to = end_of_data(&**file, *from, segment.length).map_err(io)?;
+        let to = end_of_data(file, *from).map_err(io)?;
         erase(&**file, *from, to).map_err(io)?;
     }
     Ok(aside.dropped(damage))
@@ -94,15 +95,15 @@ impl<'a> Aside<'a> {
     fn copy_end(
         &mut self,
         segment: &Found,
-        file: &dyn JournalFile,
+        file: &Arc<dyn JournalFile>,
         from: u64,
     ) -> Result<(), OpenError> {
         let io = |error| OpenError::io("setting aside the end of", &segment.path, error);
-        let to = end_of_data(file, from, segment.length).map_err(io)?;
+        let to = end_of_data(file, from).map_err(io)?;
         if to > from {
             let path = self.path(&format!("{:010}-from-{from}.part", segment.header.sequence));
             let part = self.directory.files.create(&path).map_err(io)?;
-            copy(file, from, to, &*part).map_err(io)?;
+            copy(&**file, from, to, &*part).map_err(io)?;
             self.bytes += to - from;
         }
         Ok(())

@@ -16,7 +16,6 @@ mod end;
 mod found;
 mod lost;
 mod replay;
-mod scan;
 
 use std::collections::BTreeSet;
 use std::io;

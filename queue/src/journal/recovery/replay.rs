@@ -3,10 +3,10 @@
 use super::super::snapshots::Resume;
 use super::super::{OpenError, Replayed};
 use super::found::Found;
-use super::scan::Scan;
 use super::{Damage, Recovery};
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
+use crate::journal::wal::walk::Walk;
 use crate::log::Rebuild;
 
 /// A segment that was replayed.
@@ -69,17 +69,14 @@ fn replay_segment(
     let io = |error| OpenError::io("reading", &segment.path, error);
     let sequence = segment.header.sequence;
     let file = segment.open(directory)?;
-    let mut scan = Scan::new(&*file, segment.length, crc_seed(directory.journal, sequence), from);
+    let mut walk = Walk::new(file, crc_seed(directory.journal, sequence)).map_err(io)?;
     let first = recovery.last_index + 1;
     let mut offsets = Vec::new();
-    let end = loop {
-        let (offset, header, body) = match scan.next().map_err(io)? {
-            Ok(record) => record,
-            Err(end) => break end,
-        };
-        if header.index != recovery.last_index + 1 {
-            break offset;
-        }
+    let mut end = from;
+    while let Ok(record) = walk.record(end).map_err(io)?
+        && record.header.index == recovery.last_index + 1
+    {
+        let (offset, header, body) = (end, record.header, record.body());
         let (index, kind) = (header.index, header.kind);
         rebuild.command(Replayed { index, now: header.now, kind, body }).map_err(|error| {
             OpenError::Undecodable { file: segment.path.clone(), offset, index, kind, error }
@@ -87,7 +84,8 @@ fn replay_segment(
         offsets.push(offset as u32);
         recovery.last_index = index;
         recovery.records += 1;
-    };
+        end = record.end();
+    }
     recovery.bytes += end - from;
     // No segment is longer than 1 GiB but for one record, which begins it.
     recovery.locations.extend(sequence, first, &offsets, u32::try_from(end).unwrap_or(u32::MAX));

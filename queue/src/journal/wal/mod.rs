@@ -20,5 +20,7 @@ pub(crate) mod reading;
 pub(crate) mod record;
 /// The records of an open journal, from any thread.
 pub(crate) mod records;
+/// Reading the records of one file, in order and past what is not whole.
+pub(crate) mod walk;
 /// Commits: one write and one sync for all that came since the last one.
 pub(crate) mod writer;

@@ -6,11 +6,15 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::super::files::JournalFile;
-use super::{FORGET_BYTES, PIECE_BYTES};
-use crate::journal::wal::format::u64_at;
-use crate::journal::wal::record::{NoRecord, RECORD_HEADER_BYTES, RecordHeader};
+use super::format::u64_at;
+use super::record::{FLAG_FIRST, NoRecord, RECORD_HEADER_BYTES, RecordHeader};
+use crate::journal::files::JournalFile;
 
+/// Bytes read at a time: a disk that a publisher commits to serves it in between.
+const CHUNK_BYTES: usize = 1024 * 1024;
+/// Bytes of a file after which memory lets go of it: what is read once would push out what is read
+/// often.
+const FORGET_BYTES: u64 = 32 * 1024 * 1024;
 /// What was set aside of a segment ends with its last byte that is not zero: so many zeros may have
 /// followed.
 const ZEROS_AFTER: u64 = 32 * 1024 * 1024;
@@ -19,7 +23,7 @@ const ZEROS_AFTER: u64 = 32 * 1024 * 1024;
 const AHEAD_MAX: u64 = 1 << 40;
 
 /// A file that is read from its beginning to its end, about once.
-pub(super) struct Walk {
+pub(crate) struct Walk {
     file: Arc<dyn JournalFile>,
     length: u64,
     /// Where the file itself ends; zeros follow.
@@ -27,54 +31,59 @@ pub(super) struct Walk {
     seed: u32,
     piece: Bytes,
     piece_at: u64,
-    /// Bytes read since memory last let go of the file.
-    unforgotten: u64,
+    /// Bytes read since memory last let go of the file; none if memory should retain it.
+    unforgotten: Option<u64>,
 }
 
 /// A whole record.
 #[derive(Debug)]
-pub(super) struct Record {
-    pub(super) offset: u64,
-    pub(super) header: RecordHeader,
+pub(crate) struct Record {
+    pub(crate) offset: u64,
+    pub(crate) header: RecordHeader,
     /// All of it.
-    pub(super) bytes: Bytes,
+    pub(crate) bytes: Bytes,
 }
 
 impl Record {
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
 
-    pub(super) fn body(&self) -> Bytes {
+    pub(crate) fn body(&self) -> Bytes {
         self.bytes.slice(self.header.body_at()..)
     }
 }
 
 impl Walk {
-    pub(super) fn new(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
+    pub(crate) fn new(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
         let length = file.len()?;
         let (file_end, piece) = (length, Bytes::new());
-        Ok(Walk { file, length, file_end, seed, piece, piece_at: 0, unforgotten: 0 })
+        Ok(Walk { file, length, file_end, seed, piece, piece_at: 0, unforgotten: None })
+    }
+
+    /// The same of a file that is read once: memory lets go of it.
+    pub(crate) fn once(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
+        Ok(Walk { unforgotten: Some(0), ..Walk::new(file, seed)? })
     }
 
     /// The same of the end of a segment that was set aside.
-    pub(super) fn of_part(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
-        let mut walk = Walk::new(file, seed)?;
+    pub(crate) fn of_part(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
+        let mut walk = Walk::once(file, seed)?;
         walk.length += ZEROS_AFTER;
         Ok(walk)
     }
 
     /// Whether the file is shorter than when it was opened: who has it in use removes it.
-    pub(super) fn became_shorter(&self) -> io::Result<bool> {
+    pub(crate) fn became_shorter(&self) -> io::Result<bool> {
         Ok(self.file.len()? < self.file_end)
     }
 
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
     /// The record that begins at `offset`, if a whole one does.
-    pub(super) fn record(&mut self, offset: u64) -> io::Result<Result<Record, NoRecord>> {
+    pub(crate) fn record(&mut self, offset: u64) -> io::Result<Result<Record, NoRecord>> {
         let left = self.length.saturating_sub(offset);
         let head = self.bytes(offset, RECORD_HEADER_BYTES)?;
         let length = match RecordHeader::claimed_len(&head, left) {
@@ -90,10 +99,10 @@ impl Walk {
     }
 
     /// The first whole record of a command after `last` that begins at `from` or later.
-    pub(super) fn next_good(&mut self, from: u64, last: u64) -> io::Result<Option<Record>> {
+    pub(crate) fn next_good(&mut self, from: u64, last: u64) -> io::Result<Option<Record>> {
         let mut at = from;
         while at + RECORD_HEADER_BYTES as u64 <= self.length {
-            let piece = self.bytes(at, PIECE_BYTES)?;
+            let piece = self.bytes(at, CHUNK_BYTES)?;
             if piece.len() < RECORD_HEADER_BYTES {
                 break;
             }
@@ -115,11 +124,24 @@ impl Walk {
         Ok(None)
     }
 
+    /// Whether a record that begins a commit, later than the one that should follow `last`, stands
+    /// anywhere after `from`.
+    pub(crate) fn has_later_commit(&mut self, from: u64, last: u64) -> io::Result<bool> {
+        let mut at = from;
+        while let Some(found) = self.next_good(at, last + 1)? {
+            if found.header.flags & FLAG_FIRST != 0 {
+                return Ok(true);
+            }
+            at = found.end();
+        }
+        Ok(false)
+    }
+
     /// Where the last byte that is not zero ends, from `from` on.
-    pub(super) fn end_of_data(&mut self, from: u64) -> io::Result<u64> {
+    pub(crate) fn end_of_data(&mut self, from: u64) -> io::Result<u64> {
         let (mut at, mut end) = (from, from);
         while at < self.length {
-            let piece = self.bytes(at, PIECE_BYTES)?;
+            let piece = self.bytes(at, CHUNK_BYTES)?;
             if piece.is_empty() {
                 break;
             }
@@ -132,13 +154,13 @@ impl Walk {
     }
 
     /// So many bytes from there on, whatever they are; fewer at the end of the file.
-    pub(super) fn span(&mut self, at: u64, n: usize) -> io::Result<Bytes> {
+    pub(crate) fn span(&mut self, at: u64, n: usize) -> io::Result<Bytes> {
         self.bytes(at, n)
     }
 
     /// Memory lets go of the file.
-    pub(super) fn forget(&mut self) -> io::Result<()> {
-        self.unforgotten = 0;
+    pub(crate) fn forget(&mut self) -> io::Result<()> {
+        self.unforgotten = Some(0);
         self.file.forget_cached()
     }
 
@@ -149,7 +171,7 @@ impl Walk {
             at >= self.piece_at && at + n as u64 <= self.piece_at + self.piece.len() as u64;
         if !is_within {
             let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
-            let size = n.max(PIECE_BYTES).min(left);
+            let size = n.max(CHUNK_BYTES).min(left);
             // The buffer is used again unless someone still holds a part of it.
             let mut piece = std::mem::take(&mut self.piece)
                 .try_into_mut()
@@ -161,9 +183,11 @@ impl Walk {
                 piece.truncate(read);
             }
             (self.piece, self.piece_at) = (piece.freeze(), at);
-            self.unforgotten += read as u64;
-            if self.unforgotten >= FORGET_BYTES {
-                self.forget()?;
+            if let Some(bytes) = &mut self.unforgotten {
+                *bytes += read as u64;
+                if *bytes >= FORGET_BYTES {
+                    self.forget()?;
+                }
             }
         }
         let from = (at - self.piece_at) as usize;
