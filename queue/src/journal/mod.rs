@@ -44,7 +44,7 @@ use longshore_protocol::{Durability, PublisherId};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use self::compaction::compactor::{Compactor, CycleFigures};
+use self::compaction::compactor::CycleFigures;
 use self::compaction::compactor_thread::{self, CompactorThread, Due};
 use self::files::directory::{Directory, poisoned};
 use self::files::{Disk, Files};
@@ -178,25 +178,9 @@ impl Journal {
             return Err(OpenError::SegmentBytes(options.segment_bytes));
         }
         let durability = options.durability;
-        let parts = Parts::open(files, dir, options, rebuild)?;
-        let Parts {
-            directory,
-            records,
-            progress,
-            mark,
-            segment,
-            fallback,
-            needless,
-            recovered,
-            lock,
-        } = parts;
-        if let Some(segment) = &segment {
-            directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
-        }
-        let newest = recovered.snapshot.map(|snapshot| snapshot.index);
-        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
-        directory.ballast.note_snapshots(newest_bytes, 0);
-        directory.open_ballast()?;
+        let mut parts = Parts::open(files, dir, options, rebuild)?;
+        let (compactor, cycles) = parts.compactor()?;
+        let Parts { directory, records, progress, mark, segment, recovered, lock, .. } = parts;
         let housekeeper = Arc::new(Housekeeper::new(
             Arc::clone(&directory),
             Arc::clone(&progress),
@@ -212,17 +196,7 @@ impl Journal {
             durability,
             segment,
         );
-        let (desk, cycles) =
-            (Arc::new(CompactorThread::default()), Arc::new(CycleFigures::default()));
-        cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
-        let cleaner = Compactor::new(
-            Arc::clone(&directory),
-            Arc::clone(&records),
-            Arc::clone(&cycles),
-            newest,
-            fallback,
-            needless,
-        );
+        let desk = Arc::new(CompactorThread::default());
         let threads = {
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
                 let io = |error| OpenError::io("starting the threads of", dir, error);
@@ -235,7 +209,7 @@ impl Journal {
             let cleaner = {
                 let (desk, housekeeper) = (Arc::clone(&desk), Arc::clone(&housekeeper));
                 let progress = Arc::clone(&progress);
-                let run = move || compactor_thread::run(&desk, cleaner, &housekeeper, &progress);
+                let run = move || compactor_thread::run(&desk, compactor, &housekeeper, &progress);
                 spawn("journal-cleaner", Box::new(run))?
             };
             let (queue, progress) = (Arc::clone(&queue), Arc::clone(&progress));

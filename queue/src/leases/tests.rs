@@ -1,4 +1,5 @@
-//! Leases against a model that scans, and the rules one by one in virtual time.
+//! Leases against a model that scans, and what it does not show: stale verbs, links that are gone,
+//! bounds.
 
 use proptest::prelude::*;
 
@@ -23,19 +24,6 @@ fn expired(leases: &mut Leases, now_ms: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_lease_ends_at_its_length_to_the_millisecond_unless_it_is_renewed() {
-    let mut leases = leases();
-    leases.granted(100, Token(1), A, 1_000, 0);
-    leases.granted(100, Token(2), A, 1_000, 0);
-    assert!(leases.renewed(600, Token(1), A));
-    assert_eq!(leases.next_deadline(), Some(1_100));
-    assert_eq!(expired(&mut leases, 1_099), []);
-    assert_eq!(expired(&mut leases, 1_100), [2]);
-    assert_eq!(expired(&mut leases, 1_599), []);
-    assert_eq!(expired(&mut leases, 1_600), [1]);
-}
-
-#[test]
 fn a_renewal_on_another_link_is_stale() {
     let mut leases = leases();
     leases.granted(0, Token(1), A, 1_000, 0);
@@ -45,161 +33,12 @@ fn a_renewal_on_another_link_is_stale() {
 }
 
 #[test]
-fn leases_of_a_lost_link_end_after_the_grace_or_at_their_own_end() {
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 3_000, 0);
-    leases.granted(0, Token(2), A, 60_000, 0);
-    leases.granted(0, Token(3), B, 60_000, 0);
-    leases.link_lost(1_000, A);
-    assert_eq!(expired(&mut leases, 3_000), [1]);
-    assert_eq!(expired(&mut leases, 5_999), []);
-    assert_eq!(expired(&mut leases, 6_000), [2]);
-    assert_eq!(expired(&mut leases, 59_999), []);
-}
-
-#[test]
 fn a_delivery_released_to_a_link_that_is_gone_has_the_grace() {
     let mut leases = leases();
     leases.link_lost(0, A);
     leases.granted(1_000, Token(1), A, 60_000, 0);
     assert_eq!(expired(&mut leases, 5_999), []);
     assert_eq!(expired(&mut leases, 6_000), [1]);
-}
-
-#[test]
-fn a_resumed_lease_leaves_its_lost_link_and_has_its_full_length() {
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 10_000, 0);
-    leases.link_lost(1_000, A);
-    assert!(leases.moved(4_000, Token(1), B));
-    assert_eq!(expired(&mut leases, 13_999), []);
-    assert_eq!(expired(&mut leases, 14_000), [1]);
-}
-
-#[test]
-fn after_a_restart_leases_have_the_window_and_a_resumed_one_its_own_length() {
-    let mut leases = Leases::new(TIMING);
-    leases.restarted(0, Token(1), LinkId(7), 1_000, 0);
-    leases.restarted(0, Token(2), LinkId(7), 60_000, 0);
-    leases.link_up(A);
-    assert!(leases.moved(10_000, Token(2), A));
-    let mut out = Vec::new();
-    leases.expired(29_999, &mut out);
-    assert_eq!(out, []);
-    leases.expired(30_000, &mut out);
-    assert_eq!(out, [Expired { token: Token(1), started: false, restart: true, timed_out: false }]);
-    out.clear();
-    leases.expired(69_999, &mut out);
-    assert_eq!(out, []);
-    leases.expired(70_000, &mut out);
-    assert_eq!(
-        out,
-        [Expired { token: Token(2), started: false, restart: false, timed_out: false }]
-    );
-}
-
-#[test]
-fn a_pause_gives_every_lease_its_full_length_and_every_lost_link_its_grace() {
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 2_000, 0);
-    leases.granted(0, Token(2), B, 60_000, 0);
-    leases.link_lost(500, B);
-    leases.paused(20_000);
-    assert_eq!(expired(&mut leases, 21_999), []);
-    assert_eq!(expired(&mut leases, 22_000), [1]);
-    assert_eq!(expired(&mut leases, 25_000), [2]);
-}
-
-fn timed_out(leases: &mut Leases, now_ms: u64) -> Vec<u64> {
-    let mut out = Vec::new();
-    leases.expired(now_ms, &mut out);
-    assert!(out.iter().all(|expired| expired.started && expired.timed_out), "{out:?}");
-    out.iter().map(|expired| expired.token.0).collect()
-}
-
-#[test]
-fn an_attempt_ends_when_it_has_run_for_its_time_however_often_it_is_renewed() {
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 1_000, 2_500);
-    leases.granted(0, Token(2), A, 1_000, 0);
-    assert!(leases.started(700, Token(1), A, 0) && leases.started(700, Token(2), A, 0));
-    for now in (900..=3_199).step_by(100) {
-        assert!(leases.renewed(now, Token(1), A) && leases.renewed(now, Token(2), A));
-        assert_eq!(expired(&mut leases, now), [], "{now}");
-    }
-    assert!(leases.next_deadline().is_some_and(|at| at <= 3_200));
-    assert_eq!(expired(&mut leases, 3_199), []);
-    assert_eq!(timed_out(&mut leases, 3_200), [1]);
-    leases.ended(Token(1));
-    assert_eq!(expired(&mut leases, 4_100), [2], "one without a run timeout ends by its lease");
-}
-
-#[test]
-fn the_time_to_run_begins_with_the_attempt_and_not_with_the_delivery() {
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 60_000, 2_000);
-    assert_eq!(expired(&mut leases, 59_999), []);
-    assert_eq!(expired(&mut leases, 60_000), [1]);
-}
-
-#[test]
-fn an_attempt_begins_once_and_may_later_only_be_said_to_have_begun_earlier() {
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 60_000, 10_000);
-    leases.granted(0, Token(2), A, 60_000, 10_000);
-    for token in [1, 2] {
-        assert!(leases.started(1_000, Token(token), A, 0));
-    }
-    assert!(leases.started(5_000, Token(1), A, 0), "a later beginning changes nothing");
-    assert!(leases.started(5_000, Token(2), A, 4_500), "it had begun at 500");
-    assert_eq!(timed_out(&mut leases, 10_499), []);
-    assert_eq!(timed_out(&mut leases, 10_500), [2]);
-    assert_eq!(timed_out(&mut leases, 10_999), []);
-    assert_eq!(timed_out(&mut leases, 11_000), [1]);
-}
-
-#[test]
-fn after_a_restart_the_time_to_run_goes_on_from_what_the_worker_says() {
-    let mut leases = Leases::new(TIMING);
-    leases.restarted(0, Token(1), LinkId(7), 60_000, 10_000);
-    leases.restarted(0, Token(2), LinkId(7), 60_000, 10_000);
-    leases.link_up(A);
-    assert!(leases.moved(100, Token(1), A) && leases.moved(100, Token(2), A));
-    assert!(leases.started(100, Token(1), A, 7_000) && leases.started(100, Token(2), A, 99_000));
-    assert_eq!(timed_out(&mut leases, 100), [2], "its time is over already");
-    assert_eq!(timed_out(&mut leases, 3_099), []);
-    assert_eq!(timed_out(&mut leases, 3_100), [1]);
-}
-
-#[test]
-fn a_pause_of_the_publisher_is_time_that_an_attempt_ran() {
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 2_000, 10_000);
-    leases.started(0, Token(1), A, 0);
-    leases.paused(9_000);
-    assert_eq!(timed_out(&mut leases, 9_999), []);
-    assert_eq!(timed_out(&mut leases, 10_000), [1]);
-}
-
-#[test]
-fn of_a_lease_and_its_run_the_first_to_end_counts_and_of_one_moment_the_run() {
-    for (lease_ms, is_timed_out) in [(1_999, false), (2_000, true), (2_001, true)] {
-        let mut leases = leases();
-        leases.granted(0, Token(1), A, lease_ms, 2_000);
-        leases.started(0, Token(1), A, 0);
-        let mut out = Vec::new();
-        // A turn that comes late changes nothing.
-        leases.expired(2_100, &mut out);
-        assert_eq!(out.iter().map(|e| e.timed_out).collect::<Vec<_>>(), [is_timed_out]);
-        assert!(out[0].started);
-    }
-    let mut leases = leases();
-    leases.granted(0, Token(1), A, 60_000, 7_000);
-    leases.started(0, Token(1), A, 0);
-    leases.link_lost(1_000, A);
-    let mut out = Vec::new();
-    leases.expired(7_500, &mut out);
-    assert!(!out[0].timed_out, "the grace had ended at 6,000");
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) struct Hand {
     mark: Arc<CommitWatermark>,
     next: Arc<Mutex<Option<Segment>>>,
     owed: Arc<Mutex<PendingSync>>,
-    cleaner: Arc<Mutex<Compactor>>,
+    compactor: Arc<Mutex<Compactor>>,
     cycles: Arc<CycleFigures>,
     /// A snapshot is wanted.
     wants: Arc<AtomicBool>,
@@ -78,35 +78,9 @@ impl SteppedLog {
     ) -> Result<(SteppedLog, Hand, Recovered), OpenError> {
         let durability = options.durability;
         let files: Arc<dyn Files> = Arc::new(disk.clone());
-        let parts = Parts::open(files, Path::new(DIR), options, replay)?;
-        let Parts {
-            directory,
-            records,
-            progress,
-            mark,
-            segment,
-            fallback,
-            needless,
-            recovered,
-            lock,
-        } = parts;
-        if let Some(segment) = &segment {
-            directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
-        }
-        let newest = recovered.snapshot.map(|snapshot| snapshot.index);
-        let newest_bytes = recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
-        directory.ballast.note_snapshots(newest_bytes, 0);
-        directory.open_ballast()?;
-        let cycles = Arc::new(CycleFigures::default());
-        cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
-        let cleaner = Compactor::new(
-            Arc::clone(&directory),
-            Arc::clone(&records),
-            Arc::clone(&cycles),
-            newest,
-            fallback,
-            needless,
-        );
+        let mut parts = Parts::open(files, Path::new(DIR), options, replay)?;
+        let (compactor, cycles) = parts.compactor()?;
+        let Parts { directory, records, progress, mark, segment, recovered, lock, .. } = parts;
         let hand = Hand {
             directory,
             progress,
@@ -114,7 +88,7 @@ impl SteppedLog {
             mark,
             next: Arc::default(),
             owed: Arc::new(Mutex::new(PendingSync::new(recovered.last_index))),
-            cleaner: Arc::new(Mutex::new(cleaner)),
+            compactor: Arc::new(Mutex::new(compactor)),
             cycles,
             wants: Arc::default(),
             frozen: Arc::default(),
@@ -200,7 +174,7 @@ impl Hand {
         let Some(frozen) = self.frozen.lock().take() else { return Ok(()) };
         let short = self.directory.ballast.is_short();
         let around = &mut Turns { hand: self, meanwhile, short };
-        match self.cleaner.lock().cycle(frozen, around) {
+        match self.compactor.lock().cycle(frozen, around) {
             Err(CycleError::Failed(why)) => {
                 self.progress.poison(why.clone());
                 Err(why)
