@@ -36,7 +36,7 @@ const COMMANDS: usize = 200;
 /// Cases; `LONGSHORE_MODEL_CASES` asks for more.
 fn cases() -> u32 {
     let asked = std::env::var("LONGSHORE_MODEL_CASES").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(10_000)
+    asked.and_then(|text| text.parse().ok()).unwrap_or(3_000)
 }
 
 /// The seed of one command; shrinking leaves commands out, and does not change the others.
