@@ -1,14 +1,13 @@
 //! What a link and a running handler tell each other: until when the lease runs, and that the handler should stop; and how far
 //! it is.
 
-use std::pin::pin;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore_protocol::limits::PROGRESS_BYTES_MAX;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::CancelReason;
 use crate::desk::Desk;
@@ -17,11 +16,10 @@ use crate::failure::cut;
 /// One lane's signal, used again for its next job when no context of the last one is left.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseSignal {
-    /// 0 while it should run.
-    reason: AtomicU8,
+    /// Why it should stop; none while it should run.
+    reason: watch::Sender<Option<CancelReason>>,
     /// Since the worker's start.
     ends_ms: AtomicU64,
-    cancelled: Notify,
     /// What the handler has said of how far it is.
     progress: Mutex<Option<Word>>,
     /// Whoever asks something for the job waits for this first.
@@ -52,7 +50,9 @@ impl LeaseSignal {
 
     /// Makes it the signal of another job.
     pub(crate) fn renew_for(&mut self, ends: Duration) {
-        *self.reason.get_mut() = 0;
+        if self.reason().is_some() {
+            self.reason = watch::Sender::default();
+        }
         *self.progress.get_mut() = None;
         self.extend(ends);
     }
@@ -69,20 +69,11 @@ impl LeaseSignal {
 
     /// Says once why to stop; the first reason stays.
     pub(crate) fn cancel(&self, reason: CancelReason) {
-        let code = code_of(reason);
-        if self.reason.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.cancelled.notify_waiters();
-        }
+        self.reason.send_if_modified(|own| own.replace(own.unwrap_or(reason)).is_none());
     }
 
     pub(crate) fn reason(&self) -> Option<CancelReason> {
-        match self.reason.load(Ordering::Acquire) {
-            0 => None,
-            1 => Some(CancelReason::LeaseLost),
-            2 => Some(CancelReason::Cancelled),
-            3 => Some(CancelReason::TimedOut),
-            _ => Some(CancelReason::Shutdown),
-        }
+        *self.reason.borrow()
     }
 
     /// The handler says how far it is. True when the link has been told of all that was said before.
@@ -109,25 +100,13 @@ impl LeaseSignal {
     }
 
     pub(crate) async fn cancelled(&self) -> CancelReason {
-        let mut notified = pin!(self.cancelled.notified());
-        loop {
-            // Enabled before the look, so that a cancellation between look and wait is not missed.
-            notified.as_mut().enable();
-            if let Some(reason) = self.reason() {
-                return reason;
-            }
-            notified.as_mut().await;
-            notified.set(self.cancelled.notified());
+        let mut changes = self.reason.subscribe();
+        let reason = changes.wait_for(Option::is_some).await.ok().and_then(|reason| *reason);
+        match reason {
+            Some(reason) => reason,
+            // Its sender is borrowed: it has not gone.
+            None => std::future::pending().await,
         }
-    }
-}
-
-fn code_of(reason: CancelReason) -> u8 {
-    match reason {
-        CancelReason::LeaseLost => 1,
-        CancelReason::Cancelled => 2,
-        CancelReason::TimedOut => 3,
-        CancelReason::Shutdown => 4,
     }
 }
 
@@ -166,16 +145,6 @@ mod tests {
         assert!(signal.tell_progress_again());
         assert!(signal.tell_progress().is_some());
         assert!(signal.say_progress(11, "reading"));
-    }
-
-    #[test]
-    fn every_reason_has_a_code_of_its_own() {
-        use CancelReason::{Cancelled, LeaseLost, Shutdown, TimedOut};
-        for reason in [LeaseLost, Cancelled, TimedOut, Shutdown] {
-            let signal = LeaseSignal::default();
-            signal.cancel(reason);
-            assert_eq!(signal.reason(), Some(reason));
-        }
     }
 
     #[test]
