@@ -79,7 +79,7 @@ pub struct System {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A replica of the resolver did not start.
-    #[error("replica {nth} of the resolver: {error}")]
+    #[error("cannot start replica {nth} of the resolver")]
     Replica {
         /// Which of the options, from 1.
         nth: usize,
@@ -87,6 +87,9 @@ pub enum StartError {
         #[source]
         error: ReplicaStartError,
     },
+    /// The options name no replica.
+    #[error("a system needs a replica of the resolver, and its options name none")]
+    NoReplica,
     /// The publisher did not start.
     #[error(transparent)]
     Publisher(#[from] OpenError),
@@ -96,7 +99,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum SystemFailed {
     /// A replica of the resolver failed.
-    #[error("a replica of the resolver stopped: {0}")]
+    #[error("a replica of the resolver stopped")]
     Replica(#[from] DirectoryStopped),
     /// The publisher failed. Everything that it had acknowledged is in its journal.
     #[error(transparent)]
@@ -121,6 +124,9 @@ impl System {
         beside: impl Send + 'static,
     ) -> Result<System, StartError> {
         let SystemOptions { replicas: wanted, timing, mut publisher } = options;
+        if wanted.is_empty() {
+            return Err(StartError::NoReplica);
+        }
         let mut replicas = Vec::with_capacity(wanted.len());
         for (nth, (address, options)) in (1..).zip(wanted) {
             let replica = RunningReplica::start(address, options).await;
@@ -271,10 +277,8 @@ impl RunningPublisher {
     ) -> Result<RunningPublisher, OpenError> {
         let replicas = options.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
         let publisher = Publisher::open(options).await?;
-        if let Some(registry) = publisher.write_client() {
-            let _ = timeout(REGISTERED_WITHIN, registry.flushed(replicas)).await;
-        }
-        Ok(RunningPublisher {
+        let registry = publisher.write_client().cloned();
+        let running = RunningPublisher {
             address: publisher.local_address(),
             info: publisher.info().clone(),
             memory: publisher.memory_bounds().clone(),
@@ -284,7 +288,12 @@ impl RunningPublisher {
                 let _beside = beside;
                 publisher.run(stop).await
             }),
-        })
+        };
+        // It serves meanwhile: those replicas that know it already send clients.
+        if let Some(registry) = registry {
+            let _ = timeout(REGISTERED_WITHIN, registry.flushed(replicas)).await;
+        }
+        Ok(running)
     }
 
     /// Where it listens.

@@ -2,6 +2,8 @@
 
 mod bench;
 mod count;
+#[cfg(test)]
+mod documents;
 mod flaky;
 mod mutants;
 mod report;

@@ -29,7 +29,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
     let memory = budget.bytes();
     let system = System::start_with(options).await.map_err(|error| match error {
         StartError::Publisher(error) => publisher::cannot_start(error, &data),
-        StartError::Replica { .. } => anyhow::Error::new(error).context("cannot start"),
+        StartError::Replica { .. } | StartError::NoReplica => error.into(),
     })?;
     let figures = serve_figures(&system, &context, budget).await?;
     print_ready(&system, &data, memory_bound(&system, memory), &mut context)?;
@@ -38,10 +38,14 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         () = stop.asked() => {}
         () = system.ended() => {}
     }
-    if let Some(figures) = figures {
-        figures.stop().await;
-    }
-    system.stop().await.map_err(|failed| match failed {
+    let stop_figures = async {
+        if let Some(figures) = figures {
+            figures.stop().await;
+        }
+    };
+    // Side by side: a reader of metrics that takes no goodbye must not hold up the publisher.
+    let ((), stopped) = tokio::join!(stop_figures, system.stop());
+    stopped.map_err(|failed| match failed {
         SystemFailed::Publisher(error) => anyhow::Error::new(error)
             .context("the publisher stopped; start it again once the cause is gone"),
         SystemFailed::Replica(error) => {

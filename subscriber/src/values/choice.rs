@@ -29,23 +29,23 @@ pub(crate) type Group = (Arc<[Publication]>, Vec<Arc<Sub>>);
 pub(crate) struct Groups {
     pub(crate) groups: Vec<Group>,
     by_offers: HashMap<Vec<Offer>, usize>,
-    /// The set that came last, and its group. An answer has few sets, but those of its slices are
-    /// equal, not the same.
-    last: Option<(Arc<[Publication]>, usize)>,
+    /// The group of each set that came, by its address, which is its own for as long as it is
+    /// retained. Those of different slices of an answer are equal, not the same.
+    by_address: HashMap<usize, (Arc<[Publication]>, usize)>,
 }
 
 impl Groups {
     /// `sub` is to be held at one of `set`.
     pub(crate) fn add(&mut self, set: Arc<[Publication]>, sub: Arc<Sub>) {
-        let at = match &self.last {
-            Some((last, at)) if Arc::ptr_eq(last, &set) => *at,
-            _ => *self.by_offers.entry(offers(&set)).or_insert_with(|| {
-                self.groups.push((set.clone(), Vec::new()));
-                self.groups.len() - 1
-            }),
-        };
-        self.groups[at].1.push(sub);
-        self.last = Some((set, at));
+        let groups = &mut self.groups;
+        let (_, at) = self.by_address.entry(set.as_ptr().addr()).or_insert_with(|| {
+            let at = *self.by_offers.entry(offers(&set)).or_insert_with(|| {
+                groups.push((set.clone(), Vec::new()));
+                groups.len() - 1
+            });
+            (set, at)
+        });
+        groups[*at].1.push(sub);
     }
 }
 

@@ -151,7 +151,7 @@ impl<N: Net> Director<N> {
                 continue;
             }
             let subs = subs.into_iter().map(|sub| (sub, None)).collect();
-            Party { subs, candidates, no_link: Vec::new(), until }.start(&self);
+            Party { subs, candidates, behind: Arc::default(), until }.start(&self);
         }
         self.failed(failed);
     }

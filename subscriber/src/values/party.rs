@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::PublisherInfo;
+use hashbrown::{HashMap, HashSet};
+use longshore_protocol::{PublisherId, PublisherInfo};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -29,8 +31,9 @@ pub(crate) struct Party {
     pub(crate) subs: Vec<(Arc<Sub>, Option<Arc<str>>)>,
     /// Publishers to try, in order.
     pub(crate) candidates: VecDeque<PublisherInfo>,
-    /// Why there was no link to those that were tried.
-    pub(crate) no_link: Vec<String>,
+    /// Publishers of this group that were slower than another, or failed: they are tried last. Shared
+    /// by all parties that come of the group, so that what one has learned costs the next nothing.
+    pub(crate) behind: Arc<Mutex<HashSet<PublisherId>>>,
     /// From then on no publisher is tried any more.
     pub(crate) until: Instant,
 }
@@ -43,17 +46,16 @@ impl Party {
 
     /// Returns when each is held, has failed, or has gone on in another party.
     async fn run<N: Net>(mut self, director: Arc<Director<N>>) {
+        let order = self.ordered();
         let link_to = |publisher| director.link_to(publisher);
         let raced = timeout_at(self.until, race(&mut self.candidates, link_to)).await;
         let (publisher, link) = match raced {
             Ok(Ok(won)) if Instant::now() < self.until => won,
-            Ok(Err(reasons)) => {
-                self.no_link.extend(reasons);
-                return self.give_up(&director);
-            }
-            Ok(Ok(_)) | Err(_) => return self.give_up(&director),
+            Ok(Err(reasons)) => return self.give_up(&director, reasons),
+            Ok(Ok(_)) | Err(_) => return self.give_up(&director, Vec::new()),
         };
-        let subs: Vec<Arc<Sub>> = std::mem::take(&mut self.subs).into_iter().map(|s| s.0).collect();
+        self.won(publisher.id, &order);
+        let subs: Vec<Arc<Sub>> = self.subs.iter().map(|(sub, _)| sub.clone()).collect();
         let (refusals, mut refused) = mpsc::unbounded_channel();
         link.hold(director.now(), &subs, &refusals);
         // Open while some of them are not answered.
@@ -81,6 +83,22 @@ impl Party {
         }
     }
 
+    /// Puts the candidates in their order, and returns it.
+    fn ordered(&mut self) -> Vec<PublisherId> {
+        let behind = self.behind.lock();
+        let candidates = self.candidates.make_contiguous();
+        // Stable: the order stays among those that are behind, and among the others.
+        candidates.sort_by_key(|publisher| behind.contains(&publisher.id));
+        candidates.iter().map(|publisher| publisher.id).collect()
+    }
+
+    /// Those in front of the winner were tried before it.
+    fn won(&self, winner: PublisherId, order: &[PublisherId]) {
+        let mut behind = self.behind.lock();
+        behind.extend(order.iter().take_while(|id| **id != winner));
+        behind.remove(&winner);
+    }
+
     /// These were refused: they try the next publisher, or the same one if its link closed for want
     /// of subscriptions just before they came.
     fn go_on<N: Net>(&self, director: &Arc<Director<N>>, publisher: &PublisherInfo, refused: Lost) {
@@ -89,11 +107,19 @@ impl Party {
         let party = |subs: Vec<_>| Party {
             subs,
             candidates: self.candidates.clone(),
-            no_link: self.no_link.clone(),
+            behind: self.behind.clone(),
             until: self.until,
         };
         let named = |reason| Some(format!("{}: {reason}", publisher.name).into());
-        let mut again = party(idle.into_iter().map(|(sub, _)| (sub, None)).collect());
+        let earlier: HashMap<_, _> = match idle.is_empty() {
+            true => HashMap::new(),
+            false => self.subs.iter().map(|(sub, reason)| (sub.key, reason)).collect(),
+        };
+        let with_reason = |(sub, _): (Arc<Sub>, _)| {
+            let reason = earlier.get(&sub.key).and_then(|reason| (*reason).clone());
+            (sub, reason)
+        };
+        let mut again = party(idle.into_iter().map(with_reason).collect());
         again.candidates.push_front(publisher.clone());
         let next = party(refused.into_iter().map(|(sub, reason)| (sub, named(reason))).collect());
         for party in [again, next].into_iter().filter(|party| !party.subs.is_empty()) {
@@ -102,10 +128,10 @@ impl Party {
     }
 
     /// There is no publisher left, or no time.
-    fn give_up<N: Net>(self, director: &Arc<Director<N>>) {
-        let no_link = match self.no_link.is_empty() {
+    fn give_up<N: Net>(self, director: &Arc<Director<N>>, no_link: Vec<String>) {
+        let no_link = match no_link.is_empty() {
             true => format!("no answer within {TRY_WAIT_MAX:?}"),
-            false => self.no_link.join("; "),
+            false => no_link.join("; "),
         };
         let no_link = SubscribeError::NoLink(no_link.into());
         director.failed(self.subs.into_iter().map(|(sub, reason)| {

@@ -106,6 +106,30 @@ async fn a_path_that_is_refused_goes_on_at_once_whatever_the_others_wait_for() {
     assert_eq!(dials, [1, 2, 3, 2]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn later_refusals_of_a_group_do_not_wait_for_a_publisher_that_hung() {
+    let world = World::default();
+    for n in 1..=3 {
+        world.publish(n, &[("/a", n.into()), ("/b", n.into())]);
+        world.with(n, |publisher| publisher.terms.priority = n.into());
+    }
+    world.with(1, |publisher| {
+        publisher.refuses_only = Some(path("/a"));
+        publisher.mute_of = Some(path("/b"));
+    });
+    world.with(2, |publisher| publisher.dialling = Dialling::Hangs);
+    let asked = Instant::now();
+    let all = vec![path("/a"), path("/b")];
+    let held = world.subscriber(1).durable_subscribe_all(all, &plain());
+    held[0].alive().await;
+    held[1].alive().await;
+    let took = asked.elapsed() - ANSWER_WAIT_MAX;
+    assert!(took < Duration::from_millis(50), "{took:?} after the first gave no answer");
+    assert_eq!((held[0].last(), held[1].last()), (Some(Value::U64(3)), Some(Value::U64(3))));
+    let dials: Vec<u8> = world.dials().iter().map(|(_, n)| *n).collect();
+    assert_eq!(dials, [1, 2, 3]);
+}
+
 /// So many publishers, in this order, of `/a` and `/b`. The first refuses `/a` and says nothing of `/b` for [`ANSWER_WAIT_MAX`]. The second
 /// has a link for `/a` until it refuses that too, or nobody wants it any more; then it takes none for a long time. Gives the
 /// subscriptions, and when they were made.
