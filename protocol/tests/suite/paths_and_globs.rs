@@ -43,9 +43,6 @@ fn a_bad_path_is_told_what_is_wrong_with_it() {
     for (text, error) in table {
         assert_eq!(Path::new(text).unwrap_err().to_string(), *error);
     }
-    for character in ['*', '?', '{', '}', '[', ']', '\0', '\t', '\u{7f}', '\u{85}'] {
-        assert!(Path::new(&format!("/a{character}b")).is_err(), "{character:?}");
-    }
 }
 
 #[test]
@@ -93,6 +90,9 @@ fn a_bad_glob_is_told_what_is_wrong_with_it() {
     for (text, error) in table {
         assert_eq!(Glob::new(text).unwrap_err().to_string(), *error);
     }
+    for glob in ["", "/a//b", "/a/", "/{a,}/b"] {
+        assert!(Glob::new(glob).is_err(), "{glob}");
+    }
 }
 
 #[test]
@@ -113,8 +113,8 @@ proptest! {
 
     #[test]
     fn a_glob_matches_what_the_naive_matcher_matches(
-        glob in "(/([ab*?]{1,4}|\\*\\*|\\{a,b\\*?,\\{ab,\\?\\}b\\})){1,4}",
-        path in "(/[ab]{1,3}){0,5}",
+        glob in "(/([abé*?]{1,4}|\\*\\*|\\{a,b\\*?,\\{ab,\\?\\}b\\})){1,4}",
+        path in "(/[abé]{1,3}){0,5}",
     ) {
         let path = Path::new(if path.is_empty() { "/" } else { &path }).unwrap();
         if let Ok(glob) = Glob::new(&glob) {
