@@ -508,6 +508,11 @@ impl<T: Decode> Bounded for Vec<T> {
     }
 }
 
+/// The bytes that a number takes in LEB128.
+pub(crate) fn number_bytes(number: u64) -> usize {
+    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
 /// Folds a signed number so that small magnitudes stay short in LEB128.
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64

@@ -1,6 +1,6 @@
 //! What a publication says of itself beside its path.
 
-use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codec::{Decode, Encode, Reader, WireError, number_bytes};
 use crate::fields::codes;
 use crate::frame::FrameWriter;
 use crate::later_fields::LaterFields;
@@ -81,11 +81,6 @@ impl Terms {
         let all = numbers.into_iter().chain([self.homes.len() as u64]).chain(lengths.clone());
         1 + all.map(number_bytes).sum::<usize>() + lengths.sum::<u64>() as usize
     }
-}
-
-/// The bytes that a number takes in LEB128.
-fn number_bytes(number: u64) -> usize {
-    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// A record: later versions say more.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Text, Value, ValueError, ValueMap};
-use crate::codec::{Decode, Encode, Reader, WireError, within};
+use crate::codec::{Decode, Encode, Reader, WireError, number_bytes, within};
 use crate::frame::FrameWriter;
 use crate::limits::{VALUE_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_ITEMS_MAX};
 
@@ -114,13 +114,13 @@ fn fixed(kind: u8, bits: u64, out: &mut FrameWriter) {
 
 /// Bytes of a value whose lists and maps may lie `depth` deep; `items` counts the elements.
 pub(super) fn length(value: &Value, depth: usize, items: &mut usize) -> Result<usize, ValueError> {
-    let of = |bytes: &Bytes| 1 + number_len(bytes.len()) + bytes.len();
+    let of = |bytes: &Bytes| 1 + number_bytes(bytes.len() as u64) + bytes.len();
     let mut enter = |count: usize| {
         *items += count;
         match () {
             () if depth == 0 => Err(ValueError::TooDeep),
             () if *items > VALUE_ITEMS_MAX => Err(ValueError::TooManyItems),
-            () => Ok(1 + number_len(count)),
+            () => Ok(1 + number_bytes(count as u64)),
         }
     };
     match value {
@@ -143,10 +143,6 @@ pub(super) fn length(value: &Value, depth: usize, items: &mut usize) -> Result<u
             Ok(sum)
         }
     }
-}
-
-fn number_len(n: usize) -> usize {
-    (usize::BITS - (n | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 impl Decode for Value {
