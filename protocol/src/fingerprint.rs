@@ -152,6 +152,8 @@ mod tests {
         assert_ne!(a, Fingerprint::of_parts("Refused", "after 3 s"));
         assert_eq!(a.to_string().parse(), Ok(a));
         assert_eq!(Fingerprint::of_parts("", "").0, 0xaf63_bd4c_8601_b7df);
+        let not_found = Fingerprint::of_parts("io::Error", "no such file");
+        assert_eq!(not_found.0, 10_043_230_596_084_335_095);
         assert!("xyz".parse::<Fingerprint>().is_err());
     }
 }

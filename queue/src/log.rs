@@ -13,7 +13,7 @@ use crate::{Now, RecordRef};
 
 /// A log of commands: pipelined and ordered. [`Journal`](crate::Journal) is one; a consensus log will be another.
 ///
-/// What every log promises; `log_conformance` checks it:
+/// What every log promises; the conformance suite among this crate's tests checks it:
 /// 1. Indexes rise by one from the first append of an empty log, which gets 1.
 /// 2. Commands become durable in the order of their indexes: what is committed is a prefix, and [`Log::committed`] never falls.
 /// 3. What was committed is there after any crash, byte for byte, and read back by its [`RecordRef`].

@@ -131,12 +131,15 @@ fn messages_of_unknown_tags_are_skipped() {
 }
 
 /// Every count and length of every vector is found by writing 2³² − 1 over each byte. All of them,
-/// with their names and limits, are in `tests/golden/limits.txt`; `LONGSHORE_BLESS=1` writes it.
+/// with their names and limits, are in `tests/golden/limits.txt`, below the name of each vector;
+/// `LONGSHORE_BLESS=1` writes it.
 #[test]
 fn a_huge_count_in_a_tiny_body_is_refused_before_anything_is_allocated_for_it() {
     const HUGE: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x0f];
     let mut found = BTreeSet::new();
     for (name, sample) in samples() {
+        // A vector that goes missing is noticed here, too.
+        found.insert(format!("{name}:"));
         let header = header(&sample);
         let whole = sample.encode();
         if matches!(sample, Sample::Frame(_)) {
@@ -297,7 +300,11 @@ fn words_for_people_are_cut_at_a_character_and_never_make_a_message_unreadable()
     let goodbye = Sample::FromPublisher(FromPublisher::Goodbye { reason: long.clone() });
     let cut = Sample::decode("from-publisher-goodbye", goodbye.encode());
     let reason = "ü".repeat(REASON_BYTES_MAX / 2);
-    assert_eq!(cut, Ok(Sample::FromPublisher(FromPublisher::Goodbye { reason })));
+    assert_eq!(cut, Ok(Sample::FromPublisher(FromPublisher::Goodbye { reason: reason.clone() })));
+    let (id, code) = (1, resolver::RequestRefusal::Malformed);
+    let refused = |reason| Sample::FromReplica(FromReplica::Refused { id, code, reason });
+    let cut = Sample::decode("from-replica-refused", refused(long.clone()).encode());
+    assert_eq!(cut, Ok(refused(reason)));
     let mut builder = SettleBatchBuilder::new();
     builder.push(Token(1), &NewSettle::Fail(JobError { kind: format!("x{long}"), message: long }));
     let batch = SettleBatch::decode(builder.seal(1)).expect("readable");

@@ -1,4 +1,4 @@
-//! What every log promises, as stories that any log can be put through.
+//! What every log promises, as scenarios that any log can be put through.
 
 use bytes::Bytes;
 

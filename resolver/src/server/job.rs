@@ -1,7 +1,6 @@
 //! A request that is being answered, a slice at a time.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,8 +97,8 @@ pub(super) enum Job {
         id: u64,
         /// Those that have not been checked, and the paths of the others: nothing is done of a
         /// request that does not decode.
-        unchecked: Option<(Items<Group>, usize)>,
-        groups: Items<Group>,
+        unchecked: Option<(Groups, usize)>,
+        groups: Groups,
         rest: Option<Group>,
         at: usize,
         done: u64,
@@ -140,30 +139,29 @@ impl Refusal {
     }
 }
 
-/// What a request lists, decoded one by one as it is done. As a list it would take up to twenty
-/// times its frame, all of it made at once, for as long as its client does not read.
+/// The groups of a write, decoded one by one as they are done. As a list they would take up to
+/// twenty times their frame, all of it at once, for as long as the client does not read.
 #[derive(Clone, Debug)]
-pub(super) struct Items<T> {
+pub(super) struct Groups {
     rest: Reader,
     left: usize,
-    of: PhantomData<T>,
 }
 
-impl<T> Items<T> {
-    /// The number of a request, and what it lists behind it: at most `limit`.
-    fn of(body: Bytes, what: &'static str, limit: usize) -> Result<(u64, Items<T>), WireError> {
+impl Groups {
+    /// The number of a write, and its groups.
+    fn of(body: Bytes) -> Result<(u64, Groups), WireError> {
         let mut rest = Reader::new(body);
-        let (id, left) = (rest.u64()?, rest.count(what, limit, 1)?);
-        Ok((id, Items { rest, left, of: PhantomData }))
+        let (id, left) = (rest.u64()?, rest.count("groups of a write", RESOLVER_GROUPS_MAX, 1)?);
+        Ok((id, Groups { rest, left }))
     }
 }
 
-impl<T: Decode> Iterator for Items<T> {
-    type Item = Result<T, WireError>;
+impl Iterator for Groups {
+    type Item = Result<Group, WireError>;
 
-    fn next(&mut self) -> Option<Result<T, WireError>> {
+    fn next(&mut self) -> Option<Result<Group, WireError>> {
         self.left = self.left.checked_sub(1)?;
-        Some(T::decode(&mut self.rest))
+        Some(Group::decode(&mut self.rest))
     }
 }
 
@@ -241,7 +239,7 @@ impl Job {
             ToReplica::Unwatch { watch, .. } => Job::Unwatch { watch },
             ToReplica::Announce(announce) => Job::Announce(announce),
             ToReplica::Write(_) => {
-                let (id, groups) = Items::of(body, "groups of a write", RESOLVER_GROUPS_MAX)?;
+                let (id, groups) = Groups::of(body)?;
                 let unchecked = Some((groups.clone(), 0));
                 Job::Write { id, unchecked, groups, rest: None, at: 0, done: 0 }
             }
@@ -457,10 +455,7 @@ fn announce(bench: &mut Bench<'_>, announce: &Announce) -> Progress {
 }
 
 /// Whether all groups of a write decode; false if there are more to check.
-fn check(
-    bench: &Bench<'_>,
-    unchecked: &mut Option<(Items<Group>, usize)>,
-) -> Result<bool, WireError> {
+fn check(bench: &Bench<'_>, unchecked: &mut Option<(Groups, usize)>) -> Result<bool, WireError> {
     // Nothing of it will be done.
     if bench.directory.writer(bench.client).is_err() {
         return Ok(true);
@@ -486,7 +481,7 @@ fn check(
 fn write(
     bench: &mut Bench<'_>,
     id: u64,
-    groups: &mut Items<Group>,
+    groups: &mut Groups,
     rest: &mut Option<Group>,
     at: &mut usize,
     done: &mut u64,

@@ -1,25 +1,33 @@
 //! The nth call failing, for every n: nothing is told after it that is not true, and nothing is
 //! lost at the next start.
 
-use super::super::OpenError;
 use super::super::simulated_disk::{Call, Failure, Fault};
-use super::options;
+use super::super::{JournalOptions, OpenError, SEGMENT_BYTES_MIN};
 use super::phase::{Coverage, Phase};
 use super::world::World;
+use super::{SEGMENT_BYTES, options};
 
 /// Whose workers keep up, so that segments die, and what is left in them is carried.
 const SEED: u64 = 8;
 /// Steps of each run: together they make segments, and every kind of call.
 const STEPS: u32 = 40;
-/// Most bytes of a payload.
-const PAYLOAD_MAX: usize = 20_000;
+/// The length of segments, and most bytes of a payload: commits that zero what follows them, and
+/// commits so long that they do not.
+const SIZES: [(u64, usize); 2] = [(SEGMENT_BYTES, 20_000), (SEGMENT_BYTES_MIN, 200_000)];
 /// Runs of the publisher: the second one begins with something to recover.
 const RUNS: u32 = 2;
 
 /// Runs in which that fault may be met; then a power cut or a kill, and a start in which all has to
 /// be there. False when the fault was not met.
-fn live_with(fault: Fault, power_goes: bool, what: &str, coverage: &mut Coverage) -> bool {
-    let mut world = World::with_payloads(SEED, options(), PAYLOAD_MAX);
+fn live_with(
+    (segment_bytes, payload_max): (u64, usize),
+    fault: Fault,
+    power_goes: bool,
+    what: &str,
+    coverage: &mut Coverage,
+) -> bool {
+    let options = JournalOptions { segment_bytes, ..options() };
+    let mut world = World::with_payloads(SEED, options, payload_max);
     // A full disk is no failure while there is a reserve.
     let may_go_on = fault.failure == Failure::Full;
     world.disk.fail(fault);
@@ -64,10 +72,15 @@ fn live_with(fault: Fault, power_goes: bool, what: &str, coverage: &mut Coverage
 
 /// The first call, the second one, and so on, until the workload passes untouched. Gives how many
 /// were met.
-fn each(what: &str, coverage: &mut Coverage, fault: impl Fn(u64) -> Fault) -> u64 {
+fn each(
+    what: &str,
+    sizes: (u64, usize),
+    coverage: &mut Coverage,
+    fault: impl Fn(u64) -> Fault,
+) -> u64 {
     for nth in 1.. {
         let power_goes = nth % 2 == 0;
-        if !live_with(fault(nth), power_goes, &format!("{what} {nth}"), coverage) {
+        if !live_with(sizes, fault(nth), power_goes, &format!("{what} {nth}"), coverage) {
             return nth - 1;
         }
     }
@@ -77,7 +90,9 @@ fn each(what: &str, coverage: &mut Coverage, fault: impl Fn(u64) -> Fault) -> u6
 #[test]
 fn whichever_call_fails_nothing_is_told_that_is_not_true() {
     let mut coverage = Coverage::default();
-    let calls = each("call", &mut coverage, Fault::nth);
+    let calls = each("call", SIZES[0], &mut coverage, Fault::nth);
+    assert!(calls > 150, "{calls} calls");
+    let calls = each("call of long commits", SIZES[1], &mut coverage, Fault::nth);
     assert!(calls > 150, "{calls} calls");
     let phases = [Phase::Recovery, Phase::Commit, Phase::CommitWatermark, Phase::Rotation];
     let of_cycles = [Phase::SnapshotWrite, Phase::SnapshotSwitch, Phase::Carrying, Phase::Deletion];
@@ -89,10 +104,10 @@ fn whichever_call_fails_nothing_is_told_that_is_not_true() {
 fn whichever_allocation_finds_the_disk_full_nothing_is_told_that_is_not_true() {
     let coverage = &mut Coverage::default();
     let full = |nth| Fault::nth_of(Call::Allocate, nth).with(Failure::Full);
-    let met = each("allocation", coverage, full);
+    let met = each("allocation", SIZES[0], coverage, full);
     assert!(met > 3, "{met} allocations");
     let full = |nth| Fault::nth_of(Call::Write, nth).with(Failure::Full);
-    let met = each("write", coverage, full);
+    let met = each("write", SIZES[0], coverage, full);
     assert!(met > 20, "{met} writes");
 }
 
@@ -101,7 +116,7 @@ fn whichever_file_cannot_be_opened_nothing_is_lost() {
     let coverage = &mut Coverage::default();
     for call in [Call::Open, Call::Create] {
         let few = |nth| Fault::nth_of(call, nth).with(Failure::TooManyFiles);
-        let met = each("opening", coverage, few);
+        let met = each("opening", SIZES[0], coverage, few);
         assert!(met > 3, "{met} calls to {call:?}");
     }
 }

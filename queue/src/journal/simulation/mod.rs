@@ -2,14 +2,13 @@
 //! the publisher finds at its next start is held against what was told.
 //!
 //! - [`world`] is the publisher, its clients and its disk in virtual time, of one seed; [`session`]
-//!   is a client, [`workload`]
-//!   is what producers and workers do, [`tools`] what tools do, [`hearing`] what all of them hear. [`watcher`] follows the feed.
+//!   is a client, [`workload`] is what producers and workers do, [`tools`] what tools do,
+//!   [`hearing`] what all of them receive. [`watcher`] follows the feed.
 //! - [`told`] keeps what was promised; [`reference`] keeps what every command comes to. Both are
 //!   asked at each start.
 //! - [`log`] is the journal without its threads. [`phase`] says what the publisher was doing when
-//!   the disk failed, and
-//!   [`executed`] which commands came to something: a simulation in which a phase never met its fault, or in which a kind of
-//!   command was never executed, has failed.
+//!   the disk failed, and [`executed`] which commands came to something: a simulation in which a
+//!   phase never met its fault, or in which a kind of command was never executed, has failed.
 //!
 //! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_WORKED_OFF`,
 //! `LONGSHORE_UNSYNCED_CUTS` and `LONGSHORE_LOSSES` ask for more than a run of the tests has; all
@@ -37,7 +36,7 @@ mod world;
 
 use longshore_protocol::{Durability, PublisherId};
 
-use super::JournalOptions;
+use super::{JournalOptions, SEGMENT_BYTES_MIN};
 
 const DIR: &str = "/data";
 /// So short that every run goes over many.
@@ -50,6 +49,13 @@ fn options() -> JournalOptions {
         accept_loss: false,
         new_publisher: PublisherId([9; 16]),
     }
+}
+
+/// Options of one seed: every third has segments longer than the zeros that a commit writes ahead
+/// (256 KiB), and so an end of its zeros within the segment.
+fn options_of(seed: u64) -> JournalOptions {
+    let segment_bytes = if seed.is_multiple_of(3) { SEGMENT_BYTES_MIN } else { SEGMENT_BYTES };
+    JournalOptions { segment_bytes, ..options() }
 }
 
 /// A number of the environment, or that many.

@@ -9,7 +9,7 @@ use super::damage::is_snapshot;
 use super::executed::{Executed, ROOMY};
 use super::phase::{Coverage, Phase};
 use super::world::World;
-use super::{asked, options};
+use super::{asked, options_of};
 
 /// Phases that cuts have to fall into.
 const PHASES: [Phase; 8] = [
@@ -26,7 +26,7 @@ const PHASES: [Phase; 8] = [
 /// Lives of one seed, each of which ends with a power cut, or a kill. Gives the cuts, and what
 /// tells runs apart.
 fn lives(seed: u64, coverage: &mut Coverage, executed: &mut Executed) -> (u64, u32) {
-    let mut world = World::new(seed, options());
+    let mut world = World::new(seed, options_of(seed));
     let mut cuts = 0;
     for _ in 0..world.random.random_range(2..7) {
         arm(&mut world);
@@ -106,7 +106,7 @@ impl Drop for Seed {
 #[test]
 fn whatever_the_power_cut_what_was_told_is_true_and_nothing_else_is_there() {
     let (mut coverage, mut executed) = (Coverage::default(), Executed::default());
-    let (wanted, mut cuts, mut seed) = (asked("LONGSHORE_POWER_CUTS", 1_000), 0, 0);
+    let (wanted, mut cuts, mut seed) = (asked("LONGSHORE_POWER_CUTS", 3_000), 0, 0);
     while cuts < wanted {
         // Whatever is wrong says of which seed it is.
         let told = Seed(seed);

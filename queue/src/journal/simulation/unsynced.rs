@@ -8,7 +8,7 @@ use rand::RngExt;
 use super::super::JournalOptions;
 use super::power::{Seed, arm, live};
 use super::world::World;
-use super::{asked, options};
+use super::{asked, options_of};
 
 /// What the lives of one seed came to.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
@@ -21,7 +21,7 @@ struct Lived {
 }
 
 fn lives(seed: u64) -> Lived {
-    let options = JournalOptions { durability: Durability::None, ..options() };
+    let options = JournalOptions { durability: Durability::None, ..options_of(seed) };
     let mut world = World::new(seed, options);
     let mut lived = Lived::default();
     for _ in 0..world.random.random_range(2..7) {

@@ -10,7 +10,8 @@ use super::format::u64_at;
 use super::record::{FLAG_FIRST, NoRecord, RECORD_HEADER_BYTES, RecordHeader};
 use crate::journal::files::JournalFile;
 
-/// Bytes read at a time: a disk that a publisher commits to serves it in between.
+/// Bytes read at a time. An inspection reads beside a running publisher, whose commits the disk
+/// serves in between.
 const CHUNK_BYTES: usize = 1024 * 1024;
 /// Bytes of a file after which memory lets go of it: what is read once would push out what is read
 /// often.

@@ -1,9 +1,13 @@
 //! What the model does not show: limits that it never reaches, pages, and clocks that fall.
 
-use longshore_protocol::limits::PAUSES_MAX;
-use longshore_protocol::messages::work::{Filter, JobsQuery, RequestError, Sources};
+use bytes::Bytes;
+use longshore_protocol::limits::{PAUSES_MAX, PAYLOAD_BYTES_MAX};
+use longshore_protocol::messages::work::{
+    Filter, JobsQuery, NewSettle, ReplaceOutcome, RequestError, Sources,
+};
 use longshore_protocol::{
-    Due, Durability, Epoch, Gate, JobOptions, JobState, LinkId, PublisherId, Token,
+    Due, Durability, Epoch, FrameWriter, Gate, JobOptions, JobState, LinkId, NewJob, PublisherId,
+    Token,
 };
 
 use super::scenario::*;
@@ -46,6 +50,23 @@ fn there_are_only_so_many_pauses_and_one_more_is_refused() {
     assert_eq!(stop(&mut scenario, Gate::Delivery, "/jobs/7", true), Ok(false), "it is there");
     assert_eq!(stop(&mut scenario, Gate::Delivery, "/jobs/7", false), Ok(true));
     assert_eq!(stop(&mut scenario, Gate::Delivery, QUEUE, true), Ok(true));
+}
+
+#[test]
+fn a_replacement_over_the_limit_of_payloads_leaves_the_job_dead() {
+    let mut scenario = Scenario::begin();
+    scenario.fill(1..=1);
+    let (worker, jobs) = scenario.worker("a", QUEUE, 1);
+    scenario.settle(worker, jobs[0].token, &NewSettle::Bury(error("broken")));
+    let mut entry = FrameWriter::with_capacity(64);
+    let large = NewJob { payload: Bytes::from(vec![0; PAYLOAD_BYTES_MAX + 1]), ..plain(9) };
+    large.encode_entry_head(&mut entry);
+    entry.put_shared(large.payload);
+    let (link, request, id) = (LinkId(900), 5, id(1));
+    let entry = entry.into_body();
+    let out = scenario.apply(Command::Replace { link, request, id, entry });
+    let Reply::Replaced { outcome, .. } = &out.replies[0].1 else { panic!("{:?}", out.replies) };
+    assert_eq!((*outcome, scenario.job(1).info.state), (ReplaceOutcome::TooLarge, JobState::Dead));
 }
 
 #[test]

@@ -147,6 +147,11 @@ impl Model {
         for place in 0..self.followers.len() {
             if self.followers[place].quick {
                 self.read(place, usize::MAX);
+                // Whatever the other links do, this one has everything by now.
+                for (text, last) in &self.followers[place].seen {
+                    let history = &self.published[text].history;
+                    assert_eq!(history.last(), Some(last), "{text}");
+                }
             }
         }
     }
