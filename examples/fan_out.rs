@@ -1,4 +1,4 @@
-//! A newsletter: one job hands in a job for each reader, and a mail server that fails at times makes some of them wait for another
+//! A newsletter: one job enqueues a job for each reader, and a mail server that fails at times makes some of them wait for another
 //! attempt. What can never be sent, and what failed too often, is shown among the dead letters, by what it died of. A whole system in one
 //! program; it ends by itself: `cargo run --package longshore-examples --example fan_out`.
 
@@ -49,7 +49,7 @@ async fn send(job: Job<Mail>, context: JobContext) -> Result<(), JobFailure> {
     }
 }
 
-/// One job for each reader; the result names them. Each gets an id that follows from this job's, so that a second attempt hands in no
+/// One job for each reader; the result names them. Each gets an id that follows from this job's, so that a second attempt enqueues no
 /// mail twice.
 async fn fan_out(
     job: Job<Newsletter>,
@@ -68,7 +68,7 @@ async fn fan_out(
         mail.options.max_attempts = Some(3);
         mail.options.backoff = Some(Backoff::Fixed(50));
         mails.push(producer.enqueue(mail).await?.to_string());
-        context.progress(50, format!("{n} mails handed in"));
+        context.progress(50, format!("{n} mails enqueued"));
     }
     Ok(Json(mails))
 }
@@ -91,10 +91,10 @@ pub(crate) async fn newsletter(readers: Vec<String>) -> anyhow::Result<Sent> {
     let newsletters = system.worker().durable_subscribe("/mail/newsletter");
     let mails = system.worker().durable_subscribe("/mail/send");
     let handles = [newsletters.handle(), mails.handle()];
-    let hands_in = producer.clone();
+    let enqueues = producer.clone();
     let fanning =
         tokio::spawn(newsletters.run(move |job: Job<Newsletter>, context: JobContext| {
-            fan_out(job, context, hands_in.clone())
+            fan_out(job, context, enqueues.clone())
         }));
     let sending = tokio::spawn(mails.run(send));
 

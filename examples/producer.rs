@@ -1,4 +1,4 @@
-//! Hands in ten jobs. Start a system first: `longshore up`.
+//! Enqueues ten jobs. Start a system first: `longshore up`.
 
 use longshore::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A web server that hands in jobs. `POST /welcomes` answers with a receipt once the job is on disk; `GET /welcomes/{receipt}` waits for its
+//! A web server that enqueues jobs. `POST /welcomes` answers with a receipt once the job is on disk; `GET /welcomes/{receipt}` waits for its
 //! result. Queue, web server and worker are in one program here; any of them may be a process of its own:
 //! `cargo run --package longshore-examples --example web`, and then
 //!
@@ -40,7 +40,7 @@ struct Site {
 
 fn routes(site: Site) -> Router {
     Router::new()
-        .route("/welcomes", post(hand_in))
+        .route("/welcomes", post(enqueue))
         .route("/welcomes/{receipt}", get(result))
         .with_state(site)
 }
@@ -49,7 +49,7 @@ fn routes(site: Site) -> Router {
 ///
 /// A client that hangs up drops this future, and whether its job was taken is open then; one that must not be taken twice has the
 /// client choose the job's id.
-async fn hand_in(
+async fn enqueue(
     State(site): State<Site>,
     JsonBody(welcome): JsonBody<Welcome>,
 ) -> Result<Response, Failure> {

@@ -72,14 +72,14 @@ async fn prices_are_followed_and_quoted_and_what_is_not_sold_is_refused() -> any
 #[tokio::test]
 async fn a_web_server_hands_in_jobs_and_tells_their_results() -> anyhow::Result<()> {
     let site = web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
-    let hand_in = async |to: &str| {
+    let enqueue = async |to: &str| {
         let answer = http(site.address, "POST /welcomes", &format!("{{\"to\":\"{to}\"}}")).await?;
         assert_eq!(answer.status, 202, "{answer:?}");
         http(site.address, &format!("GET /welcomes/{}", answer.body), "").await
     };
-    let told = hand_in("ada@example.com").await?;
+    let told = enqueue("ada@example.com").await?;
     assert_eq!((told.status, told.body.as_str()), (200, "\"a welcome to ada@example.com\""));
-    let told = hand_in("nobody").await?;
+    let told = enqueue("nobody").await?;
     assert_eq!((told.status, told.body.as_str()), (422, "nobody is called that"));
     assert_eq!(http(site.address, "GET /welcomes/mine", "").await?.status, 404);
     let no_such_job = "GET /welcomes/00000000-0000-7000-8000-000000000000";

@@ -169,7 +169,7 @@
 //! - [`recipes`]: a short program for each need: errors that decide, several queues in order, progress, checkpoints,
 //!   middleware, tracing, a graceful shutdown, results, an outbox, values.
 //! - [`Worker`], [`Subscription`], [`JobContext`]: running jobs. [`middleware`]: tower layers around a handler.
-//! - [`Producer`], [`Pipeline`]: handing in jobs, one by one or many. [`Queues`], [`Feed`]: looking, acting, following.
+//! - [`Producer`], [`Pipeline`]: enqueueing jobs, one by one or many. [`Queues`], [`Feed`]: looking, acting, following.
 //! - [`values`]: live values. [`Publisher`]: queues in your process. [`journal`]: its files, from outside.
 //! - [`ReadClient`], [`WriteClient`], [`ResolverServer`]: the directory.
 //! - `protocol`: the messages, whose pages are those of the crate `longshore-protocol`. A program finds there what errors
@@ -222,16 +222,16 @@ pub mod journal {
 ///
 /// A [`Value`] has a path, and is there for as long as the handle that publishing it gave ([`Published`](values::Published))
 /// is held. It is not on any disk: what counts is the newest, and [`Policy`](values::Policy) says what a subscriber that is
-/// slower than the updates gets. The `longshore` program's own figures are values below `/sys`.
+/// slower than the updates gets. The `longshore` program's own metrics are values below `/sys`.
 pub mod values {
     pub use longshore_protocol::messages::values::{Policy, WriteRefused};
     pub use longshore_protocol::{Text, Value, ValueError, ValueMap};
-    /// Longshore's own figures, below `/sys`.
+    /// Longshore's own metrics, below `/sys`.
     #[cfg(feature = "publisher")]
     #[doc(hidden)]
-    pub mod figures {
+    pub mod metrics {
         pub use longshore_publisher::{
-            FIGURES_EVERY, FIGURES_MAX, FigureSource, Taken, figures_path, serve_figures,
+            METRICS_EVERY, METRICS_MAX, MetricSource, Taken, metrics_path, serve_metrics,
         };
     }
     #[cfg(feature = "publisher")]

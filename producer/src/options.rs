@@ -1,4 +1,4 @@
-//! What can be set about handing in jobs. Every limit has a name, a unit and a default.
+//! What can be set about enqueueing jobs. Every limit has a name, a unit and a default.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What becomes of jobs that were handed in.
+//! What becomes of jobs that were enqueued.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl fmt::Display for Receipt {
 /// | `NoPublisher` | Nobody is set up for that path, or its publisher has been away for minutes: look, then try again. |
 /// | `Resolver`, `NotSent` | It was away: try again. |
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` say for each whether to try again. |
-/// | `Unknown` | Ask for the job by its id (`Queues::job`). Handed in again *with the same id*, it is the same job at the same publisher, |
+/// | `Unknown` | Ask for the job by its id (`Queues::job`). Enqueued again *with the same id*, it is the same job at the same publisher, |
 /// | | and a second one at another: where several have the path, use `Producer::to_publishers` with that one. |
 /// | `ReceiptsUnread` | Nothing reads receipts: read them, then send the job again. |
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

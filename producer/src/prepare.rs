@@ -65,7 +65,7 @@ pub enum ConfirmError {
 }
 
 impl Producer {
-    /// Hands in a job that is not to run until [`Producer::confirm`] says so. Like [`Producer::enqueue`], whose errors and whose cancel
+    /// Enqueues a job that is not to run until [`Producer::confirm`] says so. Like [`Producer::enqueue`], whose errors and whose cancel
     /// safety it has.
     ///
     /// For a job that is to run if and only if a transaction of another system commits: prepare it, keep the receipt in the

@@ -69,13 +69,13 @@ impl Producer {
         Producer { handle: Arc::new(Handle { shell, lane, queues: OnceLock::new() }) }
     }
 
-    /// Hands in one job, and waits until a publisher holds it. Callers at the same time share batches.
+    /// Enqueues one job, and waits until a publisher holds it. Callers at the same time share batches.
     ///
     /// It waits for room, for the resolver and for the publisher's answer, each for
     /// [`answer_timeout`](ProducerOptions::answer_timeout) at most (30 s unless told otherwise, and more for large batches).
     /// [`EnqueueError`] says what to do about each error.
     ///
-    /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the job was sent. Handing in the
+    /// Not cancel safe in one way: once it has waited, dropping the future leaves open whether the job was sent. Enqueueing the
     /// same job (the same id) again at the same publisher is harmless.
     pub async fn enqueue(&self, job: NewJob) -> Result<Receipt, EnqueueError> {
         let Handle { shell, lane, .. } = &*self.handle;
@@ -91,7 +91,7 @@ impl Producer {
     /// unless they are [`atomic`](BatchOptions::atomic). Waits for each job as
     /// [`Producer::enqueue`] does.
     ///
-    /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Handing in
+    /// Not cancel safe: of a call that was dropped, any of its jobs may have been taken. Enqueueing
     /// the same jobs (the same ids) again at the same publisher is harmless.
     pub async fn enqueue_all(&self, jobs: Vec<NewJob>, options: BatchOptions) -> Vec<JobReceipt> {
         let shell = &self.handle.shell;
@@ -173,8 +173,8 @@ impl Producer {
         })
     }
 
-    /// Waits until everything handed in by this producer, its clones and its pipelines has its end: a receipt or an error.
-    /// What is handed in meanwhile is waited for, too. Cancel safe.
+    /// Waits until everything enqueued by this producer, its clones and its pipelines has its end: a receipt or an error.
+    /// What is enqueued meanwhile is waited for, too. Cancel safe.
     pub async fn settled(&self) {
         loop {
             let ended = self.handle.shell.ended();

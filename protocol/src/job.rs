@@ -23,7 +23,7 @@ use crate::settings::{lease_ms, max_attempts};
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
 
-/// A job to hand in. `new_job` makes one with a new id.
+/// A job to enqueue. `new_job` makes one with a new id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewJob {
     /// The queue.
@@ -122,7 +122,7 @@ impl Decode for Headers {
 
 /// How a job is to be run. Options at their defaults cost no byte on the wire or on disk. What is
 /// `None` is as the queue's [`QueueSettings`](crate::QueueSettings) say, and where they say
-/// nothing, as the constants here. What is out of its range is refused when the job is handed in
+/// nothing, as the constants here. What is out of its range is refused when the job is enqueued
 /// ([`Refusal::BadOptions`](crate::Refusal::BadOptions)).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct JobOptions {

@@ -10,8 +10,8 @@ codes! {
     Refusal, "refusal" {
         /// The job's id is taken by a job with another payload. Make a new id.
         IdConflict = 1, "IdConflict: the id belongs to a job with another payload; make a new id";
-        /// The payload is over 16 MiB or the headers are over 8 KiB. Hand in a reference instead.
-        TooLarge = 2, "TooLarge: the payload is over 16 MiB or the headers over 8 KiB; hand in a reference instead";
+        /// The payload is over 16 MiB or the headers are over 8 KiB. Enqueue a reference instead.
+        TooLarge = 2, "TooLarge: the payload is over 16 MiB or the headers over 8 KiB; enqueue a reference instead";
         /// The publisher has neither the path nor a default for it: it was set up otherwise, or the
         /// wrong one was asked.
         NotHere = 3, "NotHere: this publisher has neither the path nor a default for it; declare one with --path or --default";
@@ -39,7 +39,7 @@ codes! {
         IsValue = 12, "IsValue: this publisher has a live value at the path; enqueue to another path, or stop publishing the value";
         /// The publisher's jobs take all the memory that they may. Try again once workers have
         /// caught up, and what is kept of ended jobs has gone.
-        MemoryFull = 13, "MemoryFull: the publisher's jobs take all the memory that they may (longshore stat has the figures); let workers catch up, keep fewer ended jobs (longshore queue set), or start it with a larger --memory-max";
+        MemoryFull = 13, "MemoryFull: the publisher's jobs take all the memory that they may (longshore stat has the metrics); let workers catch up, keep fewer ended jobs (longshore queue set), or start it with a larger --memory-max";
     }
 }
 

@@ -1,6 +1,6 @@
 //! What idle workers cost a publisher: memory for each link, and the processor's time for all of them together. The publisher and those
 //! that hold the links are processes of their own; each link is a worker's, attached, subscribed and with credit, and nothing is ever
-//! handed in.
+//! enqueued.
 //!
 //!     cargo run --release -p longshore-publisher --example idle_links -- [LINKS] [SECONDS]
 //!

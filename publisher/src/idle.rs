@@ -103,7 +103,7 @@ mod tests {
 
     const AFTER: Duration = Duration::from_secs(120);
 
-    struct Story {
+    struct Scenario {
         start: Instant,
         idle: IdleQueues,
         paths: Vec<Path>,
@@ -111,14 +111,14 @@ mod tests {
         uses: Vec<(u64, u64)>,
     }
 
-    impl Story {
-        fn of(queues: usize) -> Story {
+    impl Scenario {
+        fn of(queues: usize) -> Scenario {
             let start = Instant::now();
             let paths: Vec<Path> =
                 (0..queues).map(|n| Path::new(&format!("/q/{n}")).unwrap()).collect();
             let named = paths.first().cloned().into_iter().collect();
             let idle = IdleQueues::after(start, AFTER, named);
-            Story { start, idle, paths, uses: vec![(0, 0); queues] }
+            Scenario { start, idle, paths, uses: vec![(0, 0); queues] }
         }
 
         /// Lets it look whenever it wants to, until then; when each queue was withdrawn, in seconds.
@@ -143,39 +143,43 @@ mod tests {
 
     #[test]
     fn a_queue_that_was_empty_and_untouched_for_long_enough_is_withdrawn_once() {
-        let mut story = Story::of(4);
-        story.uses[2] = (1, 1);
+        let mut scenario = Scenario::of(4);
+        scenario.uses[2] = (1, 1);
         // Seen empty at 30 s for the first time.
-        assert_eq!(story.until(149), []);
+        assert_eq!(scenario.until(149), []);
         // A job has come and gone between two looks.
-        story.uses[3] = (0, 1);
+        scenario.uses[3] = (0, 1);
         let path = |n: usize| Path::new(&format!("/q/{n}")).unwrap();
-        assert_eq!(story.until(269), [(150.0, path(1))]);
-        assert_eq!(story.until(1_000), [(270.0, path(3))], "counted anew; neither named nor full");
-        story.uses[2] = (0, 1);
-        assert_eq!(story.until(2_000).len(), 1);
-        assert!(story.idle.empty.is_empty());
+        assert_eq!(scenario.until(269), [(150.0, path(1))]);
+        assert_eq!(
+            scenario.until(1_000),
+            [(270.0, path(3))],
+            "counted anew; neither named nor full"
+        );
+        scenario.uses[2] = (0, 1);
+        assert_eq!(scenario.until(2_000).len(), 1);
+        assert!(scenario.idle.empty.is_empty());
     }
 
     #[test]
     fn one_that_fills_is_published_again_and_may_become_idle_again() {
-        let mut story = Story::of(2);
-        assert_eq!(story.until(150).len(), 1);
-        assert!(!story.idle.filled(QueueId(0)), "it was never withdrawn");
-        assert!(story.idle.filled(QueueId(1)));
-        assert!(!story.idle.filled(QueueId(1)), "once");
-        story.uses[1] = (0, 1);
-        assert_eq!(story.until(1_000).len(), 1);
-        story.idle.all_published();
-        assert!(!story.idle.filled(QueueId(1)));
-        assert_eq!(story.until(2_000).len(), 1);
+        let mut scenario = Scenario::of(2);
+        assert_eq!(scenario.until(150).len(), 1);
+        assert!(!scenario.idle.filled(QueueId(0)), "it was never withdrawn");
+        assert!(scenario.idle.filled(QueueId(1)));
+        assert!(!scenario.idle.filled(QueueId(1)), "once");
+        scenario.uses[1] = (0, 1);
+        assert_eq!(scenario.until(1_000).len(), 1);
+        scenario.idle.all_published();
+        assert!(!scenario.idle.filled(QueueId(1)));
+        assert_eq!(scenario.until(2_000).len(), 1);
     }
 
     #[test]
     fn many_queues_are_looked_at_few_at_a_time() {
-        let mut story = Story::of(5 * LOOKED_AT_ONCE / 2);
-        let withdrawn = story.until(600);
-        assert_eq!(withdrawn.len(), story.paths.len() - 1, "all but the named one");
+        let mut scenario = Scenario::of(5 * LOOKED_AT_ONCE / 2);
+        let withdrawn = scenario.until(600);
+        assert_eq!(withdrawn.len(), scenario.paths.len() - 1, "all but the named one");
         let mut looks = withdrawn.chunk_by(|a, b| a.0 == b.0).map(|look| (look[0].0, look.len()));
         let [first, second, third] = [(); 3].map(|()| looks.next().unwrap());
         assert_eq!(

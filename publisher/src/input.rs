@@ -8,7 +8,7 @@ use longshore_transport::LinkSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::cold::{ColdJob, LoadedAnswer};
-use crate::figures::Ask;
+use crate::metrics::Ask;
 
 /// Inputs that may wait for the owner, each at most a frame's worth of messages. When it is full,
 /// links are not read.
@@ -95,8 +95,8 @@ pub(crate) enum Input {
     },
     /// An answer whose cold parts were read.
     Answered(LoadedAnswer),
-    /// Somebody follows figures.
-    Figures(Ask),
+    /// Somebody follows metrics.
+    Metrics(Ask),
 }
 
 /// A link that stands.

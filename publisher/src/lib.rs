@@ -20,12 +20,12 @@ mod cold;
 mod deaths;
 mod error;
 mod feeds;
-mod figures;
 mod hang;
 mod idle;
 mod input;
 mod link;
 mod machine_memory;
+mod metrics;
 mod notices;
 mod options;
 mod owner;
@@ -41,7 +41,7 @@ mod values;
 
 pub use error::{OpenError, PublisherFailed};
 #[doc(hidden)]
-pub use figures::{FIGURES_EVERY, FIGURES_MAX, FigureSource, Taken, figures_path, serve_figures};
+pub use metrics::{METRICS_EVERY, METRICS_MAX, MetricSource, Taken, metrics_path, serve_metrics};
 pub use options::PublisherOptions;
 pub use publisher::Publisher;
 pub use test_clock::{ClockUnused, TestClock};

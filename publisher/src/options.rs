@@ -81,9 +81,9 @@ pub struct PublisherOptions {
     /// believed: nothing that waits for it moves until it is right again or somebody confirms it (`Queues::confirm_clock`).
     /// 30 s by default; at least 1 s.
     pub clock_skew_max: Duration,
-    /// Whether it tells its figures as live values, at `/sys/publishers/NAME`. They are taken while somebody follows them.
+    /// Whether it tells its metrics as live values, at `/sys/publishers/NAME`. They are taken while somebody follows them.
     /// True by default.
-    pub figures: bool,
+    pub metrics: bool,
     /// What time it is, for tests; none for the machine's clocks.
     pub clock: Option<TestClock>,
 }
@@ -167,7 +167,7 @@ impl PublisherOptions {
             value_timing: LinkTiming::VALUES,
             hang_after: PublisherOptions::HANG_AFTER,
             clock_skew_max: PublisherOptions::CLOCK_SKEW_MAX,
-            figures: true,
+            metrics: true,
             clock: None,
         }
     }

@@ -1,8 +1,8 @@
 //! The owner: the one task that touches the store. It applies what links say, and routes what is durable.
 
-mod figures;
 mod follow;
 mod hanging;
+mod metrics;
 mod quiet;
 mod release;
 mod requests;
@@ -70,8 +70,8 @@ pub(crate) struct Owner {
     refused: Vec<Refused>,
     disk: WatchedDisk,
     idle: IdleQueues,
-    /// Figures that wait until what they say is durable.
-    figures: figures::Kept,
+    /// Metrics that wait until what they say is durable.
+    metrics: metrics::Kept,
     /// What a test asks of the clock.
     moves: Option<mpsc::Receiver<Move>>,
 }
@@ -110,7 +110,7 @@ impl Owner {
             refused: Vec::new(),
             disk,
             idle,
-            figures: figures::Kept::new(values),
+            metrics: metrics::Kept::new(values),
             moves,
         };
         (owner, sender)
@@ -251,8 +251,8 @@ impl Owner {
                 self.answer_loaded(loaded);
                 Ok(())
             }
-            Input::Figures(ask) => {
-                self.take_figures(now, ask);
+            Input::Metrics(ask) => {
+                self.take_metrics(now, ask);
                 Ok(())
             }
         }

@@ -23,10 +23,10 @@ use tracing::{error, info, warn};
 
 use crate::accept::accept;
 use crate::error::{OpenError, PublisherFailed, grace_ms_min};
-use crate::figures::{OfPublisher, figures_path, serve_figures};
 use crate::idle::IdleQueues;
 use crate::input::{INPUT_BYTES_MAX, Inputs};
 use crate::link;
+use crate::metrics::{OfPublisher, metrics_path, serve_metrics};
 use crate::options::PublisherOptions;
 use crate::owner::{Owner, WatchedDisk};
 use crate::registry::Registry;
@@ -47,7 +47,7 @@ pub struct Publisher {
     info: PublisherInfo,
     registry: Option<Registry>,
     values: Values,
-    figures: Option<ValueDefault>,
+    metrics: Option<ValueDefault>,
     opened: Opened,
     memory: MemoryBounds,
 }
@@ -153,15 +153,15 @@ impl Publisher {
         let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
         let told = (registry.clone(), names);
         // Its only value; it cannot have been published before.
-        let base = figures_path("publishers", &options.name);
-        let figures = options.figures.then(|| values.publish_reserved_default(base).ok()).flatten();
+        let base = metrics_path("publishers", &options.name);
+        let metrics = options.metrics.then(|| values.publish_reserved_default(base).ok()).flatten();
         let watched = (disk, idle);
         let (owner, inputs) =
             Owner::new(store, clock, told, options.name, watched, values.clone(), moves);
         let memory = memory_bounds(&budget, options.cache_bytes, listener.places().most());
         info!(publisher = %info.id, epoch = info.epoch.0, address = %listener.local_address(), "publisher open");
         info!(%memory, "memory of a publisher beside its jobs");
-        Ok(Publisher { owner, inputs, listener, info, registry, values, figures, opened, memory })
+        Ok(Publisher { owner, inputs, listener, info, registry, values, metrics, opened, memory })
     }
 
     /// Where it listens.
@@ -212,16 +212,16 @@ impl Publisher {
     /// Dropping the future stops the queues at once, as a crash would: what was acknowledged is kept. Links hear a goodbye, and the port is
     /// free within a second; paths stay at the replicas until they expire.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
-        let Publisher { owner, inputs, listener, info, registry, values, figures, .. } = self;
+        let Publisher { owner, inputs, listener, info, registry, values, metrics, .. } = self;
         let closing = CancellationToken::new();
         // Also if this future is dropped.
         let _closes = closing.clone().drop_guard();
         // Dropped at the end, it ends.
         let mut telling = JoinSet::new();
-        if let Some(default) = figures {
-            let base = figures_path("publishers", &info.name);
+        if let Some(default) = metrics {
+            let base = metrics_path("publishers", &info.name);
             let source = OfPublisher::new(base, inputs.sender().clone());
-            telling.spawn(serve_figures(default, values.clone(), source));
+            telling.spawn(serve_metrics(default, values.clone(), source));
         }
         let (of_values, mut number) = (values.clone(), 0);
         let serve = move |hello: Hello, sender, receiver| {

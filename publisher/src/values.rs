@@ -134,7 +134,7 @@ impl Values {
         self.publish_any(path, value.into(), options)
     }
 
-    /// Publishes Longshore's own figures too, at and below `/sys`.
+    /// Publishes Longshore's own metrics too, at and below `/sys`.
     #[doc(hidden)]
     pub fn publish_reserved(
         &self,
@@ -144,7 +144,7 @@ impl Values {
         self.publish_any(path, value.into(), self.shared.directory.usual())
     }
 
-    /// Declares a default for Longshore's own figures, below `/sys`.
+    /// Declares a default for Longshore's own metrics, below `/sys`.
     #[doc(hidden)]
     pub fn publish_reserved_default(&self, path: Path) -> Result<ValueDefault, PublishError> {
         ValueDefault::declare(self.shared.clone(), path)

@@ -259,7 +259,7 @@ impl Command {
             Command::Replace { .. } => kind::REPLACE,
             Command::Pause { .. } => kind::PAUSE,
             Command::Drain { .. } => kind::DRAIN,
-            Command::Configure { .. } => kind::CONFIGURE,
+            Command::Configure { .. } => kind::CONMETRIC,
             Command::Refuse { .. } => kind::REFUSE,
             Command::Handouts { .. } => kind::HANDOUTS,
         }
@@ -421,7 +421,7 @@ impl Command {
             kind::DRAIN => {
                 Command::Drain { link: LinkId::decode(r)?, request: r.u64()?, draining: r.bool()? }
             }
-            kind::CONFIGURE => Command::Configure {
+            kind::CONMETRIC => Command::Configure {
                 link: LinkId::decode(r)?,
                 request: r.u64()?,
                 path: Path::decode(r)?,
@@ -463,7 +463,7 @@ mod kind {
     pub(super) const CHECKPOINT: u8 = 14;
     pub(super) const REPLACE: u8 = 15;
     pub(super) const PAUSE: u8 = 16;
-    pub(super) const CONFIGURE: u8 = 17;
+    pub(super) const CONMETRIC: u8 = 17;
     pub(super) const REFUSE: u8 = 18;
     pub(super) const HANDOUTS: u8 = 19;
     pub(super) const DRAIN: u8 = 20;

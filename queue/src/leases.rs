@@ -232,7 +232,7 @@ impl Leases {
             if out.len() == most {
                 return;
             }
-            // Whichever came first counts; of the same moment, the longer story.
+            // Whichever came first counts; of the same moment, the longer one.
             let timed_out = self.lease_end(slot).is_none_or(|lease_end| end <= lease_end);
             self.take(slot, timed_out, out);
         }

@@ -37,7 +37,7 @@ pub use journal::{
 };
 pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
 pub use log::{
-    Log, LogFigures, Neighbours, Piece, Poisoned, ReadError, Reader, Rebuild, Records, Snapshot,
+    Log, LogMetrics, Neighbours, Piece, Poisoned, ReadError, Reader, Rebuild, Records, Snapshot,
     UNCOMMITTED_BYTES_MAX,
 };
 pub use outcome::{
@@ -48,7 +48,7 @@ pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadC
 pub use rules::Rules;
 pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals};
 pub use store::{
-    Asked, Opened, PAUSE_MS, Released, Replay, Store, StoreFigures, StoreOptions, TURN_MS,
+    Asked, Opened, PAUSE_MS, Released, Replay, Store, StoreMetrics, StoreOptions, TURN_MS,
 };
 pub use tail::{Cursor, QueueSet, Read, TAIL_EVENTS_MAX, Tail};
 pub use time::Now;

@@ -53,7 +53,7 @@ pub trait Log: Send + 'static {
     fn reader(&self) -> Reader;
 
     /// What it has done so far.
-    fn figures(&self) -> LogFigures;
+    fn metrics(&self) -> LogMetrics;
 
     /// What may be appended while so many leases run. A log takes what it is given; a caller that stays within the budget
     /// never fills the disk. Cheap: asked for every command.
@@ -135,7 +135,7 @@ pub struct Poisoned {
 
 /// What a log has done since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LogFigures {
+pub struct LogMetrics {
     /// Bytes on disk.
     pub bytes: u64,
     /// Bytes written, for whatever purpose.

@@ -81,7 +81,7 @@ rules! {
     /// Most jobs that one `Tick` makes due, expires and forgets, of each; most that expire in one
     /// command instead of being handed out; and most that an action by filter is done to.
     step_jobs = 10_000;
-    /// Most jobs that one subscription is handed in its turn while others wait for theirs.
+    /// Most jobs that one subscription receives in its turn while others wait for theirs.
     turn_jobs = 64;
     /// Jobs that one step of an action by filter may pass over once it has found one.
     step_rows = 100_000;

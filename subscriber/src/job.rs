@@ -99,7 +99,7 @@ impl JobContext {
         self.deliveries
     }
 
-    /// The trace that the job's producer attached, if it attached one that is well formed. A handler that hands in jobs of its own makes
+    /// The trace that the job's producer attached, if it attached one that is well formed. A handler that enqueues jobs of its own makes
     /// them part of it with [`NewJob::traced`](longshore_protocol::NewJob::traced). The span `job` that the handler runs in names it, too.
     pub fn trace_context(&self) -> Option<&TraceContext> {
         self.trace.as_ref()

@@ -1,4 +1,4 @@
-//! Lanes: each is one task that takes the next job, runs the handler in place, and hands in its end.
+//! Lanes: each is one task that takes the next job, runs the handler in place, and settles it.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;

@@ -82,4 +82,4 @@ pub use worker::{
 };
 
 #[cfg(test)]
-mod stories;
+mod scenarios;

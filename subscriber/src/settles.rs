@@ -287,7 +287,7 @@ impl Settles {
     }
 }
 
-/// A settle as it was handed in, and the bytes of its result or error.
+/// A settle as the handler left it, and the bytes of its result or error.
 fn settle_of(body: &Bytes, verdict: Verdict) -> (NewSettle, usize) {
     let bytes = match verdict {
         Verdict::Complete(result) => result.map_or(0, |result| result.length),

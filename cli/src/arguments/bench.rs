@@ -183,7 +183,7 @@ pub(crate) struct BenchLoad {
     pub(crate) concurrency: usize,
     #[arg(long)]
     pub(crate) prefetch: usize,
-    /// Jobs that may have been handed in and not come out again while jobs pass through
+    /// Jobs that may have been enqueued and not come out again while jobs pass through
     #[arg(long)]
     pub(crate) ahead: u64,
 }

@@ -1,4 +1,4 @@
-//! Handing in jobs.
+//! Enqueueing jobs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Resolver(Resolver),
     /// A publisher as a service: holds queues on its disk and pushes jobs to workers
     Publisher(Publisher),
-    /// Hand in jobs
+    /// Enqueue jobs
     Enqueue(Enqueue),
     /// Run a command for each job
     Work(Work),

@@ -52,9 +52,9 @@ pub(crate) struct Resolver {
     /// A directory of this replica alone: it writes down there which publishers it knows [default: resolver-PORT in the data directory; with port 0 it remembers none]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Where it serves its figures, /sys/replicas/NAME [default: a free port of where it listens; resolver.figures in the configuration file]
+    /// Where it serves its metrics, /sys/replicas/NAME [default: a free port of where it listens; resolver.metrics in the configuration file]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
-    pub(crate) figures: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
     /// This replica starts a new cluster: nobody can have published anything before
     #[arg(long)]
     pub(crate) fresh: bool,

@@ -1,4 +1,4 @@
-//! Live values, and the figures below /sys.
+//! Live values, and the metrics below /sys.
 
 use std::net::SocketAddr;
 use std::time::Duration;

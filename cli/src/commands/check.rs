@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Context;
-use super::workers::{self, Listed as Workers, NO_FIGURES};
+use super::workers::{self, Listed as Workers, NO_METRICS};
 use crate::arguments::Check;
 use crate::failure::Reported;
 use crate::output::{counted, jobs, printable};
@@ -154,10 +154,10 @@ async fn look(context: &Context) -> Vec<Finding> {
         Ok(stats) => {
             // Without the list of workers a queue is as it counts its subscriptions.
             let workers = workers.unwrap_or_default();
-            findings.extend(workers.without_figures.iter().map(|name| Finding {
+            findings.extend(workers.without_metrics.iter().map(|name| Finding {
                 part: format!("publisher {name}"),
                 level: Level::Ok,
-                says: NO_FIGURES.to_owned(),
+                says: NO_METRICS.to_owned(),
             }));
             findings.extend(stats.merged().iter().filter_map(|stat| queue(stat, &workers)));
         }

@@ -19,7 +19,7 @@ mod publish;
 mod publisher;
 mod queue;
 mod quiet;
-mod replica_figures;
+mod replica_metrics;
 mod resolve;
 mod resolver;
 mod stat;

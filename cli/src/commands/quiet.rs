@@ -7,7 +7,7 @@ use longshore::protocol::SessionId;
 use longshore::{Gathered, QuietEnd, QuietedWorker, WorkerPattern};
 use serde_json::{Value, json};
 
-use super::workers::NO_FIGURES;
+use super::workers::NO_METRICS;
 use super::{Context, missing_json, warn_of_missing, workers};
 use crate::arguments::WhichWorkers;
 use crate::failure::{Interrupted, Reported};
@@ -75,7 +75,7 @@ pub(crate) async fn run(
 /// no more.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
-/// A publisher whose figures are not to be found for so long publishes none. One that starts or
+/// A publisher whose metrics are not to be found for so long publishes none. One that starts or
 /// stops lacks them for a moment.
 const LACKING_FOR: Duration = Duration::from_secs(10);
 
@@ -90,13 +90,13 @@ async fn until_they_hold_nothing(
     let mut lacking_since: Option<Instant> = None;
     loop {
         let listed = workers::listed(context).await.ok();
-        let lacking = listed.as_ref().and_then(|listed| listed.without_figures.first());
+        let lacking = listed.as_ref().and_then(|listed| listed.without_metrics.first());
         let since = lacking.map(|_| *lacking_since.get_or_insert_with(Instant::now));
         if let (Some(name), Some(since)) = (lacking, since)
             && since.elapsed() >= LACKING_FOR
         {
             anyhow::bail!(
-                "publisher {name} {NO_FIGURES}: what workers hold there is not known; they are \
+                "publisher {name} {NO_METRICS}: what workers hold there is not known; they are \
                  quiet, and end what they run"
             );
         }

@@ -8,9 +8,9 @@ use longshore::{KnownPublisher, ReplicaStatus, RequestCounts, ResolverServer, Se
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Context, memory_json, replica_figures};
+use super::{Context, memory_json, replica_metrics};
 use crate::arguments::{Resolver, ResolverAction};
-use crate::config::{ReplicaFigures, Service};
+use crate::config::{ReplicaMetrics, Service};
 use crate::failure::Reported;
 use crate::output::{Table, grouped};
 use crate::reload::Reload;
@@ -31,7 +31,7 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
         ("resolver.name", arguments.name.is_some()),
         ("resolver.listen", arguments.listen.is_some()),
         ("resolver.insecure", arguments.insecure),
-        ("resolver.figures", arguments.figures.is_some()),
+        ("resolver.metrics", arguments.metrics.is_some()),
     ];
     let reload = Reload::listen(Service::Resolver, &context, &fixed)?;
     let mut options = ServerOptions { fresh: arguments.fresh, ..context.config.server_options() };
@@ -54,11 +54,11 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
 
     let at = server.local_address();
     let address = at.to_string();
-    let told = arguments.figures.map(ReplicaFigures::At);
-    let told = told.unwrap_or(context.config.resolver.figures.value);
-    let figures = replica_figures::publisher(&context, &name, at, told, insecure, budget).await?;
-    if let Some(figures) = &figures {
-        replica_figures::serve(&figures.values(), &name, server.standing())?;
+    let told = arguments.metrics.map(ReplicaMetrics::At);
+    let told = told.unwrap_or(context.config.resolver.metrics.value);
+    let metrics = replica_metrics::publisher(&context, &name, at, told, insecure, budget).await?;
+    if let Some(metrics) = &metrics {
+        replica_metrics::serve(&metrics.values(), &name, server.standing())?;
     }
     if context.output.is_json() {
         context.output.json(&json!({
@@ -81,8 +81,8 @@ async fn serve(arguments: Resolver, mut context: Context) -> anyhow::Result<()> 
                 () = asked => {}
                 () = parent_gone(), if arguments.child.end_with_stdin => {}
             }
-            if let Some(figures) = figures {
-                figures.stop().await;
+            if let Some(metrics) = metrics {
+                metrics.stop().await;
             }
         })
         .await
@@ -97,7 +97,7 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
         let replicas: Vec<_> = replicas
             .iter()
             .map(|(replica, status)| match status {
-                Ok(s) => figures(replica, s),
+                Ok(s) => metrics(replica, s),
                 Err(why) => json!({ "replica": replica, "error": why }),
             })
             .collect();
@@ -169,8 +169,8 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
     if silent > 0 { Err(Reported.into()) } else { Ok(()) }
 }
 
-/// A replica's figures, for programs.
-fn figures(replica: &str, s: &ReplicaStatus) -> Value {
+/// A replica's metrics, for programs.
+fn metrics(replica: &str, s: &ReplicaStatus) -> Value {
     json!({
         "replica": replica, "name": s.name, "incarnation": s.incarnation.to_string(),
         "uptime_ms": s.uptime_ms, "warming": s.warming, "warming_left_ms": s.warming_left_ms,

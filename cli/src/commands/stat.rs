@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::check::short_of;
 use super::queue::settings_json;
-use super::workers::{self, NO_FIGURES, WorkerCounter};
+use super::workers::{self, NO_METRICS, WorkerCounter};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
 use crate::failure::Reported;
@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         let closed: Vec<&str> = closed.iter().map(Glob::as_str).collect();
         context.output.json_pretty(&json!({
             "complete": stats.is_whole(), "queues": queues, "paused": paused, "closed": closed,
-            "missing": missing_json(&stats.missing), "without_figures": listed.without_figures,
+            "missing": missing_json(&stats.missing), "without_metrics": listed.without_metrics,
             "publishers": status.iter().map(publisher_json).collect::<Vec<_>>(),
         }))?;
         return if stats.missing.is_empty() { Ok(()) } else { Err(Reported.into()) };
@@ -60,8 +60,8 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
             ))?;
         }
     }
-    for name in &listed.without_figures {
-        eprintln!("publisher {name} {NO_FIGURES}: there may be more workers");
+    for name in &listed.without_metrics {
+        eprintln!("publisher {name} {NO_METRICS}: there may be more workers");
     }
     let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {

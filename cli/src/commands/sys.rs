@@ -1,4 +1,4 @@
-//! The figures below `/sys`, as tools read them.
+//! The metrics below `/sys`, as tools read them.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 
 use super::value_text;
 
-/// How long one figure may take to come.
-const FIGURE_WITHIN: Duration = Duration::from_secs(5);
+/// How long one metric may take to come.
+const METRIC_WITHIN: Duration = Duration::from_secs(5);
 
-/// Those of a kind that tell figures: `publishers` or `replicas`; and whether the directory was sure to know all.
+/// Those of a kind that tell metrics: `publishers` or `replicas`; and whether the directory was sure to know all.
 pub(super) async fn bases(client: &ReadClient, kind: &str) -> anyhow::Result<(Vec<Path>, bool)> {
     let listing = client.list_matching(vec![Glob::new(&format!("/sys/{kind}/*"))?]).await?;
     let bases = listing.paths.into_iter().filter(|listed| listed.default);
@@ -28,17 +28,17 @@ pub(super) async fn read(
     for (place, path) in paths.into_iter().enumerate() {
         let subscriber = subscriber.clone();
         reading.spawn(async move {
-            let figure = read_one(&subscriber, path.clone()).await;
-            (place, path, figure)
+            let metric = read_one(&subscriber, path.clone()).await;
+            (place, path, metric)
         });
     }
-    let mut figures = reading.join_all().await;
-    figures.sort_unstable_by_key(|(place, ..)| *place);
-    figures.into_iter().map(|(_, path, figure)| (path, figure)).collect()
+    let mut metrics = reading.join_all().await;
+    metrics.sort_unstable_by_key(|(place, ..)| *place);
+    metrics.into_iter().map(|(_, path, metric)| (path, metric)).collect()
 }
 
 async fn read_one(subscriber: &Subscriber, path: Path) -> Result<Json, String> {
-    let options = SubscribeOptions { within: FIGURE_WITHIN, ..SubscribeOptions::default() };
+    let options = SubscribeOptions { within: METRIC_WITHIN, ..SubscribeOptions::default() };
     let held = subscriber.subscribe_with(path, &options).await;
     let mut held = held.map_err(|error| error.to_string())?;
     match held.next().await {
@@ -53,7 +53,7 @@ pub(super) fn below(base: &Path, name: &str) -> Option<Path> {
     Path::new(&format!("{base}/{name}")).ok()
 }
 
-/// The name that a path of figures has, its last segment.
+/// The name that a path of metrics has, its last segment.
 pub(super) fn name_of(path: &Path) -> &str {
     path.segments().nth(2).unwrap_or_default()
 }

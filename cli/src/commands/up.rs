@@ -10,9 +10,9 @@ use longshore::{FrameBudget, MemoryBounds, Path, ServerOptions, ValuePublisher};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Context, publisher, replica_figures};
+use super::{Context, publisher, replica_metrics};
 use crate::arguments::Up;
-use crate::config::ReplicaFigures;
+use crate::config::ReplicaMetrics;
 use crate::signals::Stop;
 
 /// How long a start waits until every replica knows the publisher of the replicas' metrics, which
@@ -31,20 +31,20 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         StartError::Publisher(error) => publisher::cannot_start(error, &data),
         StartError::Replica { .. } | StartError::NoReplica => error.into(),
     })?;
-    let figures = serve_figures(&system, &context, budget).await?;
+    let metrics = serve_metrics(&system, &context, budget).await?;
     print_ready(&system, &data, memory_bound(&system, memory), &mut context)?;
 
     tokio::select! {
         () = stop.asked() => {}
         () = system.ended() => {}
     }
-    let stop_figures = async {
-        if let Some(figures) = figures {
-            figures.stop().await;
+    let stop_metrics = async {
+        if let Some(metrics) = metrics {
+            metrics.stop().await;
         }
     };
     // Side by side: a reader of metrics that takes no goodbye must not hold up the publisher.
-    let ((), stopped) = tokio::join!(stop_figures, system.stop());
+    let ((), stopped) = tokio::join!(stop_metrics, system.stop());
     stopped.map_err(|failed| match failed {
         SystemFailed::Publisher(error) => anyhow::Error::new(error)
             .context("the publisher stopped; start it again once the cause is gone"),
@@ -78,32 +78,32 @@ fn replica_name(nth: usize) -> String {
     format!("up-{}", nth + 1)
 }
 
-/// Publishes the metrics of the replicas beside the publisher's, or where `resolver.figures` says.
-async fn serve_figures(
+/// Publishes the metrics of the replicas beside the publisher's, or where `resolver.metrics` says.
+async fn serve_metrics(
     system: &System,
     context: &Context,
     budget: FrameBudget,
 ) -> anyhow::Result<Option<ValuePublisher>> {
     let resolver = &context.config.resolver;
-    let (values, own) = match resolver.figures.value {
-        ReplicaFigures::Off => return Ok(None),
-        ReplicaFigures::Beside => (system.publisher().values(), None),
-        ReplicaFigures::At(listen) => {
+    let (values, own) = match resolver.metrics.value {
+        ReplicaMetrics::Off => return Ok(None),
+        ReplicaMetrics::Beside => (system.publisher().values(), None),
+        ReplicaMetrics::At(listen) => {
             let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
-            let own = replica_figures::open(name, listen, system.cluster(), insecure, budget).await;
+            let own = replica_metrics::open(name, listen, system.cluster(), insecure, budget).await;
             let own = own.with_context(|| {
                 format!(
-                    "cannot serve the replicas' metrics at {listen} (resolver.figures from {}; true \
+                    "cannot serve the replicas' metrics at {listen} (resolver.metrics from {}; true \
                      serves them where the publisher listens; resolver.insecure = true accepts an \
                      address that other machines reach)",
-                    resolver.figures.origin
+                    resolver.metrics.origin
                 )
             })?;
             (own.values(), Some(own))
         }
     };
     for (nth, replica) in system.replicas().iter().enumerate() {
-        replica_figures::serve(&values, &replica_name(nth), replica.standing())?;
+        replica_metrics::serve(&values, &replica_name(nth), replica.standing())?;
     }
     if let Some(registry) = own.as_ref().and_then(ValuePublisher::write_client) {
         let _ = timeout(REGISTERED_WITHIN, registry.flushed(system.replicas().len())).await;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use longshore::values::figures::figures_path;
+use longshore::values::metrics::metrics_path;
 use longshore::{Glob, Path, PublisherInfo, Subscriber};
 use serde_json::{Value as Json, json};
 
@@ -23,7 +23,7 @@ pub(crate) async fn run(arguments: Workers, context: Context) -> anyhow::Result<
 }
 
 /// What is said of a publisher that is configured so.
-pub(super) const NO_FIGURES: &str = "publishes no figures (publisher.figures is false)";
+pub(super) const NO_METRICS: &str = "publishes no metrics (publisher.metrics is false)";
 
 /// The workers that publishers list, at each publisher one by one.
 #[derive(Default)]
@@ -36,8 +36,8 @@ pub(super) struct Listed {
     more: u64,
     /// Publishers that list none, and why.
     missing: Vec<(String, String)>,
-    /// Publishers of queues that are configured to publish no figures: nobody lists their workers.
-    pub(super) without_figures: Vec<String>,
+    /// Publishers of queues that are configured to publish no metrics: nobody lists their workers.
+    pub(super) without_metrics: Vec<String>,
 }
 
 impl Listed {
@@ -46,7 +46,7 @@ impl Listed {
         self.complete
             && self.more == 0
             && self.missing.is_empty()
-            && self.without_figures.is_empty()
+            && self.without_metrics.is_empty()
     }
 
     /// For counting the workers of queues; none if not all are listed.
@@ -114,9 +114,9 @@ impl WorkerCounter {
     }
 }
 
-/// The publishers whose figures are not at any of `bases`: they are configured to publish none.
-pub(super) fn without_figures(publishers: &[PublisherInfo], bases: &BTreeSet<Path>) -> Vec<String> {
-    let lacks = |one: &&PublisherInfo| !bases.contains(&figures_path("publishers", &one.name));
+/// The publishers whose metrics are not at any of `bases`: they are configured to publish none.
+pub(super) fn without_metrics(publishers: &[PublisherInfo], bases: &BTreeSet<Path>) -> Vec<String> {
+    let lacks = |one: &&PublisherInfo| !bases.contains(&metrics_path("publishers", &one.name));
     let names: BTreeSet<&str> =
         publishers.iter().filter(lacks).map(|one| one.name.as_str()).collect();
     names.into_iter().map(str::to_owned).collect()
@@ -124,19 +124,19 @@ pub(super) fn without_figures(publishers: &[PublisherInfo], bases: &BTreeSet<Pat
 
 /// Asks every publisher for its workers.
 pub(super) async fn listed(context: &Context) -> anyhow::Result<Listed> {
-    // Asked first: one that starts meanwhile is not taken for one without figures.
+    // Asked first: one that starts meanwhile is not taken for one without metrics.
     let (all, publishers) = context.queues().publishers(&Glob::everything()).await?;
     let (bases, complete) = bases(&context.read_client(), "publishers").await?;
-    let without_figures = without_figures(&publishers, &bases.iter().cloned().collect());
+    let without_metrics = without_metrics(&publishers, &bases.iter().cloned().collect());
     let subscriber = Subscriber::connect(context.cluster()).await?;
     let paths = bases.iter().filter_map(|base| below(base, "workers")).collect();
-    let mut listed = Listed { complete: complete && all, without_figures, ..Listed::default() };
-    for (path, figure) in read(&subscriber, paths).await {
+    let mut listed = Listed { complete: complete && all, without_metrics, ..Listed::default() };
+    for (path, metric) in read(&subscriber, paths).await {
         let publisher = name_of(&path).to_owned();
-        match figure {
-            Ok(figure) => {
-                listed.more += number(&figure, "more");
-                let workers = figure["workers"].as_array().into_iter().flatten().cloned();
+        match metric {
+            Ok(metric) => {
+                listed.more += number(&metric, "more");
+                let workers = metric["workers"].as_array().into_iter().flatten().cloned();
                 listed.workers.extend(workers.map(|mut worker| {
                     worker["publisher"] = Json::from(publisher.as_str());
                     worker
@@ -149,22 +149,22 @@ pub(super) async fn listed(context: &Context) -> anyhow::Result<Listed> {
 }
 
 async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
-    let Listed { complete, mut workers, more, missing, without_figures } = listed(&context).await?;
+    let Listed { complete, mut workers, more, missing, without_metrics } = listed(&context).await?;
     workers.retain(|worker| takes(worker, pattern.as_ref()));
     if context.output.is_json() {
         let missing: Vec<Json> =
             missing.iter().map(|(name, why)| json!({ "name": name, "error": why })).collect();
         context.output.json_pretty(&json!({
             "complete": complete, "workers": workers, "more": more, "missing": missing,
-            "without_figures": without_figures,
+            "without_metrics": without_metrics,
         }))?;
     } else {
         context.output.table(&table(&workers))?;
         if more > 0 {
             eprintln!("and {} more, which the publishers do not list", grouped(more));
         }
-        for name in &without_figures {
-            eprintln!("publisher {name} {NO_FIGURES}: its workers are not listed");
+        for name in &without_metrics {
+            eprintln!("publisher {name} {NO_METRICS}: its workers are not listed");
         }
         for (name, why) in &missing {
             eprintln!("error: publisher {name} did not tell its workers: {why}");
@@ -250,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn workers_of_a_publisher_without_figures_are_not_known() {
+    fn workers_of_a_publisher_without_metrics_are_not_known() {
         let publisher = |n: u8, name: &str| {
             let id = longshore::PublisherId([n; 16]);
             PublisherInfo::new(id, longshore::protocol::Epoch(1), name, [([127, 0, 0, 1], 4780)])
         };
-        let bases = BTreeSet::from([figures_path("publishers", "a/b")]);
+        let bases = BTreeSet::from([metrics_path("publishers", "a/b")]);
         let publishers = [publisher(1, "a/b"), publisher(2, "c"), publisher(3, "c")];
-        assert_eq!(without_figures(&publishers, &bases), ["c"]);
-        let without_figures = vec!["c".to_owned()];
-        let listed = Listed { complete: true, without_figures, ..Listed::default() };
+        assert_eq!(without_metrics(&publishers, &bases), ["c"]);
+        let without_metrics = vec!["c".to_owned()];
+        let listed = Listed { complete: true, without_metrics, ..Listed::default() };
         assert!(listed.counter().is_none(), "they are not none");
         assert_eq!(listed.held_by(&BTreeSet::new(), &mut BTreeSet::new()), None);
     }

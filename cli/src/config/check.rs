@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::values::{Exactly, ReplicaFigures};
+use super::values::{Exactly, ReplicaMetrics};
 use super::{Config, Origin, Setting};
 
 /// What every process of a cluster has to hold to.
@@ -53,18 +53,18 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
     let (publisher, resolver) = (&config.publisher, &config.resolver);
     let publishes_at = ("publisher.listen", &publisher.listen);
     let resolves_at = ("resolver.listen", &resolver.listen);
-    let figures_at = match resolver.figures.value {
-        ReplicaFigures::At(value) => {
-            Some(Setting { value, origin: resolver.figures.origin.clone() })
+    let metrics_at = match resolver.metrics.value {
+        ReplicaMetrics::At(value) => {
+            Some(Setting { value, origin: resolver.metrics.origin.clone() })
         }
-        ReplicaFigures::Off | ReplicaFigures::Beside => None,
+        ReplicaMetrics::Off | ReplicaMetrics::Beside => None,
     };
-    let of_figures =
-        figures_at.iter().map(|at| (("resolver.figures", at), resolver.insecure.value));
+    let of_metrics =
+        metrics_at.iter().map(|at| (("resolver.metrics", at), resolver.insecure.value));
     for ((key, listen), insecure) in
         [(publishes_at, publisher.insecure.value), (resolves_at, resolver.insecure.value)]
             .into_iter()
-            .chain(of_figures)
+            .chain(of_metrics)
     {
         if !insecure && !is_loopback(listen.value.ip()) {
             let section = key.split('.').next().unwrap_or(key);
@@ -90,12 +90,12 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             ),
         ));
     }
-    let figures = figures_at.iter().map(|at| ("the figures of a replica", "resolver.figures", at));
+    let metrics = metrics_at.iter().map(|at| ("the metrics of a replica", "resolver.metrics", at));
     let services = [
         ("the publisher", publishes_at.0, publishes_at.1),
         ("a replica", resolves_at.0, resolves_at.1),
     ];
-    apart(&figures.chain(services).collect::<Vec<_>>())
+    apart(&metrics.chain(services).collect::<Vec<_>>())
 }
 
 /// Whether all of these can listen beside each other: who listens, the key that says where, and what it says.

@@ -43,7 +43,7 @@ pub(crate) struct PublisherSection {
     pub(crate) value_connections_max: Key<u64>,
     pub(crate) hang_after: Key<Length>,
     pub(crate) clock_skew_max: Key<Length>,
-    pub(crate) figures: Key<bool>,
+    pub(crate) metrics: Key<bool>,
     pub(crate) insecure: Key<bool>,
 }
 
@@ -59,14 +59,14 @@ pub(crate) struct ResolverSection {
     pub(crate) watches_max: Key<u64>,
     pub(crate) paths_max: Key<u64>,
     pub(crate) received_bytes_max: Key<u64>,
-    pub(crate) figures: Key<FiguresWritten>,
+    pub(crate) metrics: Key<MetricsWritten>,
     pub(crate) insecure: Key<bool>,
 }
 
-/// Whether a replica tells its figures, or where.
+/// Whether a replica tells its metrics, or where.
 #[derive(Deserialize, Debug)]
 #[serde(untagged)]
-pub(crate) enum FiguresWritten {
+pub(crate) enum MetricsWritten {
     Told(bool),
     At(String),
 }

@@ -23,7 +23,7 @@ use longshore::{
 pub(crate) use reload::{Plan, Service, plan};
 pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
-pub(crate) use values::{ReplicaFigures, parse_address, parse_advertised, parse_durability};
+pub(crate) use values::{ReplicaMetrics, parse_address, parse_advertised, parse_durability};
 
 use crate::failure::WrongUsage;
 use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
@@ -90,7 +90,7 @@ pub(crate) struct PublisherConfig {
     pub(crate) value_connections_max: Setting<usize>,
     pub(crate) hang_after: Setting<Duration>,
     pub(crate) clock_skew_max: Setting<Duration>,
-    pub(crate) figures: Setting<bool>,
+    pub(crate) metrics: Setting<bool>,
     pub(crate) insecure: Setting<bool>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct ResolverConfig {
     pub(crate) watches_max: Setting<usize>,
     pub(crate) paths_max: Setting<usize>,
     pub(crate) received_bytes_max: Setting<usize>,
-    pub(crate) figures: Setting<ReplicaFigures>,
+    pub(crate) metrics: Setting<ReplicaMetrics>,
     pub(crate) insecure: Setting<bool>,
 }
 
@@ -263,7 +263,7 @@ impl Config {
         options.value_connections_max = Some(configured.value_connections_max.value);
         options.hang_after = configured.hang_after.value;
         options.clock_skew_max = configured.clock_skew_max.value;
-        options.figures = configured.figures.value;
+        options.metrics = configured.metrics.value;
         options
     }
 }
@@ -347,7 +347,7 @@ impl PublisherConfig {
                 |Length(text)| values::clock_skew_max(text),
                 PublisherOptions::CLOCK_SKEW_MAX,
             )?,
-            figures: layers.of_file("publisher.figures", written.figures, Ok, true)?,
+            metrics: layers.of_file("publisher.metrics", written.metrics, Ok, true)?,
             insecure: layers.of_file("publisher.insecure", written.insecure, Ok, false)?,
         })
     }
@@ -403,11 +403,11 @@ impl ResolverConfig {
                 values::within(FrameBudget::BYTES_MIN..=usize::MAX),
                 FrameBudget::BYTES,
             )?,
-            figures: layers.of_file(
-                "resolver.figures",
-                written.figures,
-                values::figures,
-                ReplicaFigures::Beside,
+            metrics: layers.of_file(
+                "resolver.metrics",
+                written.metrics,
+                values::metrics,
+                ReplicaMetrics::Beside,
             )?,
             insecure: layers.of_file("resolver.insecure", written.insecure, Ok, false)?,
         })

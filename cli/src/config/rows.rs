@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::values::{Exactly, ReplicaFigures};
+use super::values::{Exactly, ReplicaMetrics};
 use super::{Config, PublisherConfig, ResolverConfig, Setting, TimingConfig};
 
 /// A key.
@@ -67,7 +67,7 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 16] {
         row("publisher.clock_skew_max", &publisher.clock_skew_max, |v| {
             json!(Exactly(*v).to_string())
         }),
-        row("publisher.figures", &publisher.figures, |v| json!(v)),
+        row("publisher.metrics", &publisher.metrics, |v| json!(v)),
         row("publisher.insecure", &publisher.insecure, |v| json!(v)),
     ]
 }
@@ -82,10 +82,10 @@ fn of_resolver(resolver: &ResolverConfig) -> [Row; 10] {
         row("resolver.watches_max", &resolver.watches_max, |v| json!(v)),
         row("resolver.paths_max", &resolver.paths_max, |v| json!(v)),
         row("resolver.received_bytes_max", &resolver.received_bytes_max, |v| json!(v)),
-        row("resolver.figures", &resolver.figures, |v| match v {
-            ReplicaFigures::Off => json!(false),
-            ReplicaFigures::Beside => json!(true),
-            ReplicaFigures::At(address) => json!(address.to_string()),
+        row("resolver.metrics", &resolver.metrics, |v| match v {
+            ReplicaMetrics::Off => json!(false),
+            ReplicaMetrics::Beside => json!(true),
+            ReplicaMetrics::At(address) => json!(address.to_string()),
         }),
         row("resolver.insecure", &resolver.insecure, |v| json!(v)),
     ]

@@ -228,7 +228,7 @@ fn every_number_of_the_defaults_table_can_be_set() {
     assert_eq!((publisher.segment_bytes, publisher.cache_bytes), (1_048_577, 16));
     assert_eq!(publisher.memory_max, Some(16_777_217));
     assert_eq!((publisher.connections_max, publisher.value_connections_max), (17, Some(3)));
-    assert!(!publisher.figures);
+    assert!(!publisher.metrics);
     let shown = rows(&config);
     let shown = |key| shown.iter().find(|row| row.key == key).unwrap();
     assert_eq!(shown("timing.write_op_timeout").text(), "7us");
@@ -236,25 +236,25 @@ fn every_number_of_the_defaults_table_can_be_set() {
 }
 
 #[test]
-fn figures_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
+fn metrics_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
     let at = |text: &str| text.parse().unwrap();
     for (text, told, shown, origin) in [
-        ("", ReplicaFigures::Beside, "true", "default"),
-        ("figures = true", ReplicaFigures::Beside, "true", "config.toml:2"),
-        ("figures = false", ReplicaFigures::Off, "false", "config.toml:2"),
+        ("", ReplicaMetrics::Beside, "true", "default"),
+        ("metrics = true", ReplicaMetrics::Beside, "true", "config.toml:2"),
+        ("metrics = false", ReplicaMetrics::Off, "false", "config.toml:2"),
         (
-            "figures = '127.0.0.1:4790'",
-            ReplicaFigures::At(at("127.0.0.1:4790")),
+            "metrics = '127.0.0.1:4790'",
+            ReplicaMetrics::At(at("127.0.0.1:4790")),
             "127.0.0.1:4790",
             "config.toml:2",
         ),
     ] {
         let case = with_file(&format!("[resolver]\n{text}\n"));
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();
-        assert_eq!(config.resolver.figures.value, told);
-        assert!(config.publisher.figures.value);
+        assert_eq!(config.resolver.metrics.value, told);
+        assert!(config.publisher.metrics.value);
         let rows = rows(&config);
-        let row = rows.iter().find(|row| row.key == "resolver.figures").unwrap();
+        let row = rows.iter().find(|row| row.key == "resolver.metrics").unwrap();
         assert_eq!(row.text(), shown);
         assert!(row.origin.ends_with(origin), "{}", row.origin);
     }
@@ -303,23 +303,23 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
             "publisher.listen",
             "a replica on 127.0.0.1:1 (resolver.listen)",
         ),
-        // Figures have a listener of their own beside both.
+        // Metrics have a listener of their own beside both.
         (
             "[resolver]\nfigures = '127.0.0.1:4770'\n",
             2,
-            "resolver.figures",
+            "resolver.metrics",
             "a replica on 127.0.0.1:4770 (resolver.listen); give one of them another port",
         ),
         (
             "[resolver]\nfigures = '[::ffff:127.0.0.1]:4780'\n",
             2,
-            "resolver.figures",
+            "resolver.metrics",
             "the publisher on 127.0.0.1:4780 (publisher.listen); give one of them another port",
         ),
         (
             "[resolver]\ninsecure = true\nfigures = '10.0.0.1:4790'\nlisten = '0.0.0.0:4790'\n",
             3,
-            "resolver.figures",
+            "resolver.metrics",
             "a replica on 0.0.0.0:4790",
         ),
     ] {

@@ -10,7 +10,7 @@ use longshore::protocol::{Address, AddressError, check_name};
 use longshore::{Durability, Path, PublisherOptions};
 
 use super::RESOLVER_PORT;
-use super::file::FiguresWritten;
+use super::file::MetricsWritten;
 use crate::logging;
 use crate::time::parse_length;
 
@@ -67,9 +67,9 @@ pub(super) fn address(text: String) -> Result<SocketAddr, String> {
     parse_address(&text)
 }
 
-/// Whether a replica tells its figures, and where it does.
+/// Whether a replica tells its metrics, and where it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ReplicaFigures {
+pub(crate) enum ReplicaMetrics {
     /// Not at all.
     Off,
     /// At a free port of the address that it listens on.
@@ -78,15 +78,15 @@ pub(crate) enum ReplicaFigures {
     At(SocketAddr),
 }
 
-pub(super) fn figures(written: FiguresWritten) -> Result<ReplicaFigures, String> {
+pub(super) fn metrics(written: MetricsWritten) -> Result<ReplicaMetrics, String> {
     match written {
-        FiguresWritten::Told(true) => Ok(ReplicaFigures::Beside),
-        FiguresWritten::Told(false) => Ok(ReplicaFigures::Off),
-        FiguresWritten::At(text) => match parse_address(&text)? {
+        MetricsWritten::Told(true) => Ok(ReplicaMetrics::Beside),
+        MetricsWritten::Told(false) => Ok(ReplicaMetrics::Off),
+        MetricsWritten::At(text) => match parse_address(&text)? {
             at if at.ip().is_unspecified() => {
                 Err(format!("nobody can dial {at}; write the address that those who look on reach"))
             }
-            at => Ok(ReplicaFigures::At(at)),
+            at => Ok(ReplicaMetrics::At(at)),
         },
     }
 }

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::file::FiguresWritten;
+use super::file::MetricsWritten;
 
 /// A key of the file: its value, if it is written, with its place.
 pub(crate) type Key<T> = Option<Spanned<Written<T>>>;
@@ -98,7 +98,7 @@ impl Form for Length {
     }
 }
 
-impl Form for FiguresWritten {
+impl Form for MetricsWritten {
     const FORM: &'static str = "true, false or \"IP:PORT\"";
 
     fn meant(_: &Value) -> Option<String> {

@@ -141,7 +141,7 @@ fn a_port_in_use_is_refused_by_name() {
     std::fs::write(&file, format!("[resolver]\nfigures = '{address}'\n")).unwrap();
     let mut up = longshore(&["up", "--resolver-port", "0", "--publisher-port", "0", "--config"]);
     up.arg(&file).arg("--data").arg(folder.path().join("data"));
-    let place = format!("resolver.figures from {}:2", file.display());
+    let place = format!("resolver.metrics from {}:2", file.display());
     run(up, b"").code(1).says(&[
         &address,
         "in use",

@@ -7,31 +7,31 @@ use common::{longshore, run};
 #[test]
 fn e2e_prints_its_keys_as_numbers() {
     let bench = longshore(&["bench", "e2e", "--jobs", "2000", "--size", "256", "--json"]);
-    let figures = run(bench, b"").code(0).json();
-    assert_eq!((&figures["measure"], &figures["durability"]), (&"e2e".into(), &"fsync".into()));
-    assert_eq!((&figures["jobs"], &figures["size"]), (&2_000.into(), &256.into()));
+    let metrics = run(bench, b"").code(0).json();
+    assert_eq!((&metrics["measure"], &metrics["durability"]), (&"e2e".into(), &"fsync".into()));
+    assert_eq!((&metrics["jobs"], &metrics["size"]), (&2_000.into(), &256.into()));
     for key in ["cores", "fdatasync_us", "jobs_per_s", "bytes_written_per_payload_byte"] {
-        assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
+        assert!(metrics[key].as_f64().is_some_and(|metric| metric > 0.0), "{key}: {metrics}");
     }
 }
 
 #[test]
 fn latency_prints_its_keys_as_numbers_in_order() {
     let bench = longshore(&["bench", "latency", "--rate", "500", "--seconds", "1", "--json"]);
-    let figures = run(bench, b"").code(0).json();
-    assert_eq!((&figures["measure"], &figures["offered_per_s"]), (&"latency".into(), &500.into()));
+    let metrics = run(bench, b"").code(0).json();
+    assert_eq!((&metrics["measure"], &metrics["offered_per_s"]), (&"latency".into(), &500.into()));
     let [p50, p99, p999, max] =
-        ["p50_us", "p99_us", "p999_us", "max_us"].map(|key| figures[key].as_f64().unwrap());
-    assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{figures}");
+        ["p50_us", "p99_us", "p999_us", "max_us"].map(|key| metrics[key].as_f64().unwrap());
+    assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{metrics}");
 }
 
 #[test]
 fn backlog_prints_its_keys_as_numbers() {
     let mut bench = longshore(&["bench", "backlog", "--jobs", "20000", "--size", "64", "--json"]);
     bench.args(["--churn", "1", "--seconds", "1", "--segment-bytes", "1048576"]);
-    let figures = run(bench, b"").code(0).json();
-    assert_eq!((&figures["measure"], &figures["durability"]), (&"backlog".into(), &"fsync".into()));
-    assert_eq!((&figures["waiting"], &figures["churn_jobs"]), (&20_000.into(), &20_000.into()));
+    let metrics = run(bench, b"").code(0).json();
+    assert_eq!((&metrics["measure"], &metrics["durability"]), (&"backlog".into(), &"fsync".into()));
+    assert_eq!((&metrics["waiting"], &metrics["churn_jobs"]), (&20_000.into(), &20_000.into()));
     for key in [
         "cores",
         "fdatasync_us",
@@ -49,13 +49,13 @@ fn backlog_prints_its_keys_as_numbers() {
         "commit_p99_us_quiet",
         "commit_p99_ratio",
     ] {
-        assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
+        assert!(metrics[key].as_f64().is_some_and(|metric| metric > 0.0), "{key}: {metrics}");
     }
     for key in ["snapshot_share", "cycle_us", "device_bytes_per_payload_byte", "cycles"] {
-        assert!(figures[key].is_number(), "{key}: {figures}");
+        assert!(metrics[key].is_number(), "{key}: {metrics}");
     }
     // All that waited, and those that the worker held, are there after a kill.
-    assert_eq!(figures["recovered_jobs"], 20_000 + 8 + 16 * 1024);
+    assert_eq!(metrics["recovered_jobs"], 20_000 + 8 + 16 * 1024);
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn backlog_fills_and_kills_only_what_it_has_started() {
 #[test]
 fn resolver_prints_its_keys_as_numbers() {
     let bench = longshore(&["bench", "resolver", "--paths", "2500", "--json"]);
-    let figures = run(bench, b"").code(0).json();
-    assert_eq!((&figures["measure"], &figures["paths"]), (&"resolver".into(), &2_500.into()));
+    let metrics = run(bench, b"").code(0).json();
+    assert_eq!((&metrics["measure"], &metrics["paths"]), (&"resolver".into(), &2_500.into()));
     for key in [
         "cores",
         "register_per_s",
@@ -85,7 +85,7 @@ fn resolver_prints_its_keys_as_numbers() {
         "probe_p99_ms_registering",
         "probe_p99_ms_expiring",
     ] {
-        assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
+        assert!(metrics[key].as_f64().is_some_and(|metric| metric > 0.0), "{key}: {metrics}");
     }
 }
 
@@ -93,9 +93,9 @@ fn resolver_prints_its_keys_as_numbers() {
 fn values_prints_its_keys_as_numbers_and_loses_none() {
     for size in ["8", "256"] {
         let bench = ["bench", "values", "--size", size, "--seconds", "1", "--json"];
-        let figures = run(longshore(&bench), b"").code(0).json();
-        assert_eq!((&figures["measure"], &figures["lost"]), (&"values".into(), &0.into()));
-        assert_eq!((figures["size"].to_string(), &figures["paths"]), (size.into(), &1_000.into()));
+        let metrics = run(longshore(&bench), b"").code(0).json();
+        assert_eq!((&metrics["measure"], &metrics["lost"]), (&"values".into(), &0.into()));
+        assert_eq!((metrics["size"].to_string(), &metrics["paths"]), (size.into(), &1_000.into()));
         for key in [
             "cores",
             "fdatasync_us",
@@ -108,7 +108,7 @@ fn values_prints_its_keys_as_numbers_and_loses_none() {
             "latency_p99_us",
             "latency_max_us",
         ] {
-            assert!(figures[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {figures}");
+            assert!(metrics[key].as_f64().is_some_and(|metric| metric > 0.0), "{key}: {metrics}");
         }
     }
 }

@@ -30,7 +30,7 @@ fn awkward_files_survive_three_kills_and_a_vanished_one_is_buried_with_its_reaso
     for n in 0..100 {
         std::fs::write(files.join(format!("plain-{n}")), n.to_string()).unwrap();
     }
-    // The last by name is handed in only after the last kill.
+    // The last by name is enqueued only after the last kill.
     let vanishing = files.join("\u{10ffff}");
     std::fs::write(&vanishing, "soon gone").unwrap();
 

@@ -66,12 +66,12 @@ fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
     let publisher = &known["replicas"][0]["publishers"][0];
     assert_eq!((&publisher["missing"], publisher["held"].as_u64()), (&Value::Null, Some(7)));
     let status = system.run(&["resolver", "status", "--json"]).code(0).json();
-    let figures = &status["replicas"][0];
-    assert_eq!((&figures["hidden"], &figures["warming_left_ms"]), (&json!(0), &json!(0)));
-    assert!(figures["watches_max"].as_u64() > Some(0), "{figures}");
-    let asked = |kind: &str| figures["requests"][kind].as_u64();
-    assert!(asked("resolve") > Some(0) && asked("announce") > Some(0), "{figures}");
-    assert!(figures["reads"].as_u64() > asked("resolve") && figures["writes"].as_u64() > Some(0));
+    let metrics = &status["replicas"][0];
+    assert_eq!((&metrics["hidden"], &metrics["warming_left_ms"]), (&json!(0), &json!(0)));
+    assert!(metrics["watches_max"].as_u64() > Some(0), "{metrics}");
+    let asked = |kind: &str| metrics["requests"][kind].as_u64();
+    assert!(asked("resolve") > Some(0) && asked("announce") > Some(0), "{metrics}");
+    assert!(metrics["reads"].as_u64() > asked("resolve") && metrics["writes"].as_u64() > Some(0));
     let shown = system.run(&["resolver", "status"]).code(0).stdout;
     assert!(shown.contains("asked for"), "{shown}");
     assert!(["slowest", "MiB", "at most"].iter().all(|word| shown.contains(word)), "{shown}");

@@ -1,4 +1,4 @@
-//! What a job is told when it is handed in: each option can be seen, and does what it says.
+//! What a job is told when it is enqueued: each option can be seen, and does what it says.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;

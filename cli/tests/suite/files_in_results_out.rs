@@ -34,9 +34,9 @@ fn every_line_becomes_a_job_and_every_job_a_result() {
         .collect();
 
     let lines = files.join("\n");
-    let handed_in =
+    let enqueued =
         system.run_with(&["enqueue", "/jobs/sha", "--lines", "--json"], lines.as_bytes()).code(0);
-    assert_eq!(handed_in.json()["acknowledged"], files.len());
+    assert_eq!(enqueued.json()["acknowledged"], files.len());
 
     let work = ["work", "/jobs/sha", "--until-empty", "--concurrency", "8", "--"];
     let xargs = ["xargs", "-d", "\\n", "sha256sum", "--"];

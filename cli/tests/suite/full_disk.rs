@@ -109,7 +109,7 @@ fn jobs(count: usize) -> Vec<NewJob> {
     (0..count).map(|_| new_job(Path::new(QUEUE).unwrap(), payload.clone())).collect()
 }
 
-/// Hands in batches of so many until one is refused for want of room, then single jobs until one is; gives what was acknowledged.
+/// Enqueues batches of so many until one is refused for want of room, then single jobs until one is; gives what was acknowledged.
 async fn fill(producer: &Producer, mut at_a_time: usize) -> HashSet<JobId> {
     let mut acknowledged = HashSet::new();
     loop {

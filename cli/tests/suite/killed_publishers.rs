@@ -218,7 +218,7 @@ async fn nothing_is_lost_or_done_twice_when_the_publisher_is_killed_again_and_ag
 const HELD: usize = 4;
 /// Those that wait there for one.
 const WAITING: usize = 40;
-/// Jobs handed in at the other publisher at a time.
+/// Jobs enqueued at the other publisher at a time.
 const MEANWHILE: usize = 16;
 /// A lease that outlives the stop, and one that does not.
 const LEASES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(2)];

@@ -31,7 +31,7 @@ const PREFETCH: usize = 4;
 const JOB_MS: u64 = 100;
 /// Jobs that a worker is to have begun before it is killed.
 const BEGUN: usize = 50;
-/// Jobs handed in at first, and before each kill: twice what workers begin until the next one, so that they are never without.
+/// Jobs enqueued at first, and before each kill: twice what workers begin until the next one, so that they are never without.
 const JOBS_AT_FIRST: usize = 2 * WORKERS * BEGUN;
 const JOBS_A_KILL: usize = 2 * BEGUN;
 
@@ -101,16 +101,16 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
     let kills = if long() { 100 } else { 5 };
     let (site, mut seen) = (Site::start().await, Seen::default());
     let (mut workers, mut started) = (VecDeque::new(), 0usize);
-    let mut jobs_handed_in: Vec<NewJob> = Vec::new();
+    let mut jobs_enqueued: Vec<NewJob> = Vec::new();
     let mut killed: Vec<Kill> = Vec::new();
     for n in 0..kills {
         let options = JobOptions { max_attempts: Some(100), ..JobOptions::default() };
         let more = if n == 0 { JOBS_AT_FIRST } else { JOBS_A_KILL };
-        let numbers = jobs_handed_in.len()..jobs_handed_in.len() + more;
+        let numbers = jobs_enqueued.len()..jobs_enqueued.len() + more;
         let one = |n: usize| Task { label: n.to_string(), ms: JOB_MS, ..Task::default() };
         let more: Vec<_> = numbers.map(|n| task(one(n), options.clone())).collect();
         site.enqueue(more.clone()).await;
-        jobs_handed_in.extend(more);
+        jobs_enqueued.extend(more);
         while workers.len() < WORKERS {
             let name = format!("worker-{started}");
             let process = WorkerProcess::start(&site, &name, CONCURRENCY, PREFETCH);
@@ -137,14 +137,14 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
     loop {
         seen.look(&site);
         let stat = site.stat(QUEUE).await;
-        if stat.counts.completed == jobs_handed_in.len() as u64 {
+        if stat.counts.completed == jobs_enqueued.len() as u64 {
             break;
         }
         assert!(began.elapsed() < Duration::from_secs(120), "{stat:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let stat = site.stat(QUEUE).await;
-    let (counts, jobs) = (stat.counts, jobs_handed_in.len() as u64);
+    let (counts, jobs) = (stat.counts, jobs_enqueued.len() as u64);
     let left = counts.ready + counts.running + counts.retrying + counts.dead + counts.cancelled;
     assert_eq!((stat.enqueued, stat.completed, left), (jobs, jobs, 0), "{stat:?}");
     for (_, worker) in &mut workers {
@@ -164,7 +164,7 @@ async fn workers_killed_one_after_another_under_load_lose_nothing_and_end_nothin
                 continue;
             }
             // It was delivered in time, to a worker that was killed before it began it, and that again is in time.
-            let found = site.job(&jobs_handed_in[label.parse::<usize>().unwrap()]).await;
+            let found = site.job(&jobs_enqueued[label.parse::<usize>().unwrap()]).await;
             let unseen = found.deliveries as usize - seen.times_begun(label);
             assert!(
                 wait <= limit * (1 + unseen as u32),

@@ -1,4 +1,4 @@
-//! What can be seen of jobs and queues: one job in all detail, lists, figures, and what happens as it happens.
+//! What can be seen of jobs and queues: one job in all detail, lists, metrics, and what happens as it happens.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -164,7 +164,7 @@ fn jobs_are_listed_by_state_reason_error_and_age() {
 }
 
 #[test]
-fn figures_of_a_queue_have_a_column_for_what_there_is() {
+fn metrics_of_a_queue_have_a_column_for_what_there_is() {
     let system = System::up();
     let headings = || {
         let table = system.run(&["stat"]).code(0).stdout;
@@ -182,7 +182,7 @@ fn figures_of_a_queue_have_a_column_for_what_there_is() {
         "oldest",
         "workers",
     ];
-    // No attempt comes back by itself before the figures are read.
+    // No attempt comes back by itself before the metrics are read.
     system.enqueue("/jobs/a", "x", &["--backoff", "fixed:1h"]);
     assert_eq!(headings(), usual);
     system.enqueue("/jobs/a", "x", &["--prepare"]);

@@ -74,7 +74,7 @@ struct Busy {
 
 impl System {
     /// Runs a worker until none of the jobs that it takes is ready, running, or due for another attempt at the time that the clock says;
-    /// then drains it. Jobs that its handlers hand in are among them, if it takes those, and jobs of paused queues are not. What waits
+    /// then drains it. Jobs that its handlers enqueue are among them, if it takes those, and jobs of paused queues are not. What waits
     /// for later is left: move the clock, and drain again with another worker.
     ///
     /// `run` is [`Subscription::run`] with the handler, or [`Subscription::run_blocking`]:

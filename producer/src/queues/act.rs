@@ -154,7 +154,7 @@ impl Queues {
     /// is done in every state that it is for; [`Action::Drop`] drops dead letters only.
     ///
     /// An answer that was lost is asked for again (not with [`Action::Revive`]); what the lost one had counted is not counted then, so
-    /// figures say *at least*. Not cancel safe: what was done stays done.
+    /// metrics say *at least*. Not cancel safe: what was done stays done.
     pub async fn act(
         &self,
         action: Action,

@@ -114,7 +114,7 @@ impl Queues {
         self.shared.publishers(pattern).await
     }
 
-    /// Figures of every publisher. Cancel safe.
+    /// Metrics of every publisher. Cancel safe.
     pub async fn status(&self) -> Result<Gathered<PublisherStatus>, QueuesError> {
         self.ask_all(&everything(), Request::Status, |answer| match answer {
             Answer::Status(status) => Some(status),
@@ -123,7 +123,7 @@ impl Queues {
         .await
     }
 
-    /// Figures of the queues that match, publisher by publisher; [`Gathered::merged`] adds them up. Cancel safe.
+    /// Metrics of the queues that match, publisher by publisher; [`Gathered::merged`] adds them up. Cancel safe.
     pub async fn stats(&self, pattern: Glob) -> Result<Gathered<Vec<QueueStat>>, QueuesError> {
         let request = Request::Queues { pattern: pattern.clone() };
         self.ask_all(&pattern, request, |answer| match answer {

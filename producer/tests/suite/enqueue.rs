@@ -1,4 +1,4 @@
-//! Handing in jobs over real links to scripted publishers.
+//! Enqueueing jobs over real links to scripted publishers.
 
 use std::time::Duration;
 

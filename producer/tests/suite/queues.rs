@@ -44,7 +44,7 @@ fn holds(publisher: &FakePublisher, jobs: &[u8]) {
     });
 }
 
-/// Figures that are all `n`.
+/// Metrics that are all `n`.
 fn stat(n: u64) -> QueueStat {
     QueueStat {
         path: Path::new("/jobs").expect("a path"),
@@ -75,7 +75,7 @@ fn stat(n: u64) -> QueueStat {
 }
 
 #[tokio::test]
-async fn figures_are_added_up_over_publishers_and_one_that_is_away_is_named_with_its_reason() {
+async fn metrics_are_added_up_over_publishers_and_one_that_is_away_is_named_with_its_reason() {
     let (one, two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     let mut three = FakePublisher::start(3).await;
     holds(&one, &[1, 2]);

@@ -11,7 +11,7 @@ use longshore_queue::{Asked, Command, Now, Poisoned, SpaceLevel};
 use super::Owner;
 use crate::awaits::{Looked, TooManyAwaits};
 use crate::cold::{ColdAnswer, LoadedAnswer};
-use crate::figures::FIGURES_LINK;
+use crate::metrics::METRICS_LINK;
 
 impl Owner {
     pub(super) fn request(
@@ -42,7 +42,7 @@ impl Owner {
                 self.notices.settings(&path, &changes, reset);
                 return self.configure(now, (link, id), path, (changes, reset));
             }
-            // Figures of what is durable, and a clock that is in no command: nothing to wait for.
+            // Metrics of what is durable, and a clock that is in no command: nothing to wait for.
             Request::Status => {
                 let status = self.status(now);
                 self.answer(link, id, Ok(Answer::Status(status)));
@@ -102,8 +102,8 @@ impl Owner {
 
     /// What was asked of the store is durable; its cold parts are still to be read.
     pub(super) fn asked(&mut self, link: LinkId, id: u64, asked: Asked) {
-        if link == FIGURES_LINK {
-            return self.figures_durable(id);
+        if link == METRICS_LINK {
+            return self.metrics_durable(id);
         }
         let mut awaited = false;
         if let Asked::Job(view) = &asked {
@@ -146,28 +146,28 @@ impl Owner {
     }
 
     pub(super) fn status(&self, now: Now) -> PublisherStatus {
-        let figures = self.store.figures(now);
+        let metrics = self.store.metrics(now);
         PublisherStatus {
             name: self.name.clone(),
-            durability: figures.durability,
+            durability: metrics.durability,
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             links: self.router.len() as u64,
-            jobs: figures.jobs,
-            queues: figures.queues,
-            committed_index: figures.committed_index,
-            oldest_uncommitted_ms: figures.oldest_uncommitted_ms,
-            journal_bytes: figures.journal_bytes,
-            written_bytes: figures.written_bytes,
-            payload_bytes: figures.payload_bytes,
-            syncs: figures.syncs,
-            stale_refused: figures.stale_refused,
+            jobs: metrics.jobs,
+            queues: metrics.queues,
+            committed_index: metrics.committed_index,
+            oldest_uncommitted_ms: metrics.oldest_uncommitted_ms,
+            journal_bytes: metrics.journal_bytes,
+            written_bytes: metrics.written_bytes,
+            payload_bytes: metrics.payload_bytes,
+            syncs: metrics.syncs,
+            stale_refused: metrics.stale_refused,
             clock_held: self.clock.alarm().is_some(),
             paused: self.pauses.paused().to_vec(),
             closed: self.pauses.closed().to_vec(),
-            room: room_of(figures.level),
-            ballast_bytes: figures.ballast_bytes,
-            memory_bytes: figures.memory_bytes,
-            memory_max: figures.memory_max,
+            room: room_of(metrics.level),
+            ballast_bytes: metrics.ballast_bytes,
+            memory_bytes: metrics.memory_bytes,
+            memory_max: metrics.memory_max,
             draining: self.pauses.is_draining(),
         }
     }

@@ -80,8 +80,8 @@ async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight()
     .unwrap();
     let mut told = timeout(PATIENCE, told(listener, 3)).await.unwrap();
     told.sort_by(|a, b| a.2.cmp(&b.2));
-    // Its own figures are values, which have no homes.
-    let figures =
+    // Its own metrics are values, which have no homes.
+    let metrics =
         Terms { kind: PublicationKind::Value, priority: 3, weight: 7, ..Terms::default() };
     let homes = vec!["left".into(), "right".into()];
     let terms = Terms { homes, priority: 3, weight: 7, ..Terms::default() };
@@ -90,7 +90,7 @@ async fn paths_and_defaults_are_published_with_their_homes_priority_and_weight()
         [
             (Change::PublishDefault, terms.clone(), "/jobs".into()),
             (Change::Publish, terms, "/jobs/mail".into()),
-            (Change::PublishDefault, figures, "/sys/publishers/publisher".into()),
+            (Change::PublishDefault, metrics, "/sys/publishers/publisher".into()),
         ]
     );
     drop(publisher);

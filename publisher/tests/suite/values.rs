@@ -367,10 +367,10 @@ async fn a_publisher_with_queues_serves_values_too_and_keeps_their_paths_apart()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_tells_its_figures_unless_it_is_told_not_to() {
-    for figures in [true, false] {
+async fn a_publisher_tells_its_metrics_unless_it_is_told_not_to() {
+    for metrics in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let options = PublisherOptions { figures, ..PublisherOptions::new(dir.path()) };
+        let options = PublisherOptions { metrics, ..PublisherOptions::new(dir.path()) };
         let publisher = Publisher::open(options).await.unwrap();
         let address = publisher.local_address();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -380,8 +380,8 @@ async fn a_publisher_tells_its_figures_unless_it_is_told_not_to() {
         let told = follower.next().await;
         let not_here =
             matches!(told, FromValuePublisher::Refused { code: ValueRefusal::NotHere, .. });
-        assert_eq!(matches!(told, FromValuePublisher::Subscribed(_)), figures, "{told:?}");
-        assert_eq!(not_here, !figures, "{told:?}");
+        assert_eq!(matches!(told, FromValuePublisher::Subscribed(_)), metrics, "{told:?}");
+        assert_eq!(not_here, !metrics, "{told:?}");
         stop.send(()).unwrap();
         timeout(LONG, serving).await.unwrap().unwrap().unwrap();
     }

@@ -39,7 +39,7 @@ pub(super) async fn checkpoints_are_taken_in_order_and_a_duplicate_is_taken_once
     assert_eq!(scenario.checkpoint(other, held.token, 3, &text("x")).await, StaleToken);
     assert_eq!(scenario.checkpoints(other, held.token).await, Err(RequestError::StaleToken));
     let now = scenario.now();
-    assert_eq!(scenario.store().figures(now).stale_refused, 2);
+    assert_eq!(scenario.store().metrics(now).stale_refused, 2);
 }
 
 pub(super) async fn a_later_attempt_reads_what_earlier_ones_left(scenario: &mut Scenario) {

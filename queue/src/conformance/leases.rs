@@ -174,7 +174,7 @@ pub(super) async fn every_late_verb_of_a_worker_that_lost_its_lease_is_refused(
     let others = scenario.take_one(second).token;
     assert!(others > token);
     let (stale, now) = (Tokens(vec![token]), scenario.now());
-    assert_eq!(scenario.store().figures(now).stale_refused, 0);
+    assert_eq!(scenario.store().metrics(now).stale_refused, 0);
     assert_eq!(scenario.renew(first, &[token]), stale);
     assert_eq!(scenario.start(first, &[token]), stale);
     let progress = Progress { token, percent: 50, message: "late".to_owned() };
@@ -188,7 +188,7 @@ pub(super) async fn every_late_verb_of_a_worker_that_lost_its_lease_is_refused(
     let foreign = scenario.settle(first, &[(others, DONE)]).await;
     assert_eq!(foreign, [SettleOutcome::StaleToken]);
     assert_eq!(
-        scenario.store().figures(now).stale_refused,
+        scenario.store().metrics(now).stale_refused,
         7,
         "each verb that would change a thing"
     );

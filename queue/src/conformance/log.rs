@@ -56,7 +56,7 @@ async fn indexes_rise_by_one_and_commits_are_prefixes<L: Log>(open: &mut impl Fn
         commit_all(&mut log).await;
     }
     assert_eq!(log.committed(), 55);
-    assert!(log.figures().written_bytes > 0);
+    assert!(log.metrics().written_bytes > 0);
 }
 
 async fn what_was_committed_is_read_back_whole_and_in_parts<L: Log>(

@@ -275,7 +275,7 @@ impl Scenario {
 
     // What producers say.
 
-    /// Hands in jobs, each for itself.
+    /// Enqueues jobs, each for itself.
     pub(super) async fn enqueue(
         &mut self,
         producer: Client,
@@ -286,14 +286,14 @@ impl Scenario {
         answer.outcome.unwrap().iter().collect()
     }
 
-    /// Hands in jobs that are new.
+    /// Enqueues jobs that are new.
     pub(super) async fn create(&mut self, jobs: impl IntoIterator<Item = NewJob>) {
         let producer = self.producer().await;
         let outcomes = self.enqueue(producer, jobs).await;
         assert!(outcomes.iter().all(|&outcome| outcome == EnqueueOutcome::Created), "{outcomes:?}");
     }
 
-    /// Hands in jobs, as a batch of that number.
+    /// Enqueues jobs, as a batch of that number.
     pub(super) async fn enqueue_as(
         &mut self,
         producer: Client,
@@ -617,7 +617,7 @@ impl Scenario {
         let pattern = "/**".parse().unwrap();
         let Asked::Ready(Answer::Queues(stats)) = self.ask(Request::Queues { pattern }).await
         else {
-            panic!("figures are answered with figures")
+            panic!("metrics are answered with metrics")
         };
         let mut jobs = 0;
         for stat in stats {
@@ -640,6 +640,6 @@ impl Scenario {
             jobs += counted.total();
         }
         let now = self.now();
-        assert_eq!(self.store().figures(now).jobs, jobs);
+        assert_eq!(self.store().metrics(now).jobs, jobs);
     }
 }

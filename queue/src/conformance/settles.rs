@@ -67,7 +67,7 @@ pub(super) async fn a_stale_token_is_refused_and_counted(scenario: &mut Scenario
     assert_eq!(scenario.settle(worker, &[(token, fail())]).await, [StaleToken], "an ended one");
     assert_eq!(scenario.state(id(1)).await, Some(Completed));
     let now = scenario.now();
-    assert_eq!(scenario.store().figures(now).stale_refused, 2);
+    assert_eq!(scenario.store().metrics(now).stale_refused, 2);
 }
 
 pub(super) async fn a_result_over_its_limit_is_refused_and_the_lease_runs_on(

@@ -44,7 +44,7 @@ use longshore_protocol::{Durability, PublisherId};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use self::compaction::compactor::CycleFigures;
+use self::compaction::compactor::CycleMetrics;
 use self::compaction::compactor_thread::{self, CompactorThread, Due};
 use self::files::directory::{Directory, poisoned};
 use self::files::{Disk, Files};
@@ -58,7 +58,7 @@ use self::wal::record::BODY_BYTES_MAX;
 use self::wal::records::JournalRecords;
 use self::wal::writer::{Pending, Writer};
 use crate::Now;
-use crate::log::{Log, LogFigures, Poisoned, Reader, Rebuild, Snapshot};
+use crate::log::{Log, LogMetrics, Poisoned, Reader, Rebuild, Snapshot};
 
 /// Shortest segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
@@ -125,7 +125,7 @@ pub struct Journal {
     queue: Arc<WriterQueue>,
     housekeeper: Arc<Housekeeper>,
     desk: Arc<CompactorThread>,
-    cycles: Arc<CycleFigures>,
+    cycles: Arc<CycleMetrics>,
     /// Bytes of log that were written when the newest snapshot was taken; below 0 for what is from
     /// before the start.
     written_at_snapshot: i64,
@@ -321,11 +321,11 @@ impl Log for Journal {
         Reader::new(Arc::clone(&self.records) as _)
     }
 
-    fn figures(&self) -> LogFigures {
+    fn metrics(&self) -> LogMetrics {
         let log_bytes = self.progress.log_bytes();
         let snapshot_bytes = self.cycles.snapshot_bytes.load(Ordering::Relaxed);
         let carried_bytes = self.cycles.carried_bytes.load(Ordering::Relaxed);
-        LogFigures {
+        LogMetrics {
             bytes: self.directory.bytes.load(Ordering::Relaxed),
             written_bytes: log_bytes + snapshot_bytes + carried_bytes,
             snapshot_bytes,

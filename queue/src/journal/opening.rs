@@ -10,7 +10,7 @@ use longshore_protocol::PublisherId;
 
 use super::files::{self, Files, LockError};
 use super::{JournalOptions, OpenError, Recovered, recovery};
-use crate::journal::compaction::compactor::{Compactor, CycleFigures, Fallback, GivenUp};
+use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, GivenUp};
 use crate::journal::files::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use crate::journal::files::identity::{self, Identity, IdentityError};
 use crate::journal::files::pin::PIN_FILE;
@@ -97,7 +97,7 @@ impl Parts {
     }
 
     /// Opens the ballast, and makes the compactor of what the start found.
-    pub(super) fn compactor(&mut self) -> Result<(Compactor, Arc<CycleFigures>), OpenError> {
+    pub(super) fn compactor(&mut self) -> Result<(Compactor, Arc<CycleMetrics>), OpenError> {
         let directory = &self.directory;
         if let Some(segment) = &self.segment {
             directory.ballast.add_in_segments(segment.capacity.saturating_sub(segment.at));
@@ -106,12 +106,12 @@ impl Parts {
         let newest_bytes = self.recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
         directory.ballast.note_snapshots(newest_bytes, 0);
         directory.open_ballast()?;
-        let cycles = Arc::new(CycleFigures::default());
+        let cycles = Arc::new(CycleMetrics::default());
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
         let (directory, records) = (Arc::clone(directory), Arc::clone(&self.records));
         let (fallback, needless) = (self.fallback.take(), std::mem::take(&mut self.needless));
-        let figures = Arc::clone(&cycles);
-        let compactor = Compactor::new(directory, records, figures, newest, fallback, needless);
+        let metrics = Arc::clone(&cycles);
+        let compactor = Compactor::new(directory, records, metrics, newest, fallback, needless);
         Ok((compactor, cycles))
     }
 }

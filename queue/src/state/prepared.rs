@@ -8,7 +8,7 @@ use super::row::{NONE, Place};
 use super::rows::Links;
 use crate::outcome::Outcomes;
 
-/// Of a job that was handed in prepared.
+/// Of a job that was enqueued prepared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Preparation {
     /// Nobody has confirmed it. Once somebody does, it is due then.

@@ -13,7 +13,7 @@ use crate::outcome::{JobView, QueueId, RunningLease};
 use crate::rules::Rules;
 use crate::time::Now;
 
-/// Figures of the whole state.
+/// Metrics of the whole state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Jobs kept, in any state.
@@ -24,7 +24,7 @@ pub struct Totals {
     pub running: u64,
     /// Links that are up.
     pub links: u64,
-    /// Settles refused for a stale token, ever. A queue's own figure leaves out those whose queue is no longer known.
+    /// Settles refused for a stale token, ever. A queue's own metric leaves out those whose queue is no longer known.
     pub stale_refused: u64,
 }
 
@@ -94,7 +94,7 @@ impl State {
         Some(sum)
     }
 
-    /// Figures of the first queues, in the order in which they were made.
+    /// Metrics of the first queues, in the order in which they were made.
     pub fn first_queue_stats(&self, most: usize, now: Now) -> Vec<QueueStat> {
         // No more queues than a `u32` holds.
         (0..self.queues.len().min(most) as u32).map(|number| self.queue_stat(number, now)).collect()
@@ -139,13 +139,13 @@ impl State {
         self.queues.iter().map(|queue| (&queue.path, queue.died))
     }
 
-    /// Figures of the queues that match, in the order in which they were made.
+    /// Metrics of the queues that match, in the order in which they were made.
     pub fn queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
         let queues = self.queues_matching(pattern).into_iter();
         queues.map(|number| self.queue_stat(number, now)).collect()
     }
 
-    /// Figures of one queue, if there is one.
+    /// Metrics of one queue, if there is one.
     pub fn queue_stat_at(&self, path: &Path, now: Now) -> Option<QueueStat> {
         self.by_path.get(path).map(|&number| self.queue_stat(number, now))
     }
@@ -245,7 +245,7 @@ impl State {
         token.0 >= self.sure_from || self.holds(token, link)
     }
 
-    /// Figures of the whole state.
+    /// Metrics of the whole state.
     pub fn totals(&self) -> Totals {
         Totals {
             jobs: u64::from(self.rows.held),

@@ -29,7 +29,7 @@ use self::held::Held;
 #[cfg(test)]
 pub(crate) use self::opening::epoch_floor;
 pub use self::options::{Opened, StoreOptions};
-pub use self::released::{Asked, Released, StoreFigures};
+pub use self::released::{Asked, Released, StoreMetrics};
 pub use self::replay::Replay;
 use self::reports::Reports;
 use crate::clock::BootStamp;
@@ -443,7 +443,7 @@ impl<L: Log> Store<L> {
         admission::refusal(bytes, &self.state, &self.budget(), self.memory_max)
     }
 
-    /// What the disk still has room for. Cheap: for those who would not hand in what will be
+    /// What the disk still has room for. Cheap: for those who would not enqueue what will be
     /// refused.
     pub fn space(&self) -> Space {
         let budget = self.budget();
@@ -494,10 +494,10 @@ impl<L: Log> Store<L> {
         Some(view)
     }
 
-    /// Figures of what is durable.
-    pub fn figures(&self, now: Now) -> StoreFigures {
-        let log = self.log.figures();
-        StoreFigures {
+    /// Metrics of what is durable.
+    pub fn metrics(&self, now: Now) -> StoreMetrics {
+        let log = self.log.metrics();
+        StoreMetrics {
             durability: self.durability,
             jobs: self.held.totals.jobs,
             queues: self.held.totals.queues,

@@ -66,9 +66,9 @@ pub enum Asked {
     Refused(RequestError),
 }
 
-/// Figures of a store.
+/// Metrics of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StoreFigures {
+pub struct StoreMetrics {
     /// How durable its acknowledgements are.
     pub durability: Durability,
     /// Jobs kept, in any state.

@@ -113,7 +113,7 @@ async fn nothing_is_released_before_its_sync() {
         assert!(early.is_err());
         assert_eq!(released, Released::default());
     }
-    assert_eq!(store.figures(at(1_101)).jobs, 0, "figures are of what is durable");
+    assert_eq!(store.metrics(at(1_101)).jobs, 0, "metrics are of what is durable");
     assert_eq!(store.oldest_uncommitted_ms(at(1_101)), 100);
     disk.hold_syncs(false);
     let released = all(&mut store).await;
@@ -121,7 +121,7 @@ async fn nothing_is_released_before_its_sync() {
     assert!(matches!(released.replies[..], [(PRODUCER, Reply::Enqueued(_))]));
     assert_eq!(released.queues_made.len(), 1);
     assert_eq!(released.queues_filled, [QueueId(0)]);
-    assert_eq!(store.figures(at(1_101)).jobs, 3);
+    assert_eq!(store.metrics(at(1_101)).jobs, 3);
     for handed in &released.handed {
         let hot = store.payload(handed.entry).unwrap();
         assert_eq!(store.reader().read(handed.entry).unwrap(), hot, "memory and disk say the same");
@@ -267,9 +267,9 @@ async fn refused_settles_are_counted_once_they_are_durable() {
     batch.push(Token(7), &NewSettle::Release);
     let batch = SettleBatch::decode(batch.seal(1)).unwrap();
     store.submit(at(1_001), Command::Settle { link: WORKER, batch }).unwrap();
-    assert_eq!(store.figures(at(1_001)).stale_refused, 0);
+    assert_eq!(store.metrics(at(1_001)).stale_refused, 0);
     all(&mut store).await;
-    assert_eq!(store.figures(at(1_002)).stale_refused, 1);
+    assert_eq!(store.metrics(at(1_002)).stale_refused, 1);
 }
 
 /// A log whose commits are the test's to make.
@@ -321,8 +321,8 @@ impl crate::Log for ManualLog {
         Reader::new(Arc::new(Nothing))
     }
 
-    fn figures(&self) -> crate::LogFigures {
-        crate::LogFigures::default()
+    fn metrics(&self) -> crate::LogMetrics {
+        crate::LogMetrics::default()
     }
 }
 
@@ -544,7 +544,7 @@ async fn soft_verbs_for_leases_of_others_are_refused_counted_and_change_nothing(
     assert_eq!(store.started(at(1_002), PRODUCER, &started(token)), held);
     assert_eq!(store.progress(at(1_002), PRODUCER, progress(token)), held);
     assert_eq!(store.renew(at(1_002), PRODUCER, &held), held);
-    assert_eq!(store.figures(at(1_002)).stale_refused, 6);
+    assert_eq!(store.metrics(at(1_002)).stale_refused, 6);
     // What was reported goes with the lease.
     assert_eq!(store.reports.len(), 1);
     let mut batch = SettleBatchBuilder::new();

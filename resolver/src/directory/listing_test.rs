@@ -18,24 +18,24 @@ fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
-struct Story {
+struct Scenario {
     directory: Directory,
     /// What each of the two holds.
     held: [BTreeSet<Path>; 2],
 }
 
-impl Story {
-    fn new() -> Story {
+impl Scenario {
+    fn new() -> Scenario {
         let rules = Rules {
             publishers_max: 1_000,
             paths_max: 100_000,
             ..Rules::small(Duration::from_secs(120))
         };
         let directory = Directory::new(Instant::now(), Incarnation([5; 16]), rules);
-        let mut story = Story { directory, held: [BTreeSet::new(), BTreeSet::new()] };
-        story.announce(STAYS);
-        story.announce(GOES);
-        story
+        let mut scenario = Scenario { directory, held: [BTreeSet::new(), BTreeSet::new()] };
+        scenario.announce(STAYS);
+        scenario.announce(GOES);
+        scenario
     }
 
     fn announce(&mut self, client: Client) -> Slot {
@@ -121,19 +121,19 @@ fn random_path(rng: &mut StdRng) -> String {
 
 /// Takes a listing to its end with changes between its slices: what is there all the time is listed, once, and nothing that never was.
 fn check(
-    story: &mut Story,
+    scenario: &mut Scenario,
     rng: &mut StdRng,
     mut take: impl FnMut(&mut Directory, usize, &mut Vec<PathListed>) -> bool,
-    expected: impl Fn(&Story) -> BTreeSet<Path>,
+    expected: impl Fn(&Scenario) -> BTreeSet<Path>,
 ) {
-    let (mut always, mut ever) = (expected(story), expected(story));
+    let (mut always, mut ever) = (expected(scenario), expected(scenario));
     let (mut out, mut slices) = (Vec::new(), 0);
-    while !take(&mut story.directory, rng.random_range(1..5), &mut out) {
+    while !take(&mut scenario.directory, rng.random_range(1..5), &mut out) {
         slices += 1;
         assert!(slices < 10_000, "it has no end");
         for _ in 0..rng.random_range(0..4) {
-            story.change(rng);
-            let now = expected(story);
+            scenario.change(rng);
+            let now = expected(scenario);
             always.retain(|path| now.contains(path));
             ever.extend(now);
         }
@@ -152,16 +152,16 @@ proptest! {
     #[test]
     fn a_listing_survives_changes_between_its_slices(seed in any::<u64>()) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for _ in 0..20 {
-            story.change(&mut rng);
+            scenario.change(&mut rng);
         }
         let of = if rng.random_bool(0.5) { Path::root() } else { path(&random_path(&mut rng)) };
         let mut children = Children::new(&of);
         let take = |directory: &mut Directory, budget, out: &mut Vec<PathListed>| {
             children.take(directory, budget, out)
         };
-        check(&mut story, &mut rng, take, |story| story.children(&of));
+        check(&mut scenario, &mut rng, take, |scenario| scenario.children(&of));
     }
 
     #[test]
@@ -172,17 +172,17 @@ proptest! {
     #[test]
     fn a_table_survives_changes_between_its_slices(seed in any::<u64>()) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for _ in 0..20 {
-            story.change(&mut rng);
+            scenario.change(&mut rng);
         }
         let of = if rng.random_bool(0.5) { Path::root() } else { path("/1") };
         let (mut cells, mut told) = (Cells::new(&of), Told::default());
-        let (mut always, mut ever) = (story.cells(&of), story.cells(&of));
-        while !cells.take(&mut story.directory, rng.random_range(1..5), &mut told) {
+        let (mut always, mut ever) = (scenario.cells(&of), scenario.cells(&of));
+        while !cells.take(&mut scenario.directory, rng.random_range(1..5), &mut told) {
             for _ in 0..rng.random_range(0..4) {
-                story.change(&mut rng);
-                let now = story.cells(&of);
+                scenario.change(&mut rng);
+                let now = scenario.cells(&of);
                 always.retain(|cell| now.contains(cell));
                 ever.extend(now);
             }
@@ -203,9 +203,9 @@ proptest! {
 /// A listing by some globs, with some changes.
 fn check_globs(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     for _ in 0..20 {
-        story.change(&mut rng);
+        scenario.change(&mut rng);
     }
     let all = [
         "/**",
@@ -227,7 +227,9 @@ fn check_globs(seed: u64) {
         matching.take(directory, budget, out)
     };
     let matches = |path: &Path| globs.iter().any(|glob| glob.matches(path));
-    check(&mut story, &mut rng, take, |story| story.all().into_iter().filter(matches).collect());
+    check(&mut scenario, &mut rng, take, |scenario| {
+        scenario.all().into_iter().filter(matches).collect()
+    });
 }
 
 #[test]
@@ -247,15 +249,15 @@ fn counts(cells: &BTreeSet<(String, String)>) -> (BTreeSet<String>, BTreeMap<Str
 
 #[test]
 fn a_table_has_a_row_for_each_child_and_counts_the_rows_of_each_column() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     for text in ["/t/a/x", "/t/a/y/deep", "/t/b/x", "/t/c", "/t2/d/x"] {
-        story.publish(STAYS, text);
+        scenario.publish(STAYS, text);
     }
-    story.publish(GOES, "/t/e/z");
-    story.publish(GOES, "/t/a/z/deep");
-    story.clear();
+    scenario.publish(GOES, "/t/e/z");
+    scenario.publish(GOES, "/t/a/z/deep");
+    scenario.clear();
     let (mut cells, mut told) = (Cells::new(&path("/t")), Told::default());
-    assert!(cells.take(&mut story.directory, 100, &mut told));
+    assert!(cells.take(&mut scenario.directory, 100, &mut told));
     told.rows.sort();
     assert_eq!(told.rows, ["a", "b", "c"]);
     let columns = [("x".to_owned(), 2), ("y".to_owned(), 1)];
@@ -264,27 +266,27 @@ fn a_table_has_a_row_for_each_child_and_counts_the_rows_of_each_column() {
 
 #[test]
 fn a_walk_that_is_dropped_leaves_nothing_behind() {
-    let mut story = Story::new();
-    (0..10).for_each(|n| story.publish(STAYS, &format!("/a/{n}")));
+    let mut scenario = Scenario::new();
+    (0..10).for_each(|n| scenario.publish(STAYS, &format!("/a/{n}")));
     let below = path("/a");
     let walks: Vec<Children> = (0..5)
         .map(|_| {
             let mut children = Children::new(&below);
-            assert!(!children.take(&mut story.directory, 3, &mut Vec::new()));
+            assert!(!children.take(&mut scenario.directory, 3, &mut Vec::new()));
             children
         })
         .collect();
-    assert_eq!(story.directory.paths.tree.walks.len(), 5);
+    assert_eq!(scenario.directory.paths.tree.walks.len(), 5);
     drop(walks);
-    assert_eq!(story.directory.paths.tree.walks.len(), 0);
+    assert_eq!(scenario.directory.paths.tree.walks.len(), 0);
 }
 
 #[test]
 fn only_what_can_match_is_looked_at() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     for n in 0..1_000 {
-        story.publish(STAYS, &format!("/a/{n}"));
-        story.publish(STAYS, &format!("/b/{n}/x"));
+        scenario.publish(STAYS, &format!("/a/{n}"));
+        scenario.publish(STAYS, &format!("/b/{n}/x"));
     }
     for (globs, most) in [
         (&["/a/7"][..], 10),
@@ -295,7 +297,7 @@ fn only_what_can_match_is_looked_at() {
         let globs: Vec<Glob> = globs.iter().map(|glob| Glob::new(glob).unwrap()).collect();
         let mut matching = Matching::new(&globs).unwrap();
         let (mut steps, mut out) = (1, Vec::new());
-        while !matching.take(&mut story.directory, 1, &mut out) {
+        while !matching.take(&mut scenario.directory, 1, &mut out) {
             steps += 1;
             assert!(steps <= most, "{steps} steps for {globs:?}");
         }
@@ -305,12 +307,12 @@ fn only_what_can_match_is_looked_at() {
 
 #[test]
 fn what_is_compared_with_many_globs_counts_for_as_many_steps() {
-    let mut story = Story::new();
-    story.publish(STAYS, "/a");
+    let mut scenario = Scenario::new();
+    scenario.publish(STAYS, "/a");
     let globs: Vec<Glob> = (0..200).map(|n| Glob::new(&format!("/*{n}")).unwrap()).collect();
     let mut matching = Matching::new(&globs).unwrap();
     let mut slices = 1;
-    while !matching.take(&mut story.directory, 10, &mut Vec::new()) {
+    while !matching.take(&mut scenario.directory, 10, &mut Vec::new()) {
         slices += 1;
     }
     assert!(slices >= 20, "{slices} slices of 10 steps");

@@ -40,7 +40,7 @@ mod model_test;
 #[cfg(test)]
 mod remembered_test;
 #[cfg(test)]
-mod story_test;
+mod scenario_test;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

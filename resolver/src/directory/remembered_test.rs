@@ -31,16 +31,16 @@ fn info(number: u8) -> PublisherInfo {
 }
 
 /// A replica, its runs and its time.
-struct Story {
+struct Scenario {
     now: Instant,
     directory: Directory,
 }
 
-impl Story {
+impl Scenario {
     /// A new cluster.
-    fn fresh() -> Story {
+    fn fresh() -> Scenario {
         let now = Instant::now();
-        Story { now, directory: Directory::new(now, Incarnation([1; 16]), rules(true)) }
+        Scenario { now, directory: Directory::new(now, Incarnation([1; 16]), rules(true)) }
     }
 
     /// The replica stops, and starts again that much later with what it wrote down.
@@ -122,221 +122,221 @@ fn secs(secs: u64) -> Duration {
 
 #[test]
 fn a_new_queue_below_a_default_is_served_as_soon_as_all_have_confirmed_after_a_restart() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.register(2, "/other");
-    story.restart(secs(2));
-    assert!(!story.serves("/jobs/new"), "nobody is back");
-    story.pass(secs(3));
-    story.announce(1, "/jobs");
-    story.write(1, Change::PublishDefault, "/jobs");
-    story.pass(secs(1));
-    assert!(!story.directory.is_complete(), "neither has confirmed");
-    story.confirm(1);
-    assert!(!story.serves("/jobs/new"), "the other was there, too");
-    story.register(2, "/other");
-    assert!(story.serves("/jobs/new"), "{:?} after the restart", secs(4));
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.register(2, "/other");
+    scenario.restart(secs(2));
+    assert!(!scenario.serves("/jobs/new"), "nobody is back");
+    scenario.pass(secs(3));
+    scenario.announce(1, "/jobs");
+    scenario.write(1, Change::PublishDefault, "/jobs");
+    scenario.pass(secs(1));
+    assert!(!scenario.directory.is_complete(), "neither has confirmed");
+    scenario.confirm(1);
+    assert!(!scenario.serves("/jobs/new"), "the other was there, too");
+    scenario.register(2, "/other");
+    assert!(scenario.serves("/jobs/new"), "{:?} after the restart", secs(4));
 }
 
 #[test]
 fn a_long_absence_leaves_new_publishers_the_time_to_find_the_replica() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.restart(SHORT + secs(1));
-    story.register(1, "/jobs");
-    assert!(!story.directory.is_complete(), "others may have appeared meanwhile");
-    assert_eq!(story.directory.next_deadline(), Some(story.now + WAIT));
-    story.pass(WAIT - Duration::from_nanos(1));
-    assert!(!story.directory.is_complete());
-    story.register(2, "/jobs/new");
-    story.pass(Duration::from_nanos(1));
-    assert!(story.directory.is_complete());
-    story.restart(SHORT + secs(1));
-    story.pass(WAIT);
-    assert!(!story.directory.is_complete(), "those that were there are waited for longer");
-    story.register(1, "/jobs");
-    story.register(2, "/jobs/new");
-    assert!(story.directory.is_complete());
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.restart(SHORT + secs(1));
+    scenario.register(1, "/jobs");
+    assert!(!scenario.directory.is_complete(), "others may have appeared meanwhile");
+    assert_eq!(scenario.directory.next_deadline(), Some(scenario.now + WAIT));
+    scenario.pass(WAIT - Duration::from_nanos(1));
+    assert!(!scenario.directory.is_complete());
+    scenario.register(2, "/jobs/new");
+    scenario.pass(Duration::from_nanos(1));
+    assert!(scenario.directory.is_complete());
+    scenario.restart(SHORT + secs(1));
+    scenario.pass(WAIT);
+    assert!(!scenario.directory.is_complete(), "those that were there are waited for longer");
+    scenario.register(1, "/jobs");
+    scenario.register(2, "/jobs/new");
+    assert!(scenario.directory.is_complete());
 }
 
 #[test]
 fn a_long_absence_is_waited_for_though_the_replica_restarts_meanwhile() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.restart(SHORT + secs(1));
-    story.pass(secs(3));
-    story.restart(secs(1));
-    story.register(1, "/jobs");
-    story.pass(WAIT);
-    assert!(!story.directory.is_complete(), "who has appeared meanwhile is not known");
-    story.pass(TTL - WAIT);
-    assert!(story.directory.is_complete());
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.restart(SHORT + secs(1));
+    scenario.pass(secs(3));
+    scenario.restart(secs(1));
+    scenario.register(1, "/jobs");
+    scenario.pass(WAIT);
+    assert!(!scenario.directory.is_complete(), "who has appeared meanwhile is not known");
+    scenario.pass(TTL - WAIT);
+    assert!(scenario.directory.is_complete());
 }
 
 #[test]
 fn a_publisher_that_does_not_return_is_waited_for_for_so_long_and_then_missing() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.register(2, "/other");
-    story.restart(secs(2));
-    story.register(1, "/jobs");
-    assert_eq!(story.missing(), [("p2".to_owned(), Departure::NotBack)]);
-    story.pass(WAIT - Duration::from_nanos(1));
-    assert!(!story.directory.is_complete());
-    story.pass(Duration::from_nanos(1));
-    assert!(story.serves("/jobs/new"));
-    assert_eq!(story.missing(), [("p2".to_owned(), Departure::Silent)]);
-    let silent = story.listed().iter().find(|one| one.departure.is_some()).unwrap().silent_ms;
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.register(2, "/other");
+    scenario.restart(secs(2));
+    scenario.register(1, "/jobs");
+    assert_eq!(scenario.missing(), [("p2".to_owned(), Departure::NotBack)]);
+    scenario.pass(WAIT - Duration::from_nanos(1));
+    assert!(!scenario.directory.is_complete());
+    scenario.pass(Duration::from_nanos(1));
+    assert!(scenario.serves("/jobs/new"));
+    assert_eq!(scenario.missing(), [("p2".to_owned(), Departure::Silent)]);
+    let silent = scenario.listed().iter().find(|one| one.departure.is_some()).unwrap().silent_ms;
     assert_eq!(silent, 17_000);
-    story.restart(secs(1));
-    story.register(1, "/jobs");
-    assert!(story.directory.is_complete(), "one that was missing is not waited for again");
-    assert_eq!(story.missing(), [("p2".to_owned(), Departure::Silent)]);
+    scenario.restart(secs(1));
+    scenario.register(1, "/jobs");
+    assert!(scenario.directory.is_complete(), "one that was missing is not waited for again");
+    assert_eq!(scenario.missing(), [("p2".to_owned(), Departure::Silent)]);
 }
 
 #[test]
 fn a_silent_publisher_is_missing_until_it_returns_or_is_forgotten() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.pass(TTL);
-    assert_eq!(story.missing(), [("p1".to_owned(), Departure::Silent)]);
-    story.sweep();
-    let listed = story.listed();
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.pass(TTL);
+    assert_eq!(scenario.missing(), [("p1".to_owned(), Departure::Silent)]);
+    scenario.sweep();
+    let listed = scenario.listed();
     assert_eq!(listed.len(), 1, "its paths are taken out, and it is known");
     assert_eq!(listed[0].declared.defaults, [Path::new("/jobs").unwrap()]);
-    story.register(1, "/jobs");
-    assert_eq!(story.missing(), []);
+    scenario.register(1, "/jobs");
+    assert_eq!(scenario.missing(), []);
     let id = PublisherId([1; 16]);
-    assert_eq!(story.directory.forget(id), Err(RequestRefusal::StillThere));
-    story.directory.clear(Client(1)).unwrap();
-    story.sweep();
-    assert_eq!(story.missing(), [("p1".to_owned(), Departure::Stopped)]);
-    assert_eq!(story.directory.forget(id), Ok(true));
-    assert_eq!(story.directory.forget(id), Ok(false));
-    assert_eq!(story.missing(), []);
-    story.register(1, "/jobs");
-    story.pass(TTL);
-    assert_eq!(story.missing().len(), 1, "it returned, and is known again");
+    assert_eq!(scenario.directory.forget(id), Err(RequestRefusal::StillThere));
+    scenario.directory.clear(Client(1)).unwrap();
+    scenario.sweep();
+    assert_eq!(scenario.missing(), [("p1".to_owned(), Departure::Stopped)]);
+    assert_eq!(scenario.directory.forget(id), Ok(true));
+    assert_eq!(scenario.directory.forget(id), Ok(false));
+    assert_eq!(scenario.missing(), []);
+    scenario.register(1, "/jobs");
+    scenario.pass(TTL);
+    assert_eq!(scenario.missing().len(), 1, "it returned, and is known again");
 }
 
 /// Whether it could hold jobs of that queue, by what is listed of it.
-fn could_hold(story: &Story, number: u8, queue: &str) -> bool {
+fn could_hold(scenario: &Scenario, number: u8, queue: &str) -> bool {
     let queue = longshore_protocol::Glob::new(queue).unwrap();
     let of_it = |one: &KnownPublisher| one.info.id == PublisherId([number; 16]);
-    story.listed().iter().filter(|one| of_it(one)).any(|one| one.declared.could_match(&queue))
+    scenario.listed().iter().filter(|one| of_it(one)).any(|one| one.declared.could_match(&queue))
 }
 
 #[test]
 fn a_publisher_that_took_everything_back_and_died_is_missing_all_the_same() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
     // Its disk hangs.
-    story.write(1, Change::UnpublishDefault, "/jobs");
-    assert!(could_hold(&story, 1, "/jobs/a"), "it keeps its jobs");
-    story.pass(TTL);
-    assert_eq!(story.missing().len(), 1);
-    assert!(could_hold(&story, 1, "/jobs/a"));
-    story.restart(secs(1));
-    story.pass(TTL);
-    assert_eq!(story.missing().len(), 1);
+    scenario.write(1, Change::UnpublishDefault, "/jobs");
+    assert!(could_hold(&scenario, 1, "/jobs/a"), "it keeps its jobs");
+    scenario.pass(TTL);
+    assert_eq!(scenario.missing().len(), 1);
+    assert!(could_hold(&scenario, 1, "/jobs/a"));
+    scenario.restart(secs(1));
+    scenario.pass(TTL);
+    assert_eq!(scenario.missing().len(), 1);
 }
 
 #[test]
 fn a_publisher_that_gave_up_a_default_may_hold_queues_below_it() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.write(1, Change::PublishDefault, "/other");
-    story.write(1, Change::Publish, "/third/a");
-    story.write(1, Change::Unpublish, "/third/a");
-    assert!(!could_hold(&story, 1, "/third/a"), "an idle queue beside its defaults is gone");
-    story.write(1, Change::Publish, "/jobs/mail");
-    story.write(1, Change::UnpublishDefault, "/jobs");
-    assert!(could_hold(&story, 1, "/jobs/mail"));
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.write(1, Change::PublishDefault, "/other");
+    scenario.write(1, Change::Publish, "/third/a");
+    scenario.write(1, Change::Unpublish, "/third/a");
+    assert!(!could_hold(&scenario, 1, "/third/a"), "an idle queue beside its defaults is gone");
+    scenario.write(1, Change::Publish, "/jobs/mail");
+    scenario.write(1, Change::UnpublishDefault, "/jobs");
+    assert!(could_hold(&scenario, 1, "/jobs/mail"));
 }
 
 #[test]
 fn what_was_declared_before_counts_until_what_is_declared_now_is_confirmed() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.pass(TTL);
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.pass(TTL);
     // It comes back, and ends before its first write.
-    story.announce(1, "/jobs");
-    assert_eq!(story.missing(), []);
-    assert!(could_hold(&story, 1, "/jobs/a"));
-    let known = story.directory.known(story.now);
+    scenario.announce(1, "/jobs");
+    assert_eq!(scenario.missing(), []);
+    assert!(could_hold(&scenario, 1, "/jobs/a"));
+    let known = scenario.directory.known(scenario.now);
     assert_eq!(known.len(), 1, "it is written down");
-    story.directory.clear(Client(1)).unwrap();
-    assert_eq!(story.missing(), [("p1".to_owned(), Departure::Stopped)]);
-    assert!(could_hold(&story, 1, "/jobs/a"), "also while its paths are taken out");
-    story.sweep();
-    assert!(could_hold(&story, 1, "/jobs/a") && !could_hold(&story, 1, "/other"));
+    scenario.directory.clear(Client(1)).unwrap();
+    assert_eq!(scenario.missing(), [("p1".to_owned(), Departure::Stopped)]);
+    assert!(could_hold(&scenario, 1, "/jobs/a"), "also while its paths are taken out");
+    scenario.sweep();
+    assert!(could_hold(&scenario, 1, "/jobs/a") && !could_hold(&scenario, 1, "/other"));
     // What it declares from now on replaces that.
-    story.register(1, "/other");
-    assert!(could_hold(&story, 1, "/other") && !could_hold(&story, 1, "/jobs/a"));
+    scenario.register(1, "/other");
+    assert!(could_hold(&scenario, 1, "/other") && !could_hold(&scenario, 1, "/jobs/a"));
 }
 
 #[test]
 fn a_publisher_whose_many_paths_are_still_taken_out_is_missing() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    (0..50).for_each(|n| story.write(1, Change::Publish, &format!("/jobs/{n}")));
-    story.pass(TTL);
-    assert_eq!(story.missing().len(), 1);
-    assert!(could_hold(&story, 1, "/jobs/7"));
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    (0..50).for_each(|n| scenario.write(1, Change::Publish, &format!("/jobs/{n}")));
+    scenario.pass(TTL);
+    assert_eq!(scenario.missing().len(), 1);
+    assert!(could_hold(&scenario, 1, "/jobs/7"));
 }
 
 #[test]
 fn a_replica_that_never_knew_any_waits_for_a_whole_writer_ttl() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.directory = Directory::new(story.now, Incarnation([2; 16]), rules(false));
-    story.register(1, "/jobs");
-    story.pass(TTL / 2);
-    assert!(!story.directory.is_complete());
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.directory = Directory::new(scenario.now, Incarnation([2; 16]), rules(false));
+    scenario.register(1, "/jobs");
+    scenario.pass(TTL / 2);
+    assert!(!scenario.directory.is_complete());
     // It stops before it knew all: its next run does not, either.
-    story.restart(secs(1));
-    story.register(1, "/jobs");
-    assert!(!story.directory.is_complete());
-    story.pass(TTL);
-    assert!(story.directory.is_complete());
+    scenario.restart(secs(1));
+    scenario.register(1, "/jobs");
+    assert!(!scenario.directory.is_complete());
+    scenario.pass(TTL);
+    assert!(scenario.directory.is_complete());
 }
 
 #[test]
 fn an_announce_before_anything_is_written_confirms_nothing() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
-    story.restart(secs(2));
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
+    scenario.restart(secs(2));
     let client = Client(1);
-    story.directory.announce(story.now, client, &info(1), &[Digest::default()]).unwrap();
-    story.pass(secs(1));
-    assert!(!story.directory.is_complete(), "it has a default, and has not said so yet");
+    scenario.directory.announce(scenario.now, client, &info(1), &[Digest::default()]).unwrap();
+    scenario.pass(secs(1));
+    assert!(!scenario.directory.is_complete(), "it has a default, and has not said so yet");
 }
 
 #[test]
 fn what_was_declared_is_bounded_and_what_a_default_covers_is_not_listed() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
     for n in 0..100 {
-        story.write(1, Change::Publish, &format!("/jobs/{n}"));
-        story.write(1, Change::Publish, &format!("/other/{n}"));
+        scenario.write(1, Change::Publish, &format!("/jobs/{n}"));
+        scenario.write(1, Change::Publish, &format!("/other/{n}"));
     }
-    let declared = story.listed().remove(0).declared;
+    let declared = scenario.listed().remove(0).declared;
     assert_eq!((declared.defaults.len(), declared.queues.len(), declared.more), (1, 64, true));
     assert!(declared.queues.iter().all(|path| path.as_str().starts_with("/other/")));
 }
 
 #[test]
 fn publishers_of_metrics_alone_are_not_waited_for() {
-    let mut story = Story::fresh();
-    story.register(1, "/jobs");
+    let mut scenario = Scenario::fresh();
+    scenario.register(1, "/jobs");
     let metrics = "/sys/replicas/a";
-    story.announce(2, metrics);
-    let slot = story.directory.writer(Client(2)).unwrap();
+    scenario.announce(2, metrics);
+    let slot = scenario.directory.writer(Client(2)).unwrap();
     let terms = Terms { kind: PublicationKind::Value, ..Terms::default() };
     let path = Path::new(metrics).unwrap();
     let change = Change::PublishDefault;
-    story.directory.write(slot, change, &terms, PathText::from(&path)).unwrap();
-    story.restart(secs(2));
-    story.register(1, "/jobs");
-    assert!(story.directory.is_complete(), "the other ended with the replica's process");
+    scenario.directory.write(slot, change, &terms, PathText::from(&path)).unwrap();
+    scenario.restart(secs(2));
+    scenario.register(1, "/jobs");
+    assert!(scenario.directory.is_complete(), "the other ended with the replica's process");
 }

@@ -9,9 +9,9 @@ mod task;
 mod watch;
 
 #[cfg(test)]
-mod socket_test;
+mod scenarios;
 #[cfg(test)]
-mod stories;
+mod socket_test;
 
 use std::fmt;
 use std::sync::Arc;

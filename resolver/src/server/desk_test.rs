@@ -36,19 +36,19 @@ fn info(number: u8) -> PublisherInfo {
 }
 
 /// A desk that is complete, and one publisher, heard of just now. Nobody but the test moves the clock on.
-struct Story {
+struct Scenario {
     desk: Desk,
     said: mpsc::Sender<Said>,
 }
 
-impl Story {
-    async fn new() -> Story {
-        let mut story = Story::begin(true);
-        story.pass_until(now() + secs(1)).await;
-        story
+impl Scenario {
+    async fn new() -> Scenario {
+        let mut scenario = Scenario::begin(true);
+        scenario.pass_until(now() + secs(1)).await;
+        scenario
     }
 
-    fn begin(fresh: bool) -> Story {
+    fn begin(fresh: bool) -> Scenario {
         let rules = Rules {
             writer_ttl: TTL,
             stand_still_max: STAND_STILL_MAX,
@@ -60,9 +60,9 @@ impl Story {
         let directory = Directory::new(now(), Incarnation([1; 16]), rules);
         let (said, received) = mpsc::channel(SAID_MAX);
         let desk = Desk::new("left".into(), directory, received, said.downgrade());
-        let mut story = Story { desk, said };
-        story.announce(1);
-        story
+        let mut scenario = Scenario { desk, said };
+        scenario.announce(1);
+        scenario
     }
 
     fn announce(&mut self, number: u8) {
@@ -138,106 +138,106 @@ impl Story {
 
 #[tokio::test(start_paused = true)]
 async fn a_publisher_is_hidden_in_time_by_a_desk_that_never_stood_still() {
-    let mut story = Story::new().await;
-    story.pass_until(now() + TTL - secs(2)).await;
-    assert!(story.sees(1));
-    story.pass_until(now() + secs(1)).await;
-    assert!(!story.sees(1));
+    let mut scenario = Scenario::new().await;
+    scenario.pass_until(now() + TTL - secs(2)).await;
+    assert!(scenario.sees(1));
+    scenario.pass_until(now() + secs(1)).await;
+    assert!(!scenario.sees(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_desk_that_stood_still_with_nothing_to_do_hides_nobody() {
-    let mut story = Story::new().await;
-    story.pass_until(now() + secs(59)).await;
+    let mut scenario = Scenario::new().await;
+    scenario.pass_until(now() + secs(59)).await;
     tokio::time::advance(secs(200)).await;
-    story.pass().await;
-    assert!(story.sees(1));
+    scenario.pass().await;
+    assert!(scenario.sees(1));
     // A minute was left, and is left still; it is over then.
-    story.pass_until(now() + secs(59)).await;
-    assert!(story.sees(1), "the time that the replica stood still counts for nobody");
-    story.pass_until(now() + secs(2)).await;
-    assert!(!story.sees(1));
+    scenario.pass_until(now() + secs(59)).await;
+    assert!(scenario.sees(1), "the time that the replica stood still counts for nobody");
+    scenario.pass_until(now() + secs(2)).await;
+    assert!(!scenario.sees(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_publisher_heard_first_after_a_stand_still_has_its_time_from_then_on_and_no_more() {
     // The desk may come to what was said before it comes to its look at the clock, or after.
     for _ in 0..16 {
-        let mut story = Story::new().await;
-        story.pass_until(now() + secs(59)).await;
+        let mut scenario = Scenario::new().await;
+        scenario.pass_until(now() + secs(59)).await;
         tokio::time::advance(secs(200)).await;
-        story.hear(1).await;
-        story.pass().await;
+        scenario.hear(1).await;
+        scenario.pass().await;
         let heard = now();
-        story.pass_until(heard + TTL - Duration::from_millis(1)).await;
-        assert!(story.sees(1));
-        story.pass_until(heard + TTL).await;
-        assert!(!story.sees(1), "it has been silent for all of it");
+        scenario.pass_until(heard + TTL - Duration::from_millis(1)).await;
+        assert!(scenario.sees(1));
+        scenario.pass_until(heard + TTL).await;
+        assert!(!scenario.sees(1), "it has been silent for all of it");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_desk_that_stood_still_with_work_to_do_hides_nobody() {
-    let mut story = Story::new().await;
-    story.give_work().await;
+    let mut scenario = Scenario::new().await;
+    scenario.give_work().await;
     for _ in 0..2 {
         tokio::time::advance(secs(200)).await;
-        story.pass().await;
-        assert!(story.desk.sweeping && story.sees(1));
+        scenario.pass().await;
+        assert!(scenario.desk.sweeping && scenario.sees(1));
     }
-    story.pass_until(now() + secs(121)).await;
-    assert!(!story.sees(1));
+    scenario.pass_until(now() + secs(121)).await;
+    assert!(!scenario.sees(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_long_stand_still_the_replica_warms_for_half_a_writer_ttl() {
-    let mut story = Story::new().await;
+    let mut scenario = Scenario::new().await;
     tokio::time::advance(STAND_STILL_MAX - secs(1)).await;
-    story.pass().await;
-    assert!(story.is_complete(), "its writers have not given up yet");
+    scenario.pass().await;
+    assert!(scenario.is_complete(), "its writers have not given up yet");
     tokio::time::advance(STAND_STILL_MAX + secs(1)).await;
-    story.pass().await;
-    assert!(!story.is_complete(), "what was published meanwhile it does not know");
-    story.pass_until(now() + TTL / 2 - secs(1)).await;
-    assert!(!story.is_complete());
-    story.pass_until(now() + secs(2)).await;
-    assert!(story.is_complete());
+    scenario.pass().await;
+    assert!(!scenario.is_complete(), "what was published meanwhile it does not know");
+    scenario.pass_until(now() + TTL / 2 - secs(1)).await;
+    assert!(!scenario.is_complete());
+    scenario.pass_until(now() + secs(2)).await;
+    assert!(scenario.is_complete());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stand_still_while_warming_is_made_up_for() {
-    let mut story = Story::new().await;
+    let mut scenario = Scenario::new().await;
     tokio::time::advance(secs(16)).await;
-    story.pass().await;
-    story.pass_until(now() + secs(55)).await;
+    scenario.pass().await;
+    scenario.pass_until(now() + secs(55)).await;
     // Short enough to be no reason to warm anew, and yet nobody could be heard meanwhile.
     tokio::time::advance(secs(14)).await;
-    story.pass().await;
-    story.pass_until(now() + secs(4)).await;
-    assert!(!story.is_complete());
-    story.pass_until(now() + secs(2)).await;
-    assert!(story.is_complete());
+    scenario.pass().await;
+    scenario.pass_until(now() + secs(4)).await;
+    assert!(!scenario.is_complete());
+    scenario.pass_until(now() + secs(2)).await;
+    assert!(scenario.is_complete());
 }
 
 /// The clock by which the desk does everything stands still while its machine sleeps: it has to ask the other one.
 #[tokio::test(start_paused = true)]
 async fn after_the_machine_slept_for_long_the_replica_warms_for_half_a_writer_ttl() {
-    let mut story = Story::new().await;
+    let mut scenario = Scenario::new().await;
     pretended::sleep(STAND_STILL_MAX - secs(1));
-    story.pass().await;
-    assert!(story.is_complete(), "its writers have not given up yet");
+    scenario.pass().await;
+    assert!(scenario.is_complete(), "its writers have not given up yet");
     // An hour with nothing to do, and one in the middle of its work.
     pretended::sleep(secs(3_600));
-    story.pass().await;
-    assert!(!story.is_complete() && story.sees(1));
-    story.pass_until(now() + TTL / 2 - secs(1)).await;
-    assert!(!story.is_complete());
-    story.pass_until(now() + secs(2)).await;
-    assert!(story.is_complete() && story.sees(1));
-    story.give_work().await;
+    scenario.pass().await;
+    assert!(!scenario.is_complete() && scenario.sees(1));
+    scenario.pass_until(now() + TTL / 2 - secs(1)).await;
+    assert!(!scenario.is_complete());
+    scenario.pass_until(now() + secs(2)).await;
+    assert!(scenario.is_complete() && scenario.sees(1));
+    scenario.give_work().await;
     pretended::sleep(secs(3_600));
-    story.pass().await;
-    assert!(!story.is_complete() && story.sees(1));
+    scenario.pass().await;
+    assert!(!scenario.is_complete() && scenario.sees(1));
 }
 
 const WATCHER: Client = Client(5);
@@ -278,7 +278,7 @@ async fn answers(receiver: &mut LinkReceiver) -> Vec<FromReplica> {
 
 /// A desk with a client that watches all publishers, over a real link that is full: it does not read.
 struct Clogged {
-    story: Story,
+    scenario: Scenario,
     receiver: LinkReceiver,
     _others: Others,
     /// Tasks before anybody waited for it to read.
@@ -287,22 +287,22 @@ struct Clogged {
 
 impl Clogged {
     async fn new() -> Clogged {
-        let mut story = Story::begin(true);
-        let slot = story.desk.directory.writer(Client(1)).unwrap();
+        let mut scenario = Scenario::begin(true);
+        let slot = scenario.desk.directory.writer(Client(1)).unwrap();
         for n in 0..50_000 {
             let path = Path::new(&format!("/jobs/{n}")).unwrap();
-            story.desk.directory.change(slot, Change::Publish, &path).unwrap();
+            scenario.desk.directory.change(slot, Change::Publish, &path).unwrap();
         }
         let Ends { sender, receiver, others } = ends().await;
         let joined = Said::Joined { client: WATCHER, sender: sender.clone(), writes: false };
-        story.said.send(joined).await.unwrap();
+        scenario.said.send(joined).await.unwrap();
         let watch = WatchPublishers { id: 1, watch: 1, glob: Glob::new("/**").unwrap() };
-        story.ask(WATCHER, ToReplica::WatchPublishers(watch)).await;
+        scenario.ask(WATCHER, ToReplica::WatchPublishers(watch)).await;
         let globs = vec![Glob::new("/**").unwrap()];
         let watch = WatchPaths { id: 1, watch: 2, globs };
-        story.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
-        story.pass().await;
-        assert_eq!(story.desk.pushing_on, [WATCHER], "so many paths are told in parts");
+        scenario.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
+        scenario.pass().await;
+        assert_eq!(scenario.desk.pushing_on, [WATCHER], "so many paths are told in parts");
         // More than the kernel takes.
         for _ in 0..3 {
             let mut out = FrameWriter::new();
@@ -310,7 +310,7 @@ impl Clogged {
             sender.send(out.finish()).unwrap();
         }
         let tasks = Clogged::tasks();
-        Clogged { story, receiver, _others: others, tasks }
+        Clogged { scenario, receiver, _others: others, tasks }
     }
 
     fn tasks() -> usize {
@@ -320,22 +320,22 @@ impl Clogged {
     /// It is to be told something, and asks something, over and over.
     async fn clog(&mut self) {
         for number in 2..7 {
-            self.story.announce(number);
-            let slot = self.story.desk.directory.writer(Client(number.into())).unwrap();
+            self.scenario.announce(number);
+            let slot = self.scenario.desk.directory.writer(Client(number.into())).unwrap();
             let path = Path::new(&format!("/{number}")).unwrap();
-            self.story.desk.directory.change(slot, Change::Publish, &path).unwrap();
+            self.scenario.desk.directory.change(slot, Change::Publish, &path).unwrap();
             if number % 2 == 1 {
-                self.story.pass_for_work().await;
+                self.scenario.pass_for_work().await;
             }
-            self.story.ask(WATCHER, ToReplica::Status { id: number.into() }).await;
-            self.story.pass().await;
-            assert!(self.story.desk.is_clogged(WATCHER));
+            self.scenario.ask(WATCHER, ToReplica::Status { id: number.into() }).await;
+            self.scenario.pass().await;
+            assert!(self.scenario.desk.is_clogged(WATCHER));
             assert_eq!(Clogged::tasks(), self.tasks + 1, "one waits for it to read");
         }
     }
 }
 
-impl Story {
+impl Scenario {
     /// A pass that waits for nothing.
     async fn pass_for_work(&mut self) {
         self.said.send(Said::Ready { client: Client(9) }).await.unwrap();
@@ -345,7 +345,7 @@ impl Story {
 
 #[tokio::test]
 async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
-    let Clogged { mut story, receiver, _others, .. } = {
+    let Clogged { mut scenario, receiver, _others, .. } = {
         let mut clogged = Clogged::new().await;
         clogged.clog().await;
         clogged
@@ -366,81 +366,81 @@ async fn a_client_that_reads_again_is_told_once_and_answered_in_its_order() {
     let end = now() + secs(20);
     while !reading.is_finished() {
         assert!(now() < end, "it is not served");
-        story.pass().await;
+        scenario.pass().await;
     }
     assert_eq!(reading.await.unwrap(), [2, 3, 4, 5, 6]);
-    assert!(!story.desk.is_clogged(WATCHER));
+    assert!(!scenario.desk.is_clogged(WATCHER));
 }
 
 #[tokio::test]
 async fn nobody_waits_for_a_client_that_has_left() {
     let mut clogged = Clogged::new().await;
     clogged.clog().await;
-    clogged.story.said.send(Said::Left { client: WATCHER }).await.unwrap();
-    clogged.story.pass().await;
-    assert_eq!(clogged.story.desk.directory.watches_len(), 0);
+    clogged.scenario.said.send(Said::Left { client: WATCHER }).await.unwrap();
+    clogged.scenario.pass().await;
+    assert_eq!(clogged.scenario.desk.directory.watches_len(), 0);
     // Well before the link ends because its other side takes nothing, after 10 s.
     let end = now() + secs(5);
     while Clogged::tasks() > clogged.tasks {
         assert!(now() < end, "somebody waits for it still");
-        clogged.story.pass_for_work().await;
+        clogged.scenario.pass_for_work().await;
     }
 }
 
 #[tokio::test]
 async fn hearing_ends_with_its_slice() {
-    let mut story = Story::begin(true);
+    let mut scenario = Scenario::begin(true);
     // 100 that leave, each with a thousand watches to be forgotten: no machine does that in 1 ms.
     for client in 10..110 {
         for watch in 0..1_000 {
             let glob = Glob::new(&format!("/{client}/{watch}/**")).unwrap();
-            story.desk.directory.watch(Client(client), watch, glob).unwrap();
+            scenario.desk.directory.watch(Client(client), watch, glob).unwrap();
         }
-        story.said.send(Said::Left { client: Client(client) }).await.unwrap();
+        scenario.said.send(Said::Left { client: Client(client) }).await.unwrap();
     }
-    story.pass().await;
-    assert!(story.desk.directory.watches_len() > 0, "all were heard in one pass");
-    while story.desk.directory.watches_len() > 0 {
-        story.pass().await;
+    scenario.pass().await;
+    assert!(scenario.desk.directory.watches_len() > 0, "all were heard in one pass");
+    while scenario.desk.directory.watches_len() > 0 {
+        scenario.pass().await;
     }
 }
 
 #[tokio::test]
 async fn what_is_asked_is_counted_by_its_kind_and_what_is_not_begun_apart() {
-    let mut story = Story::begin(true);
+    let mut scenario = Scenario::begin(true);
     let Ends { sender, receiver: _receiver, others: _others } = ends().await;
     for (client, writes) in [(WATCHER, false), (Client(1), true)] {
         let joined = Said::Joined { client, sender: sender.clone(), writes };
-        story.said.send(joined).await.unwrap();
+        scenario.said.send(joined).await.unwrap();
     }
-    story.pass().await;
-    assert!(story.counts().is_empty());
-    story.ask(WATCHER, ToReplica::Status { id: 1 }).await;
+    scenario.pass().await;
+    assert!(scenario.counts().is_empty());
+    scenario.ask(WATCHER, ToReplica::Status { id: 1 }).await;
     for _ in 0..3 {
-        story.ask(Client(1), ToReplica::Confirm { id: 2 }).await;
+        scenario.ask(Client(1), ToReplica::Confirm { id: 2 }).await;
     }
     let mut unknown = FrameWriter::new();
     unknown.message(69, |out| out.u64(3));
-    story.say(WATCHER, unknown).await;
-    story.pass().await;
-    story.pass().await;
-    assert_eq!(story.counts(), [("status", 1), ("confirm", 3), ("refused", 1)]);
+    scenario.say(WATCHER, unknown).await;
+    scenario.pass().await;
+    scenario.pass().await;
+    assert_eq!(scenario.counts(), [("status", 1), ("confirm", 3), ("refused", 1)]);
 }
 
 #[tokio::test]
 async fn while_a_replica_warms_writers_have_most_of_the_turns() {
     let order = async |fresh: bool| {
-        let mut story = Story::begin(fresh);
+        let mut scenario = Scenario::begin(fresh);
         let Ends { sender, mut receiver, others: _others } = ends().await;
         let (readers, writers) = (100..105, 1..8);
         // Who asks comes first.
         for number in readers.chain(writers) {
             let (client, sender, writes) = (Client(number), sender.clone(), number < 100);
-            story.said.send(Said::Joined { client, sender, writes }).await.unwrap();
-            story.ask(client, ToReplica::Status { id: number }).await;
+            scenario.said.send(Said::Joined { client, sender, writes }).await.unwrap();
+            scenario.ask(client, ToReplica::Status { id: number }).await;
         }
         for _ in 0..12 {
-            story.pass().await;
+            scenario.pass().await;
         }
         let mut order = Vec::new();
         while order.len() < 12 {
@@ -457,7 +457,7 @@ async fn while_a_replica_warms_writers_have_most_of_the_turns() {
 
 #[tokio::test]
 async fn a_client_with_news_waits_for_one_walk_and_not_for_all_of_them() {
-    let mut desk = Story::begin(true).desk;
+    let mut desk = Scenario::begin(true).desk;
     desk.pushing_on.extend((0..64).map(Client));
     for round in 1..=64 {
         desk.pushing.push_back(Client(100));

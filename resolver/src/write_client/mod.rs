@@ -10,7 +10,7 @@ mod terms;
 mod wanted;
 
 #[cfg(test)]
-mod story_test;
+mod scenario_test;
 
 use std::fmt;
 use std::sync::Arc;

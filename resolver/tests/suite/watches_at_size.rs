@@ -72,7 +72,7 @@ fn quick() -> ResolverTiming {
 }
 
 #[tokio::test]
-#[ignore = "no story: the replica of those below, when they start it"]
+#[ignore = "no scenario: the replica of those below, when they start it"]
 async fn replica() {
     if is_replica() {
         serve().await.unwrap();

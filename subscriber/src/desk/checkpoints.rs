@@ -35,7 +35,7 @@ pub(super) enum Gone {
 }
 
 impl Desk {
-    /// Hands in a checkpoint of a job that runs here. What is given comes when its publisher has answered.
+    /// Stores a checkpoint of a job that runs here. Returns once its publisher has answered.
     pub(crate) fn checkpoint(
         &self,
         context: &JobContext,

@@ -11,7 +11,7 @@ use crate::durable::Input;
 use crate::signal::LeaseSignal;
 
 impl Desk {
-    /// Hands in the end of the last job, if there was one, and asks for the next.
+    /// Settles the last job, if there was one, and requests the next.
     pub(crate) fn next(&self, ended: Option<Ended>, signal: &mut Arc<LeaseSignal>) -> Next {
         let now = self.now();
         let mut state = self.state.lock();

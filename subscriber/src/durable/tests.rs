@@ -17,18 +17,18 @@ fn info(id: PublisherId, port: u16) -> PublisherInfo {
 }
 
 /// A core, its clock, and what it asked for.
-struct Story {
+struct Scenario {
     core: Durable,
     now: Duration,
 }
 
-impl Story {
-    fn new(bound: u32) -> Story {
-        Story::with_seed(bound, 7)
+impl Scenario {
+    fn new(bound: u32) -> Scenario {
+        Scenario::with_seed(bound, 7)
     }
 
-    fn with_seed(bound: u32, seed: u64) -> Story {
-        Story { core: Durable::new(bound, seed), now: Duration::from_secs(1_000) }
+    fn with_seed(bound: u32, seed: u64) -> Scenario {
+        Scenario { core: Durable::new(bound, seed), now: Duration::from_secs(1_000) }
     }
 
     fn tell(&mut self, input: Input) -> Vec<Action> {
@@ -76,18 +76,18 @@ impl Story {
 
 #[test]
 fn the_subscription_is_held_at_every_publisher_of_the_set() {
-    let mut story = Story::new(8);
+    let mut scenario = Scenario::new(8);
     let set = [info(A, 1), info(B, 2)];
     let [a, b] = set.clone();
-    assert_eq!(story.watched(true, &set), [Action::Connect(a), Action::Connect(b)]);
-    assert_eq!(story.standing(A), Some(Standing::Pending));
+    assert_eq!(scenario.watched(true, &set), [Action::Connect(a), Action::Connect(b)]);
+    assert_eq!(scenario.standing(A), Some(Standing::Pending));
 }
 
 #[test]
 fn it_picks_up_a_new_publisher_at_once() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    assert_eq!(story.watched(true, &[info(A, 1), info(B, 2)]), [Action::Connect(info(B, 2))]);
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    assert_eq!(scenario.watched(true, &[info(A, 1), info(B, 2)]), [Action::Connect(info(B, 2))]);
 }
 
 #[test]
@@ -98,14 +98,14 @@ fn it_keeps_trying_with_linear_backoff_until_it_succeeds() {
         let mut longest = Duration::ZERO;
         let mut shortest = RETRY_WAIT_MAX;
         for seed in 0..200 {
-            let mut story = Story::with_seed(8, seed);
-            story.watched(true, &[info(A, 1)]);
+            let mut scenario = Scenario::with_seed(8, seed);
+            scenario.watched(true, &[info(A, 1)]);
             for _ in 1..attempt {
-                story.fails(A, false);
-                assert_eq!(story.next().1, [Action::Connect(info(A, 1))]);
+                scenario.fails(A, false);
+                assert_eq!(scenario.next().1, [Action::Connect(info(A, 1))]);
             }
-            story.fails(A, false);
-            let (wait, actions) = story.next();
+            scenario.fails(A, false);
+            let (wait, actions) = scenario.next();
             assert_eq!(actions, [Action::Connect(info(A, 1))]);
             assert!(wait <= limit, "attempt {attempt} waited {wait:?}");
             (longest, shortest) = (longest.max(wait), shortest.min(wait));
@@ -113,56 +113,56 @@ fn it_keeps_trying_with_linear_backoff_until_it_succeeds() {
         assert!(longest > limit * 9 / 10, "attempt {attempt}: at most {longest:?} of {limit:?}");
         assert!(shortest < limit / 10, "attempt {attempt}: at least {shortest:?} of {limit:?}");
     }
-    let mut story = Story::new(8);
-    story.watched(true, &[info(A, 1)]);
-    story.fails(A, false);
-    story.next();
-    assert_eq!(story.tell(Input::Attached(A)), [Action::Grant { publisher: A, credits: 8 }]);
-    assert_eq!(story.core.next_deadline(), None);
+    let mut scenario = Scenario::new(8);
+    scenario.watched(true, &[info(A, 1)]);
+    scenario.fails(A, false);
+    scenario.next();
+    assert_eq!(scenario.tell(Input::Attached(A)), [Action::Grant { publisher: A, credits: 8 }]);
+    assert_eq!(scenario.core.next_deadline(), None);
 }
 
 #[test]
 fn a_disconnect_is_told_as_dead_with_its_reason_its_time_and_the_attempt() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    let since = story.now;
-    story.loses(A, false);
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    let since = scenario.now;
+    scenario.loses(A, false);
     let reason = "the other side closed the link".to_owned();
-    assert_eq!(story.standing(A), Some(Standing::Dead { reason, since, attempt: 1 }));
-    story.next();
-    story.fails(A, false);
+    assert_eq!(scenario.standing(A), Some(Standing::Dead { reason, since, attempt: 1 }));
+    scenario.next();
+    scenario.fails(A, false);
     let reason = "connection refused".to_owned();
-    assert_eq!(story.standing(A), Some(Standing::Dead { reason, since, attempt: 2 }));
-    story.next();
-    story.tell(Input::Attached(A));
-    assert_eq!(story.standing(A), Some(Standing::Alive { since: story.now }));
+    assert_eq!(scenario.standing(A), Some(Standing::Dead { reason, since, attempt: 2 }));
+    scenario.next();
+    scenario.tell(Input::Attached(A));
+    assert_eq!(scenario.standing(A), Some(Standing::Alive { since: scenario.now }));
 }
 
 #[test]
 fn each_try_goes_the_whole_way_again_and_so_finds_where_the_publisher_is_now() {
-    let mut story = Story::new(8);
-    story.watched(true, &[info(A, 1)]);
-    story.fails(A, false);
-    story.watched(true, &[info(A, 9)]);
-    assert_eq!(story.next().1, [Action::Connect(info(A, 9))]);
+    let mut scenario = Scenario::new(8);
+    scenario.watched(true, &[info(A, 1)]);
+    scenario.fails(A, false);
+    scenario.watched(true, &[info(A, 9)]);
+    assert_eq!(scenario.next().1, [Action::Connect(info(A, 9))]);
 }
 
 #[test]
 fn a_publisher_that_has_started_again_is_tried_within_a_second_and_not_by_all_at_once() {
     let mut waits = Vec::new();
     for seed in 0..200 {
-        let mut story = Story::with_seed(8, seed);
-        story.watched(true, &[info(A, 1)]);
+        let mut scenario = Scenario::with_seed(8, seed);
+        scenario.watched(true, &[info(A, 1)]);
         for _ in 0..50 {
-            story.fails(A, false);
-            story.next();
+            scenario.fails(A, false);
+            scenario.next();
         }
-        story.fails(A, false);
+        scenario.fails(A, false);
         let restarted = PublisherInfo { epoch: Epoch(2), ..info(A, 5) };
-        let mut actions = story.watched(true, std::slice::from_ref(&restarted));
+        let mut actions = scenario.watched(true, std::slice::from_ref(&restarted));
         let mut waited = Duration::ZERO;
         if actions.is_empty() {
-            (waited, actions) = story.next();
+            (waited, actions) = scenario.next();
         }
         assert_eq!(actions, [Action::Connect(restarted)]);
         waits.push(waited);
@@ -174,24 +174,24 @@ fn a_publisher_that_has_started_again_is_tried_within_a_second_and_not_by_all_at
 
 #[test]
 fn an_older_start_told_by_a_replica_that_lags_changes_nothing() {
-    let mut story = Story::new(8);
+    let mut scenario = Scenario::new(8);
     let restarted = PublisherInfo { epoch: Epoch(2), ..info(A, 5) };
-    story.watched(true, std::slice::from_ref(&restarted));
-    story.watched(true, &[info(A, 1)]);
-    story.fails(A, false);
-    assert_eq!(story.next().1, [Action::Connect(restarted)]);
+    scenario.watched(true, std::slice::from_ref(&restarted));
+    scenario.watched(true, &[info(A, 1)]);
+    scenario.fails(A, false);
+    assert_eq!(scenario.next().1, [Action::Connect(restarted)]);
 }
 
 #[test]
 fn with_leases_held_the_first_try_is_at_once_and_later_ones_within_two_seconds() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    let actions = story.loses(A, true);
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    let actions = scenario.loses(A, true);
     assert_eq!(actions, [Action::Connect(info(A, 1))], "at the last known address");
     let mut longest = Duration::ZERO;
     for _ in 0..300 {
-        story.fails(A, true);
-        longest = longest.max(story.next().0);
+        scenario.fails(A, true);
+        longest = longest.max(scenario.next().0);
     }
     assert!(
         longest <= RETRY_WAIT_BUSY_MAX && longest > RETRY_WAIT_BUSY_MAX * 9 / 10,
@@ -201,79 +201,79 @@ fn with_leases_held_the_first_try_is_at_once_and_later_ones_within_two_seconds()
 
 #[test]
 fn a_link_that_dies_as_soon_as_it_stands_is_not_tried_without_a_wait() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    story.loses(A, true);
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    scenario.loses(A, true);
     let mut waited = Duration::ZERO;
     for _ in 0..100 {
-        story.tell(Input::Attached(A));
-        story.now += STEADY / 10;
-        story.loses(A, true);
-        waited += story.next().0;
+        scenario.tell(Input::Attached(A));
+        scenario.now += STEADY / 10;
+        scenario.loses(A, true);
+        waited += scenario.next().0;
     }
     assert!(waited > Duration::from_secs(30), "{waited:?} over 100 tries");
 }
 
 #[test]
 fn a_live_link_is_kept_whatever_the_resolver_says() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    assert_eq!(story.watched(true, &[]), []);
-    assert_eq!(story.watched(false, &[]), []);
-    assert!(matches!(story.standing(A), Some(Standing::Alive { .. })));
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    assert_eq!(scenario.watched(true, &[]), []);
+    assert_eq!(scenario.watched(false, &[]), []);
+    assert!(matches!(scenario.standing(A), Some(Standing::Alive { .. })));
 }
 
 #[test]
 fn a_publisher_is_given_up_only_when_its_link_is_dead_and_a_complete_set_lacks_it() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    story.loses(A, false);
-    assert_eq!(story.watched(false, &[]), [], "a replica that is warming up says nothing");
-    assert!(story.standing(A).is_some());
-    assert_eq!(story.watched(true, &[]), [Action::Forget(A)]);
-    assert_eq!(story.standing(A), None);
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    scenario.loses(A, false);
+    assert_eq!(scenario.watched(false, &[]), [], "a replica that is warming up says nothing");
+    assert!(scenario.standing(A).is_some());
+    assert_eq!(scenario.watched(true, &[]), [Action::Forget(A)]);
+    assert_eq!(scenario.standing(A), None);
 
-    story.alive(info(B, 2));
-    assert_eq!(story.watched(true, &[]), []);
-    assert_eq!(story.loses(B, false), [Action::Forget(B)]);
+    scenario.alive(info(B, 2));
+    assert_eq!(scenario.watched(true, &[]), []);
+    assert_eq!(scenario.loses(B, false), [Action::Forget(B)]);
 }
 
 #[test]
 fn a_publisher_whose_leases_are_held_is_not_given_up() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    story.watched(true, &[]);
-    assert_eq!(story.loses(A, true), [Action::Connect(info(A, 1))]);
-    story.fails(A, true);
-    assert_eq!(story.next().1, [Action::Connect(info(A, 1))]);
-    assert_eq!(story.fails(A, false), [Action::Forget(A)]);
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    scenario.watched(true, &[]);
+    assert_eq!(scenario.loses(A, true), [Action::Connect(info(A, 1))]);
+    scenario.fails(A, true);
+    assert_eq!(scenario.next().1, [Action::Connect(info(A, 1))]);
+    assert_eq!(scenario.fails(A, false), [Action::Forget(A)]);
 }
 
 #[test]
 fn a_drain_ends_subscriptions_and_goes_on_only_where_ends_of_jobs_are_owed() {
-    let mut story = Story::new(8);
-    story.alive(info(A, 1));
-    story.alive(info(B, 2));
-    story.loses(B, false);
-    let actions = story.tell(Input::Drain);
+    let mut scenario = Scenario::new(8);
+    scenario.alive(info(A, 1));
+    scenario.alive(info(B, 2));
+    scenario.loses(B, false);
+    let actions = scenario.tell(Input::Drain);
     assert_eq!(actions, [Action::Unsubscribe(A), Action::Forget(B)]);
-    assert_eq!(story.watched(true, &[info(B, 2)]), [], "no new publisher");
-    assert_eq!(story.loses(A, true), [Action::Connect(info(A, 1))]);
-    assert_eq!(story.tell(Input::Attached(A)), [], "no credits");
-    assert_eq!(story.loses(A, false), [Action::Forget(A)]);
+    assert_eq!(scenario.watched(true, &[info(B, 2)]), [], "no new publisher");
+    assert_eq!(scenario.loses(A, true), [Action::Connect(info(A, 1))]);
+    assert_eq!(scenario.tell(Input::Attached(A)), [], "no credits");
+    assert_eq!(scenario.loses(A, false), [Action::Forget(A)]);
 }
 
 proptest! {
-    /// The same seed and the same story give the same actions: nothing here reads a clock or draws elsewhere.
+    /// The same seed and the same scenario give the same actions: nothing here reads a clock or draws elsewhere.
     #[test]
-    fn the_same_story_has_the_same_end(seed: u64, losses in proptest::collection::vec(any::<bool>(), 1..40)) {
+    fn the_same_scenario_has_the_same_end(seed: u64, losses in proptest::collection::vec(any::<bool>(), 1..40)) {
         let run = || {
-            let mut story = Story::with_seed(8, seed);
-            story.watched(true, &[info(A, 1)]);
-            story.fails(A, false);
+            let mut scenario = Scenario::with_seed(8, seed);
+            scenario.watched(true, &[info(A, 1)]);
+            scenario.fails(A, false);
             let mut again = |busy: &bool| {
-                let found = story.next();
-                story.fails(A, *busy);
+                let found = scenario.next();
+                scenario.fails(A, *busy);
                 found
             };
             losses.iter().map(&mut again).collect::<Vec<_>>()

@@ -38,4 +38,4 @@ pub use updates::{UPDATES_BYTES_MAX, UPDATES_MAX, Updates, UpdatesSink};
 pub use writes::{WRITE_QUEUE_BYTES_MAX, WriteError};
 
 #[cfg(test)]
-mod stories;
+mod scenarios;

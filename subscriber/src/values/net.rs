@@ -1,4 +1,4 @@
-//! What values need of the world: answers of the resolver, and links. Behind traits, so that stories play in virtual time.
+//! What values need of the world: answers of the resolver, and links. Behind traits, so that scenarios play in virtual time.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -41,8 +41,8 @@ async fn publisher(resolver: &Resolver, data: &std::path::Path) -> RunningPublis
     RunningPublisher::start(options).await.unwrap()
 }
 
-/// Hands in so many jobs that say whose they are.
-async fn hand_in(publisher: &RunningPublisher, whose: u8, count: usize) {
+/// Enqueues so many jobs that say whose they are.
+async fn enqueue(publisher: &RunningPublisher, whose: u8, count: usize) {
     let path = Path::new("/jobs/a").unwrap();
     let jobs = (0..count).map(|_| new_job(path.clone(), vec![whose])).collect();
     let receipts = publisher.producer().enqueue_all(jobs, BatchOptions::default()).await;
@@ -141,14 +141,14 @@ async fn the_one_with_work_has_the_handlers(prefetch: usize) {
     working.linked_to(3).await;
 
     // A third of the handlers' places are each publisher's. The rest comes here once it has jobs.
-    hand_in(&publishers[0], 0, 200).await;
+    enqueue(&publishers[0], 0, 200).await;
     let took = until("its jobs are begun", || working.running() >= BUSY).await;
     println!("{prefetch} prefetched: {BUSY} handlers busy {took:?} after the receipts");
     assert!(took <= promised(Duration::from_millis(100)), "{took:?}");
 
     // No job ends, and all have jobs: it is filled up to its bound, and not one further.
     for (whose, publisher) in publishers.iter().enumerate().skip(1) {
-        hand_in(publisher, whose as u8, 200).await;
+        enqueue(publisher, whose as u8, 200).await;
     }
     let began = Instant::now();
     loop {
@@ -167,7 +167,7 @@ async fn the_one_with_work_has_the_handlers(prefetch: usize) {
 
     // They end, and the two others soon have none left: all handlers are this one's again.
     working.gate.send_replace(true);
-    hand_in(&publishers[0], 0, 6_000).await;
+    enqueue(&publishers[0], 0, 6_000).await;
     let others_done = || async {
         let stats = resolver.queues().stats(Glob::new("/jobs/**").unwrap()).await.unwrap();
         let idle = |queue: &QueueStat| queue.counts.ready + queue.counts.running == 0;
@@ -210,11 +210,11 @@ async fn a_publisher_that_registers_beside_a_backlog_is_served_within_a_second()
     // Its jobs are on its disk before anybody knows of it.
     let later = data.path().join("later");
     let filled = RunningPublisher::start(PublisherOptions::new(&later)).await.unwrap();
-    hand_in(&filled, 1, 500).await;
+    enqueue(&filled, 1, 500).await;
     filled.stop().await.unwrap();
 
     let first = publisher(&resolver, &data.path().join("first")).await;
-    hand_in(&first, 0, 8_000).await;
+    enqueue(&first, 0, 8_000).await;
     let working = Working::start(&resolver, 64).await;
     working.gate.send_replace(true);
     until("the backlog is worked on", || working.running() >= BUSY).await;

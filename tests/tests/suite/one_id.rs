@@ -1,4 +1,4 @@
-//! A thousand producers hand in the same job at once.
+//! A thousand producers enqueue the same job at once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Links under TLS: the same stories, and the ways in which certificates are refused.
+//! Links under TLS: the same scenarios, and the ways in which certificates are refused.
 
 use crate::common::pem::Pem;
 use crate::common::*;

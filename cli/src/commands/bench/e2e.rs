@@ -47,19 +47,19 @@ pub(crate) async fn measure(
         )
         .await?;
     producer.tell("go").await?;
-    let handed_in = producer.next().await?;
+    let enqueued = producer.next().await?;
     say(
         context,
         &format!(
             "{} jobs enqueued in {:.2} s",
             grouped(jobs),
-            seconds(&handed_in, "began_ns", &handed_in)?
+            seconds(&enqueued, "began_ns", &enqueued)?
         ),
     );
     let done = worker.next().await?;
-    let enqueue_s = seconds(&handed_in, "began_ns", &handed_in)?;
-    let drain_s = seconds(&handed_in, "ended_ns", &done)?;
-    let total_s = seconds(&handed_in, "began_ns", &done)?;
+    let enqueue_s = seconds(&enqueued, "began_ns", &enqueued)?;
+    let drain_s = seconds(&enqueued, "ended_ns", &done)?;
+    let total_s = seconds(&enqueued, "began_ns", &done)?;
     say(context, &format!("drained {drain_s:.2} s later"));
 
     let after = system.figures().await?;

@@ -3,7 +3,7 @@
 //!
 //! | Word | What is done |
 //! |---|---|
-//! | `enqueue N` | N jobs are handed in, and acknowledged |
+//! | `enqueue N` | N jobs are enqueued, and acknowledged |
 //! | `work` | the worker begins, and holds as many jobs as it may; it ends none |
 //! | `take N` | N jobs are completed, acknowledged, and as many others are held instead |
 //! | `pass N [RATE]` | N jobs go in and as many come out, at RATE a second or as fast as they are taken |
@@ -32,7 +32,7 @@ use crate::commands::Context;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Without a single job that ends for so long, something is wrong.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
-/// Jobs handed in between two looks at how many have come out.
+/// Jobs enqueued between two looks at how many have come out.
 const CHUNK_JOBS: u64 = 500;
 /// A paced load goes in small bursts, this far apart.
 const TICK: Duration = Duration::from_millis(5);

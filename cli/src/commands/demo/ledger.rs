@@ -1,4 +1,4 @@
-//! What was handed in, what came of it, and the judgement: nothing lost, nothing doubled, nothing unknown. Pure.
+//! What was enqueued, what came of it, and the judgement: nothing lost, nothing doubled, nothing unknown. Pure.
 
 use std::collections::HashMap;
 
@@ -44,13 +44,13 @@ pub(crate) struct Judgement {
     pub(crate) digests: Vec<(Vec<u8>, String)>,
     /// Files with exactly one burial, and why.
     pub(crate) buried: Vec<(Vec<u8>, String)>,
-    /// Files whose job was acknowledged, or never handed in, and that have no end.
+    /// Files whose job was acknowledged, or never enqueued, and that have no end.
     pub(crate) lost: Vec<Vec<u8>>,
     /// Ends beyond a file's first.
     pub(crate) doubled: u64,
     /// Files whose job nobody answered for, and that have no end.
     pub(crate) unknown: u64,
-    /// Ended jobs that nobody handed in.
+    /// Ended jobs that nobody enqueued.
     pub(crate) foreign: u64,
 }
 
@@ -78,8 +78,8 @@ impl Ledger {
         &self.rows[row].name
     }
 
-    /// The file's job is handed in under this id.
-    pub(crate) fn hand_in(&mut self, row: usize, id: JobId) {
+    /// The file's job is enqueued under this id.
+    pub(crate) fn enqueue(&mut self, row: usize, id: JobId) {
         self.by_job.insert(id, row);
     }
 
@@ -138,7 +138,7 @@ mod tests {
     fn ledger_of(names: &[&str]) -> Ledger {
         let mut ledger = Ledger::new(names.iter().map(|name| name.as_bytes().to_vec()));
         for row in 0..names.len() {
-            ledger.hand_in(row, id(row as u8));
+            ledger.enqueue(row, id(row as u8));
         }
         ledger
     }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn lost_doubled_unknown_and_foreign_are_each_seen() {
-        let mut ledger = ledger_of(&["lost", "doubled", "unknown", "never handed in"]);
+        let mut ledger = ledger_of(&["lost", "doubled", "unknown", "never enqueued"]);
         ledger.taken(id(0));
         ledger.taken(id(1));
         ledger.ended(id(1), digest("d"));
@@ -167,7 +167,7 @@ mod tests {
         ledger.unknown(id(2));
         ledger.ended(id(9), digest("d"));
         let judgement = ledger.judge();
-        assert_eq!(judgement.lost, [b"lost".to_vec(), b"never handed in".to_vec()]);
+        assert_eq!(judgement.lost, [b"lost".to_vec(), b"never enqueued".to_vec()]);
         assert_eq!((judgement.doubled, judgement.unknown, judgement.foreign), (1, 1, 1));
         assert!(!judgement.is_clean());
     }

@@ -2,8 +2,8 @@
 //! comes back, and processes are killed meanwhile.
 
 mod digests;
+mod enqueue;
 mod files;
-mod hand_in;
 mod ledger;
 mod observe;
 mod pace;
@@ -136,10 +136,10 @@ async fn watched(ledger: Ledger, folder: &FilePath, context: &Context) -> anyhow
     let mut progress = Progress::new("hashing", "files", Some(total), &context.output);
     let (allow, allowed) = watch::channel(0);
     let began = std::time::Instant::now();
-    let handing_in = hand_in::all(cluster, &ledger, &paths, allowed);
+    let enqueueing = enqueue::all(cluster, &ledger, &paths, allowed);
     let observing =
         observe::until_ended(&mut system, &queues, Pace::new(total), allow, &mut progress);
-    let (_, (seen, killed)) = tokio::try_join!(handing_in, observing)?;
+    let (_, (seen, killed)) = tokio::try_join!(enqueueing, observing)?;
     let took = began.elapsed();
     progress.finish();
     if killed.len() != Victim::ALL.len() {

@@ -1,4 +1,4 @@
-//! `longshore enqueue`: hands in jobs, and says honestly what became of them.
+//! `longshore enqueue`: enqueues jobs, and says honestly what became of them.
 
 mod jsonl;
 mod ranges;
@@ -201,7 +201,7 @@ async fn send(
             }
             if arguments.wait && sent == WAIT_JOBS_MAX {
                 tally.borrow_mut().not_read_from(number);
-                bail!("--wait waits for at most {WAIT_JOBS_MAX} jobs; hand in more without it");
+                bail!("--wait waits for at most {WAIT_JOBS_MAX} jobs; enqueue more without it");
             }
             sent += 1;
             let id = if is_single { template.id } else { new_id() };

@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// Batches that may wait for the producer.
 const BATCHES_AHEAD: usize = 4;
 
-/// What is handed in.
+/// What is enqueued.
 pub(crate) enum Source {
     /// One payload.
     One(Bytes),
@@ -100,7 +100,7 @@ fn read_whole(input: impl Read) -> io::Result<Result<Bytes, String>> {
 }
 
 fn too_large(limit: usize) -> String {
-    format!("TooLarge: a payload over the limit of {limit} bytes; hand in a reference instead")
+    format!("TooLarge: a payload over the limit of {limit} bytes; enqueue a reference instead")
 }
 
 /// Cuts a stream into lines, without their newlines. The last one needs none. Never holds more than a line's limit and a

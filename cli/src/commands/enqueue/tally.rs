@@ -23,7 +23,7 @@ pub(crate) struct Reason {
 pub(crate) struct Tally {
     pub(crate) created: u64,
     pub(crate) existing: u64,
-    /// Lines that are nowhere: to be handed in again.
+    /// Lines that are nowhere: to be enqueued again.
     pub(crate) missing: Ranges,
     /// Lines that may be somewhere: to be looked for first.
     pub(crate) unknown: Ranges,

@@ -18,7 +18,7 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
         return Ok(());
     }
     if let Some(holder) = &stat.holder {
-        warn(&context.output, &format!("in use by {holder}: figures may move while they are read"));
+        warn(&context.output, &format!("in use by {holder}: metrics may move while they are read"));
     }
     let mark = stat.mark.map_or_else(|| "none: it is missing or damaged".to_owned(), grouped);
     let mut lines = vec![

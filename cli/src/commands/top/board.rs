@@ -16,11 +16,11 @@ const SAMPLES_MAX: usize = 6;
 /// Of the lines that there are, those that queues and workers get at least.
 const PART_LEAST: usize = 3;
 
-/// What every figure last was, by its path.
+/// What every metric last was, by its path.
 #[derive(Default)]
 pub(super) struct Board {
     /// None until it is told, and once it was lost.
-    figures: BTreeMap<Path, Option<Json>>,
+    metrics: BTreeMap<Path, Option<Json>>,
     why: BTreeMap<Path, String>,
     samples: VecDeque<(Instant, BTreeMap<String, Flow>)>,
     /// The publishers of queues; none until the directory has named them.
@@ -38,7 +38,7 @@ struct Flow {
 impl Board {
     /// The directory names it.
     pub(super) fn replica_or_publisher(&mut self, base: &Path) {
-        self.figures.entry(base.clone()).or_default();
+        self.metrics.entry(base.clone()).or_default();
     }
 
     /// The directory names those that have queues, or could.
@@ -46,40 +46,40 @@ impl Board {
         self.publishers = Some(publishers);
     }
 
-    /// Publishers that are configured to publish no figures.
-    fn without_figures(&self) -> Vec<String> {
+    /// Publishers that are configured to publish no metrics.
+    fn without_metrics(&self) -> Vec<String> {
         let bases = self.of_kind("publishers").map(|(path, _)| path.clone()).collect();
-        workers::without_figures(self.publishers.as_deref().unwrap_or_default(), &bases)
+        workers::without_metrics(self.publishers.as_deref().unwrap_or_default(), &bases)
     }
 
     /// It is what it says.
-    pub(super) fn told(&mut self, path: &Path, figure: Json) {
+    pub(super) fn told(&mut self, path: &Path, metric: Json) {
         self.why.remove(path);
-        self.figures.insert(path.clone(), Some(figure));
+        self.metrics.insert(path.clone(), Some(metric));
     }
 
     /// It is not known any more.
     pub(super) fn lost(&mut self, path: &Path, why: &str) {
-        self.figures.insert(path.clone(), None);
+        self.metrics.insert(path.clone(), None);
         self.why.insert(path.clone(), why.to_owned());
     }
 
     /// Neither it nor what is below it is there.
     pub(super) fn forget(&mut self, base: &Path) {
-        self.figures.retain(|path, _| !path.is_at_or_below(base));
+        self.metrics.retain(|path, _| !path.is_at_or_below(base));
         self.why.retain(|path, _| !path.is_at_or_below(base));
     }
 
-    /// True once all that the directory names has told its figures, or is known to publish none.
+    /// True once all that the directory names has told its metrics, or is known to publish none.
     pub(super) fn is_whole(&self) -> bool {
         let of = |base: &Path, name: &str| {
             let path = Path::new(&format!("{base}/{name}"));
-            path.is_ok_and(|path| matches!(self.figures.get(&path), Some(Some(_))))
+            path.is_ok_and(|path| matches!(self.metrics.get(&path), Some(Some(_))))
         };
-        self.figures.iter().filter(|(path, _)| path.depth() == 3).all(|(path, figure)| {
+        self.metrics.iter().filter(|(path, _)| path.depth() == 3).all(|(path, metric)| {
             let below =
                 kind_of(path) != "publishers" || (of(path, "queues") && of(path, "workers"));
-            figure.is_some() && below
+            metric.is_some() && below
         }) && self.publishers.is_some()
     }
 
@@ -117,17 +117,17 @@ impl Board {
 
     fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a Path, Option<&'a Json>)> {
         let bases =
-            self.figures.iter().filter(move |(path, _)| path.depth() == 3 && kind_of(path) == kind);
-        bases.map(|(path, figure)| (path, figure.as_ref()))
+            self.metrics.iter().filter(move |(path, _)| path.depth() == 3 && kind_of(path) == kind);
+        bases.map(|(path, metric)| (path, metric.as_ref()))
     }
 
     fn listed<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Path, &'a Json)> {
         let lists = self
-            .figures
+            .metrics
             .iter()
             .filter(move |(path, _)| path.depth() == 4 && path.segments().nth(3) == Some(name));
-        lists.flat_map(move |(path, figure)| {
-            let list = figure.iter().flat_map(move |figure| figure[name].as_array()).flatten();
+        lists.flat_map(move |(path, metric)| {
+            let list = metric.iter().flat_map(move |metric| metric[name].as_array()).flatten();
             list.map(move |one| (path, one))
         })
     }
@@ -135,11 +135,11 @@ impl Board {
     /// For counting the workers of queues; none if not every publisher lists all of its own.
     fn worker_counter(&self) -> Option<WorkerCounter> {
         let lists = |(base, _): (&Path, _)| {
-            let list = self.figures.get(&below(base, "workers")?)?.as_ref()?;
+            let list = self.metrics.get(&below(base, "workers")?)?.as_ref()?;
             (number(list, "more") == 0).then_some(())
         };
         let all = self.of_kind("publishers").all(|publisher| lists(publisher).is_some());
-        let all = all && self.publishers.is_some() && self.without_figures().is_empty();
+        let all = all && self.publishers.is_some() && self.without_metrics().is_empty();
         all.then(|| WorkerCounter::of(&self.workers()))
     }
 
@@ -179,8 +179,8 @@ impl Board {
     /// All of it, for programs.
     pub(super) fn json(&self) -> Json {
         let named = |kind: &str| -> Vec<Json> {
-            let one = |(path, figure): (&Path, Option<&Json>)| match figure {
-                Some(figure) => figure.clone(),
+            let one = |(path, metric): (&Path, Option<&Json>)| match metric {
+                Some(metric) => metric.clone(),
                 None => json!({ "name": name_of(path), "error": self.why.get(path) }),
             };
             self.of_kind(kind).map(one).collect()
@@ -195,7 +195,7 @@ impl Board {
         }
         json!({
             "publishers": named("publishers"), "queues": queues, "workers": self.workers(),
-            "replicas": named("replicas"), "without_figures": self.without_figures(),
+            "replicas": named("replicas"), "without_metrics": self.without_metrics(),
         })
     }
 
@@ -211,9 +211,9 @@ impl Board {
             .filter(|(path, _)| path.depth() == 3)
             .map(|(path, why)| printable(&format!("{path}: {why}")).into_owned())
             .collect();
-        let silent = self.without_figures();
+        let silent = self.without_metrics();
         lost.extend(silent.iter().map(|name| {
-            printable(&format!("publisher {name} {}", workers::NO_FIGURES)).into_owned()
+            printable(&format!("publisher {name} {}", workers::NO_METRICS)).into_owned()
         }));
         lost.truncate(PART_LEAST);
         // A blank line between two parts.
@@ -233,7 +233,7 @@ impl Board {
             lines.extend(part);
         }
         if lines.is_empty() {
-            lines.push("nobody tells figures: no publisher, no replica".to_owned());
+            lines.push("nobody tells metrics: no publisher, no replica".to_owned());
         }
         lines
     }
@@ -253,8 +253,8 @@ impl Board {
             "room",
             "oldest",
         ]);
-        for (path, figure) in self.of_kind("publishers") {
-            let Some(p) = figure else {
+        for (path, metric) in self.of_kind("publishers") {
+            let Some(p) = metric else {
                 let unknown = std::iter::repeat_n("-".to_owned(), 11);
                 table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
                 continue;
@@ -332,8 +332,8 @@ impl Board {
             "writes",
             "memory",
         ]);
-        for (path, figure) in self.of_kind("replicas") {
-            let Some(r) = figure else {
+        for (path, metric) in self.of_kind("replicas") {
+            let Some(r) = metric else {
                 let unknown = std::iter::repeat_n("-".to_owned(), 10);
                 table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
                 continue;
@@ -466,11 +466,11 @@ mod tests {
         assert_eq!((&queue["workers"], &queue["subscriptions"]), (&json!(3), &json!(4)));
         board.publishers(vec![publisher(1, "p1"), publisher(2, "p2"), publisher(3, "p3")]);
         assert_eq!(board.json()["queues"][0]["workers"], 2, "those of p3 are not known");
-        assert_eq!(board.json()["without_figures"], json!(["p3"]));
+        assert_eq!(board.json()["without_metrics"], json!(["p3"]));
     }
 
     #[test]
-    fn it_is_whole_once_all_that_is_named_has_told_its_figures() {
+    fn it_is_whole_once_all_that_is_named_has_told_its_metrics() {
         let mut board = Board::default();
         board.replica_or_publisher(&path("/sys/publishers/p1"));
         board.replica_or_publisher(&path("/sys/replicas/r1"));
@@ -479,10 +479,10 @@ mod tests {
             assert!(!board.is_whole(), "{told}");
         }
         board.told(&path("/sys/publishers/p1/workers"), json!({}));
-        assert!(!board.is_whole(), "there may be publishers without figures");
+        assert!(!board.is_whole(), "there may be publishers without metrics");
         board.publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
         assert!(board.is_whole());
-        let silent = "publisher p2 publishes no figures (publisher.figures is false)";
+        let silent = "publisher p2 publishes no metrics (publisher.metrics is false)";
         assert!(board.lines(None).iter().any(|line| line == silent), "{:?}", board.lines(None));
         board.lost(&path("/sys/replicas/r1"), "the link ended");
         assert!(!board.is_whole());

@@ -1,4 +1,4 @@
-//! `longshore top`: publishers, queues, workers and replicas as they are, from the figures below `/sys`.
+//! `longshore top`: publishers, queues, workers and replicas as they are, from the metrics below `/sys`.
 
 mod board;
 mod screen;
@@ -22,9 +22,9 @@ use crate::signals::Stop;
 
 /// How often it is shown.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
-/// How long figures may take to come before what there is is shown once.
+/// How long metrics may take to come before what there is is shown once.
 const ONCE_WITHIN: Duration = Duration::from_secs(5);
-/// Updates that may wait to be read; beyond, each figure's newest does.
+/// Updates that may wait to be read; beyond, each metric's newest does.
 const UPDATES_WAITING_MAX: usize = 4_096;
 
 pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<()> {
@@ -87,7 +87,7 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
             }
             () = sleep_until(once_by), if arguments.once => {
                 show(&board, None, &mut context)?;
-                anyhow::bail!("not all that the directory names has told its figures");
+                anyhow::bail!("not all that the directory names has told its metrics");
             }
             () = stop.asked() => return Ok(()),
             () = quit(screen.as_mut()) => return Ok(()),
@@ -123,7 +123,7 @@ fn show(board: &Board, screen: Option<&mut Screen>, context: &mut Context) -> an
     Ok(())
 }
 
-/// The figures that are followed.
+/// The metrics that are followed.
 struct Following {
     subscriber: Subscriber,
     updates: Updates,
@@ -137,7 +137,7 @@ impl Following {
         Following { subscriber, updates, paths: HashMap::new(), held: HashMap::new() }
     }
 
-    /// Follows all figures of a publisher or a replica.
+    /// Follows all metrics of a publisher or a replica.
     fn follow(&mut self, base: &Path) {
         if self.held.contains_key(base) {
             return;

@@ -27,10 +27,10 @@ pub(crate) struct Left {
     pub(crate) died: u64,
 }
 
-/// The figures before anything is done, if all publishers tell them soon: work does not wait for those that are away.
-pub(crate) async fn first_look(queues: &Queues, patterns: &[Glob]) -> Option<Figures> {
+/// The stats before anything is done, if all publishers tell them soon: work does not wait for those that are away.
+pub(crate) async fn first_look(queues: &Queues, patterns: &[Glob]) -> Option<Stats> {
     let looked = tokio::time::timeout(FIRST_LOOK_MAX, stats(queues, patterns)).await.ok()?.ok()?;
-    looked.is_whole().then(|| Figures::of(&looked.merged()))
+    looked.is_whole().then(|| Stats::of(&looked.merged()))
 }
 
 /// Waits until the queues that match are empty; tells how many jobs have been completed meanwhile. A publisher that does
@@ -38,7 +38,7 @@ pub(crate) async fn first_look(queues: &Queues, patterns: &[Glob]) -> Option<Fig
 pub(crate) async fn until(
     queues: &Queues,
     patterns: &[Glob],
-    mut first: Option<Figures>,
+    mut first: Option<Stats>,
     mut completed: impl FnMut(u64),
     is_quiet: impl Fn() -> bool,
 ) -> anyhow::Result<Left> {
@@ -57,20 +57,20 @@ pub(crate) async fn until(
         };
         answered = Instant::now();
         let merged = stats.merged();
-        let figures = Figures::of(&merged);
+        let sums = Stats::of(&merged);
         if stats.is_whole() {
-            let first = first.get_or_insert(figures);
-            completed(figures.completed.saturating_sub(first.completed));
-            if figures.active == 0 {
-                let died = figures.died.saturating_sub(first.died);
-                let (scheduled, prepared) = (figures.scheduled, figures.prepared);
+            let first = first.get_or_insert(sums);
+            completed(sums.completed.saturating_sub(first.completed));
+            if sums.active == 0 {
+                let died = sums.died.saturating_sub(first.died);
+                let (scheduled, prepared) = (sums.scheduled, sums.prepared);
                 return Ok(Left { scheduled, prepared, died });
             }
         }
         tell_once(&stats, &mut waited_for);
         // Others may do them; this worker was not asked to end.
         let quiet = is_quiet();
-        if quiet && !told_quiet && figures.active > 0 {
+        if quiet && !told_quiet && sums.active > 0 {
             eprintln!("this worker is quiet; jobs are waited for: longshore workers resume");
         }
         told_quiet = quiet;
@@ -88,7 +88,7 @@ pub(crate) async fn until(
     }
 }
 
-/// Figures of the queues that match any of the patterns, each queue of a publisher once.
+/// Stats of the queues that match any of the patterns, each queue of a publisher once.
 async fn stats(
     queues: &Queues,
     patterns: &[Glob],
@@ -141,7 +141,7 @@ fn tell_once(stats: &Gathered<Vec<QueueStat>>, told: &mut Vec<String>) {
 
 /// Sums over the queues that match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub(crate) struct Stats {
     active: u64,
     scheduled: u64,
     prepared: u64,
@@ -149,9 +149,9 @@ pub(crate) struct Figures {
     completed: u64,
 }
 
-impl Figures {
-    fn of(queues: &[QueueStat]) -> Figures {
-        let mut sum = Figures::default();
+impl Stats {
+    fn of(queues: &[QueueStat]) -> Stats {
+        let mut sum = Stats::default();
         for queue in queues {
             sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
             sum.scheduled += queue.counts.scheduled;

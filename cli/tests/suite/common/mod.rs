@@ -334,7 +334,7 @@ impl System {
         run(self.command(arguments), input)
     }
 
-    /// The figures of one queue.
+    /// The metrics of one queue.
     pub(crate) fn stat(&self, path: &str) -> Value {
         self.run(&["stat", path, "--json"]).code(0).json()["queues"][0].clone()
     }
@@ -355,7 +355,7 @@ impl System {
         longshore::Cluster::new([self.resolver()])
     }
 
-    /// Hands in one job. Its name.
+    /// Enqueues one job. Its name.
     pub(crate) fn enqueue(&self, path: &str, payload: &str, options: &[&str]) -> String {
         let arguments = [&["enqueue", "--json", path, payload], options].concat();
         let receipt = self.run(&arguments).code(0).json();

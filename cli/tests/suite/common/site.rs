@@ -229,7 +229,7 @@ impl Site {
         Service::start(command)
     }
 
-    /// Hands in jobs, and waits until the publisher holds them.
+    /// Enqueues jobs, and waits until the publisher holds them.
     pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) {
         let receipts = self.producer().enqueue_all(jobs, Default::default()).await;
         for receipt in receipts {
@@ -237,7 +237,7 @@ impl Site {
         }
     }
 
-    /// The figures of a queue at the first publisher, all 0 before it has one.
+    /// The metrics of a queue at the first publisher, all 0 before it has one.
     pub(crate) async fn stat(&self, queue: &str) -> QueueStat {
         stat_of(&self.inside(0), queue).await
     }
@@ -274,7 +274,7 @@ pub(crate) fn info_of(publisher: &Service) -> PublisherInfo {
     }
 }
 
-/// The figures of a queue, all 0 before there is one.
+/// The metrics of a queue, all 0 before there is one.
 pub(crate) async fn stat_of(queues: &Queues, queue: &str) -> QueueStat {
     let stats = queues.stats(Glob::new(queue).unwrap()).await.unwrap();
     assert!(stats.missing.is_empty(), "{:?}", stats.missing);

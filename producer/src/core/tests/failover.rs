@@ -5,221 +5,224 @@ use super::*;
 #[test]
 fn a_batch_refused_by_a_publisher_that_is_drained_goes_to_another() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), &[a, b]);
-    story.push(1);
-    let first = story.next_sent();
-    story.answer(&first, Err(BatchRefusal::Draining));
-    let second = story.next_sent();
+    let mut scenario = Scenario::linked_to(single(), &[a, b]);
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.answer(&first, Err(BatchRefusal::Draining));
+    let second = scenario.next_sent();
     assert_ne!(second.publisher, first.publisher);
-    story.answer_all(&second);
-    assert_eq!(held_by(&story.next_end().end), second.publisher);
+    scenario.answer_all(&second);
+    assert_eq!(held_by(&scenario.next_end().end), second.publisher);
 }
 
 #[test]
 fn a_batch_that_a_drained_publisher_refuses_asks_who_has_come_in_its_place() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    story.pass(ms(2_000));
-    story.push(1);
-    let first = story.next_sent();
-    story.answer(&first, Err(BatchRefusal::Draining));
-    assert_eq!(story.asked.len(), 1, "at once, and not when the answer is old");
-    story.resolve(&[a, b.clone()]);
-    story.attach_next(1);
-    let second = story.next_sent();
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    scenario.pass(ms(2_000));
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.answer(&first, Err(BatchRefusal::Draining));
+    assert_eq!(scenario.asked.len(), 1, "at once, and not when the answer is old");
+    scenario.resolve(&[a, b.clone()]);
+    scenario.attach_next(1);
+    let second = scenario.next_sent();
     assert_eq!(second.publisher, b.id);
-    story.answer_all(&second);
-    assert_eq!(held_by(&story.next_end().end), b.id);
+    scenario.answer_all(&second);
+    assert_eq!(held_by(&scenario.next_end().end), b.id);
 }
 
 #[test]
 fn a_stopping_publisher_gets_nothing_new_and_its_own_batches_stay() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), &[a, b]);
-    story.push(1);
-    let first = story.next_sent();
-    story.core.goodbye(story.now, first.publisher, first.link);
+    let mut scenario = Scenario::linked_to(single(), &[a, b]);
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.core.goodbye(scenario.now, first.publisher, first.link);
     for n in 2..20 {
-        story.push(n);
-        assert_ne!(story.next_sent().publisher, first.publisher);
+        scenario.push(n);
+        assert_ne!(scenario.next_sent().publisher, first.publisher);
     }
-    story.answer_all(&first);
-    assert_eq!(held_by(&story.next_end().end), first.publisher);
+    scenario.answer_all(&first);
+    assert_eq!(held_by(&scenario.next_end().end), first.publisher);
 }
 
 #[test]
 fn a_batch_that_had_arrived_stays_though_its_second_copy_is_refused_by_a_drained_publisher() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), &[a, b]);
-    story.push(1);
-    let first = story.next_sent();
-    story.lose(first.publisher, first.link);
-    let link = story.attach_next(first.sequence + 1);
-    let again = story.next_sent();
-    story.answer(&again, Err(BatchRefusal::Draining));
-    assert!(story.sent.is_empty(), "the first copy is there: another publisher would run it twice");
-    story.lose(first.publisher, link);
-    story.pass(ms(200));
-    story.attach_next(first.sequence + 1);
-    let third = story.next_sent();
+    let mut scenario = Scenario::linked_to(single(), &[a, b]);
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.lose(first.publisher, first.link);
+    let link = scenario.attach_next(first.sequence + 1);
+    let again = scenario.next_sent();
+    scenario.answer(&again, Err(BatchRefusal::Draining));
+    assert!(
+        scenario.sent.is_empty(),
+        "the first copy is there: another publisher would run it twice"
+    );
+    scenario.lose(first.publisher, link);
+    scenario.pass(ms(200));
+    scenario.attach_next(first.sequence + 1);
+    let third = scenario.next_sent();
     assert_eq!((third.publisher, third.sequence), (first.publisher, first.sequence));
-    story.answer_all(&third);
-    assert_eq!(story.next_end().jobs, [1]);
+    scenario.answer_all(&third);
+    assert_eq!(scenario.next_end().jobs, [1]);
 }
 
 #[test]
 fn new_batches_avoid_a_publisher_whose_link_is_down_while_another_is_up() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), &[a, b]);
-    story.push(1);
-    let first = story.next_sent();
-    story.lose(first.publisher, first.link);
+    let mut scenario = Scenario::linked_to(single(), &[a, b]);
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.lose(first.publisher, first.link);
     for n in 2..20 {
-        story.push(n);
-        assert_ne!(story.next_sent().publisher, first.publisher);
+        scenario.push(n);
+        assert_ne!(scenario.next_sent().publisher, first.publisher);
     }
 }
 
 /// `own` publishes the path; `default` has the default above it.
 fn below_a_default(
-    story: &mut Story,
+    scenario: &mut Scenario,
     own: &PublisherInfo,
     default: &PublisherInfo,
     complete: bool,
 ) {
-    story.ask();
+    scenario.ask();
     let set = [publication(own)].into();
     let fallback = Some([publication(own), publication(default)].into());
     let answer = PathAnswer::Publishers { set, by_default: false, fallback };
-    story.resolve_with(answer, complete);
+    scenario.resolve_with(answer, complete);
 }
 
 #[test]
 fn a_dead_publishers_path_goes_to_the_default_above_at_once() {
     let (dead, other) = (publisher(1), publisher(2));
-    let mut story = Story::new(single());
-    below_a_default(&mut story, &dead, &other, true);
-    story.push(1);
-    let dialled = story.dialled.pop_front().expect("a dial");
+    let mut scenario = Scenario::new(single());
+    below_a_default(&mut scenario, &dead, &other, true);
+    scenario.push(1);
+    let dialled = scenario.dialled.pop_front().expect("a dial");
     assert_eq!(dialled.publisher, dead.id, "its own publisher comes first");
-    assert!(story.dialled.is_empty(), "nobody else while it has not failed");
-    story.lose(dead.id, dialled.link);
-    let next = story.dialled.iter().find(|dialled| dialled.publisher == other.id);
+    assert!(scenario.dialled.is_empty(), "nobody else while it has not failed");
+    scenario.lose(dead.id, dialled.link);
+    let next = scenario.dialled.iter().find(|dialled| dialled.publisher == other.id);
     let (next, at) = next.map(|next| (next.link, next.at)).expect("the next candidate is dialled");
-    assert_eq!(at, story.now, "at once");
-    story.attach(other.id, next, 1);
-    let sent = story.next_sent();
+    assert_eq!(at, scenario.now, "at once");
+    scenario.attach(other.id, next, 1);
+    let sent = scenario.next_sent();
     assert_eq!(sent.publisher, other.id);
-    story.answer_all(&sent);
-    assert_eq!(held_by(&story.next_end().end), other.id);
+    scenario.answer_all(&sent);
+    assert_eq!(held_by(&scenario.next_end().end), other.id);
 }
 
 #[test]
 fn jobs_return_to_the_paths_own_publisher_once_it_is_back() {
     let (own, other) = (publisher(1), publisher(2));
-    let mut story = Story::new(single());
-    below_a_default(&mut story, &own, &other, true);
-    story.push(1);
-    let dialled = story.dialled.pop_front().expect("a dial");
-    story.lose(own.id, dialled.link);
-    story.pass(secs(1));
-    let latest = |story: &Story, id| {
+    let mut scenario = Scenario::new(single());
+    below_a_default(&mut scenario, &own, &other, true);
+    scenario.push(1);
+    let dialled = scenario.dialled.pop_front().expect("a dial");
+    scenario.lose(own.id, dialled.link);
+    scenario.pass(secs(1));
+    let latest = |scenario: &Scenario, id| {
         let of = |dialled: &&Dialled| dialled.publisher == id;
-        story.dialled.iter().rev().find(of).expect("it is dialled").link
+        scenario.dialled.iter().rev().find(of).expect("it is dialled").link
     };
-    let link = latest(&story, other.id);
-    story.attach(other.id, link, 1);
-    let sent = story.next_sent();
-    story.answer_all(&sent);
-    let link = latest(&story, own.id);
-    story.attach(own.id, link, 1);
+    let link = latest(&scenario, other.id);
+    scenario.attach(other.id, link, 1);
+    let sent = scenario.next_sent();
+    scenario.answer_all(&sent);
+    let link = latest(&scenario, own.id);
+    scenario.attach(own.id, link, 1);
     // A route keeps its publisher for a moment, so that batches stay large.
-    story.pass(ms(300));
+    scenario.pass(ms(300));
     for n in 2..10 {
-        story.push(n);
-        let sent = story.next_sent();
+        scenario.push(n);
+        let sent = scenario.next_sent();
         assert_eq!(sent.publisher, own.id);
-        story.answer_all(&sent);
+        scenario.answer_all(&sent);
     }
 }
 
 #[test]
 fn a_batch_that_may_be_at_the_paths_own_publisher_waits_for_it() {
     let (own, other) = (publisher(1), publisher(2));
-    let mut story = Story::new(single());
-    below_a_default(&mut story, &own, &other, true);
-    story.push(1);
-    story.attach_next(1);
-    let sent = story.next_sent();
-    story.lose(own.id, sent.link);
-    let next = story.dialled.iter().find(|dialled| dialled.publisher == other.id);
+    let mut scenario = Scenario::new(single());
+    below_a_default(&mut scenario, &own, &other, true);
+    scenario.push(1);
+    scenario.attach_next(1);
+    let sent = scenario.next_sent();
+    scenario.lose(own.id, sent.link);
+    let next = scenario.dialled.iter().find(|dialled| dialled.publisher == other.id);
     let next = next.expect("new jobs need it").link;
-    story.attach(other.id, next, 1);
-    assert!(story.sent.is_empty(), "it may have reached the first");
-    story.push(2);
-    assert_eq!(story.next_sent().publisher, other.id, "a new one goes on");
+    scenario.attach(other.id, next, 1);
+    assert!(scenario.sent.is_empty(), "it may have reached the first");
+    scenario.push(2);
+    assert_eq!(scenario.next_sent().publisher, other.id, "a new one goes on");
 }
 
 #[test]
 fn an_idle_link_that_was_closed_is_no_reason_to_fall_back() {
     let (own, other) = (publisher(1), publisher(2));
-    let mut story = Story::new(single());
-    below_a_default(&mut story, &own, &other, true);
-    story.push(1);
-    story.attach_next(1);
-    let sent = story.next_sent();
-    story.answer_all(&sent);
-    story.pass(secs(600));
-    assert_eq!(story.closed.len(), 1, "idle");
-    below_a_default(&mut story, &own, &other, true);
-    story.push(2);
-    let dialled: Vec<PublisherId> = story.dialled.drain(..).map(|one| one.publisher).collect();
+    let mut scenario = Scenario::new(single());
+    below_a_default(&mut scenario, &own, &other, true);
+    scenario.push(1);
+    scenario.attach_next(1);
+    let sent = scenario.next_sent();
+    scenario.answer_all(&sent);
+    scenario.pass(secs(600));
+    assert_eq!(scenario.closed.len(), 1, "idle");
+    below_a_default(&mut scenario, &own, &other, true);
+    scenario.push(2);
+    let dialled: Vec<PublisherId> = scenario.dialled.drain(..).map(|one| one.publisher).collect();
     assert_eq!(dialled, [own.id]);
 }
 
 #[test]
 fn a_warming_replicas_default_is_no_candidate() {
     let (dead, other) = (publisher(1), publisher(2));
-    let mut story = Story::new(single());
-    below_a_default(&mut story, &dead, &other, false);
-    story.push(1);
-    let dialled = story.dialled.pop_front().expect("a dial");
-    story.lose(dead.id, dialled.link);
-    assert!(story.dialled.iter().all(|dialled| dialled.publisher == dead.id));
+    let mut scenario = Scenario::new(single());
+    below_a_default(&mut scenario, &dead, &other, false);
+    scenario.push(1);
+    let dialled = scenario.dialled.pop_front().expect("a dial");
+    scenario.lose(dead.id, dialled.link);
+    assert!(scenario.dialled.iter().all(|dialled| dialled.publisher == dead.id));
 }
 
 #[test]
 fn a_batch_that_was_never_sent_goes_to_whichever_publisher_comes_first() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve(&[a, b.clone()]);
-    story.push(1);
-    assert_eq!(story.dialled.len(), 2, "both are tried at once");
-    assert!(story.sent.is_empty());
-    let dialled = story.dialled.iter().find(|d| d.publisher == b.id).expect("b is dialled");
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve(&[a, b.clone()]);
+    scenario.push(1);
+    assert_eq!(scenario.dialled.len(), 2, "both are tried at once");
+    assert!(scenario.sent.is_empty());
+    let dialled = scenario.dialled.iter().find(|d| d.publisher == b.id).expect("b is dialled");
     let link = dialled.link;
-    story.attach(b.id, link, 1);
-    assert_eq!(story.next_sent().publisher, b.id);
+    scenario.attach(b.id, link, 1);
+    assert_eq!(scenario.next_sent().publisher, b.id);
 }
 
 #[test]
 fn with_duplicates_allowed_a_batch_goes_elsewhere_once_its_publisher_cannot_be_reached() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::with(single(), Failover::MayDuplicate);
-    story.link_all(&[a, b]);
-    story.push(1);
-    let first = story.next_sent();
-    story.lose(first.publisher, first.link);
-    assert!(story.sent.is_empty(), "its publisher is tried at once before another gets it");
-    story.pass(ms(100));
-    let dialled = story.dialled.pop_front().expect("a try");
+    let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
+    scenario.link_all(&[a, b]);
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.lose(first.publisher, first.link);
+    assert!(scenario.sent.is_empty(), "its publisher is tried at once before another gets it");
+    scenario.pass(ms(100));
+    let dialled = scenario.dialled.pop_front().expect("a try");
     assert_eq!(dialled.publisher, first.publisher);
-    story.lose(first.publisher, dialled.link);
-    let second = story.next_sent();
+    scenario.lose(first.publisher, dialled.link);
+    let second = scenario.next_sent();
     assert_ne!(second.publisher, first.publisher);
-    story.answer_all(&second);
-    let BatchEnd::Answered { publisher, may_be_at, .. } = story.next_end().end else {
+    scenario.answer_all(&second);
+    let BatchEnd::Answered { publisher, may_be_at, .. } = scenario.next_end().end else {
         panic!("it was answered")
     };
     assert_eq!((publisher, may_be_at), (second.publisher, Some(first.publisher)));
@@ -228,18 +231,18 @@ fn with_duplicates_allowed_a_batch_goes_elsewhere_once_its_publisher_cannot_be_r
 #[test]
 fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_publisher() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::with(single(), Failover::MayDuplicate);
-    story.link_all(&[a, b]);
-    story.push(1);
-    let first = story.next_sent();
-    story.lose(first.publisher, first.link);
-    story.pass(ms(100));
-    let dialled = story.dialled.pop_front().expect("a try");
-    story.lose(first.publisher, dialled.link);
-    let second = story.next_sent();
-    story.answer(&second, Err(BatchRefusal::Draining));
-    story.pass(secs(31));
-    let end = story.next_end().end;
+    let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
+    scenario.link_all(&[a, b]);
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.lose(first.publisher, first.link);
+    scenario.pass(ms(100));
+    let dialled = scenario.dialled.pop_front().expect("a try");
+    scenario.lose(first.publisher, dialled.link);
+    let second = scenario.next_sent();
+    scenario.answer(&second, Err(BatchRefusal::Draining));
+    scenario.pass(secs(31));
+    let end = scenario.next_end().end;
     assert!(
         matches!(end, BatchEnd::Unknown { publisher, .. } if publisher == first.publisher),
         "{end:?}"
@@ -249,31 +252,31 @@ fn with_duplicates_allowed_a_batch_that_nobody_answers_is_unknown_at_the_first_p
 #[test]
 fn a_publisher_that_said_it_stops_and_did_not_is_tried_anew() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    story.push(1);
-    let first = story.next_sent();
-    story.answer(&first, Err(BatchRefusal::Draining));
-    story.pass(secs(16));
-    story.attach_next(first.sequence);
-    let again = story.next_sent();
-    story.answer_all(&again);
-    assert_eq!(story.next_end().jobs, [1]);
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.answer(&first, Err(BatchRefusal::Draining));
+    scenario.pass(secs(16));
+    scenario.attach_next(first.sequence);
+    let again = scenario.next_sent();
+    scenario.answer_all(&again);
+    assert_eq!(scenario.next_end().jobs, [1]);
 }
 
 #[test]
 fn with_duplicates_allowed_a_batch_goes_elsewhere_once_and_then_stays() {
-    let mut story = Story::with(single(), Failover::MayDuplicate);
-    story.link_all(&[publisher(1), publisher(2), publisher(3)]);
-    story.push(1);
-    let first = story.next_sent();
-    story.lose(first.publisher, first.link);
-    let dialled = story.dialled.pop_front().expect("a try");
-    story.lose(first.publisher, dialled.link);
-    let second = story.next_sent();
-    story.lose(second.publisher, second.link);
-    story.pass(ms(200));
-    while let Some(dialled) = story.dialled.pop_front() {
-        story.lose(dialled.publisher, dialled.link);
+    let mut scenario = Scenario::with(single(), Failover::MayDuplicate);
+    scenario.link_all(&[publisher(1), publisher(2), publisher(3)]);
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.lose(first.publisher, first.link);
+    let dialled = scenario.dialled.pop_front().expect("a try");
+    scenario.lose(first.publisher, dialled.link);
+    let second = scenario.next_sent();
+    scenario.lose(second.publisher, second.link);
+    scenario.pass(ms(200));
+    while let Some(dialled) = scenario.dialled.pop_front() {
+        scenario.lose(dialled.publisher, dialled.link);
     }
-    assert!(story.sent.is_empty(), "a third publisher would make three of it");
+    assert!(scenario.sent.is_empty(), "a third publisher would make three of it");
 }

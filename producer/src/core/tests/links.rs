@@ -5,20 +5,20 @@ use super::*;
 #[test]
 fn a_lost_link_is_tried_again_at_once_and_then_after_growing_random_waits_of_at_most_two_seconds() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    story.pass(secs(5));
-    story.push(1);
-    let sent = story.next_sent();
-    story.lose(a.id, sent.link);
-    let mut failed_at = story.now;
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    scenario.pass(secs(5));
+    scenario.push(1);
+    let sent = scenario.next_sent();
+    scenario.lose(a.id, sent.link);
+    let mut failed_at = scenario.now;
     let mut waits = Vec::new();
-    while story.now < secs(34) {
-        while let Some(dialled) = story.dialled.pop_front() {
+    while scenario.now < secs(34) {
+        while let Some(dialled) = scenario.dialled.pop_front() {
             waits.push(dialled.at - failed_at);
-            story.lose(a.id, dialled.link);
-            failed_at = story.now;
+            scenario.lose(a.id, dialled.link);
+            failed_at = scenario.now;
         }
-        story.until(story.core.next_deadline());
+        scenario.until(scenario.core.next_deadline());
     }
     assert_eq!(waits[0], ms(0), "the first try is made at once");
     for (n, wait) in waits.iter().enumerate() {
@@ -31,18 +31,18 @@ fn a_lost_link_is_tried_again_at_once_and_then_after_growing_random_waits_of_at_
 #[test]
 fn a_link_that_breaks_at_once_is_not_tried_in_a_tight_loop() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    story.push(1);
-    let sent = story.next_sent();
-    story.lose(a.id, sent.link);
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    scenario.push(1);
+    let sent = scenario.next_sent();
+    scenario.lose(a.id, sent.link);
     let mut tries = 0;
-    while story.now < secs(25) {
-        while let Some(dialled) = story.dialled.pop_front() {
+    while scenario.now < secs(25) {
+        while let Some(dialled) = scenario.dialled.pop_front() {
             tries += 1;
-            story.attach(a.id, dialled.link, 3);
-            story.lose(a.id, dialled.link);
+            scenario.attach(a.id, dialled.link, 3);
+            scenario.lose(a.id, dialled.link);
         }
-        story.until(story.core.next_deadline().max(story.now));
+        scenario.until(scenario.core.next_deadline().max(scenario.now));
     }
     assert!(tries < 150, "{tries} tries in 25 s");
 }
@@ -50,67 +50,67 @@ fn a_link_that_breaks_at_once_is_not_tried_in_a_tight_loop() {
 #[test]
 fn a_publisher_that_was_started_again_elsewhere_is_found_by_its_id_and_gets_its_batch_there() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    story.pass(secs(2));
-    story.push(1);
-    let first = story.next_sent();
-    story.lose(a.id, first.link);
-    let dialled = story.dialled.pop_front().expect("the old address is tried at once");
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    scenario.pass(secs(2));
+    scenario.push(1);
+    let first = scenario.next_sent();
+    scenario.lose(a.id, first.link);
+    let dialled = scenario.dialled.pop_front().expect("the old address is tried at once");
     assert_eq!(dialled.address, "127.0.0.1:4780");
-    story.lose(a.id, dialled.link);
+    scenario.lose(a.id, dialled.link);
     let moved = PublisherInfo {
         epoch: Epoch(2),
         addresses: vec![([127, 0, 0, 9], 4799).into()],
         ..a.clone()
     };
-    story.resolve(&[moved]);
-    let dialled = story.dialled.pop_front().expect("the new address is tried at once");
+    scenario.resolve(&[moved]);
+    let dialled = scenario.dialled.pop_front().expect("the new address is tried at once");
     assert_eq!(dialled.address, "127.0.0.9:4799");
-    story.attach(a.id, dialled.link, first.sequence);
-    let again = story.next_sent();
+    scenario.attach(a.id, dialled.link, first.sequence);
+    let again = scenario.next_sent();
     assert_eq!((again.publisher, again.sequence), (a.id, first.sequence));
 }
 
 #[test]
 fn links_are_kept_to_at_most_eight_publishers_of_a_path_and_failed_ones_make_room_for_others() {
     let many: Vec<PublisherInfo> = (1..=20).map(publisher).collect();
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve(&many);
-    story.push(1);
-    assert_eq!(story.dialled.len(), LINKS_PER_ROUTE);
-    let first: Vec<PublisherId> = story.dialled.iter().map(|d| d.publisher).collect();
-    let failed = story.dialled.pop_front().expect("a try");
-    story.lose(failed.publisher, failed.link);
-    let other = story.dialled.back().expect("another is tried instead").publisher;
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve(&many);
+    scenario.push(1);
+    assert_eq!(scenario.dialled.len(), LINKS_PER_ROUTE);
+    let first: Vec<PublisherId> = scenario.dialled.iter().map(|d| d.publisher).collect();
+    let failed = scenario.dialled.pop_front().expect("a try");
+    scenario.lose(failed.publisher, failed.link);
+    let other = scenario.dialled.back().expect("another is tried instead").publisher;
     assert!(!first.contains(&other));
 }
 
 #[test]
 fn an_idle_link_is_closed_after_five_minutes() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    story.until(secs(290));
-    assert!(story.closed.is_empty());
-    story.until(secs(310));
-    assert_eq!(story.closed.len(), 1);
-    assert!(story.dialled.is_empty(), "nothing needs it");
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    scenario.until(secs(290));
+    assert!(scenario.closed.is_empty());
+    scenario.until(secs(310));
+    assert_eq!(scenario.closed.len(), 1);
+    assert!(scenario.dialled.is_empty(), "nothing needs it");
 }
 
 #[test]
 fn spread_over_publishers_is_even_over_time_and_steady_for_a_while() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), &[a.clone(), b]);
+    let mut scenario = Scenario::linked_to(single(), &[a.clone(), b]);
     let mut at_a = 0;
     let mut changes = 0;
     let mut last = None;
     for n in 0..2_000 {
-        story.push(n);
-        let sent = story.next_sent();
-        story.answer_all(&sent);
+        scenario.push(n);
+        let sent = scenario.next_sent();
+        scenario.answer_all(&sent);
         at_a += usize::from(sent.publisher == a.id);
         changes += usize::from(last.replace(sent.publisher).is_some_and(|l| l != sent.publisher));
-        story.pass(ms(50));
+        scenario.pass(ms(50));
     }
     assert!((600..1_400).contains(&at_a), "{at_a} of 2000 at one of two");
     assert!(changes < 500, "{changes} changes");

@@ -1,4 +1,4 @@
-//! Stories about the core in virtual time: the test is the network, the resolver and the publishers.
+//! Scenarios about the core in virtual time: the test is the network, the resolver and the publishers.
 
 mod deadlines;
 mod failover;
@@ -94,7 +94,7 @@ struct Ended {
 }
 
 /// The core, the time, and what the core has done so far.
-struct Story {
+struct Scenario {
     core: Core<()>,
     now: Time,
     lane: LaneId,
@@ -105,15 +105,15 @@ struct Story {
     ended: VecDeque<Ended>,
 }
 
-impl Story {
-    fn new(rules: LaneRules) -> Story {
-        Story::with(rules, Failover::SamePublisher)
+impl Scenario {
+    fn new(rules: LaneRules) -> Scenario {
+        Scenario::with(rules, Failover::SamePublisher)
     }
 
-    fn with(rules: LaneRules, failover: Failover) -> Story {
+    fn with(rules: LaneRules, failover: Failover) -> Scenario {
         let mut core = Core::new(secs(30), failover, 7);
         let lane = core.open_lane(rules);
-        Story {
+        Scenario {
             core,
             now: ms(0),
             lane,
@@ -126,16 +126,16 @@ impl Story {
     }
 
     /// `/jobs` is published by these, and links to them stand.
-    fn linked_to(rules: LaneRules, publishers: &[PublisherInfo]) -> Story {
-        let mut story = Story::new(rules);
-        story.link_all(publishers);
-        story
+    fn linked_to(rules: LaneRules, publishers: &[PublisherInfo]) -> Scenario {
+        let mut scenario = Scenario::new(rules);
+        scenario.link_all(publishers);
+        scenario
     }
 
     fn link_all(&mut self, publishers: &[PublisherInfo]) {
         self.ask();
         self.resolve(publishers);
-        // A first job makes the core want links; it is answered before the story begins.
+        // A first job makes the core want links; it is answered before the scenario begins.
         self.push(999_999);
         while let Some(dialled) = self.dialled.pop_front() {
             self.attach(dialled.publisher, dialled.link, 1);

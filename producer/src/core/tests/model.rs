@@ -34,7 +34,7 @@ struct Disk {
 }
 
 struct World {
-    story: Story,
+    scenario: Scenario,
     rng: StdRng,
     disks: Vec<Disk>,
     events: BinaryHeap<std::cmp::Reverse<(Time, u64, Event)>>,
@@ -51,11 +51,11 @@ const JOBS: u64 = 60;
 impl World {
     fn new(seed: u64, failover: Failover) -> World {
         let rules = LaneRules { batch_jobs_max: 4, eager_batches: 2, ..single() };
-        let mut story = Story::with(rules, failover);
-        story.ask();
+        let mut scenario = Scenario::with(rules, failover);
+        scenario.ask();
         let disk = |_| Disk { next: 1, up: true, epoch: 1, ..Disk::default() };
         World {
-            story,
+            scenario,
             rng: StdRng::seed_from_u64(seed),
             disks: (0..PUBLISHERS).map(disk).collect(),
             events: BinaryHeap::new(),
@@ -74,7 +74,7 @@ impl World {
     fn later(&mut self, most_ms: u64, event: Event) {
         let wait = Duration::from_micros(self.rng.random_range(0..=most_ms * 1_000));
         self.counter += 1;
-        self.events.push(std::cmp::Reverse((self.story.now + wait, self.counter, event)));
+        self.events.push(std::cmp::Reverse((self.scenario.now + wait, self.counter, event)));
     }
 
     fn index(publisher: PublisherId) -> usize {
@@ -83,30 +83,31 @@ impl World {
 
     /// What the core did goes on its way.
     fn carry(&mut self) {
-        while let Some(dialled) = self.story.dialled.pop_front() {
+        while let Some(dialled) = self.scenario.dialled.pop_front() {
             let (at, link) = (World::index(dialled.publisher), dialled.link.0);
             self.later(50, Event::DialEnds { at, link });
         }
         // Within one link nothing overtakes: all of one turn's batches arrive at the same time, in order.
         let wait = self.rng.random_range(0..3_000);
-        while let Some(sent) = self.story.sent.pop_front() {
+        while let Some(sent) = self.scenario.sent.pop_front() {
             let (at, link) = (World::index(sent.publisher), sent.link.0);
             self.flying.insert((at, link, sent.sequence), sent.batch);
             self.counter += 1;
-            let time = self.story.now.max(self.last_batch(at, link)) + Duration::from_micros(wait);
+            let time =
+                self.scenario.now.max(self.last_batch(at, link)) + Duration::from_micros(wait);
             let event = Event::Batch { at, link, sequence: sent.sequence };
             self.events.push(std::cmp::Reverse((time, self.counter, event)));
         }
-        for (publisher, link) in std::mem::take(&mut self.story.closed) {
+        for (publisher, link) in std::mem::take(&mut self.scenario.closed) {
             let disk = &mut self.disks[World::index(publisher)];
             if disk.link == Some(link.0) {
                 disk.link = None;
             }
         }
-        if !self.story.asked.is_empty() {
+        if !self.scenario.asked.is_empty() {
             self.later(5, Event::Resolved);
         }
-        while let Some(end) = self.story.ended.pop_front() {
+        while let Some(end) = self.scenario.ended.pop_front() {
             for job in end.jobs {
                 let before = self.ends.insert(job, end.end.clone());
                 assert!(before.is_none(), "job {job} has two ends");
@@ -125,11 +126,11 @@ impl World {
             Event::Push => {
                 let n = self.pushed;
                 self.pushed += 1;
-                match self.story.try_push(&job(n)) {
+                match self.scenario.try_push(&job(n)) {
                     Ok(()) => {}
                     Err(_) => {
                         self.refused.insert(n);
-                        self.story.ask();
+                        self.scenario.ask();
                     }
                 }
             }
@@ -158,9 +159,9 @@ impl World {
                         self.later(20, Event::LossSeen { at, link: old });
                     }
                     let next = self.disks[at].next;
-                    self.story.attach(id, LinkNumber(link), next);
+                    self.scenario.attach(id, LinkNumber(link), next);
                 } else {
-                    self.story.lose(id, LinkNumber(link));
+                    self.scenario.lose(id, LinkNumber(link));
                 }
             }
             Event::Batch { at, link, sequence } => {
@@ -202,17 +203,17 @@ impl World {
                 };
                 let answer = Enqueued { sequence, outcome };
                 let id = self.info(at).id;
-                self.story.core.answered(self.story.now, id, LinkNumber(link), answer);
-                self.story.drain();
+                self.scenario.core.answered(self.scenario.now, id, LinkNumber(link), answer);
+                self.scenario.drain();
             }
             Event::LossSeen { at, link } => {
                 let id = self.info(at).id;
-                self.story.lose(id, LinkNumber(link));
+                self.scenario.lose(id, LinkNumber(link));
             }
             Event::Resolved => {
                 let infos: Vec<PublisherInfo> = (0..PUBLISHERS).map(|at| self.info(at)).collect();
-                if !self.story.asked.is_empty() {
-                    self.story.resolve(&infos);
+                if !self.scenario.asked.is_empty() {
+                    self.scenario.resolve(&infos);
                 }
             }
         }
@@ -229,12 +230,12 @@ impl World {
         }
         self.carry();
         let end = secs(60);
-        while self.story.now < end {
-            let turn = self.story.core.next_deadline();
+        while self.scenario.now < end {
+            let turn = self.scenario.core.next_deadline();
             let next = self.events.peek().map_or(turn, |event| event.0.0.min(turn));
-            self.story.until(next.max(self.story.now));
+            self.scenario.until(next.max(self.scenario.now));
             self.carry();
-            while self.events.peek().is_some_and(|event| event.0.0 <= self.story.now) {
+            while self.events.peek().is_some_and(|event| event.0.0 <= self.scenario.now) {
                 let event = self.events.pop().expect("peeked").0.2;
                 self.happen(event);
                 self.carry();
@@ -277,7 +278,7 @@ impl World {
                 assert!(times <= 1, "job {job} is there {times} times");
             }
         }
-        assert_eq!(self.story.core.in_flight_jobs(), 0);
+        assert_eq!(self.scenario.core.in_flight_jobs(), 0);
     }
 }
 

@@ -4,30 +4,30 @@ use super::*;
 
 #[test]
 fn a_path_that_nobody_publishes_is_told_to_who_asked_and_asked_again_for_the_next() {
-    let mut story = Story::new(single());
-    assert_eq!(story.ask(), Routed::Asked);
-    let since = story.now;
-    story.pass(ms(3));
-    story.resolve_with(PathAnswer::NotFound, true);
-    let core = &mut story.core;
-    assert_eq!(core.route(story.now, &path("/jobs"), since), Routed::No(NoRoute::Nobody));
-    story.pass(ms(1));
-    assert_eq!(story.ask(), Routed::Asked, "an old no is not good for a new job");
-    assert_eq!(story.asked.len(), 1);
+    let mut scenario = Scenario::new(single());
+    assert_eq!(scenario.ask(), Routed::Asked);
+    let since = scenario.now;
+    scenario.pass(ms(3));
+    scenario.resolve_with(PathAnswer::NotFound, true);
+    let core = &mut scenario.core;
+    assert_eq!(core.route(scenario.now, &path("/jobs"), since), Routed::No(NoRoute::Nobody));
+    scenario.pass(ms(1));
+    assert_eq!(scenario.ask(), Routed::Asked, "an old no is not good for a new job");
+    assert_eq!(scenario.asked.len(), 1);
 }
 
 #[test]
 fn a_warming_replicas_no_is_asked_again_half_a_second_later() {
     let a = publisher(1);
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve_with(PathAnswer::NotFound, false);
-    assert_eq!(story.ask(), Routed::Asked);
-    story.pass(ms(499));
-    assert!(story.asked.is_empty());
-    story.pass(ms(1));
-    story.resolve(std::slice::from_ref(&a));
-    assert_eq!(story.ask(), Routed::Known);
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve_with(PathAnswer::NotFound, false);
+    assert_eq!(scenario.ask(), Routed::Asked);
+    scenario.pass(ms(499));
+    assert!(scenario.asked.is_empty());
+    scenario.pass(ms(1));
+    scenario.resolve(std::slice::from_ref(&a));
+    assert_eq!(scenario.ask(), Routed::Known);
 }
 
 #[test]
@@ -38,20 +38,20 @@ fn a_default_is_not_used_before_a_complete_answer() {
         by_default: true,
         fallback: None,
     };
-    let mut story = Story::new(single());
-    story.ask();
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
     // All replicas are warming: who publishes the path may not have told them yet, and a default would make a second queue of it.
     for _ in 0..3 {
-        story.resolve_with(by_default.clone(), false);
-        assert_eq!(story.ask(), Routed::Asked);
-        story.pass(ms(499));
-        assert!(story.asked.is_empty());
-        story.pass(ms(1));
+        scenario.resolve_with(by_default.clone(), false);
+        assert_eq!(scenario.ask(), Routed::Asked);
+        scenario.pass(ms(499));
+        assert!(scenario.asked.is_empty());
+        scenario.pass(ms(1));
     }
-    story.resolve(std::slice::from_ref(&holder));
-    assert_eq!(story.ask(), Routed::Known);
-    story.push(1);
-    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, holder.id);
+    scenario.resolve(std::slice::from_ref(&holder));
+    assert_eq!(scenario.ask(), Routed::Known);
+    scenario.push(1);
+    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, holder.id);
 }
 
 #[test]
@@ -62,13 +62,13 @@ fn a_default_serves_once_the_answer_is_complete() {
         by_default: true,
         fallback: None,
     };
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve_with(by_default.clone(), false);
-    story.pass(ms(500));
-    story.resolve_with(by_default, true);
-    story.push(1);
-    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, default.id);
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve_with(by_default.clone(), false);
+    scenario.pass(ms(500));
+    scenario.resolve_with(by_default, true);
+    scenario.push(1);
+    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, default.id);
 }
 
 #[test]
@@ -83,95 +83,95 @@ fn a_path_that_holds_a_value_is_no_queue_and_one_that_holds_both_is() {
         by_default: false,
         fallback: None,
     };
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve_with(is(std::slice::from_ref(&of_value)), true);
-    assert_eq!(story.ask(), Routed::No(NoRoute::Value("p2".into())));
-    assert!(story.dialled.is_empty(), "nobody is dialled for it");
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve_with(is(std::slice::from_ref(&of_value)), true);
+    assert_eq!(scenario.ask(), Routed::No(NoRoute::Value("p2".into())));
+    assert!(scenario.dialled.is_empty(), "nobody is dialled for it");
 
     // A default for values above it makes no value of it: its publisher may have one for queues further up.
-    let mut story = Story::new(single());
-    story.ask();
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
     let by_default =
         PathAnswer::Publishers { set: [of_value.clone()].into(), by_default: true, fallback: None };
-    story.resolve_with(by_default, true);
-    story.push(1);
-    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, value.id);
+    scenario.resolve_with(by_default, true);
+    scenario.push(1);
+    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, value.id);
 
     // Who has a queue there may not be known to a replica that has just started.
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve_with(is(std::slice::from_ref(&of_value)), false);
-    assert_eq!(story.ask(), Routed::Asked);
-    story.pass(ms(500));
-    story.resolve_with(is(&[of_value.clone(), publication(&queue)]), true);
-    story.push(1);
-    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, queue.id);
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve_with(is(std::slice::from_ref(&of_value)), false);
+    assert_eq!(scenario.ask(), Routed::Asked);
+    scenario.pass(ms(500));
+    scenario.resolve_with(is(&[of_value.clone(), publication(&queue)]), true);
+    scenario.push(1);
+    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, queue.id);
 
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve_with(is(&[of_value, publication(&queue)]), true);
-    story.push(1);
-    assert_eq!(story.dialled.pop_front().expect("a dial").publisher, queue.id);
-    assert!(story.dialled.is_empty());
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve_with(is(&[of_value, publication(&queue)]), true);
+    scenario.push(1);
+    assert_eq!(scenario.dialled.pop_front().expect("a dial").publisher, queue.id);
+    assert!(scenario.dialled.is_empty());
 }
 
-/// Hands in a job each second, and has it answered: the path stays in use.
-fn send_each_second(story: &mut Story, seconds: u64) {
+/// Enqueues a job each second, and has it answered: the path stays in use.
+fn send_each_second(scenario: &mut Scenario, seconds: u64) {
     for n in 0..seconds {
-        story.push(n);
-        let sent = story.next_sent();
-        story.answer_all(&sent);
-        story.pass(secs(1));
+        scenario.push(n);
+        let sent = scenario.next_sent();
+        scenario.answer_all(&sent);
+        scenario.pass(secs(1));
     }
 }
 
 #[test]
 fn a_path_keeps_its_publishers_while_warming_replicas_know_only_a_default() {
     let (a, default) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    send_each_second(&mut story, 35);
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    send_each_second(&mut scenario, 35);
     let set = [publication(&default)].into();
-    story.resolve_with(PathAnswer::Publishers { set, by_default: true, fallback: None }, false);
-    story.push(100);
-    assert_eq!(story.next_sent().publisher, a.id);
+    scenario.resolve_with(PathAnswer::Publishers { set, by_default: true, fallback: None }, false);
+    scenario.push(100);
+    assert_eq!(scenario.next_sent().publisher, a.id);
 }
 
 #[test]
 fn a_refused_path_and_a_silent_resolver_are_told_with_their_reasons() {
-    let mut story = Story::new(single());
-    let since = story.now;
-    story.ask();
-    story.resolve_with(PathAnswer::Refused("no such tree".into()), true);
-    let routed = story.core.route(story.now, &path("/jobs"), since);
+    let mut scenario = Scenario::new(single());
+    let since = scenario.now;
+    scenario.ask();
+    scenario.resolve_with(PathAnswer::Refused("no such tree".into()), true);
+    let routed = scenario.core.route(scenario.now, &path("/jobs"), since);
     assert_eq!(routed, Routed::No(NoRoute::Refused("no such tree".into())));
-    story.pass(ms(1));
-    story.ask();
-    let paths = story.asked.pop_front().expect("a question");
-    story.core.resolved(story.now, &paths, Err(ReadError::NoReplicas));
-    let routed = story.core.route(story.now, &path("/jobs"), story.now);
+    scenario.pass(ms(1));
+    scenario.ask();
+    let paths = scenario.asked.pop_front().expect("a question");
+    scenario.core.resolved(scenario.now, &paths, Err(ReadError::NoReplicas));
+    let routed = scenario.core.route(scenario.now, &path("/jobs"), scenario.now);
     assert_eq!(routed, Routed::No(NoRoute::Resolver(Arc::new(ReadError::NoReplicas))));
 }
 
 #[test]
 fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    send_each_second(&mut story, 35);
-    assert_eq!(story.asked.len(), 1);
-    story.resolve(&[a, b.clone()]);
-    story.push(100);
-    story.attach_next(1);
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    send_each_second(&mut scenario, 35);
+    assert_eq!(scenario.asked.len(), 1);
+    scenario.resolve(&[a, b.clone()]);
+    scenario.push(100);
+    scenario.attach_next(1);
     let mut publishers = Vec::new();
     for n in 0..50 {
-        story.push(n);
-        let sent = std::iter::from_fn(|| story.sent.pop_front()).collect::<Vec<_>>();
+        scenario.push(n);
+        let sent = std::iter::from_fn(|| scenario.sent.pop_front()).collect::<Vec<_>>();
         for sent in sent {
             publishers.push(sent.publisher);
-            story.answer_all(&sent);
+            scenario.answer_all(&sent);
         }
-        story.pass(secs(1));
-        story.asked.clear();
+        scenario.pass(secs(1));
+        scenario.asked.clear();
     }
     assert!(publishers.contains(&b.id));
 }
@@ -179,60 +179,60 @@ fn a_path_in_use_is_asked_about_again_slowly_and_new_publishers_are_used() {
 #[test]
 fn what_waits_for_a_publisher_that_is_away_goes_to_one_that_has_come_since() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::new(single());
-    story.ask();
-    story.resolve(std::slice::from_ref(&a));
-    story.push(1);
-    story.pass(secs(2));
-    let dialled = story.dialled.pop_front().expect("a try");
-    story.lose(a.id, dialled.link);
-    story.resolve(std::slice::from_ref(&b));
-    let dialled = story.dialled.pop_back().expect("the new one is tried");
+    let mut scenario = Scenario::new(single());
+    scenario.ask();
+    scenario.resolve(std::slice::from_ref(&a));
+    scenario.push(1);
+    scenario.pass(secs(2));
+    let dialled = scenario.dialled.pop_front().expect("a try");
+    scenario.lose(a.id, dialled.link);
+    scenario.resolve(std::slice::from_ref(&b));
+    let dialled = scenario.dialled.pop_back().expect("the new one is tried");
     assert_eq!(dialled.publisher, b.id);
-    story.attach(b.id, dialled.link, 1);
-    assert_eq!(story.next_sent().publisher, b.id);
+    scenario.attach(b.id, dialled.link, 1);
+    assert_eq!(scenario.next_sent().publisher, b.id);
 }
 
 #[test]
 fn a_publisher_that_answers_is_kept_whatever_the_directory_has_forgotten() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    send_each_second(&mut story, 35);
-    story.resolve_with(PathAnswer::NotFound, true);
-    story.push(100);
-    assert_eq!(story.next_sent().publisher, a.id);
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    send_each_second(&mut scenario, 35);
+    scenario.resolve_with(PathAnswer::NotFound, true);
+    scenario.push(100);
+    assert_eq!(scenario.next_sent().publisher, a.id);
 }
 
 #[test]
 fn paths_with_the_same_publishers_share_batches() {
     let a = publisher(1);
-    let mut story = Story::new(LaneRules { batch_jobs_max: 10, ..single() });
+    let mut scenario = Scenario::new(LaneRules { batch_jobs_max: 10, ..single() });
     for text in ["/a", "/b"] {
-        story.core.route(story.now, &path(text), story.now);
-        story.drain();
-        story.resolve(std::slice::from_ref(&a));
+        scenario.core.route(scenario.now, &path(text), scenario.now);
+        scenario.drain();
+        scenario.resolve(std::slice::from_ref(&a));
     }
     for n in 0..10 {
         let path = path(if n % 2 == 0 { "/a" } else { "/b" });
-        story.try_push(&NewJob { path, ..job(n) }).expect("taken");
+        scenario.try_push(&NewJob { path, ..job(n) }).expect("taken");
     }
-    story.attach_next(1);
-    let sent = story.next_sent();
+    scenario.attach_next(1);
+    let sent = scenario.next_sent();
     assert_eq!((sent.jobs, sent.batch.paths().len()), (10, 2));
 }
 
 #[test]
 fn a_full_table_of_paths_is_emptied_and_what_is_used_is_asked_again() {
     let a = publisher(1);
-    let mut story = Story::new(single());
+    let mut scenario = Scenario::new(single());
     for n in 0..=PATHS_MAX {
-        story.core.route(story.now, &path(&format!("/p/{n}")), story.now);
-        story.drain();
+        scenario.core.route(scenario.now, &path(&format!("/p/{n}")), scenario.now);
+        scenario.drain();
     }
-    while !story.asked.is_empty() {
-        story.resolve(std::slice::from_ref(&a));
+    while !scenario.asked.is_empty() {
+        scenario.resolve(std::slice::from_ref(&a));
     }
-    assert!(story.core.routing.paths.len() <= PATHS_MAX);
+    assert!(scenario.core.routing.paths.len() <= PATHS_MAX);
     let forgotten = NewJob { path: path("/p/0"), ..job(1) };
-    assert!(matches!(story.try_push(&forgotten), Err(PushError::NoRoute)));
+    assert!(matches!(scenario.try_push(&forgotten), Err(PushError::NoRoute)));
 }

@@ -10,20 +10,20 @@ fn pipelined() -> LaneRules {
 #[test]
 fn the_first_job_goes_at_once_and_those_behind_it_wait_for_its_answer_together() {
     let a = publisher(1);
-    let mut story = Story::linked_to(pipelined(), std::slice::from_ref(&a));
-    (1..=6).for_each(|n| story.push(n));
-    let first = story.next_sent();
-    assert_eq!((first.jobs, story.sent.len()), (1, 0));
-    story.answer_all(&first);
-    assert_eq!(story.next_sent().jobs, 5);
+    let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
+    (1..=6).for_each(|n| scenario.push(n));
+    let first = scenario.next_sent();
+    assert_eq!((first.jobs, scenario.sent.len()), (1, 0));
+    scenario.answer_all(&first);
+    assert_eq!(scenario.next_sent().jobs, 5);
 }
 
 #[test]
 fn a_full_batch_goes_without_waiting_for_an_answer() {
     let a = publisher(1);
-    let mut story = Story::linked_to(pipelined(), std::slice::from_ref(&a));
-    (1..=22).for_each(|n| story.push(n));
-    let sizes: Vec<usize> = story.sent.iter().map(|sent| sent.jobs).collect();
+    let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
+    (1..=22).for_each(|n| scenario.push(n));
+    let sizes: Vec<usize> = scenario.sent.iter().map(|sent| sent.jobs).collect();
     assert_eq!(sizes, [1, 10, 10]);
 }
 
@@ -31,128 +31,128 @@ fn a_full_batch_goes_without_waiting_for_an_answer() {
 fn a_batch_is_full_by_its_bytes_too_and_a_larger_job_goes_alone() {
     let a = publisher(1);
     let rules = LaneRules { batch_bytes_max: 1_000, ..pipelined() };
-    let mut story = Story::linked_to(rules, std::slice::from_ref(&a));
-    story.push(1);
+    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    scenario.push(1);
     for n in 2..=5 {
-        story.try_push(&job_of(n, &[0; 400])).expect("taken");
+        scenario.try_push(&job_of(n, &[0; 400])).expect("taken");
     }
-    story.try_push(&job_of(6, &[0; 5_000])).expect("taken");
-    let sizes: Vec<usize> = story.sent.iter().map(|sent| sent.jobs).collect();
+    scenario.try_push(&job_of(6, &[0; 5_000])).expect("taken");
+    let sizes: Vec<usize> = scenario.sent.iter().map(|sent| sent.jobs).collect();
     assert_eq!(sizes, [1, 2, 2, 1]);
 }
 
 #[test]
 fn a_batch_that_is_not_full_goes_exactly_when_its_linger_is_over() {
     let a = publisher(1);
-    let mut story = Story::linked_to(pipelined(), std::slice::from_ref(&a));
-    story.push(1);
-    story.next_sent();
-    story.push(2);
-    let opened = story.now;
-    story.until(opened + ms(1) - Duration::from_nanos(1));
-    assert!(story.sent.is_empty());
-    story.until(opened + ms(1));
-    assert_eq!(story.next_sent().jobs, 1);
+    let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
+    scenario.push(1);
+    scenario.next_sent();
+    scenario.push(2);
+    let opened = scenario.now;
+    scenario.until(opened + ms(1) - Duration::from_nanos(1));
+    assert!(scenario.sent.is_empty());
+    scenario.until(opened + ms(1));
+    assert_eq!(scenario.next_sent().jobs, 1);
 }
 
 #[test]
 fn while_no_publisher_takes_anything_jobs_gather_in_large_batches() {
     let a = publisher(1);
-    let mut story = Story::new(pipelined());
-    story.ask();
-    story.resolve(std::slice::from_ref(&a));
+    let mut scenario = Scenario::new(pipelined());
+    scenario.ask();
+    scenario.resolve(std::slice::from_ref(&a));
     for n in 0..25 {
-        story.push(n);
-        story.pass(ms(10));
+        scenario.push(n);
+        scenario.pass(ms(10));
     }
-    story.attach_next(1);
-    story.pass(ms(1));
-    let sizes: Vec<usize> = story.sent.iter().map(|sent| sent.jobs).collect();
+    scenario.attach_next(1);
+    scenario.pass(ms(1));
+    let sizes: Vec<usize> = scenario.sent.iter().map(|sent| sent.jobs).collect();
     assert_eq!(sizes, [10, 10, 5]);
 }
 
 #[test]
 fn a_flush_sends_what_is_open() {
     let a = publisher(1);
-    let mut story = Story::linked_to(pipelined(), std::slice::from_ref(&a));
-    (1..=3).for_each(|n| story.push(n));
-    story.core.flush_lane(story.now, story.lane);
-    story.drain();
-    assert_eq!(story.sent.iter().map(|sent| sent.jobs).collect::<Vec<_>>(), [1, 2]);
+    let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
+    (1..=3).for_each(|n| scenario.push(n));
+    scenario.core.flush_lane(scenario.now, scenario.lane);
+    scenario.drain();
+    assert_eq!(scenario.sent.iter().map(|sent| sent.jobs).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
 fn a_publisher_has_at_most_as_many_batches_to_answer_as_it_recognises_again() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    (0..100).for_each(|n| story.push(n));
-    assert_eq!(story.sent.len(), UNANSWERED_BATCHES_MAX);
-    let first = story.next_sent();
-    story.answer_all(&first);
-    assert_eq!(story.sent.len(), UNANSWERED_BATCHES_MAX, "one answered, one more sent");
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    (0..100).for_each(|n| scenario.push(n));
+    assert_eq!(scenario.sent.len(), UNANSWERED_BATCHES_MAX);
+    let first = scenario.next_sent();
+    scenario.answer_all(&first);
+    assert_eq!(scenario.sent.len(), UNANSWERED_BATCHES_MAX, "one answered, one more sent");
 }
 
 #[test]
 fn no_more_jobs_are_taken_in_than_may_be_in_flight_until_one_is_answered() {
     let a = publisher(1);
     let rules = LaneRules { in_flight_jobs_max: 5, ..single() };
-    let mut story = Story::linked_to(rules, std::slice::from_ref(&a));
-    (0..5).for_each(|n| story.push(n));
-    assert!(matches!(story.try_push(&job(6)), Err(PushError::Full)));
-    let first = story.next_sent();
-    story.answer_all(&first);
-    story.push(6);
-    assert!(matches!(story.try_push(&job(7)), Err(PushError::Full)));
+    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    (0..5).for_each(|n| scenario.push(n));
+    assert!(matches!(scenario.try_push(&job(6)), Err(PushError::Full)));
+    let first = scenario.next_sent();
+    scenario.answer_all(&first);
+    scenario.push(6);
+    assert!(matches!(scenario.try_push(&job(7)), Err(PushError::Full)));
 }
 
 #[test]
 fn bytes_in_flight_are_bounded_and_an_empty_lane_takes_any_job() {
     let a = publisher(1);
     let rules = LaneRules { in_flight_bytes_max: 1_000, ..single() };
-    let mut story = Story::linked_to(rules, std::slice::from_ref(&a));
-    story.try_push(&job_of(1, &[0; 5_000])).expect("an empty lane takes it");
-    assert!(matches!(story.try_push(&job(2)), Err(PushError::Full)));
-    let first = story.next_sent();
-    story.answer_all(&first);
-    story.push(2);
+    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    scenario.try_push(&job_of(1, &[0; 5_000])).expect("an empty lane takes it");
+    assert!(matches!(scenario.try_push(&job(2)), Err(PushError::Full)));
+    let first = scenario.next_sent();
+    scenario.answer_all(&first);
+    scenario.push(2);
 }
 
 #[test]
 fn an_atomic_batch_is_one_batch_and_what_cannot_be_one_is_refused_before_it_is_sent() {
     let a = publisher(1);
-    let mut story = Story::linked_to(pipelined(), std::slice::from_ref(&a));
+    let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));
     let jobs: Vec<NewJob> = (0..50).map(job).collect();
-    assert!(story.core.push_atomic(story.now, story.lane, &jobs).is_ok());
-    story.drain();
-    let sent = story.next_sent();
+    assert!(scenario.core.push_atomic(scenario.now, scenario.lane, &jobs).is_ok());
+    scenario.drain();
+    let sent = scenario.next_sent();
     assert_eq!(sent.jobs, 50);
     assert!(sent.batch.to_batch(1).expect("a batch").atomic);
     let too_many: Vec<NewJob> = (0..10_001).map(job).collect();
-    let refused = story.core.push_atomic(story.now, story.lane, &too_many);
+    let refused = scenario.core.push_atomic(scenario.now, scenario.lane, &too_many);
     assert!(matches!(refused, Err(PushError::Never(EnqueueError::NotAtomic(_)))));
 }
 
 #[test]
 fn a_job_over_a_limit_is_refused_here_and_the_error_names_the_limit() {
     let a = publisher(1);
-    let mut story = Story::linked_to(single(), std::slice::from_ref(&a));
-    let refused = |story: &mut Story, job: &NewJob| match story.try_push(job) {
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    let refused = |scenario: &mut Scenario, job: &NewJob| match scenario.try_push(job) {
         Err(PushError::Never(error)) => error.to_string(),
         other => panic!("{other:?}"),
     };
     let large = NewJob::new(path("/jobs"), JobId([1; 16]), vec![0; PAYLOAD_BYTES_MAX + 1]);
-    let text = refused(&mut story, &large);
+    let text = refused(&mut scenario, &large);
     assert!(text.contains("payload") && text.contains("16777216"), "{text}");
     let mut headers = job(1);
     headers.headers.0.push(("a".into(), "x".repeat(HEADERS_BYTES_MAX)));
-    let text = refused(&mut story, &headers);
+    let text = refused(&mut scenario, &headers);
     assert!(text.contains("headers") && text.contains("8192"), "{text}");
     let mut lease = job(1);
     lease.options.lease_ms = Some(LEASE_MS_MIN - 1);
-    assert!(refused(&mut story, &lease).contains("BadOptions"));
+    assert!(refused(&mut scenario, &lease).contains("BadOptions"));
     for (bad, says) in [("/", "BadPath"), ("/sys/x", "Reserved")] {
-        let text = refused(&mut story, &NewJob { path: path(bad), ..job(1) });
+        let text = refused(&mut scenario, &NewJob { path: path(bad), ..job(1) });
         assert!(text.contains(says), "{text}");
     }
-    assert!(story.sent.is_empty());
+    assert!(scenario.sent.is_empty());
 }

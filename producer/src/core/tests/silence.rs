@@ -4,21 +4,21 @@ use super::*;
 
 /// Two publishers, the first of which answers nothing. Pushes a job each millisecond for `time`, each answered at once by the
 /// others; gives how many were, and how many the silent one was sent.
-fn flood(story: &mut Story, silent: PublisherId, time: Duration) -> (usize, usize) {
+fn flood(scenario: &mut Scenario, silent: PublisherId, time: Duration) -> (usize, usize) {
     let (mut answered, mut stuck) = (0, 0);
-    let until = story.now + time;
+    let until = scenario.now + time;
     let mut n = 1;
-    while story.now < until {
-        n += u64::from(story.try_push(&job(n)).is_ok());
-        while let Some(sent) = story.sent.pop_front() {
+    while scenario.now < until {
+        n += u64::from(scenario.try_push(&job(n)).is_ok());
+        while let Some(sent) = scenario.sent.pop_front() {
             if sent.publisher == silent {
                 stuck += sent.jobs;
             } else {
                 answered += sent.jobs;
-                story.answer_all(&sent);
+                scenario.answer_all(&sent);
             }
         }
-        story.pass(ms(1));
+        scenario.pass(ms(1));
     }
     (answered, stuck)
 }
@@ -27,8 +27,8 @@ fn flood(story: &mut Story, silent: PublisherId, time: Duration) -> (usize, usiz
 fn a_silent_publisher_leaves_the_others_their_share_of_what_may_be_in_flight() {
     let (a, b) = (publisher(1), publisher(2));
     let rules = LaneRules { in_flight_jobs_max: 20, ..single() };
-    let mut story = Story::linked_to(rules, &[a.clone(), b]);
-    let (answered, stuck) = flood(&mut story, a.id, secs(20));
+    let mut scenario = Scenario::linked_to(rules, &[a.clone(), b]);
+    let (answered, stuck) = flood(&mut scenario, a.id, secs(20));
     assert!(stuck <= 10, "{stuck} of 20 in flight at the silent one");
     assert!(answered > 19_000, "{answered} of about 20,000 jobs answered");
 }
@@ -37,17 +37,17 @@ fn a_silent_publisher_leaves_the_others_their_share_of_what_may_be_in_flight() {
 fn of_eight_publishers_seven_may_be_silent_at_once() {
     let all: Vec<PublisherInfo> = (1..=8).map(publisher).collect();
     let rules = LaneRules { in_flight_jobs_max: 80, ..single() };
-    let mut story = Story::linked_to(rules, &all);
+    let mut scenario = Scenario::linked_to(rules, &all);
     let mut answered = 0;
     for n in 0..10_000 {
-        let _ = story.try_push(&job(n));
-        while let Some(sent) = story.sent.pop_front() {
+        let _ = scenario.try_push(&job(n));
+        while let Some(sent) = scenario.sent.pop_front() {
             if sent.publisher == all[7].id {
                 answered += sent.jobs;
-                story.answer_all(&sent);
+                scenario.answer_all(&sent);
             }
         }
-        story.pass(ms(1));
+        scenario.pass(ms(1));
     }
     assert!(answered > 5_000, "{answered} jobs answered");
 }
@@ -55,10 +55,10 @@ fn of_eight_publishers_seven_may_be_silent_at_once() {
 #[test]
 fn a_publisher_that_is_silent_for_a_second_gets_a_batch_only_to_see_whether_it_answers() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), &[a.clone(), b]);
-    let (_, first) = flood(&mut story, a.id, secs(2));
+    let mut scenario = Scenario::linked_to(single(), &[a.clone(), b]);
+    let (_, first) = flood(&mut scenario, a.id, secs(2));
     assert!(first > 0);
-    let (answered, later) = flood(&mut story, a.id, secs(100));
+    let (answered, later) = flood(&mut scenario, a.id, secs(100));
     assert!(later <= 4, "{later} jobs for the silent one, whose batches time out after 30 s");
     assert!(answered > 99_000, "{answered} of about 100,000 jobs answered");
 }
@@ -66,17 +66,17 @@ fn a_publisher_that_is_silent_for_a_second_gets_a_batch_only_to_see_whether_it_a
 #[test]
 fn a_publisher_that_answers_again_gets_its_part_again() {
     let (a, b) = (publisher(1), publisher(2));
-    let mut story = Story::linked_to(single(), &[a.clone(), b]);
-    flood(&mut story, a.id, secs(40));
-    let (_, stuck) = flood(&mut story, PublisherId([9; 16]), secs(60));
+    let mut scenario = Scenario::linked_to(single(), &[a.clone(), b]);
+    flood(&mut scenario, a.id, secs(40));
+    let (_, stuck) = flood(&mut scenario, PublisherId([9; 16]), secs(60));
     assert_eq!(stuck, 0);
     let mut at_a = 0;
     for n in 0..2_000 {
-        story.push(1_000_000 + n);
-        let sent = story.next_sent();
+        scenario.push(1_000_000 + n);
+        let sent = scenario.next_sent();
         at_a += usize::from(sent.publisher == a.id);
-        story.answer_all(&sent);
-        story.pass(ms(50));
+        scenario.answer_all(&sent);
+        scenario.pass(ms(50));
     }
     assert!((600..1_400).contains(&at_a), "{at_a} of 2000 at one of two");
 }
@@ -85,8 +85,8 @@ fn a_publisher_that_answers_again_gets_its_part_again() {
 fn the_only_publisher_gets_all_that_may_be_in_flight_silent_or_not() {
     let a = publisher(1);
     let rules = LaneRules { in_flight_jobs_max: 20, ..single() };
-    let mut story = Story::linked_to(rules, std::slice::from_ref(&a));
-    let (_, stuck) = flood(&mut story, a.id, secs(5));
+    let mut scenario = Scenario::linked_to(rules, std::slice::from_ref(&a));
+    let (_, stuck) = flood(&mut scenario, a.id, secs(5));
     assert_eq!(stuck, 20);
 }
 
@@ -95,15 +95,15 @@ fn a_lane_that_has_used_up_its_share_holds_up_no_other_lane() {
     let a = publisher(1);
     let b = publisher(2);
     let rules = LaneRules { in_flight_jobs_max: 4, ..single() };
-    let mut story = Story::linked_to(rules, &[a, b]);
+    let mut scenario = Scenario::linked_to(rules, &[a, b]);
     // Both publishers have two jobs of the lane, and answer neither.
     for n in 0..4 {
-        story.push(n);
-        story.pass(ms(300));
+        scenario.push(n);
+        scenario.pass(ms(300));
     }
-    assert_eq!(story.sent.len(), 4);
-    let other = story.core.open_lane(rules);
-    story.core.push(story.now, other, 0, &job(100), false).expect("the other lane has room");
-    story.drain();
-    assert_eq!(story.sent.len(), 5);
+    assert_eq!(scenario.sent.len(), 4);
+    let other = scenario.core.open_lane(rules);
+    scenario.core.push(scenario.now, other, 0, &job(100), false).expect("the other lane has room");
+    scenario.drain();
+    assert_eq!(scenario.sent.len(), 5);
 }

@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Story {
+struct Scenario {
     follow: Follow,
     slots: Vec<Option<(JobId, JobState, u64)>>,
     log: Vec<FeedEvent>,
@@ -51,9 +51,9 @@ struct Story {
     shown: HashMap<JobId, u64>,
 }
 
-impl Story {
-    fn begin(start: Start) -> Story {
-        let mut story = Story {
+impl Scenario {
+    fn begin(start: Start) -> Scenario {
+        let mut scenario = Scenario {
             follow: Follow::new(start),
             slots: vec![None; SLOTS],
             log: Vec::new(),
@@ -62,9 +62,9 @@ impl Story {
             jobs: HashMap::new(),
             shown: HashMap::new(),
         };
-        (0..SLOTS).step_by(2).for_each(|slot| story.turn(slot, Some(JobState::Ready)));
-        story.open();
-        story
+        (0..SLOTS).step_by(2).for_each(|slot| scenario.turn(slot, Some(JobState::Ready)));
+        scenario.open();
+        scenario
     }
 
     fn index(&self) -> u64 {
@@ -190,28 +190,28 @@ proptest! {
     fn pages_and_events_in_any_order_add_up_to_the_jobs_as_they_are(
         steps in prop::collection::vec(step(), 0..200),
     ) {
-        let mut story = Story::begin(Start::Snapshot);
-        steps.into_iter().for_each(|step| story.step(step));
-        while story.follow.wanted_page().is_some() {
-            story.page();
+        let mut scenario = Scenario::begin(Start::Snapshot);
+        steps.into_iter().for_each(|step| scenario.step(step));
+        while scenario.follow.wanted_page().is_some() {
+            scenario.page();
         }
-        story.events(usize::MAX / 2);
+        scenario.events(usize::MAX / 2);
         let is: HashMap<_, _> =
-            story.slots.iter().flatten().map(|&(id, state, _)| (id, state)).collect();
-        prop_assert_eq!(&story.jobs, &is);
-        prop_assert!(story.follow.holds_nothing(), "what was listed is forgotten once events caught up");
+            scenario.slots.iter().flatten().map(|&(id, state, _)| (id, state)).collect();
+        prop_assert_eq!(&scenario.jobs, &is);
+        prop_assert!(scenario.follow.holds_nothing(), "what was listed is forgotten once events caught up");
     }
 }
 
 #[test]
 fn a_page_that_shows_less_than_was_told_is_not_taken() {
-    let mut story = Story::begin(Start::Snapshot);
-    story.turn(0, Some(JobState::Dead));
-    story.events(100);
-    let page = JobsPage { index: story.index() - 1, ..JobsPage::default() };
-    assert_eq!(story.follow.page(&page), Err(Behind));
-    let page = JobsPage { index: story.index(), ..JobsPage::default() };
-    assert_eq!(story.follow.page(&page), Ok(Listed::Whole));
+    let mut scenario = Scenario::begin(Start::Snapshot);
+    scenario.turn(0, Some(JobState::Dead));
+    scenario.events(100);
+    let page = JobsPage { index: scenario.index() - 1, ..JobsPage::default() };
+    assert_eq!(scenario.follow.page(&page), Err(Behind));
+    let page = JobsPage { index: scenario.index(), ..JobsPage::default() };
+    assert_eq!(scenario.follow.page(&page), Ok(Listed::Whole));
 }
 
 #[test]

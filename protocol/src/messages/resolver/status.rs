@@ -217,7 +217,7 @@ mod tests {
             Incarnation([1; 16]).encode(out);
             out.u64(60_000);
             out.bool(false);
-            (1..=14).for_each(|figure| out.u64(figure));
+            (1..=14).for_each(|metric| out.u64(metric));
         });
         let status = ReplicaStatus::decode(&mut Reader::new(out.into_body())).unwrap();
         assert_eq!((status.watches_max, *status.requests), (14, RequestCounts::default()));

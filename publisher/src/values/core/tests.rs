@@ -380,7 +380,7 @@ fn answers_that_nobody_reads_are_bounded_and_so_are_the_bytes_of_writes() {
 }
 
 #[test]
-fn figures_are_asked_of_their_own_default_alone() {
+fn metrics_are_asked_of_their_own_default_alone() {
     let mut world = World::new();
     let (everything, _) = world.core.publish_default(&path("/")).unwrap();
     let (own, _) = world.core.publish_default(&path("/sys/publishers/p")).unwrap();

@@ -85,7 +85,7 @@ pub(crate) trait Around {
 pub(crate) struct Compactor {
     directory: Arc<Directory>,
     records: Arc<JournalRecords>,
-    figures: Arc<CycleFigures>,
+    metrics: Arc<CycleMetrics>,
     /// The snapshot that counts.
     newest: Option<u64>,
     /// What a start falls back to if that one is bad.
@@ -118,7 +118,7 @@ pub(crate) struct Fallback {
 
 /// What cycles have come to since the start.
 #[derive(Default)]
-pub(crate) struct CycleFigures {
+pub(crate) struct CycleMetrics {
     pub(crate) snapshots: AtomicU64,
     /// Bytes of all snapshots.
     pub(crate) snapshot_bytes: AtomicU64,
@@ -129,7 +129,7 @@ pub(crate) struct CycleFigures {
     pub(crate) carried_bytes: AtomicU64,
 }
 
-impl CycleFigures {
+impl CycleMetrics {
     /// Bytes that a snapshot will take of which its state says `about`: the state counts rows, and
     /// how long they are written shows with each snapshot. In one of a nearly empty state nearly
     /// all is something else, where the log's commands are: that does not grow with the rows.
@@ -150,7 +150,7 @@ impl Compactor {
     pub(crate) fn new(
         directory: Arc<Directory>,
         records: Arc<JournalRecords>,
-        figures: Arc<CycleFigures>,
+        metrics: Arc<CycleMetrics>,
         newest: Option<u64>,
         fallback: Option<Fallback>,
         needless: Vec<GivenUp>,
@@ -160,7 +160,7 @@ impl Compactor {
         Compactor {
             directory,
             records,
-            figures,
+            metrics,
             newest,
             fallback,
             given_up,
@@ -207,10 +207,10 @@ impl Compactor {
         let mut pace = |bytes| around.pace(bytes);
         let written =
             snapshots::write(&self.directory, &mut *snapshot, &locations, resume, &mut pace)?;
-        self.figures.snapshots.fetch_add(1, Ordering::Relaxed);
-        self.figures.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
-        self.figures.newest_bytes.store(written.bytes, Ordering::Relaxed);
-        self.figures.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
+        self.metrics.snapshots.fetch_add(1, Ordering::Relaxed);
+        self.metrics.snapshot_bytes.fetch_add(written.bytes, Ordering::Relaxed);
+        self.metrics.newest_bytes.store(written.bytes, Ordering::Relaxed);
+        self.metrics.newest_about.store(snapshot.about_bytes(), Ordering::Relaxed);
         // What was frozen is given free before all that is slow.
         drop(snapshot);
         self.supersede(index);
@@ -257,7 +257,7 @@ impl Compactor {
         // The one that is being written is the last.
         let writing = all.last().map_or(0, |run| run.sequence);
         let segment_bytes = self.directory.segment_bytes;
-        let snapshot_bytes = self.figures.expected_bytes(snapshot.about_bytes());
+        let snapshot_bytes = self.metrics.expected_bytes(snapshot.about_bytes());
         let plan = Plan::of(
             &live,
             DiskBudget {
@@ -307,7 +307,7 @@ impl Compactor {
         let mut pace = |bytes| around.pace(bytes);
         match rewrite::write(&self.directory, &self.records, parts, &mut pace) {
             Ok(carried) => {
-                self.figures.carried_bytes.fetch_add(carried.bytes, Ordering::Relaxed);
+                self.metrics.carried_bytes.fetch_add(carried.bytes, Ordering::Relaxed);
                 self.records.replace(carried.runs);
                 self.give_up(segments, files);
                 Ok(())
@@ -496,17 +496,17 @@ mod tests {
     #[test]
     fn the_next_snapshot_is_reckoned_from_the_last_and_never_far_above_both() {
         const MIB: u64 = 1024 * 1024;
-        let figures = CycleFigures::default();
-        assert_eq!(figures.expected_bytes(68 * MIB), 68 * MIB, "nothing else is known");
-        figures.newest_bytes.store(550 * MIB, Ordering::Relaxed);
-        assert_eq!(figures.expected_bytes(680 * MIB), 680 * MIB, "one from before the start");
-        figures.newest_about.store(680 * MIB, Ordering::Relaxed);
-        assert_eq!(figures.expected_bytes(68 * MIB), 55 * MIB);
-        assert_eq!(figures.expected_bytes(0), 0);
+        let metrics = CycleMetrics::default();
+        assert_eq!(metrics.expected_bytes(68 * MIB), 68 * MIB, "nothing else is known");
+        metrics.newest_bytes.store(550 * MIB, Ordering::Relaxed);
+        assert_eq!(metrics.expected_bytes(680 * MIB), 680 * MIB, "one from before the start");
+        metrics.newest_about.store(680 * MIB, Ordering::Relaxed);
+        assert_eq!(metrics.expected_bytes(68 * MIB), 55 * MIB);
+        assert_eq!(metrics.expected_bytes(0), 0);
         // A nearly empty state, and where 600,000 commands are; then a million jobs wait.
-        figures.newest_bytes.store(2 * MIB, Ordering::Relaxed);
-        figures.newest_about.store(7_000, Ordering::Relaxed);
-        assert_eq!(figures.expected_bytes(7_000), 2 * MIB);
-        assert_eq!(figures.expected_bytes(68 * MIB), 138 * MIB);
+        metrics.newest_bytes.store(2 * MIB, Ordering::Relaxed);
+        metrics.newest_about.store(7_000, Ordering::Relaxed);
+        assert_eq!(metrics.expected_bytes(7_000), 2 * MIB);
+        assert_eq!(metrics.expected_bytes(68 * MIB), 138 * MIB);
     }
 }

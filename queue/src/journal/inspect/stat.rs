@@ -26,7 +26,7 @@ pub struct JournalStat {
     pub publisher: PublisherId,
     /// The last command known to be committed; none without a good mark.
     pub mark: Option<u64>,
-    /// The process that has the directory, if one does: then figures may change while they are
+    /// The process that has the directory, if one does: then metrics may change while they are
     /// read.
     pub holder: Option<String>,
     /// The newest first.

@@ -14,7 +14,7 @@ use super::super::files::{Files, JournalFile};
 use super::super::simulated_disk::SimulatedDisk;
 use super::super::{Budget, JournalOptions, OpenError, Parts, Recovered};
 use super::DIR;
-use crate::journal::compaction::compactor::{Around, Compactor, CycleError, CycleFigures};
+use crate::journal::compaction::compactor::{Around, Compactor, CycleError, CycleMetrics};
 use crate::journal::compaction::pace::PIECE_BYTES;
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::space::ballast::{Ballast, is_full};
@@ -23,7 +23,7 @@ use crate::journal::wal::pending_sync::PendingSync;
 use crate::journal::wal::progress::Progress;
 use crate::journal::wal::records::JournalRecords;
 use crate::journal::wal::writer::{Chores, Pending, Writer};
-use crate::log::{Log, LogFigures, Poisoned, Reader, Snapshot};
+use crate::log::{Log, LogMetrics, Poisoned, Reader, Snapshot};
 use crate::{Now, Replay};
 
 /// A command as it was given to the log.
@@ -58,7 +58,7 @@ pub(super) struct Hand {
     next: Arc<Mutex<Option<Segment>>>,
     owed: Arc<Mutex<PendingSync>>,
     compactor: Arc<Mutex<Compactor>>,
-    cycles: Arc<CycleFigures>,
+    cycles: Arc<CycleMetrics>,
     /// A snapshot is wanted.
     wants: Arc<AtomicBool>,
     /// The snapshot that was wanted, until a cycle writes it.
@@ -315,7 +315,7 @@ impl Log for SteppedLog {
         *self.hand.frozen.lock() = Some(snapshot);
     }
 
-    fn figures(&self) -> LogFigures {
-        LogFigures::default()
+    fn metrics(&self) -> LogMetrics {
+        LogMetrics::default()
     }
 }

@@ -50,7 +50,7 @@ struct Job {
     is_kept: bool,
     /// It may end without anybody's doing.
     may_expire: bool,
-    /// It was handed in prepared, and nobody has asked for it to be run.
+    /// It was enqueued prepared, and nobody has asked for it to be run.
     is_unasked: bool,
     /// It was told to be confirmed.
     is_confirmed: bool,
@@ -71,7 +71,7 @@ const WITHOUT_A_RUN: [JobState; 3] = [JobState::Prepared, JobState::Dead, JobSta
 /// The last thing that is certain of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Firm {
-    /// Nothing: it was handed in, and no answer came.
+    /// Nothing: it was enqueued, and no answer came.
     Unknown,
     /// It is there.
     There,
@@ -128,7 +128,7 @@ impl Told {
         self.settings.values_mut().for_each(|told| told.open = 1);
     }
 
-    /// A job is handed in.
+    /// A job is enqueued.
     pub(super) fn submit(&mut self, job: &NewJob) {
         if let Some(synced) = &mut self.synced {
             synced.submit(job);
@@ -167,8 +167,8 @@ impl Told {
             self.token
         );
         self.token = Some(handed.token);
-        let entry = Entry::read(entry).expect("what was handed in");
-        let job = self.jobs.get(&entry.id).expect("a job that somebody has handed in");
+        let entry = Entry::read(entry).expect("what was enqueued");
+        let job = self.jobs.get(&entry.id).expect("a job that somebody has enqueued");
         assert!(entry.is_intact() && entry.payload == job.payload, "another payload");
         assert!(!job.is_unasked, "{:?} was prepared, and nobody has asked for it", entry.id);
         let has_ended = matches!(job.firm, Firm::Ended(_) | Firm::Gone);
@@ -289,7 +289,7 @@ impl Told {
         }
     }
 
-    /// The jobs that were handed in.
+    /// The jobs that were enqueued.
     pub(super) fn jobs(&self) -> Vec<JobId> {
         self.jobs.keys().copied().collect()
     }
@@ -386,7 +386,7 @@ impl Told {
         }
     }
 
-    /// Every job that is there was handed in, once, and is all there.
+    /// Every job that is there was enqueued, once, and is all there.
     fn check_jobs(
         &self,
         state: &State,

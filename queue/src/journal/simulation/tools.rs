@@ -78,7 +78,7 @@ impl World {
         }
         let any = dead.is_empty() || self.once_in(5);
         let id = self.one_of(if any { &all } else { &dead });
-        let path = self.told.path(id).expect("it was handed in").clone();
+        let path = self.told.path(id).expect("it was enqueued").clone();
         let job = self.job(path, 6_000);
         let mut out = FrameWriter::with_capacity(64);
         job.encode_entry_head(&mut out);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::snapshots::{Commands, path, segment, snapshots_of};
 use super::*;
 use crate::RecordRef;
-use crate::journal::compaction::compactor::{Around, Compactor, CycleError, CycleFigures};
+use crate::journal::compaction::compactor::{Around, Compactor, CycleError, CycleMetrics};
 use crate::journal::compaction::pace::PIECE_BYTES;
 use crate::journal::files::pin::Pin;
 use crate::journal::simulated_disk::{Call, Failure, Fault};
@@ -62,10 +62,10 @@ fn short() -> Alone {
     Alone { short: true, ..Alone::default() }
 }
 
-fn cleaner(journal: &Stepped) -> (Compactor, Arc<CycleFigures>) {
-    let figures = Arc::new(CycleFigures::default());
+fn cleaner(journal: &Stepped) -> (Compactor, Arc<CycleMetrics>) {
+    let metrics = Arc::new(CycleMetrics::default());
     let (directory, records) = (Arc::clone(&journal.directory), Arc::clone(&journal.records));
-    (Compactor::new(directory, records, Arc::clone(&figures), None, None, Vec::new()), figures)
+    (Compactor::new(directory, records, Arc::clone(&metrics), None, None, Vec::new()), metrics)
 }
 
 /// A state of no bytes after all commands, which names so much of each of some.
@@ -107,11 +107,11 @@ fn carried_files(disk: &SimulatedDisk) -> usize {
 #[test]
 fn a_cycle_without_room_to_carry_still_writes_its_snapshot() {
     let (disk, journal) = full(0);
-    let (mut cleaner, figures) = cleaner(&journal);
+    let (mut cleaner, metrics) = cleaner(&journal);
     cleaner.cycle(Box::new(half(&journal)), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000003.snap")]);
     // Nothing of what was to be carried is left over, and where it was it still is.
-    assert_eq!((carried_files(&disk), figures.carried_bytes.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!((carried_files(&disk), metrics.carried_bytes.load(Ordering::Relaxed)), (0, 0));
     assert!(disk.paths().contains(&segment(2)) && is_there(&journal));
     disk.set_capacity(None);
     journal.directory.ballast.measure();
@@ -268,10 +268,10 @@ fn a_start_keeps_what_it_could_fall_back_to_for_the_next_one() {
     // The next cycle lets the older one go, and what only that one needed.
     let (parts, _) = open_parts(&disk, options()).unwrap();
     let index = parts.recovered.snapshot.map(|snapshot| snapshot.index);
-    let figures = Arc::new(CycleFigures::default());
+    let metrics = Arc::new(CycleMetrics::default());
     let before = disk.paths();
     let Parts { directory, records, fallback, needless, .. } = parts;
-    let mut next = Compactor::new(directory, records, figures, index, fallback, needless);
+    let mut next = Compactor::new(directory, records, metrics, index, fallback, needless);
     let state = Commands { index: 12, parts: Vec::new(), ..Commands::up_to(12, 400_000) };
     next.cycle(Box::new(state), &mut short()).unwrap();
     assert_eq!(snapshots_of(&disk), [path("snapshots/00000000000000000012.snap")]);
@@ -303,9 +303,9 @@ fn until_a_snapshot_has_paid_for_what_was_carried_no_more_is() {
         journal.write(1, 400_000).unwrap();
     }
     journal.directory.open_ballast().unwrap();
-    let (mut cleaner, figures) = cleaner(&journal);
+    let (mut cleaner, metrics) = cleaner(&journal);
     let halves = |journal: &Stepped| state(journal, (1..=22).map(|index| (index, 200_000)));
-    let carried = || figures.carried_bytes.load(Ordering::Relaxed);
+    let carried = || metrics.carried_bytes.load(Ordering::Relaxed);
     let no_room = |call: Call, path: &Path| {
         call == Call::Create && path.to_string_lossy().ends_with(".snap.new")
     };
@@ -335,13 +335,13 @@ fn what_the_log_grew_by_in_the_last_cycle_is_made_room_for_in_the_next() {
         for _ in 0..8 {
             journal.write(2, 200_000).unwrap();
         }
-        let (mut cleaner, figures) = cleaner(&journal);
+        let (mut cleaner, metrics) = cleaner(&journal);
         // 4 MiB for 2.2: within twice that, with a segment and a snapshot's worth of log to come,
         // and not with MiBs more.
         let wanted = |journal: &Stepped| state(journal, (1..=16).map(|index| (index, 144_000)));
         let mut around = Alone { grows, ..Alone::default() };
         cleaner.cycle(Box::new(wanted(&journal)), &mut around).unwrap();
-        let carried = || figures.carried_bytes.load(Ordering::Relaxed);
+        let carried = || metrics.carried_bytes.load(Ordering::Relaxed);
         assert_eq!(carried(), 0, "nobody knows yet how fast it grows");
         assert_eq!(around.log_bytes > 0, grows > 0);
         cleaner.cycle(Box::new(wanted(&journal)), &mut around).unwrap();

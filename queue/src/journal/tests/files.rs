@@ -210,7 +210,7 @@ async fn one_sync_serves_all_that_came_while_the_last_one_ran() {
     assert_eq!(journal.committed(), 1);
     disk.hold_syncs(false);
     reach(&mut journal, 500).await;
-    assert!(journal.figures().syncs <= 4, "{:?}", journal.figures());
+    assert!(journal.metrics().syncs <= 4, "{:?}", journal.metrics());
     assert_eq!(journal.uncommitted_bytes(), 0);
 }
 
@@ -243,11 +243,11 @@ async fn without_durability_commits_are_not_synced_but_a_start_is() {
     journal.sync();
     journal.flush();
     journal.committed_beyond(0).await.unwrap();
-    assert_eq!(journal.figures().syncs, 1);
+    assert_eq!(journal.metrics().syncs, 1);
     append(&mut journal, 2, 10);
     journal.flush();
     journal.committed_beyond(1).await.unwrap();
-    assert_eq!(journal.figures().syncs, 1);
+    assert_eq!(journal.metrics().syncs, 1);
     let (_, read, _) = Stepped::open(&disk.after_power_cut(3)).unwrap();
     assert!(assert_is_a_prefix(&read, |_| 10) >= 1);
 }

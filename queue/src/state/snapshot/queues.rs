@@ -39,7 +39,7 @@ impl Encode for Queue {
         for list in [self.prepared, self.scheduled, self.running, self.kept.list, self.kept.own] {
             list.encode(out);
         }
-        for figure in [
+        for metric in [
             self.enqueued,
             self.completed,
             self.failed,
@@ -47,7 +47,7 @@ impl Encode for Queue {
             self.redelivered,
             self.stale_refused,
         ] {
-            out.u64(figure);
+            out.u64(metric);
         }
         out.u64(self.groups.len() as u64);
         for member in &self.groups {
@@ -74,7 +74,7 @@ impl Decode for Queue {
         ] {
             *list = List::decode(r)?;
         }
-        for figure in [
+        for metric in [
             &mut queue.enqueued,
             &mut queue.completed,
             &mut queue.failed,
@@ -82,7 +82,7 @@ impl Decode for Queue {
             &mut queue.redelivered,
             &mut queue.stale_refused,
         ] {
-            *figure = r.u64()?;
+            *metric = r.u64()?;
         }
         let groups = r.count("groups of a queue", usize::MAX, 1)?;
         // Which lane it is in follows from the group's sources.

@@ -54,7 +54,7 @@ async fn until(store: &mut Store, now: Now, is_there: impl Fn(&Store) -> bool) -
         if is_there(store) {
             return released;
         }
-        assert!(began.elapsed() < SEEN_WITHIN, "{:?}", store.figures(now));
+        assert!(began.elapsed() < SEEN_WITHIN, "{:?}", store.metrics(now));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -84,9 +84,9 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
     // 16 MiB less 2 for the ballast, 2 for small commands, two segments, and the rests of segments in which no job fits.
     assert!((36..=55).contains(&taken), "{taken} jobs of 200 kB");
     until(&mut store, now, |store| store.space().level.is_short()).await;
-    let figures = store.figures(now);
-    assert_eq!(figures.level, SpaceLevel::NoEnqueues);
-    assert!(figures.ballast_bytes >= 2 * MIB, "whole: {figures:?}");
+    let metrics = store.metrics(now);
+    assert_eq!(metrics.level, SpaceLevel::NoEnqueues);
+    assert!(metrics.ballast_bytes >= 2 * MIB, "whole: {metrics:?}");
     assert_eq!(store.state().totals().jobs, taken);
 
     // A resent batch gets the answer it had; so does one that was refused.
@@ -108,7 +108,7 @@ async fn enqueues_are_refused_workers_settle_and_all_resumes_by_itself() {
     until(&mut store, now, |store| store.budget().handouts() == 0).await;
     store.submit(now, Command::Credit { link: WORKER, subscription: 1, count: 1 }).unwrap();
     assert!(all(&mut store).await.handed.is_empty());
-    assert_eq!(store.figures(now).level, SpaceLevel::NoHandouts);
+    assert_eq!(store.metrics(now).level, SpaceLevel::NoHandouts);
     // Settles without a lease take no room, and checkpoints are refused.
     let appended = store.appended();
     settle(&mut store, now, 3, Token(u64::MAX), 4_096);

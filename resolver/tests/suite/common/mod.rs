@@ -1,4 +1,4 @@
-//! What the stories over sockets share: an honest replica, its clients, short times.
+//! What the scenarios over sockets share: an honest replica, its clients, short times.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod crowd;

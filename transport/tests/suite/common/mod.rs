@@ -1,4 +1,4 @@
-//! What the link stories share: a listener, a dialler, a raw peer that says what it likes.
+//! What the link scenarios share: a listener, a dialler, a raw peer that says what it likes.
 #![allow(dead_code, unreachable_pub)]
 
 #[path = "../../../../tests/pem.rs"]

@@ -160,9 +160,9 @@ fn what_a_copy_keeps_over_a_start_goes_with_the_first_cycle() {
     let bytes = parts.directory.bytes.load(Ordering::Relaxed);
     let length = parts.needless[0].bytes;
     let directory = Arc::clone(&parts.directory);
-    let figures = Arc::default();
+    let metrics = Arc::default();
     let mut cleaner =
-        Compactor::new(parts.directory, parts.records, figures, Some(12), None, parts.needless);
+        Compactor::new(parts.directory, parts.records, metrics, Some(12), None, parts.needless);
     let state = Commands { index: 16, blocks: VecDeque::new(), parts: Vec::new() };
     cleaner.cycle(Box::new(state), &mut Alone::default()).unwrap();
     assert!(!disk.paths().contains(&segment(1)));

@@ -1,0 +1,127 @@
+//! What a replica tells of itself as a live value, at `/sys/replicas/NAME`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use longshore::protocol::limits::NAME_BYTES_MAX;
+use longshore::values::metrics::{MetricSource, Taken, metrics_path, serve_metrics};
+use longshore::values::{ValuePublisherOptions, Values};
+use longshore::{Cluster, FrameBudget, Path, ReplicaStatus, StandingHandle, Value, ValuePublisher};
+use tokio::task::JoinHandle;
+
+use super::Context;
+use crate::config::{Origin, ReplicaMetrics};
+
+/// Most links of those who follow a replica's metrics: its own clients need the descriptors.
+const CONNECTIONS_MAX: usize = 64;
+
+/// The metrics of one replica of this process.
+struct OfReplica {
+    base: Path,
+    standing: StandingHandle,
+}
+
+impl MetricSource for OfReplica {
+    async fn take(&mut self, wanted: Vec<Path>) -> Option<Vec<Taken>> {
+        let status = self.standing.status().await?;
+        let one = |path: &Path| match *path == self.base {
+            true => Taken::Now(metrics(&status)),
+            false => Taken::Nothing("a replica has no such metrics".to_owned()),
+        };
+        Some(wanted.iter().map(one).collect())
+    }
+}
+
+/// Tells a replica's metrics among those values, for as long as it serves.
+pub(super) fn serve(
+    values: &Values,
+    name: &str,
+    standing: StandingHandle,
+) -> anyhow::Result<JoinHandle<()>> {
+    let base = metrics_path("replicas", name);
+    let default = values.publish_reserved_default(base.clone())?;
+    Ok(tokio::spawn(serve_metrics(default, values.clone(), OfReplica { base, standing })))
+}
+
+/// A publisher for the metrics of a replica that is a service of its own, registered at its cluster: the one that is configured, or
+/// the replica alone. None if it is to tell none, or has no address that others could dial.
+pub(super) async fn publisher(
+    context: &Context,
+    name: &str,
+    replica: SocketAddr,
+    told: ReplicaMetrics,
+    insecure: bool,
+    budget: FrameBudget,
+) -> anyhow::Result<Option<ValuePublisher>> {
+    let listen = match told {
+        ReplicaMetrics::Off => return Ok(None),
+        ReplicaMetrics::At(listen) => listen,
+        ReplicaMetrics::Beside if replica.ip().is_unspecified() => {
+            tracing::info!(
+                "no metrics at /sys/replicas: --metrics IP:PORT, or resolver.metrics, has them served"
+            );
+            return Ok(None);
+        }
+        ReplicaMetrics::Beside => SocketAddr::new(replica.ip(), 0),
+    };
+    let mut cluster = context.cluster();
+    if context.config.resolvers.origin == Origin::Default {
+        let ip = match replica.ip() {
+            ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ip => ip,
+        };
+        let timing = cluster.timing;
+        cluster = Cluster::new([SocketAddr::new(ip, replica.port()).to_string()]);
+        cluster.timing = timing;
+    }
+    let mut name = format!("replica-{name}");
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    open(name, listen, cluster, insecure, budget).await.map(Some)
+}
+
+/// A publisher for nothing but metrics of replicas.
+pub(super) async fn open(
+    name: String,
+    listen: SocketAddr,
+    cluster: Cluster,
+    insecure: bool,
+    budget: FrameBudget,
+) -> anyhow::Result<ValuePublisher> {
+    let options = ValuePublisherOptions {
+        name,
+        listen,
+        cluster: Some(cluster),
+        insecure,
+        budget,
+        connections_max: CONNECTIONS_MAX,
+        ..ValuePublisherOptions::default()
+    };
+    Ok(ValuePublisher::open(options).await?)
+}
+
+fn metrics(s: &ReplicaStatus) -> Value {
+    Value::map([
+        ("name", Value::from(s.name.as_str())),
+        ("incarnation", s.incarnation.to_string().into()),
+        ("uptime_s", (s.uptime_ms / 1_000).into()),
+        ("warming", s.warming.into()),
+        ("warming_left_s", s.warming_left_ms.div_ceil(1_000).into()),
+        ("publishers", s.publishers.into()),
+        ("hidden", s.hidden.into()),
+        ("paths", s.paths.into()),
+        ("defaults", s.defaults.into()),
+        ("connections", s.connections.into()),
+        ("watches", s.watches.into()),
+        ("refused_busy", s.refused_busy.into()),
+        ("slice_max_us", s.slice_max_us.into()),
+        ("memory_bytes", s.memory_bytes.into()),
+        ("publishers_max", s.publishers_max.into()),
+        ("paths_max", s.paths_max.into()),
+        ("connections_max", s.connections_max.into()),
+        ("watches_max", s.watches_max.into()),
+        ("reads", s.requests.reads().into()),
+        ("writes", s.requests.writes().into()),
+        ("requests", Value::map(s.requests.iter().map(|(kind, count)| (kind, Value::from(count))))),
+    ])
+}

@@ -1,0 +1,466 @@
+//! The metrics below /sys, and the tools that show them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::site::Site;
+use common::{Beside, Service, System, eventually, longshore};
+use longshore::values::{Event, Subscriber};
+use longshore::{
+    Cluster, Job, JobContext, Path, Producer, ProducerOptions, Publisher, PublisherOptions,
+    ResolverServer, ServerOptions, Worker, new_job,
+};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+fn next(beside: &mut Beside) -> Value {
+    let line = beside.line();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+/// What `subscribe` prints, up to a value that is as wanted.
+fn until(beside: &mut Beside, wanted: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let value = next(beside)["value"].take();
+        if wanted(&value) {
+            return value;
+        }
+    }
+}
+
+fn path(text: &str) -> Path {
+    Path::new(text).unwrap()
+}
+
+/// The name that the publisher of `up` has: the host's.
+fn name_of(system: &System) -> String {
+    let top = system.run(&["top", "--once", "--json"]).code(0).json();
+    top["publishers"][0]["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_metrics_of_a_queue_follow_what_happens_to_its_jobs() {
+    let system = System::up();
+    let name = name_of(&system);
+    system.enqueue("/jobs/a", "x", &[]);
+    let metric = format!("/sys/publishers/{name}/queues/jobs/a");
+    let mut queue = system.beside(&["subscribe", &metric, "--json"]);
+    let first = until(&mut queue, |_| true);
+    assert_eq!((&first["ready"], &first["enqueued_ever"]), (&json!(1), &json!(1)), "{first}");
+    system.enqueue("/jobs/a", "y", &[]);
+    until(&mut queue, |value| value["ready"] == 2);
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "true"]).code(0);
+    let done = until(&mut queue, |value| value["completed_ever"] == 2);
+    assert_eq!(
+        (&done["ready"], &done["failed_ever"], &done["died_ever"]),
+        (&json!(0), &json!(0), &json!(0))
+    );
+
+    let one = |metric: String| {
+        let shown = system.run(&["subscribe", &metric, "--once", "--json"]).code(0).json();
+        shown["value"].clone()
+    };
+    let publisher = one(format!("/sys/publishers/{name}"));
+    assert_eq!(publisher["id"], system.service.text("publisher"));
+    assert_eq!((&publisher["queues"], &publisher["states"]["completed"]), (&json!(1), &json!(2)));
+    assert_eq!((&publisher["durability"], &publisher["room"]), (&json!("fsync"), &json!("open")));
+    assert!(publisher["links"]["values"].as_u64() >= Some(2), "{publisher}");
+    let queues = one(format!("/sys/publishers/{name}/queues"));
+    assert_eq!((&queues["queues"][0]["path"], &queues["more"]), (&json!("/jobs/a"), &json!(0)));
+    let replica = one("/sys/replicas/up-1".to_owned());
+    assert_eq!(
+        (&replica["warming"], &replica["publishers"]),
+        (&json!(false), &json!(1)),
+        "{replica}"
+    );
+
+    // What is not there is said, and nothing is made for it.
+    let none = system.run(&["write", &format!("{metric}/none"), "1", "--within", "3s"]).code(1);
+    none.says(&["no queue /jobs/a/none"]);
+    let none =
+        system.run(&["write", &format!("/sys/publishers/{name}/else"), "1", "--within", "3s"]);
+    none.code(1).says(&["no such metrics"]);
+    // A pattern below /sys finds what no directory holds.
+    let all = system.run(&["subscribe", "/sys/*/*", "--once", "--json"]).code(0).json_lines();
+    let mut paths: Vec<&str> = all.iter().map(|line| line["path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, [&format!("/sys/publishers/{name}"), "/sys/replicas/up-1"]);
+}
+
+#[test]
+fn up_tells_its_replicas_metrics_where_the_configuration_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, "[resolver]\nfigures = '127.0.0.9:0'\n").unwrap();
+    let mut up = longshore(&["up", "--json", "--replicas", "2", "--config"]);
+    up.arg(&file).args(["--resolver-port", "0", "--publisher-port", "0", "--data"]);
+    up.arg(folder.path().join("data"));
+    let system = System { service: Service::start(up), folder };
+    for replica in ["up-1", "up-2"] {
+        let metric = format!("/sys/replicas/{replica}");
+        let shown = system.run(&["subscribe", &metric, "--once", "--json"]).code(0).json();
+        assert_eq!(shown["value"]["name"], replica, "{shown}");
+        let found = system.run(&["resolve", &metric, "--json"]).code(0).json().to_string();
+        assert!(found.contains("\"127.0.0.9:") && found.contains("replica-up"), "{found}");
+        assert!(!found.contains(system.publisher()), "{found}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_published_while_nobody_subscribes_and_progress_is_told_while_a_job_runs() {
+    let fresh = ServerOptions { fresh: true, ..ServerOptions::default() };
+    let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), fresh).await.unwrap();
+    let cluster = Cluster::new([replica.local_address().to_string()]);
+    tokio::spawn(replica.run(std::future::pending()));
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = Publisher::open(PublisherOptions {
+        name: "p1".to_owned(),
+        cluster: Some(cluster.clone()),
+        ..PublisherOptions::new(folder.path())
+    })
+    .await
+    .unwrap();
+    let values = publisher.values();
+    timeout(LONG, publisher.write_client().unwrap().flushed(1)).await.unwrap();
+    tokio::spawn(publisher.run(std::future::pending()));
+
+    // A worker that says how far it is when it is told to.
+    let (say, told) = oneshot::channel::<()>();
+    let (end, ended) = oneshot::channel::<()>();
+    let waits = std::sync::Mutex::new(Some((told, ended)));
+    let worker = Worker::connect(cluster.clone()).await.unwrap();
+    let running = worker.durable_subscribe("/jobs/**").concurrency(2).run(
+        move |_: Job<String>, context: JobContext| {
+            let waits = waits.lock().unwrap().take();
+            async move {
+                let (told, ended) = waits.unwrap();
+                context.progress(10, "begun");
+                told.await.unwrap();
+                context.progress(70, "nearly there");
+                ended.await.unwrap();
+                Ok(())
+            }
+        },
+    );
+    tokio::spawn(async move { running.await.unwrap() });
+    let producer = Producer::connect(cluster.clone(), ProducerOptions::default());
+    let job = new_job(path("/jobs/a"), b"\"x\"".to_vec());
+    let id = job.id;
+    producer.enqueue(job).await.unwrap();
+    assert_eq!(values.len(), 0, "nobody has asked");
+
+    let subscriber = Subscriber::connect(cluster).await.unwrap();
+    let metric = path(&format!("/sys/publishers/p1/progress/{id}"));
+    let mut progress = subscriber.durable_subscribe(metric);
+    let percent = |event: Event| match event {
+        Event::Update(value) => {
+            let value: Value = serde_json::from_str(&value.to_string()).unwrap();
+            Some((value["percent"].as_u64(), value["state"].as_str().unwrap().to_owned(), value))
+        }
+        Event::Dead(_) => None,
+    };
+    let seen = async {
+        let (mut say, mut end) = (Some(say), Some(end));
+        loop {
+            let Some((percent, state, value)) = percent(progress.next().await.unwrap()) else {
+                continue;
+            };
+            match (percent, state.as_str()) {
+                (Some(10), "running") => {
+                    assert_eq!((&value["text"], &value["attempt"]), (&json!("begun"), &json!(1)));
+                    say.take().unwrap().send(()).unwrap();
+                }
+                (Some(70), "running") => {
+                    assert_eq!(values.len(), 1);
+                    end.take().unwrap().send(()).unwrap();
+                }
+                (_, "completed") => return,
+                _ => {}
+            }
+        }
+    };
+    timeout(LONG, seen).await.unwrap();
+    // A job that has ended has no metrics any more; what nobody follows is let go.
+    eventually("the progress is let go", || async { values.is_empty() }).await;
+    let workers = subscriber.subscribe(path("/sys/publishers/p1/workers")).await.unwrap();
+    assert_eq!(values.len(), 1);
+    drop(workers);
+    eventually("the workers are let go", || async { values.is_empty() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workers_of_all_publishers_are_listed() {
+    let mut site = Site::of(1, 2, None).await;
+    let worker =
+        Beside::start(site.command(&["work", "/jobs/**", "--concurrency", "3", "--", "true"]));
+    let listed = |pattern: Option<&str>| {
+        let mut arguments = vec!["workers", "ls", "--json"];
+        arguments.extend(pattern);
+        let listed = site.run(&arguments).code(0).json();
+        listed["workers"].as_array().unwrap().clone()
+    };
+    common::until("the worker is linked to both", || {
+        let workers = listed(None);
+        workers.len() == 2 && workers.iter().all(|worker| worker["patterns"][0] == "/jobs/**")
+    });
+    let workers = listed(Some("/jobs/a"));
+    let mut publishers: Vec<&str> =
+        workers.iter().map(|worker| worker["publisher"].as_str().unwrap()).collect();
+    publishers.sort_unstable();
+    assert_eq!(publishers, ["publisher-1", "publisher-2"]);
+    assert_eq!(workers[0]["session"].as_str().unwrap().len(), 8);
+    assert_eq!(listed(Some("/other")), [] as [Value; 0]);
+    let shown = site.run(&["workers", "ls"]).code(0).stdout;
+    assert!(shown.starts_with("worker ") && shown.contains("/jobs/**"), "{shown}");
+    drop(worker);
+    common::until("it is gone", || listed(None).is_empty());
+
+    site.kill_publisher();
+    let missing = site.run(&["workers", "ls", "--json"]).code(1).json();
+    assert_eq!(missing["missing"][0]["name"], "publisher-1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn publishers_without_metrics_are_named_and_not_waited_for() {
+    let site = Site::configured(1, 2, None, "[publisher]\nfigures = false\n").await;
+    let _worker = Beside::start(site.command(&["work", "/jobs/**", "--", "true"]));
+    site.run(&["enqueue", "/jobs/a", "x"]).code(0);
+    let says = "publishes no metrics (publisher.metrics is false)";
+    common::until("the worker is counted", || {
+        site.run(&["stat", "/jobs/a", "--json"]).code(0).json()["queues"][0]["workers"] == 1
+    });
+    let stat = site.run(&["stat", "--json"]).code(0).json();
+    assert_eq!(stat["without_metrics"], json!(["publisher-1", "publisher-2"]));
+    let check = site.run(&["check"]).code(0).stdout;
+    assert!(check.contains(says), "{check}");
+    let top = site.run(&["top", "--once"]).code(0).stdout;
+    assert!(top.contains(&format!("publisher publisher-2 {says}")), "{top}");
+    let listed = site.run(&["workers", "ls"]).code(0).stderr;
+    assert!(listed.contains(&format!("publisher publisher-1 {says}")), "{listed}");
+    let quiet = site.run(&["workers", "quiet", "*", "--wait"]).code(1).stderr;
+    assert!(quiet.contains(says), "{quiet}");
+}
+
+#[test]
+fn top_shows_the_system_once_as_lines_and_as_json() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let top = system.run(&["top", "--once", "--json"]).code(0).json();
+    assert_eq!(top["queues"][0]["path"], "/jobs/a");
+    assert_eq!((&top["queues"][0]["ready"], &top["workers"]), (&json!(1), &json!([])));
+    assert_eq!(top["replicas"][0]["name"], "up-1");
+    let shown = system.run(&["top", "--once"]).code(0).stdout;
+    for part in ["publisher ", "queue ", "replica "] {
+        assert!(shown.lines().any(|line| line.starts_with(part)), "{part}: {shown}");
+    }
+    assert!(!shown.contains('\x1b'), "no terminal, no drawing");
+
+    // Each second a line for programs, with rates.
+    let mut top = system.beside(&["top", "--json"]);
+    let rated = loop {
+        let shown = next(&mut top);
+        if !shown["queues"][0]["enqueued_per_s"].is_null() {
+            break shown;
+        }
+    };
+    assert_eq!(rated["queues"][0]["enqueued_per_s"], 0.0);
+    top.send(Signal::INT);
+    top.ended().code(0);
+}
+
+/// `longshore top` on a terminal, of which the test has the other side. Killed when dropped.
+struct TopOnTerminal {
+    process: Child,
+    ours: File,
+    theirs: OwnedFd,
+    drawn: Arc<Mutex<Vec<u8>>>,
+    /// The terminal's modes before.
+    found: String,
+}
+
+/// The alternate screen and back.
+const ENTER: &str = "\x1b[?1049h";
+const LEAVE: &str = "\x1b[?1049l";
+/// All that is said to leave it.
+const LEFT: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+impl TopOnTerminal {
+    fn start(system: &System, rows: u16, columns: u16) -> TopOnTerminal {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let theirs = open(name, flags, Mode::empty()).unwrap();
+        resize(&theirs, rows, columns);
+        let found = modes(&theirs);
+        let end = || Stdio::from(theirs.try_clone().unwrap());
+        let mut command = system.command(&["top"]);
+        // A group whose parent is in another one, as with a shell: stopped by Ctrl-Z, it has somebody who could have it go on.
+        command.process_group(0);
+        let process = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let (ours, drawn) = (File::from(ours), Arc::new(Mutex::new(Vec::new())));
+        let (mut reads, keeps) = (ours.try_clone().unwrap(), drawn.clone());
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = reads.read(&mut some) {
+                keeps.lock().unwrap().extend(&some[..count]);
+            }
+        });
+        TopOnTerminal { process, ours, theirs, drawn, found }
+    }
+
+    fn drawn(&self) -> String {
+        String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
+    }
+
+    /// The pictures that are whole, as lines.
+    fn pictures(&self) -> Vec<Vec<String>> {
+        let drawn = self.drawn();
+        let whole = drawn.split("\x1b[H").skip(1).filter_map(|one| one.split_once("\x1b[J"));
+        whole.map(|(one, _)| one.split("\r\n").map(str::to_owned).collect()).collect()
+    }
+
+    /// Waits for a picture with this in it.
+    #[track_caller]
+    fn shows(&self, what: &str) {
+        let is_in = |lines: &Vec<String>| lines.iter().any(|line| line.contains(what));
+        common::until(what, || self.pictures().iter().any(is_in));
+    }
+
+    /// Waits for its end: in order, and with the terminal as it was.
+    #[track_caller]
+    fn ended(&mut self) {
+        common::until("it ends", || self.process.try_wait().unwrap().is_some());
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+        assert_eq!(modes(&self.theirs), self.found);
+        // What is said of a signal may come after.
+        common::until("the terminal is left", || self.drawn().contains(LEAVE));
+        assert!(!self.drawn().contains("panicked"), "{}", self.drawn());
+    }
+}
+
+impl Drop for TopOnTerminal {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn resize(terminal: &OwnedFd, rows: u16, columns: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).unwrap();
+}
+
+fn modes(terminal: &OwnedFd) -> String {
+    format!("{:?}", tcgetattr(terminal).unwrap())
+}
+
+#[test]
+fn top_leaves_its_terminal_as_it_was_however_it_is_ended() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    for ending in [None, Some(Signal::INT), Some(Signal::TERM)] {
+        let mut top = TopOnTerminal::start(&system, 24, 120);
+        top.shows("/jobs/a");
+        assert!(top.drawn().starts_with(ENTER), "{}", top.drawn());
+        let local = tcgetattr(&top.theirs).unwrap().local_modes;
+        assert!(!local.intersects(LocalModes::ICANON | LocalModes::ECHO), "{local:?}");
+        assert!(local.contains(LocalModes::ISIG), "Ctrl-C is a signal still: {local:?}");
+        match ending {
+            Some(signal) => common::send(&top.process, signal),
+            // All other keys say nothing, and are not seen.
+            None => top.ours.write_all(b"xyzzy\rq").unwrap(),
+        }
+        top.ended();
+        assert!(!top.drawn().contains("xyzzy"), "{}", top.drawn());
+    }
+}
+
+#[test]
+fn top_leaves_its_terminal_while_it_is_stopped_and_comes_back_to_it() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let mut top = TopOnTerminal::start(&system, 24, 120);
+    top.shows("/jobs/a");
+    for times in 1..=2 {
+        common::send(&top.process, Signal::TSTP);
+        let pid = Pid::from_child(&top.process);
+        let stopped = || {
+            let known = waitpid(Some(pid), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
+            known.is_some_and(|(_, status)| status.stopped())
+        };
+        common::until("it stops", stopped);
+        assert_eq!(modes(&top.theirs), top.found);
+        common::until("the terminal is left", || top.drawn().ends_with(LEFT));
+        assert_eq!(top.drawn().matches(LEAVE).count(), times);
+
+        common::send(&top.process, Signal::CONT);
+        common::until("it is drawn anew", || {
+            let drawn = top.drawn();
+            let mut since = drawn.split(ENTER).skip(1 + times);
+            since.next().is_some_and(|picture| picture.contains("/jobs/a"))
+        });
+        let local = tcgetattr(&top.theirs).unwrap().local_modes;
+        assert!(!local.intersects(LocalModes::ICANON | LocalModes::ECHO), "{local:?}");
+    }
+    top.ours.write_all(b"q").unwrap();
+    top.ended();
+}
+
+#[test]
+fn top_fits_into_a_terminal_that_is_small_or_becomes_so() {
+    let system = System::up();
+    for n in 0..12 {
+        system.enqueue(&format!("/jobs/with-a-name-longer-than-the-terminal/{n}"), "x", &[]);
+    }
+    let mut top = TopOnTerminal::start(&system, 10, 40);
+    top.shows("/jobs/with-a-name");
+    // The queues that there is no room for are counted.
+    top.shows(" more");
+    assert!(top.pictures().iter().all(|lines| lines.len() <= 10), "{:?}", top.pictures());
+    for (rows, columns) in [(1, 1), (3, 200), (50, 20)] {
+        resize(&top.theirs, rows, columns);
+        // One may be on its way with the size of before.
+        let before = top.pictures().len();
+        common::until("it is drawn anew", || top.pictures().len() > before + 1);
+        let last = top.pictures().pop().unwrap();
+        assert!(last.len() <= usize::from(rows), "{last:?} in {rows} rows");
+    }
+    top.ours.write_all(b"q").unwrap();
+    top.ended();
+}
+
+#[test]
+fn top_puts_its_terminal_back_also_when_that_takes_no_output() {
+    let system = System::up();
+    let mut top = TopOnTerminal::start(&system, 24, 80);
+    top.shows("replica ");
+    tcflow(&top.theirs, Action::OOff).unwrap();
+    // It draws each second: by then it waits for its terminal.
+    std::thread::sleep(Duration::from_millis(2_500));
+    // Who is told once waits for the terminal, who is told twice does not.
+    let ended = || {
+        common::send(&top.process, Signal::TERM);
+        top.process.try_wait().unwrap().is_some()
+    };
+    common::until("it ends", ended);
+    assert_eq!(top.process.wait().unwrap().code(), Some(143));
+    assert_eq!(modes(&top.theirs), top.found);
+}

@@ -1,0 +1,233 @@
+//! Metrics as they are now, from counters that are kept anyway.
+
+use longshore_protocol::messages::work::{JobCounts, PublisherStatus, QueueStat, Room};
+use longshore_protocol::{Durability, JobId, LinkId, PublisherId, Role, Value};
+use longshore_queue::{LinkUse, Now, Store};
+
+use super::{Metric, Taken};
+
+/// Most queues over which a publisher's jobs are added up by state, twice a second: some 100,000 take a millisecond.
+const SUMMED_QUEUES_MAX: usize = 100_000;
+/// Most queues that `queues` lists; each has a value of its own as well.
+const LISTED_QUEUES_MAX: usize = 1_000;
+/// Most workers that `workers` lists.
+const LISTED_WORKERS_MAX: usize = 1_000;
+/// Most patterns that are listed of a worker.
+const LISTED_PATTERNS_MAX: usize = 64;
+/// A list ends at this many bytes: less than any value may have.
+const LISTED_BYTES_MAX: usize = 768 * 1024;
+
+/// What only the owner knows.
+pub(crate) struct Serving<'a> {
+    pub(crate) id: PublisherId,
+    pub(crate) epoch: u64,
+    pub(crate) value_links: usize,
+    pub(crate) status: PublisherStatus,
+    /// When a link came, in milliseconds since 1970.
+    pub(crate) since: &'a dyn Fn(LinkId) -> Option<u64>,
+    /// Whether its worker says that it is quiet.
+    pub(crate) is_quiet: &'a dyn Fn(LinkId) -> bool,
+}
+
+/// Takes one.
+pub(crate) fn take(metric: &Metric, store: &Store, now: Now, serving: &Serving<'_>) -> Taken {
+    match metric {
+        Metric::Publisher => Taken::Now(publisher(store, serving)),
+        Metric::Queues => Taken::Now(queues(store, now)),
+        Metric::Queue(path) => match store.state().queue_stat_at(path, now) {
+            Some(stat) => Taken::Now(Value::map(queue(&stat))),
+            None => Taken::Nothing(format!("this publisher has no queue {path}")),
+        },
+        Metric::Workers => Taken::Now(workers(store, serving)),
+        Metric::Progress(id) => progress(store, now, id),
+    }
+}
+
+type Entry = (&'static str, Value);
+
+fn publisher(store: &Store, serving: &Serving<'_>) -> Value {
+    let Serving { id, epoch, value_links, status, .. } = serving;
+    let (mut workers, mut producers, mut tools) = (0u64, 0u64, 0u64);
+    for link in store.state().link_uses() {
+        match link.role {
+            Role::Worker => workers += 1,
+            Role::Producer => producers += 1,
+            _ => tools += 1,
+        }
+    }
+    let links = Value::map([
+        ("workers", workers),
+        ("producers", producers),
+        ("tools", tools),
+        ("values", *value_links as u64),
+    ]);
+    let headroom = Some(store.space().headroom).filter(|&bytes| bytes < u64::MAX);
+    let states = store.state().counts(SUMMED_QUEUES_MAX).map(|counts| Value::map(states(&counts)));
+    let durability = match status.durability {
+        Durability::Fsync => "fsync",
+        _ => "none",
+    };
+    let room = match status.room {
+        Room::Open => "open",
+        Room::NoEnqueues => "no_enqueues",
+        Room::Held => "held",
+    };
+    Value::map([
+        ("id", Value::from(id.to_string())),
+        ("name", status.name.as_str().into()),
+        ("epoch", (*epoch).into()),
+        ("uptime_s", (status.uptime_ms / 1_000).into()),
+        ("links", links),
+        ("queues", status.queues.into()),
+        ("jobs", status.jobs.into()),
+        ("states", states.into()),
+        ("durability", durability.into()),
+        ("committed_index", status.committed_index.into()),
+        ("syncs", status.syncs.into()),
+        ("written_bytes", status.written_bytes.into()),
+        ("journal_bytes", status.journal_bytes.into()),
+        ("ballast_bytes", status.ballast_bytes.into()),
+        ("memory_bytes", status.memory_bytes.into()),
+        ("memory_max", status.memory_max.into()),
+        ("room", room.into()),
+        ("headroom_bytes", headroom.into()),
+        ("oldest_uncommitted_ms", status.oldest_uncommitted_ms.into()),
+        ("stale_refused", status.stale_refused.into()),
+        ("clock_held", status.clock_held.into()),
+        ("paused", Value::list(status.paused.iter().map(|glob| glob.as_str()))),
+        ("closed", Value::list(status.closed.iter().map(|glob| glob.as_str()))),
+    ])
+}
+
+fn states(counts: &JobCounts) -> [Entry; 9] {
+    [
+        ("prepared", counts.prepared.into()),
+        ("scheduled", counts.scheduled.into()),
+        ("retrying", counts.retrying.into()),
+        ("ready", counts.ready.into()),
+        ("running", counts.running.into()),
+        ("completed", counts.completed.into()),
+        ("dead", counts.dead.into()),
+        ("cancelled", counts.cancelled.into()),
+        ("expired", counts.expired.into()),
+    ]
+}
+
+fn queue(stat: &QueueStat) -> Vec<Entry> {
+    let mut entries = states(&stat.counts).to_vec();
+    entries.extend([
+        ("oldest_ready_ms", stat.oldest_ready_ms.into()),
+        ("enqueued_ever", stat.enqueued.into()),
+        ("completed_ever", stat.completed.into()),
+        ("failed_ever", stat.failed.into()),
+        ("died_ever", stat.died.into()),
+        ("redelivered_ever", stat.redelivered.into()),
+        ("subscriptions", stat.subscriptions.into()),
+        ("credits", stat.credits.into()),
+        ("paused", (!stat.paused_by.is_empty()).into()),
+        ("closed", (!stat.closed_by.is_empty()).into()),
+    ]);
+    entries
+}
+
+fn queues(store: &Store, now: Now) -> Value {
+    let all = store.metrics(now).queues;
+    let stats = store.state().first_queue_stats(LISTED_QUEUES_MAX, now);
+    let one = |stat: QueueStat| {
+        let path = ("path", Value::from(stat.path.as_str()));
+        Value::map(queue(&stat).into_iter().chain([path]))
+    };
+    listed("queues", stats.into_iter().map(one), all)
+}
+
+fn workers(store: &Store, serving: &Serving<'_>) -> Value {
+    let of_workers = |link: &LinkUse<'_>| link.role == Role::Worker || !link.patterns.is_empty();
+    let all = store.state().link_uses().filter(of_workers).count() as u64;
+    let one = |link: LinkUse<'_>| {
+        let session: String = link.session.to_string().chars().take(8).collect();
+        let patterns = link.patterns.iter().take(LISTED_PATTERNS_MAX).map(|glob| glob.as_str());
+        Value::map([
+            ("name", Value::from(link.name)),
+            ("session", session.into()),
+            ("patterns", Value::list(patterns)),
+            ("credits", link.credits.into()),
+            ("held", link.held.into()),
+            ("since_ms", (serving.since)(link.link).into()),
+            ("quiet", (serving.is_quiet)(link.link).into()),
+        ])
+    };
+    let workers = store.state().link_uses().filter(of_workers).take(LISTED_WORKERS_MAX).map(one);
+    listed("workers", workers, all)
+}
+
+/// As many as a value may hold, and how many more there are.
+fn listed(name: &'static str, all: impl Iterator<Item = Value>, count: u64) -> Value {
+    let mut bytes = 0;
+    let fits = |one: &Value| {
+        bytes += one.encoded_len().unwrap_or(LISTED_BYTES_MAX);
+        bytes < LISTED_BYTES_MAX
+    };
+    let listed: Vec<Value> = all.take_while(fits).collect();
+    let more = count.saturating_sub(listed.len() as u64);
+    Value::map([(name, Value::from(listed)), ("more", more.into())])
+}
+
+/// How far a job is, as long as it has not ended.
+fn progress(store: &Store, now: Now, id: &JobId) -> Taken {
+    let Some(view) = store.job(now, id) else {
+        return Taken::Nothing(format!("this publisher has no job {id}"));
+    };
+    let info = view.info;
+    let progress = info.progress.as_ref();
+    let value = Value::map([
+        ("path", Value::from(info.path.as_str())),
+        ("state", info.state.to_string().into()),
+        ("attempt", info.attempt.into()),
+        ("worker", info.worker.into()),
+        ("percent", progress.map(|progress| progress.percent).into()),
+        ("text", progress.map(|progress| progress.message.as_str()).into()),
+        ("at_ms", progress.map(|progress| progress.at).into()),
+    ]);
+    if info.state.is_end() { Taken::Last(value) } else { Taken::Now(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_list_ends_before_no_value_could_hold_it_and_says_how_many_more_there_are() {
+        let long = || Value::from("x".repeat(100 * 1024));
+        let Value::Map(map) = listed("queues", std::iter::repeat_with(long).take(50), 70) else {
+            panic!("a map")
+        };
+        let Some(Value::List(list)) = map.get("queues") else { panic!("a list") };
+        assert_eq!((list.len(), map.get("more")), (7, Some(&Value::U64(63))));
+        assert!(Value::Map(map).encoded_len().is_ok());
+    }
+
+    #[test]
+    fn the_longest_list_of_queues_has_no_more_elements_than_a_value_may() {
+        let stat = QueueStat {
+            path: Path::new("/a").unwrap(),
+            counts: JobCounts::default(),
+            oldest_ready_ms: None,
+            enqueued: 0,
+            completed: 0,
+            failed: 0,
+            redelivered: 0,
+            stale_refused: 0,
+            subscriptions: 0,
+            credits: 0,
+            died: 0,
+            paused_by: Vec::new(),
+            closed_by: Vec::new(),
+            settings: Default::default(),
+        };
+        let one = || Value::map(queue(&stat));
+        let all = std::iter::repeat_with(one).take(LISTED_QUEUES_MAX);
+        assert!(listed("queues", all, 1_000).encoded_len().is_ok());
+    }
+}

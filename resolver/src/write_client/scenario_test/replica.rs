@@ -1,0 +1,302 @@
+//! The replica of a scenario: a real directory without a socket, or a small model that follows the protocol with buckets of any number.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::time::Instant;
+
+use longshore_protocol::messages::resolver::{
+    Change, Digest, Group, KeyHash, RefusedPath, RequestRefusal,
+};
+use longshore_protocol::{Epoch, Incarnation, PublisherId, PublisherInfo};
+
+use super::HALF_TTL;
+use crate::directory::{Client, Confirming, Directory, Rules};
+use crate::write_client::buckets::PLACES;
+use crate::write_client::wanted::Wanted;
+
+/// Which replica scenarios are told with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Directory,
+    /// The model, with so many buckets at most.
+    Model(usize),
+}
+
+thread_local! {
+    /// The kind that the next replica is of.
+    static KIND: Cell<Kind> = const { Cell::new(Kind::Directory) };
+}
+
+/// Tells a scenario with every kind of replica.
+pub(super) fn with_each(scenario: impl Fn()) {
+    for kind in [Kind::Directory, Kind::Model(1), Kind::Model(4), Kind::Model(16_384)] {
+        with(kind, &scenario);
+    }
+}
+
+/// Tells a scenario with replicas of that kind.
+pub(super) fn with(kind: Kind, scenario: impl FnOnce()) {
+    KIND.set(kind);
+    scenario();
+    KIND.set(Kind::Directory);
+}
+
+pub(super) enum Replica {
+    Directory(Box<Directory>),
+    Model(Model),
+}
+
+impl Replica {
+    pub(super) fn new(now: Instant) -> Replica {
+        match KIND.get() {
+            Kind::Directory => {
+                let rules = Rules { paths_max: 2_000_000, ..Rules::small(2 * HALF_TTL) };
+                Replica::Directory(Box::new(Directory::new(now, Incarnation([1; 16]), rules)))
+            }
+            Kind::Model(buckets) => {
+                Replica::Model(Model { buckets, refuses: |_| false, publisher: None })
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Instant) {
+        match self {
+            Replica::Directory(directory) => {
+                directory.tick(now);
+                while directory.sweep(100) {}
+            }
+            Replica::Model(model) => {
+                model.publisher.take_if(|one| one.deadline <= now);
+            }
+        }
+    }
+
+    pub(super) fn heard(&mut self, link: Client, now: Instant) {
+        match self {
+            Replica::Directory(directory) => directory.heard(link, now),
+            Replica::Model(model) => {
+                if let Ok(publisher) = model.writer(link) {
+                    publisher.deadline = now + 2 * HALF_TTL;
+                }
+            }
+        }
+    }
+
+    pub(super) fn link_gone(&mut self, link: Client) {
+        if let Replica::Directory(directory) = self {
+            directory.client_gone(link);
+        }
+    }
+
+    pub(super) fn announce(
+        &mut self,
+        now: Instant,
+        link: Client,
+        epoch: u64,
+        wanted: &[Digest],
+    ) -> Result<Vec<Digest>, RequestRefusal> {
+        match self {
+            Replica::Directory(directory) => {
+                let info = PublisherInfo::new(
+                    PublisherId([1; 16]),
+                    Epoch(epoch),
+                    "left",
+                    [([127, 0, 0, 1], 4000)],
+                );
+                directory.announce(now, link, &info, wanted)
+            }
+            Replica::Model(model) => model.announce(now, link, epoch, wanted),
+        }
+    }
+
+    /// The places of the paths that it refuses.
+    pub(super) fn write(
+        &mut self,
+        link: Client,
+        groups: &[Group],
+    ) -> Result<Vec<RefusedPath>, RequestRefusal> {
+        let mut refused = Vec::new();
+        let mut place = 0;
+        for group in groups {
+            for text in group.paths.iter() {
+                let path = text.parse().expect("the client sends paths");
+                let done = match self {
+                    Replica::Directory(directory) => {
+                        let slot = directory.writer(link)?;
+                        directory.write(slot, group.change, &group.terms, text)
+                    }
+                    Replica::Model(model) => {
+                        model.change(link, group.change, group.terms.digest(), path.as_str())?
+                    }
+                };
+                refused.extend(done.err().map(|reason| RefusedPath { place, reason }));
+                place += 1;
+            }
+        }
+        Ok(refused)
+    }
+
+    pub(super) fn confirm(&mut self, link: Client) -> Result<(), RequestRefusal> {
+        match self {
+            Replica::Directory(directory) => {
+                let slot = directory.writer(link)?;
+                let mut cursor = Confirming::default();
+                while !directory.confirm(slot, &mut cursor, 3) {}
+            }
+            Replica::Model(model) => model.writer(link)?.confirm(),
+        }
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self, link: Client) -> Result<(), RequestRefusal> {
+        match self {
+            Replica::Directory(directory) => directory.clear(link),
+            Replica::Model(model) => {
+                model.writer(link)?;
+                model.publisher = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// The digest of all that it holds.
+    pub(super) fn held(&self) -> Digest {
+        match self {
+            Replica::Directory(directory) => {
+                directory.invariant();
+                directory.held_by(PublisherId([1; 16]))
+            }
+            Replica::Model(model) => {
+                model.publisher.as_ref().map_or(Digest::default(), |one| one.digests(1)[0])
+            }
+        }
+    }
+
+    /// Something wanted that it does not hold as it is wanted, but for what it has refused. Of a directory only digests are looked at: while
+    /// it holds something else as well, how much.
+    pub(super) fn first_lacking(
+        &self,
+        wanted: &Wanted,
+        refused: impl Fn(KeyHash) -> bool,
+    ) -> Option<String> {
+        let mut at = 0;
+        let mut all = Digest::default();
+        while at < PLACES {
+            let (keys, next) = wanted.keys().keys_at(at);
+            for (_, entry) in keys.filter(|(_, entry)| !refused(entry.hash)) {
+                all.add(entry.hash, entry.terms.digest());
+                if let Replica::Model(model) = self {
+                    let held = model.publisher.as_ref().and_then(|one| one.held.get(&entry.hash));
+                    if held.map(|(terms, _)| *terms) != Some(entry.terms.digest()) {
+                        return Some(format!("{} as it is wanted", entry.path));
+                    }
+                }
+            }
+            at = next;
+        }
+        let held = self.held();
+        let less = held.count < all.count || held.count == all.count && held != all;
+        let is_directory = matches!(self, Replica::Directory(_));
+        (is_directory && less).then(|| format!("{all:?}, but {held:?}"))
+    }
+
+    /// Makes a model refuse some.
+    pub(super) fn refuse(&mut self, refuses: fn(KeyHash) -> bool) {
+        let Replica::Model(model) = self else { panic!("a directory has its own mind") };
+        model.refuses = refuses;
+    }
+}
+
+/// What the protocol says of a replica, for one publisher.
+pub(super) struct Model {
+    buckets: usize,
+    refuses: fn(KeyHash) -> bool,
+    publisher: Option<Publisher>,
+}
+
+struct Publisher {
+    epoch: u64,
+    link: Client,
+    deadline: Instant,
+    /// With the terms, and whether it was written since the last announce.
+    held: HashMap<KeyHash, (u64, bool)>,
+    /// Whether each bucket differed at the last announce.
+    differ: Vec<bool>,
+}
+
+impl Model {
+    fn writer(&mut self, link: Client) -> Result<&mut Publisher, RequestRefusal> {
+        let Some(publisher) = &mut self.publisher else { return Err(RequestRefusal::NotAnnounced) };
+        match publisher.link.cmp(&link) {
+            Ordering::Equal => Ok(publisher),
+            // Links are numbered in their order.
+            Ordering::Greater => Err(RequestRefusal::Superseded),
+            Ordering::Less => Err(RequestRefusal::NotAnnounced),
+        }
+    }
+
+    fn announce(
+        &mut self,
+        now: Instant,
+        link: Client,
+        epoch: u64,
+        wanted: &[Digest],
+    ) -> Result<Vec<Digest>, RequestRefusal> {
+        if self.publisher.as_ref().is_some_and(|one| one.epoch > epoch) {
+            return Err(RequestRefusal::Superseded);
+        }
+        let publisher = self.publisher.get_or_insert_with(|| Publisher {
+            epoch,
+            link,
+            deadline: now,
+            held: HashMap::new(),
+            differ: Vec::new(),
+        });
+        (publisher.epoch, publisher.link) = (epoch, link);
+        publisher.deadline = now + 2 * HALF_TTL;
+        let buckets = wanted.len().min(self.buckets);
+        let held = publisher.digests(buckets);
+        let pairs = held.iter().zip(Digest::fold(wanted, buckets));
+        publisher.differ = pairs.map(|(held, wanted)| *held != wanted).collect();
+        publisher.held.values_mut().for_each(|(_, written)| *written = false);
+        Ok(held)
+    }
+
+    fn change(
+        &mut self,
+        link: Client,
+        change: Change,
+        terms: u64,
+        path: &str,
+    ) -> Result<Result<(), String>, RequestRefusal> {
+        let default = matches!(change, Change::PublishDefault | Change::UnpublishDefault);
+        let hash = KeyHash::of(path, default);
+        let refuses = self.refuses;
+        let publisher = self.writer(link)?;
+        if !change.publishes() {
+            publisher.held.remove(&hash);
+        } else if refuses(hash) || path == "/" && !default {
+            return Ok(Err("not this one".into()));
+        } else {
+            publisher.held.insert(hash, (terms, true));
+        }
+        Ok(Ok(()))
+    }
+}
+
+impl Publisher {
+    fn digests(&self, buckets: usize) -> Vec<Digest> {
+        let mut digests = vec![Digest::default(); buckets];
+        for (hash, (terms, _)) in &self.held {
+            digests[hash.bucket(buckets)].add(*hash, *terms);
+        }
+        digests
+    }
+
+    fn confirm(&mut self) {
+        let differ = std::mem::take(&mut self.differ);
+        self.held.retain(|hash, (_, written)| *written || !differ[hash.bucket(differ.len())]);
+        self.differ = vec![false; differ.len()];
+    }
+}
