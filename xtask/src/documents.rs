@@ -16,7 +16,8 @@ fn documents() -> Vec<PathBuf> {
 /// What stands between `begin` and `end`, each time within one line.
 fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
     let in_line = move |line: &'a str| {
-        line.split(begin).skip(1).filter_map(move |rest| Some(rest.split_once(end)?.0))
+        let after = move |(at, _)| &line[at + begin.len()..];
+        line.match_indices(begin).map(after).filter_map(move |rest| Some(rest.split_once(end)?.0))
     };
     text.lines().flat_map(in_line)
 }
