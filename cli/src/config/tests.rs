@@ -92,7 +92,7 @@ fn a_value_that_does_not_parse_names_file_line_and_what_was_expected() {
             "expected a whole number from 0, without quotes, not -1",
         ),
         ("[publisher]\npaths = [1]\n", 2, "publisher.paths: expected a list of texts in quotes"),
-        ("[resolver]\nfigures = 4790\n", 2, "expected true, false or \"IP:PORT\", not 4790"),
+        ("[resolver]\nmetrics = 4790\n", 2, "expected true, false or \"IP:PORT\", not 4790"),
         ("log = 'longshore=loud'\n[publisher]\n", 1, "expected off, error, warn, info"),
         ("[publisher]\nname = ''\n", 2, "has 0 bytes; give one of 1 to 128"),
         ("[publisher]\nadvertise = ['10.0.0.1:1', '[::]:4780']\n", 2, "nobody can dial [::]:4780"),
@@ -196,7 +196,7 @@ fn every_number_of_the_defaults_table_can_be_set() {
          read_op_timeout = '6us'\nwrite_op_timeout = '7us'\nrequest_timeout_min = '8s'\ntries = 9\nconnect_timeout = '10s'\n\
          [resolver]\nconnections_max = 11\nwriters_kept = 4\ntools_kept = 0\nwatches_max = 12\npaths_max = 13\nreceived_bytes_max = 33554433\n\
          [publisher]\nclock_skew_max = '14s'\nhang_after = '15s'\nsegment_bytes = 1048577\ncache_bytes = 16\nmemory_max = 16777217\nconnections_max = 17\n\
-         value_connections_max = 3\nfigures = false\n",
+         value_connections_max = 3\nmetrics = false\n",
     );
     let config = Config::resolve(&Given::default(), &case.environment).unwrap();
     let secs = Duration::from_secs;
@@ -258,12 +258,12 @@ fn metrics_are_told_unless_the_file_says_otherwise_and_it_may_say_where() {
         assert_eq!(row.text(), shown);
         assert!(row.origin.ends_with(origin), "{}", row.origin);
     }
-    let case = with_file("[resolver]\nfigures = '192.0.2.1:4790'\n");
+    let case = with_file("[resolver]\nmetrics = '192.0.2.1:4790'\n");
     let config = Config::resolve(&Given::default(), &case.environment).unwrap();
     let refused = config.check_services().unwrap_err().0;
     assert!(refused.contains("other machines can reach 192.0.2.1:4790"), "{refused}");
     for wrong in ["'0.0.0.0:4790'", "'here'", "3"] {
-        let case = with_file(&format!("[resolver]\nfigures = {wrong}\n"));
+        let case = with_file(&format!("[resolver]\nmetrics = {wrong}\n"));
         let refused = Config::resolve(&Given::default(), &case.environment).unwrap_err();
         assert!(refused.contains("config.toml:2"), "{refused}");
     }
@@ -305,19 +305,19 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         ),
         // Metrics have a listener of their own beside both.
         (
-            "[resolver]\nfigures = '127.0.0.1:4770'\n",
+            "[resolver]\nmetrics = '127.0.0.1:4770'\n",
             2,
             "resolver.metrics",
             "a replica on 127.0.0.1:4770 (resolver.listen); give one of them another port",
         ),
         (
-            "[resolver]\nfigures = '[::ffff:127.0.0.1]:4780'\n",
+            "[resolver]\nmetrics = '[::ffff:127.0.0.1]:4780'\n",
             2,
             "resolver.metrics",
             "the publisher on 127.0.0.1:4780 (publisher.listen); give one of them another port",
         ),
         (
-            "[resolver]\ninsecure = true\nfigures = '10.0.0.1:4790'\nlisten = '0.0.0.0:4790'\n",
+            "[resolver]\ninsecure = true\nmetrics = '10.0.0.1:4790'\nlisten = '0.0.0.0:4790'\n",
             3,
             "resolver.metrics",
             "a replica on 0.0.0.0:4790",
@@ -335,8 +335,8 @@ fn services_that_would_not_start_are_named_before_they_are_started() {
         "[publisher]\nlisten = '127.0.0.1:0'\n[resolver]\nlisten = '127.0.0.1:0'\n",
         "[publisher]\nlisten = '10.0.0.1:1'\ninsecure = true\n[resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
         "[publisher]\nlisten = '0.0.0.0:1'\ninsecure = true\nadvertise = ['10.0.0.2:1']\n",
-        "[resolver]\nfigures = '127.0.0.1:4790'\n",
-        "[resolver]\nlisten = '127.0.0.1:0'\nfigures = '127.0.0.1:0'\n",
+        "[resolver]\nmetrics = '127.0.0.1:4790'\n",
+        "[resolver]\nlisten = '127.0.0.1:0'\nmetrics = '127.0.0.1:0'\n",
     ] {
         let case = with_file(text);
         let config = Config::resolve(&Given::default(), &case.environment).unwrap();

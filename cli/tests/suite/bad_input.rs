@@ -138,7 +138,7 @@ fn a_port_in_use_is_refused_by_name() {
     run(up, b"").code(1).says(&[&address, "in use"]);
 
     let file = folder.path().join("config.toml");
-    std::fs::write(&file, format!("[resolver]\nfigures = '{address}'\n")).unwrap();
+    std::fs::write(&file, format!("[resolver]\nmetrics = '{address}'\n")).unwrap();
     let mut up = longshore(&["up", "--resolver-port", "0", "--publisher-port", "0", "--config"]);
     up.arg(&file).arg("--data").arg(folder.path().join("data"));
     let place = format!("resolver.metrics from {}:2", file.display());

@@ -148,7 +148,7 @@ fn is_served(resolver: &Service, words: &[&str]) -> Ended {
 
 /// The least budget there is, and few links, so that the bounds are small.
 const REPLICA: &str =
-    "[resolver]\nconnections_max = 400\nreceived_bytes_max = 33554432\nfigures = false\n";
+    "[resolver]\nconnections_max = 400\nreceived_bytes_max = 33554432\nmetrics = false\n";
 
 fn replica(folder: &FilePath) -> Service {
     start(folder, REPLICA, &["resolver", "--fresh", "--listen", "127.0.0.1:0"])

@@ -107,7 +107,7 @@ fn the_metrics_of_a_queue_follow_what_happens_to_its_jobs() {
 fn up_tells_its_replicas_metrics_where_the_configuration_says() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.toml");
-    std::fs::write(&file, "[resolver]\nfigures = '127.0.0.9:0'\n").unwrap();
+    std::fs::write(&file, "[resolver]\nmetrics = '127.0.0.9:0'\n").unwrap();
     let mut up = longshore(&["up", "--json", "--replicas", "2", "--config"]);
     up.arg(&file).args(["--resolver-port", "0", "--publisher-port", "0", "--data"]);
     up.arg(folder.path().join("data"));
@@ -238,7 +238,7 @@ async fn workers_of_all_publishers_are_listed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn publishers_without_metrics_are_named_and_not_waited_for() {
-    let site = Site::configured(1, 2, None, "[publisher]\nfigures = false\n").await;
+    let site = Site::configured(1, 2, None, "[publisher]\nmetrics = false\n").await;
     let _worker = Beside::start(site.command(&["work", "/jobs/**", "--", "true"]));
     site.run(&["enqueue", "/jobs/a", "x"]).code(0);
     let says = "publishes no metrics (publisher.metrics is false)";
